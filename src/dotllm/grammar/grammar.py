@@ -1,0 +1,201 @@
+"""Grammar: rules over bytes, built bottom-up, kept in flat arrays.
+
+Every language (regex, JSON Schema, Lark, …) is turned into calls of the methods below; `automata.lowering` turns the
+result into the NFA that the machine determinises while it runs. An expression is an int, the number of its node, and may
+be used many times (each use is expanded; make it a rule to share it). Flat arrays instead of node objects, because
+building the grammar is most of the time from a request to its first mask: a node costs a few appends, and the passes
+over it are kernels.
+
+A rule call is a push on the machine's stack; a call in tail position is a jump, so right recursion is free. Left
+recursion must be rewritten before lowering (`grammar.transform`); a grammar that still has it is refused.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NewType
+
+from dotllm.automata.charset import CharSet
+
+Expression = NewType("Expression", int)
+Rule = NewType("Rule", int)
+
+
+class Kind(IntEnum):
+    """What an expression node is; ``a``, ``b``, ``c`` are its three ints (see each line)."""
+
+    EMPTY = 0  # the empty string
+    NEVER = 1  # nothing at all
+    LITERAL = 2  # data[a : a+b]
+    BYTES = 3  # one byte of bytesets[a]
+    CHARS = 4  # one code point of charsets[a], as UTF-8
+    SEQ = 5  # children[a : a+b], one after another
+    ALT = 6  # any one of children[a : a+b]
+    REPEAT = 7  # a, between b and c times (c = -1: without limit)
+    CALL = 8  # rule a
+    LITERALS = 9  # one of the byte strings literal_sets[a] (sorted, distinct)
+    NETWORK = 10  # an automaton with expressions on its edges: children[a : a+b], see Grammar.network
+    TOKENS = 11  # one token of token_sets[a], by id
+
+
+class Grammar:
+    """A set of rules and a start expression. Use one instance per specification; it is not thread-safe."""
+
+    def __init__(self) -> None:
+        self.kind = array("i")
+        self.a = array("i")
+        self.b = array("i")
+        self.c = array("i")
+        self.children = array("i")
+        self.data = bytearray()
+        self.bytesets: list[int] = []
+        self.charsets: list[CharSet] = []
+        self.literal_sets: list[list[bytes]] = []
+        self.token_sets: list[tuple[frozenset[int], bool]] = []
+        self.rule_names: list[str] = []
+        self.rule_body: list[Expression | None] = []
+        self.start: Expression = self._node(Kind.EMPTY)
+        self._empty = self.start
+        self._never = self._node(Kind.NEVER)
+        self._memo: dict[object, Expression] = {}
+
+    def _node(self, kind: Kind, a: int = 0, b: int = 0, c: int = 0) -> Expression:
+        self.kind.append(kind)
+        self.a.append(a)
+        self.b.append(b)
+        self.c.append(c)
+        return Expression(len(self.kind) - 1)
+
+    def empty(self) -> Expression:
+        """The empty string."""
+        return self._empty
+
+    def never(self) -> Expression:
+        """Nothing: an expression no text satisfies. Whatever needs it is pruned; a grammar that needs it is refused."""
+        return self._never
+
+    def literal(self, text: bytes | str) -> Expression:
+        """Exactly these bytes (a str is encoded as UTF-8)."""
+        raw = text.encode() if isinstance(text, str) else text
+        if not raw:
+            return self._empty
+        found = self._memo.get(raw)
+        if found is None:
+            found = self._memo[raw] = self._node(Kind.LITERAL, len(self.data), len(raw))
+            self.data += raw
+        return found
+
+    def bytes_in(self, members: Iterable[int]) -> Expression:
+        """One byte out of ``members`` (0..255)."""
+        mask = 0
+        for byte in members:
+            mask |= 1 << byte
+        if not mask:
+            return self._never
+        key = ("bytes", mask)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._node(Kind.BYTES, len(self.bytesets))
+            self.bytesets.append(mask)
+        return found
+
+    def chars(self, charset: CharSet) -> Expression:
+        """One code point out of ``charset``, as UTF-8."""
+        if not charset:
+            return self._never
+        found = self._memo.get(charset)
+        if found is None:
+            found = self._memo[charset] = self._node(Kind.CHARS, len(self.charsets))
+            self.charsets.append(charset)
+        return found
+
+    def seq(self, parts: Sequence[Expression]) -> Expression:
+        """All of ``parts``, one after another."""
+        if len(parts) < 2:
+            return parts[0] if parts else self._empty
+        at = len(self.children)
+        self.children.extend(parts)
+        return self._node(Kind.SEQ, at, len(parts))
+
+    def alt(self, choices: Sequence[Expression]) -> Expression:
+        """Any one of ``choices``; none at all is `never`."""
+        if len(choices) < 2:
+            return choices[0] if choices else self._never
+        at = len(self.children)
+        self.children.extend(choices)
+        return self._node(Kind.ALT, at, len(choices))
+
+    def repeat(self, body: Expression, minimum: int = 0, maximum: int | None = None) -> Expression:
+        """``body`` between ``minimum`` and ``maximum`` times (None: no limit). Counted, not unrolled: size does not
+        depend on the numbers, which must be below 2**30."""
+        if maximum is not None and maximum < minimum:
+            return self._never
+        if maximum == 0:
+            return self._empty
+        if minimum == maximum == 1:
+            return body
+        return self._node(Kind.REPEAT, body, minimum, -1 if maximum is None else maximum)
+
+    def optional(self, body: Expression) -> Expression:
+        """``body`` or nothing."""
+        return self.repeat(body, 0, 1)
+
+    def literals(self, texts: Iterable[bytes]) -> Expression:
+        """Any one of many byte strings; kept as a prefix tree, so 100,000 of them are fine."""
+        words = sorted(set(texts))
+        if len(words) < 2:
+            return self.literal(words[0]) if words else self._never
+        self.literal_sets.append(words)
+        return self._node(Kind.LITERALS, len(self.literal_sets) - 1)
+
+    def network(
+        self,
+        states: int,
+        start: int,
+        finals: Sequence[int],
+        edges: Iterable[tuple[int, Expression, int]],
+    ) -> Expression:
+        """An automaton whose edges carry expressions: ``(source, expression, target)``; `empty` is an epsilon edge.
+
+        Accepts the words read on a path from ``start`` to one of ``finals``. It may be nondeterministic and cyclic. This
+        is how members of objects, items of arrays and the results of the DFA algebra come in.
+        Layout in ``children``: states, start, len(finals), finals…, then (source, expression, target)….
+        """
+        if not finals:
+            return self._never
+        at = len(self.children)
+        self.children.extend((states, start, len(finals)))
+        self.children.extend(finals)
+        for edge in edges:
+            self.children.extend(edge)
+        return self._node(Kind.NETWORK, at, len(self.children) - at)
+
+    def tokens(self, ids: Iterable[int], *, exclude: bool = False) -> Expression:
+        """One token out of ``ids`` (``exclude``: one token that is not in ``ids``), matched by id, whatever its bytes."""
+        self.token_sets.append((frozenset(ids), exclude))
+        return self._node(Kind.TOKENS, len(self.token_sets) - 1)
+
+    def rule(self, name: str) -> Rule:
+        """Declare a rule; `define` it later (recursion needs the name first). Names are for people, not unique."""
+        self.rule_names.append(name)
+        self.rule_body.append(None)
+        return Rule(len(self.rule_names) - 1)
+
+    def define(self, rule: Rule, body: Expression) -> None:
+        """Give a declared rule its body, once."""
+        if self.rule_body[rule] is not None:
+            raise ValueError(f"rule {self.rule_names[rule]!r} is already defined")
+        self.rule_body[rule] = body
+
+    def call(self, rule: Rule) -> Expression:
+        """The text of a rule."""
+        key = ("call", rule)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._node(Kind.CALL, rule)
+        return found
+
+    def __len__(self) -> int:
+        return len(self.kind)
