@@ -1,0 +1,414 @@
+"""The oracle: a plain recogniser of `Grammar`, straight from its definition, that shares nothing with the machine.
+
+An Earley recogniser (J. Earley, 1970) over expression nodes. An *item* ``(node, position, frame)`` says: expression
+``node`` has been matched up to ``position`` (what a position is depends on the kind) and once it is complete, ``frame``
+is. A *frame* is "expression ``e``, begun at byte ``i``": it exists once per ``(e, i)``, which is what makes left
+recursion and ambiguity end, and it holds the items that wait for it. An expression at the end of another completes the
+same frame and needs none of its own, so right recursion does not pile frames up.
+
+Unproductive expressions (no text satisfies them) are never begun. So whatever is alive can be completed, and
+`Recogniser.allowed_bytes` is exact: a byte is in it if and only if some continuation leads to an accepted text.
+
+Nothing here is fast; it is what the fast code is judged by.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+from dotllm.grammar.grammar import Expression, Grammar, Kind
+
+# Where an item stands in its node: a count (of matched bytes or parts, or a network's state), or (first, last + 1,
+# matched bytes) for the words of a LITERALS that are still possible, or the bytes matched of a code point.
+Position = int | tuple[int, int, int] | bytes
+
+
+class Frame:
+    """One expression begun at one place: who waits for it to be complete."""
+
+    __slots__ = ("start", "waiters")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.waiters: list[Item] = []
+
+
+Item = tuple[int, Position, Frame]
+
+
+def accepts(grammar: Grammar, data: bytes) -> bool:
+    """Whether ``data`` is a text of ``grammar``."""
+    recogniser = Recogniser(grammar)
+    return all(recogniser.feed(byte) for byte in data) and recogniser.can_finish
+
+
+class Recogniser:
+    """Reads a text byte by byte, or token ids where the grammar asks for tokens."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._facts = _Facts(grammar)
+        self._at = 0
+        self._root = Frame(0)
+        self._items: list[Item] = []
+        self._finish = False
+        if self._facts.productive[grammar.start]:
+            self._close([self._facts.begin(grammar.start, self._root)], [])
+
+    def feed(self, byte: int) -> bool:
+        """Read one byte. False: no text of the grammar continues like this; then nothing has changed."""
+        return self._step(lambda item: self._facts.after_byte(item, byte))
+
+    def feed_token(self, token_id: int) -> bool:
+        """Read one token by its id (only `Kind.TOKENS` reads those). False: not allowed; then nothing has changed."""
+        return self._step(lambda item: self._facts.after_token(item, token_id))
+
+    @property
+    def can_finish(self) -> bool:
+        """Whether the text read so far is a text of the grammar."""
+        return self._finish
+
+    def allowed_bytes(self) -> set[int]:
+        """Every byte that can follow."""
+        return {byte for item in self._items for byte in self._facts.next_bytes(item)}
+
+    def allows_token(self, token_id: int) -> bool:
+        """Whether this token can follow by its id."""
+        return any(self._facts.after_token(item, token_id) is not None for item in self._items)
+
+    def copy(self) -> Recogniser:
+        """An independent recogniser that stands at the same place."""
+        other = Recogniser.__new__(Recogniser)
+        other.__dict__.update(self.__dict__)  # frames of the past and `_items` are never changed in place
+        return other
+
+    def _step(self, after: Callable[[Item], Item | Frame | None]) -> bool:
+        items: list[Item] = []
+        complete: list[Frame] = []
+        for item in self._items:
+            found = after(item)
+            if isinstance(found, Frame):
+                complete.append(found)
+            elif found is not None:
+                items.append(found)
+        if not items and not complete:
+            return False
+        self._at += 1
+        self._close(items, complete)
+        return True
+
+    def _close(self, items: list[Item], complete: list[Frame]) -> None:
+        """Do everything that needs no input: begin what can begin here, complete what is complete."""
+        facts, grammar, at = self._facts, self._facts.grammar, self._at
+        seen: set[Item] = set()
+        done: set[Frame] = set()
+        frames: dict[int, Frame] = {}  # by expression, those that begin here
+        agenda: list[Item] = []
+        reading: list[Item] = []
+
+        def add(item: Item) -> None:
+            if item not in seen:
+                seen.add(item)
+                agenda.append(item)
+
+        def resume(waiter: Item, frame: Frame) -> None:
+            # An empty round of a repetition changes nothing (its minimum counts as 0 then, see `_Facts.minimum`).
+            if frame.start < at or grammar.kind[waiter[0]] != Kind.REPEAT:
+                add(waiter)
+
+        def finish(frame: Frame) -> None:
+            if frame not in done:
+                done.add(frame)
+                for waiter in tuple(frame.waiters):
+                    resume(waiter, frame)
+
+        def begin(expression: int, then: Item) -> None:
+            """Match ``expression`` from here, and go on with ``then`` where it is complete."""
+            frame = frames.get(expression)
+            if frame is None:
+                frame = frames[expression] = Frame(at)
+                add(facts.begin(expression, frame))
+            if then not in frame.waiters:
+                frame.waiters.append(then)
+                if frame in done:
+                    resume(then, frame)
+
+        for frame in complete:
+            finish(frame)
+        for item in items:
+            add(item)
+        while agenda:
+            item = agenda.pop()
+            node, position, frame = item
+            kind = grammar.kind[node]
+            if kind in _READERS:
+                if kind == Kind.LITERALS and facts.is_word(item):
+                    finish(frame)
+                reading.append(item)
+                continue
+            assert isinstance(position, int)
+            if kind == Kind.EMPTY:
+                finish(frame)
+            elif kind == Kind.SEQ:
+                child = grammar.children[grammar.a[node] + position]
+                if position + 1 == grammar.b[node]:
+                    add(facts.begin(child, frame))
+                else:
+                    begin(child, (node, position + 1, frame))
+            elif kind == Kind.ALT:
+                for child in facts.choices[node]:
+                    add(facts.begin(child, frame))
+            elif kind == Kind.CALL:
+                add(facts.begin(facts.body(node), frame))
+            elif kind == Kind.REPEAT:
+                body, minimum, maximum = grammar.a[node], facts.minimum(node), grammar.c[node]
+                if position >= minimum:
+                    finish(frame)
+                if facts.productive[body] and position != maximum:
+                    if position + 1 == maximum:
+                        add(facts.begin(body, frame))
+                    else:
+                        # Without a limit, all counts from the minimum on are the same.
+                        count = position + 1 if maximum >= 0 else min(position + 1, minimum)
+                        begin(body, (node, count, frame))
+            elif kind == Kind.NETWORK:
+                finals, edges = facts.networks[node]
+                if position in finals:
+                    finish(frame)
+                for expression, target in edges.get(position, ()):
+                    if target in finals and target not in edges:
+                        add(facts.begin(expression, frame))
+                    else:
+                        begin(expression, (node, target, frame))
+        self._items = reading
+        self._finish = self._root in done
+
+
+_READERS = frozenset({Kind.LITERAL, Kind.BYTES, Kind.CHARS, Kind.LITERALS, Kind.TOKENS})
+Edges = dict[int, list[tuple[int, int]]]
+
+
+class _Facts:
+    """What can be known of a grammar before reading: what is nullable, what is productive, what one node does."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self.grammar = grammar
+        self._chars: dict[tuple[int, bytes], frozenset[int]] = {}
+        self._networks = {
+            node: _network(grammar, node) for node, kind in enumerate(grammar.kind) if kind == Kind.NETWORK
+        }
+        self.productive = self._least_fixpoint(self._is_productive)
+        self.nullable = self._least_fixpoint(self._is_nullable)
+        self.choices = {
+            node: [child for child in self._children(node) if self.productive[child]]
+            for node, kind in enumerate(grammar.kind)
+            if kind == Kind.ALT
+        }
+        self.networks = {
+            node: (finals, self._useful(finals, edges)) for node, (_, finals, edges) in self._networks.items()
+        }
+
+    def minimum(self, node: int) -> int:
+        """The least number of *non-empty* rounds of a REPEAT."""
+        return 0 if self.nullable[self.grammar.a[node]] else self.grammar.b[node]
+
+    def body(self, call: int) -> Expression:
+        """What a CALL calls."""
+        body = self.grammar.rule_body[self.grammar.a[call]]
+        assert body is not None  # an undefined rule is not productive, so nobody begins its calls
+        return body
+
+    def begin(self, node: int, frame: Frame) -> Item:
+        """The item in which nothing of ``node`` has been matched yet."""
+        kind = self.grammar.kind[node]
+        if kind == Kind.LITERALS:
+            return node, (0, len(self.grammar.literal_sets[self.grammar.a[node]]), 0), frame
+        if kind == Kind.CHARS:
+            return node, b"", frame
+        if kind == Kind.NETWORK:
+            return node, self._networks[node][0], frame
+        return node, 0, frame
+
+    def is_word(self, item: Item) -> bool:
+        """Whether the first of the words still possible is complete."""
+        node, position, _ = item
+        assert isinstance(position, tuple)
+        return len(self.grammar.literal_sets[self.grammar.a[node]][position[0]]) == position[2]
+
+    def next_bytes(self, item: Item) -> Iterator[int]:
+        """The bytes an item can read."""
+        node, position, _ = item
+        grammar, a = self.grammar, self.grammar.a[node]
+        kind = grammar.kind[node]
+        if kind == Kind.LITERAL:
+            assert isinstance(position, int)
+            yield grammar.data[a + position]
+        elif kind == Kind.BYTES:
+            yield from (byte for byte in range(256) if grammar.bytesets[a] >> byte & 1)
+        elif kind == Kind.CHARS:
+            assert isinstance(position, bytes)
+            yield from self._continuations(a, position)
+        elif kind == Kind.LITERALS:
+            words = grammar.literal_sets[a]
+            assert isinstance(position, tuple)
+            first, last, length = position
+            first += len(words[first]) == length
+            while first < last:
+                yield words[first][length]
+                first = _end_of_prefix(words, words[first][: length + 1], first, last)
+
+    def after_byte(self, item: Item, byte: int) -> Item | Frame | None:
+        """The item after reading ``byte``; the frame, when that completes it; None, when the byte does not fit."""
+        node, position, frame = item
+        grammar, a = self.grammar, self.grammar.a[node]
+        kind = grammar.kind[node]
+        if kind == Kind.BYTES:
+            return frame if grammar.bytesets[a] >> byte & 1 else None
+        if isinstance(position, bytes):
+            read = position + bytes((byte,))
+            if byte not in self._continuations(a, position):
+                return None
+            return (node, read, frame) if self._continuations(a, read) else frame
+        if byte not in self.next_bytes(item):
+            return None
+        if isinstance(position, tuple):
+            words = grammar.literal_sets[a]
+            prefix = words[position[0]][: position[2]] + bytes((byte,))
+            first = bisect_left(words, prefix, position[0], position[1])
+            return node, (first, _end_of_prefix(words, prefix, first, position[1]), len(prefix)), frame
+        return frame if position + 1 == grammar.b[node] else (node, position + 1, frame)
+
+    def after_token(self, item: Item, token_id: int) -> Frame | None:
+        """The frame that reading a token by its id completes, or None."""
+        node, _, frame = item
+        if self.grammar.kind[node] != Kind.TOKENS:
+            return None
+        ids, exclude = self.grammar.token_sets[self.grammar.a[node]]
+        return frame if (token_id in ids) != exclude else None
+
+    def _continuations(self, charset: int, read: bytes) -> frozenset[int]:
+        """The bytes that can follow ``read``, the first bytes of a code point in a character set; none at its end."""
+        found = self._chars.get((charset, read))
+        if found is None:
+            found = self._chars[charset, read] = frozenset(
+                byte
+                for sequence in self.grammar.charsets[charset].utf8()
+                if len(sequence) > len(read)
+                and all(low <= byte <= high for byte, (low, high) in zip(read, sequence, strict=False))
+                for byte in range(sequence[len(read)][0], sequence[len(read)][1] + 1)
+            )
+        return found
+
+    def _children(self, node: int) -> list[int]:
+        grammar = self.grammar
+        kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
+        if kind in (Kind.SEQ, Kind.ALT):
+            return list(grammar.children[a : a + b])
+        if kind == Kind.REPEAT:
+            return [a]
+        if kind == Kind.CALL:
+            body = grammar.rule_body[a]
+            return [] if body is None else [body]
+        if kind == Kind.NETWORK:
+            return [expression for out in self._networks[node][2].values() for expression, _ in out]
+        return []
+
+    def _least_fixpoint(self, holds: Callable[[int, list[bool]], bool]) -> list[bool]:
+        """The least assignment of a truth value to every node that ``holds`` (monotone) of its children's values."""
+        parents: list[list[int]] = [[] for _ in self.grammar.kind]
+        for node in range(len(parents)):
+            for child in self._children(node):
+                parents[child].append(node)
+        values = [False] * len(parents)
+        agenda = list(range(len(parents)))
+        while agenda:
+            node = agenda.pop()
+            if not values[node] and holds(node, values):
+                values[node] = True
+                agenda += parents[node]
+        return values
+
+    def _is_productive(self, node: int, productive: list[bool]) -> bool:
+        """Whether some text satisfies ``node``, by what is known of its children."""
+        kind = self.grammar.kind[node]
+        if kind == Kind.NEVER:
+            return False
+        if kind == Kind.SEQ:
+            return all(productive[child] for child in self._children(node))
+        if kind in (Kind.ALT, Kind.CALL):
+            return any(productive[child] for child in self._children(node))
+        if kind == Kind.REPEAT:
+            return self.grammar.b[node] == 0 or productive[self.grammar.a[node]]
+        if kind == Kind.NETWORK:
+            return self._reaches_final(node, productive)
+        if kind == Kind.TOKENS:
+            ids, exclude = self.grammar.token_sets[self.grammar.a[node]]
+            return exclude or bool(ids)
+        return True
+
+    def _is_nullable(self, node: int, nullable: list[bool]) -> bool:
+        """Whether ``node`` accepts the empty string, by what is known of its children."""
+        kind = self.grammar.kind[node]
+        if kind == Kind.SEQ:
+            return all(nullable[child] for child in self._children(node))
+        if kind in (Kind.ALT, Kind.CALL):
+            return any(nullable[child] for child in self._children(node))
+        if kind == Kind.REPEAT:
+            return self.grammar.b[node] == 0 or nullable[self.grammar.a[node]]
+        if kind == Kind.NETWORK:
+            return self._reaches_final(node, nullable)
+        if kind == Kind.LITERALS:
+            return b"" in self.grammar.literal_sets[self.grammar.a[node]]
+        return kind == Kind.EMPTY
+
+    def _reaches_final(self, node: int, usable: list[bool]) -> bool:
+        """Whether a network has a path from its start to a final state over ``usable`` edges."""
+        start, finals, edges = self._networks[node]
+        reached, agenda = {start}, [start]
+        while agenda:
+            for expression, target in edges.get(agenda.pop(), ()):
+                if usable[expression] and target not in reached:
+                    reached.add(target)
+                    agenda.append(target)
+        return not finals.isdisjoint(reached)
+
+    def _useful(self, finals: set[int], edges: Edges) -> Edges:
+        """The productive edges from whose target a final state can be reached."""
+        sources: dict[int, list[int]] = {}
+        for source, out in edges.items():
+            for expression, target in out:
+                if self.productive[expression]:
+                    sources.setdefault(target, []).append(source)
+        useful, agenda = set(finals), list(finals)
+        while agenda:
+            for source in sources.get(agenda.pop(), ()):
+                if source not in useful:
+                    useful.add(source)
+                    agenda.append(source)
+        kept = {
+            source: [
+                (expression, target) for expression, target in out if self.productive[expression] and target in useful
+            ]
+            for source, out in edges.items()
+        }
+        return {source: out for source, out in kept.items() if out}
+
+
+def _network(grammar: Grammar, node: int) -> tuple[int, set[int], Edges]:
+    """Start, finals and edges of a NETWORK, from the layout that `Grammar.network` documents."""
+    at, end = grammar.a[node], grammar.a[node] + grammar.b[node]
+    start, count = grammar.children[at + 1], grammar.children[at + 2]
+    finals = set(grammar.children[at + 3 : at + 3 + count])
+    edges: Edges = {}
+    for edge in range(at + 3 + count, end, 3):
+        source, expression, target = grammar.children[edge : edge + 3]
+        edges.setdefault(source, []).append((expression, target))
+    return start, finals, edges
+
+
+def _end_of_prefix(words: list[bytes], prefix: bytes, first: int, last: int) -> int:
+    """The end of the words in ``words[first:last]`` that begin with ``prefix``, which ``words[first]`` does."""
+    stripped = prefix.rstrip(b"\xff")
+    if not stripped:
+        return last
+    return bisect_left(words, stripped[:-1] + bytes((stripped[-1] + 1,)), first, last)

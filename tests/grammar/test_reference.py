@@ -1,0 +1,239 @@
+"""The oracle against brute force: every string up to a length, judged by a definition plainer than the oracle."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+
+import pytest
+
+from dotllm.automata.charset import CharSet
+from dotllm.grammar import Expression, Grammar, Kind
+from dotllm.grammar.reference import Recogniser, accepts
+
+ALPHABET = b"ab"
+LONGEST = 5
+
+
+def language(grammar: Grammar, longest: int) -> set[bytes]:
+    """All texts of a grammar up to a length: sets of strings, iterated until nothing is new."""
+    texts: list[set[bytes]] = [set() for _ in range(len(grammar))]
+
+    def join(left: set[bytes], right: set[bytes]) -> set[bytes]:
+        return {x + y for x in left for y in right if len(x) + len(y) <= longest}
+
+    def once(node: int) -> set[bytes]:
+        kind, a, b, c = grammar.kind[node], grammar.a[node], grammar.b[node], grammar.c[node]
+        if kind == Kind.EMPTY:
+            return {b""}
+        if kind == Kind.LITERAL:
+            return {bytes(grammar.data[a : a + b])}
+        if kind == Kind.BYTES:
+            return {bytes((x,)) for x in ALPHABET if grammar.bytesets[a] >> x & 1}
+        if kind == Kind.LITERALS:
+            return set(grammar.literal_sets[a])
+        if kind == Kind.ALT:
+            return set().union(*(texts[x] for x in grammar.children[a : a + b]))
+        if kind == Kind.SEQ:
+            out = {b""}
+            for child in grammar.children[a : a + b]:
+                out = join(out, texts[child])
+            return out
+        if kind == Kind.CALL:
+            body = grammar.rule_body[a]
+            return texts[body] if body is not None else set()
+        if kind == Kind.REPEAT:
+            out, power = (texts[a] if b == 1 else {b""} if b == 0 else set()), {b""}
+            out = set(out)
+            for count in range(1, (c if c >= 0 else b + longest) + 1):
+                power = join(power, texts[a])
+                if count >= b:
+                    out |= power
+            return out
+        if kind == Kind.NETWORK:
+            children = grammar.children
+            states, start, finals = children[a], children[a + 1], children[a + 2]
+            reached: list[set[bytes]] = [set() for _ in range(states)]
+            reached[start].add(b"")
+            edges = [tuple(children[e : e + 3]) for e in range(a + 3 + finals, a + b, 3)]
+            while True:
+                before = sum(map(len, reached))
+                for source, expression, target in edges:
+                    reached[target] |= join(reached[source], texts[expression])
+                if sum(map(len, reached)) == before:
+                    break
+            return set().union(*(reached[f] for f in children[a + 3 : a + 3 + finals]))
+        return set()
+
+    while True:
+        before = sum(map(len, texts))
+        for node in range(len(grammar)):
+            texts[node] |= {t for t in once(node) if len(t) <= longest}
+        if sum(map(len, texts)) == before:
+            return texts[grammar.start]
+
+
+def random_grammar(seed: int) -> Grammar:
+    """A small grammar with everything in it: recursion of every kind, empty loops, unproductive rules."""
+    rng = random.Random(seed)
+    g = Grammar()
+    rules = [g.rule(f"r{i}") for i in range(rng.randint(1, 4))]
+
+    def leaf() -> Expression:
+        return rng.choice(
+            [
+                g.literal(bytes(rng.choices(ALPHABET, k=rng.randint(1, 3)))),
+                g.bytes_in(rng.sample(list(ALPHABET), rng.randint(1, 2))),
+                g.empty(),
+                g.literals([b"a", b"ab", b"abb"][: rng.randint(1, 3)] + ([b""] if rng.random() < 0.2 else [])),
+                g.never() if rng.random() < 0.2 else g.literal(b"b"),
+                g.call(rng.choice(rules)),
+                g.call(rng.choice(rules)),
+                g.call(rng.choice(rules)),
+            ]
+        )
+
+    def tree(depth: int) -> Expression:
+        if depth == 0:
+            return leaf()
+        shape = rng.random()
+        parts = [tree(depth - 1) for _ in range(rng.randint(1, 3))]
+        if shape < 0.35:
+            return g.seq(parts)
+        if shape < 0.65:
+            return g.alt(parts)
+        if shape < 0.8:
+            low = rng.randint(0, 2)
+            return g.repeat(parts[0], low, rng.choice([None, low, low + 1, low + 2]))
+        if shape < 0.9:
+            states = rng.randint(1, 3)
+            edges = [(rng.randrange(states), part, rng.randrange(states)) for part in parts]
+            return g.network(states, 0, [rng.randrange(states)], edges)
+        return leaf()
+
+    for rule in rules:
+        g.define(rule, tree(rng.randint(0, 2)))
+    g.start = tree(1)
+    return g
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_agrees_with_the_definition(block: int) -> None:
+    for seed in range(block * 40, block * 40 + 40):
+        grammar = random_grammar(seed)
+        texts = language(grammar, LONGEST + 3)
+        prefixes = {text[:n] for text in texts for n in range(len(text) + 1)}
+        for length in range(LONGEST + 1):
+            for letters in itertools.product(ALPHABET, repeat=length):
+                word = bytes(letters)
+                assert accepts(grammar, word) == (word in texts), (seed, word)
+                recogniser = Recogniser(grammar)
+                alive = all(recogniser.feed(byte) for byte in word)
+                # What the enumeration saw as a prefix must be alive; the reverse needs longer texts than it lists.
+                assert alive or word not in prefixes, (seed, word)
+                if alive:
+                    assert {b for b in b"abc" if recogniser.copy().feed(b)} == recogniser.allowed_bytes(), seed
+
+
+def completes(recogniser: Recogniser, limit: int) -> bool:
+    """Whether some text of at most ``limit`` more bytes ends here (breadth first)."""
+    level = [recogniser]
+    for _ in range(limit + 1):
+        if any(r.can_finish for r in level):
+            return True
+        following = []
+        for r in level:
+            for byte in sorted(r.allowed_bytes()):
+                other = r.copy()
+                assert other.feed(byte)
+                following.append(other)
+        level = following[:64]
+    return False
+
+
+def test_whatever_is_alive_can_be_completed() -> None:
+    for seed in range(300):
+        grammar = random_grammar(seed)
+        recogniser = Recogniser(grammar)
+        rng = random.Random(seed)
+        for _ in range(4):
+            allowed = sorted(recogniser.allowed_bytes())
+            if not allowed:
+                break
+            assert recogniser.feed(rng.choice(allowed))
+            assert completes(recogniser, 12), seed
+
+
+def test_code_points_are_utf8() -> None:
+    g = Grammar()
+    g.start = g.repeat(g.chars(CharSet.of("a€😀", (0xE0, 0xFF))), 1, 3)
+    assert accepts(g, "a€😀".encode())
+    assert not accepts(g, "a€😀é".encode())
+    assert not accepts(g, b"b")
+    assert not accepts(g, "€".encode()[:2])
+    recogniser = Recogniser(g)
+    assert recogniser.allowed_bytes() == {ord("a"), 0xC3, 0xE2, 0xF0}
+    assert recogniser.feed(0xC3)
+    assert recogniser.allowed_bytes() == set(range(0xA0, 0xC0))
+    assert not recogniser.can_finish
+
+
+def test_tokens_are_read_by_id_only() -> None:
+    g = Grammar()
+    g.start = g.seq([g.tokens([7, 9]), g.literal("x"), g.repeat(g.tokens([7], exclude=True))])
+    recogniser = Recogniser(g)
+    assert not recogniser.feed(7)
+    assert not recogniser.feed_token(8)
+    assert recogniser.allowed_bytes() == set()
+    assert recogniser.feed_token(9)
+    assert recogniser.feed(ord("x"))
+    assert recogniser.can_finish
+    assert recogniser.allows_token(8)
+    assert not recogniser.allows_token(7)
+
+
+def test_a_refused_byte_changes_nothing() -> None:
+    g = Grammar()
+    g.start = g.literal("ab")
+    recogniser = Recogniser(g)
+    assert recogniser.feed(ord("a"))
+    assert not recogniser.feed(ord("a"))
+    assert recogniser.feed(ord("b"))
+    assert recogniser.can_finish
+
+
+def test_undefined_and_baseless_rules_are_unproductive() -> None:
+    g = Grammar()
+    undefined, loop = g.rule("undefined"), g.rule("loop")
+    g.define(loop, g.seq([g.literal("x"), g.call(loop)]))
+    g.start = g.alt([g.literal("y"), g.seq([g.literal("z"), g.call(undefined)]), g.call(loop)])
+    assert Recogniser(g).allowed_bytes() == {ord("y")}
+
+
+def test_long_texts_take_linear_time() -> None:
+    """Ten thousand bytes of right and left recursion; 20,000 nested parentheses."""
+    g = Grammar()
+    right, left, nested = g.rule("right"), g.rule("left"), g.rule("nested")
+    item = g.alt([g.bytes_in(b"0123456789"), g.call(nested)])
+    g.define(right, g.seq([item, g.optional(g.seq([g.literal(","), g.call(right)]))]))
+    g.define(left, g.alt([item, g.seq([g.call(left), g.literal(";"), item])]))
+    g.define(nested, g.seq([g.literal("("), g.optional(g.call(nested)), g.literal(")")]))
+    g.start = g.alt([g.call(right), g.call(left)])
+    started = time.perf_counter()
+    assert accepts(g, b"1," * 5_000 + b"2")
+    assert accepts(g, b"1;" * 5_000 + b"2")
+    assert accepts(g, b"(" * 20_000 + b")" * 20_000)
+    assert not accepts(g, b"(" * 20_000 + b")" * 20_001)
+    assert time.perf_counter() - started < 20
+
+
+def test_counts_are_not_unrolled() -> None:
+    g = Grammar()
+    g.start = g.repeat(g.optional(g.literal("a")), 2, 1_000_000_000)
+    assert accepts(g, b"")
+    assert accepts(g, b"a" * 2_000)
+    h = Grammar()
+    h.start = h.repeat(h.literal("a"), 3, 1_000_000_000)
+    assert not accepts(h, b"aa")
+    assert accepts(h, b"aaaa")
