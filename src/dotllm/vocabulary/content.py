@@ -1,0 +1,76 @@
+"""What a vocabulary is made of: the bytes of every token, the ids that end a text, the names of special tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dotllm.vocabulary.arrays import Bytes, Ints
+
+_MAX_BYTES = 2**31 - 1
+
+
+class Content(NamedTuple):
+    """The defining data of a ``Vocabulary``; everything else follows from it."""
+
+    token_data: Bytes
+    """uint8[…]: the byte strings of all ids, one after another."""
+    token_offset: Ints
+    """int32[size + 1]: id t is ``token_data[token_offset[t] : token_offset[t + 1]]``; empty: the id has no bytes."""
+    eos_token_ids: tuple[int, ...]
+    """Ids that end a text, each once, in the order given."""
+    special_tokens: dict[str, int]
+    """Ids by name that stand for no text (chat markers, padding …)."""
+
+    @classmethod
+    def of(
+        cls,
+        tokens: Sequence[bytes | None],
+        eos_token_ids: Iterable[int] | int,
+        special_tokens: Mapping[str, int] | None = None,
+        size: int | None = None,
+    ) -> Content:
+        """Content of ``tokens`` by id, padded with ids of no bytes up to ``size``. Ids out of range: ValueError.
+
+        EOS ids and special tokens never have bytes: they must not be reachable as text.
+        """
+        eos = (int(eos_token_ids),) if isinstance(eos_token_ids, (int, np.integer)) else tuple(map(int, eos_token_ids))
+        eos = tuple(dict.fromkeys(eos))
+        special = {str(name): int(token) for name, token in (special_tokens or {}).items()}
+        if size is None:
+            size = max([len(tokens), *(t + 1 for t in eos), *(t + 1 for t in special.values())])
+        if size < len(tokens):
+            raise ValueError(f"size {size} is less than the {len(tokens)} tokens given")
+        for token in (*eos, *special.values()):
+            if not 0 <= token < size:
+                raise ValueError(f"token id {token} is outside the vocabulary of size {size}")
+        texts = list(tokens)
+        for token in (*eos, *special.values()):
+            if token < len(texts):
+                texts[token] = None
+        strings = [text or b"" for text in texts]
+        offset = np.zeros(size + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, strings), np.int64, len(strings)), out=offset[1 : len(strings) + 1])
+        offset[len(strings) + 1 :] = offset[len(strings)]
+        if offset[-1] > _MAX_BYTES:
+            raise ValueError("the tokens hold more than 2 GiB of bytes")
+        data = np.frombuffer(bytearray(b"".join(strings)), np.uint8)
+        return cls(data, offset.astype(np.int32), eos, special)
+
+    @property
+    def size(self) -> int:
+        """Number of token ids."""
+        return len(self.token_offset) - 1
+
+    def fingerprint(self) -> str:
+        """SHA-256 of everything above, in hexadecimal; equal for vocabularies that mean the same."""
+        digest = hashlib.sha256(b"dotllm vocabulary 1\0")
+        names = sorted(self.special_tokens.items())
+        digest.update(json.dumps([self.size, sorted(self.eos_token_ids), names], ensure_ascii=True).encode())
+        digest.update(self.token_offset.astype("<i4").tobytes())
+        digest.update(self.token_data.tobytes())
+        return digest.hexdigest()
