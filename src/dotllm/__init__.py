@@ -1,0 +1,53 @@
+"""dotllm: exact, free and lossless structured generation; a library of its own, and the engine of ``dotllm serve``.
+
+    from dotllm import Index, Vocabulary
+
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    guide = Index.from_regex(r"[0-9]{4}-[0-9]{2}", vocabulary).guide()
+
+Importing this package is cheap and imports neither vLLM nor torch: the public names below are loaded on first use
+(PEP 562). It only leaves a note for the import system, so that a vLLM imported in the same process, before or after,
+accepts ``structured_outputs_config={"backend": "dotllm"}`` (see ``vllm_plugin/post_import.py``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dotllm.vllm_plugin.post_import import install as _install_post_import_hook
+
+if TYPE_CHECKING:
+    from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
+    from dotllm.index import Guide, Index
+    from dotllm.vocabulary import Vocabulary
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "BudgetExceeded": "dotllm.errors",
+    "InvalidSpec": "dotllm.errors",
+    "SpecError": "dotllm.errors",
+    "Unsupported": "dotllm.errors",
+    "Guide": "dotllm.index",
+    "Index": "dotllm.index",
+    "Vocabulary": "dotllm.vocabulary",
+}
+
+__all__ = ["BudgetExceeded", "Guide", "Index", "InvalidSpec", "SpecError", "Unsupported", "Vocabulary", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_HOME))
+
+
+_install_post_import_hook()

@@ -1,0 +1,54 @@
+"""Hook: one named change to vLLM, what it rests on, and whether it held.
+
+A hook names the functions and classes it touches (``targets``) as data, so that ``tools/check_hooks.py`` can compare
+them with the source files of any vLLM release without importing it; ``apply`` makes the change and ends with a test of
+its own that it took effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+class HookError(RuntimeError):
+    """A required hook does not fit the installed vLLM; the server must not start, it would not enforce constraints."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something in vLLM's source that must exist: ``name`` in the file of ``module``.
+
+    ``name`` is a function, a class, or ``Class.method``; ``Class.attribute:`` (with a colon) is an annotated attribute of
+    a class, ``Class.method@attribute`` an attribute that the method assigns on ``self``. ``parameters`` are the leading
+    parameter names a function must have; it may have more after them.
+    """
+
+    module: str
+    name: str
+    parameters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hook:
+    """One change to vLLM."""
+
+    name: str
+    summary: str
+    targets: tuple[Target, ...]
+    apply: Callable[[], None]
+    required: bool
+    without_it: str
+    """What a user loses where this hook does not hold."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether a hook holds in this process; ``error`` is empty if so."""
+
+    hook: Hook
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.error

@@ -1,0 +1,47 @@
+"""The list of all hooks, and applying them once per process."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+from dotllm.vllm_plugin import backend_name, beam_search, manager, structural_tags, validation
+from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
+
+logger = logging.getLogger(__name__)
+
+HOOKS: tuple[Hook, ...] = (
+    backend_name.NAME_HOOK,
+    backend_name.WHITESPACE_HOOK,
+    validation.HOOK,
+    manager.HOOK,
+    beam_search.OFFLINE_HOOK,
+    beam_search.ONLINE_HOOK,
+    structural_tags.HOOK,
+)
+
+
+@functools.cache
+def apply_all() -> tuple[Outcome, ...]:
+    """Apply every hook, whatever becomes of the others; the outcome of each. Runs once per process."""
+    outcomes = []
+    for hook in HOOKS:
+        try:
+            hook.apply()
+        except Exception as error:  # whatever a foreign version of vLLM makes of it
+            logger.debug("hook %s", hook.name, exc_info=True)
+            outcomes.append(Outcome(hook, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__))
+        else:
+            outcomes.append(Outcome(hook))
+    return tuple(outcomes)
+
+
+def apply_required() -> None:
+    """Apply every hook; raise for a required one that does not hold, warn about the others."""
+    for outcome in apply_all():
+        if outcome.ok:
+            continue
+        message = f"dotllm hook {outcome.hook.name!r} does not hold on this vLLM ({outcome.error})"
+        if outcome.hook.required:
+            raise HookError(f"{message}: {outcome.hook.without_it}")
+        logger.warning("%s: %s", message, outcome.hook.without_it)
