@@ -1,0 +1,236 @@
+"""The JSON texts of a set of numbers, as a finite automaton over bytes.
+
+RFC 8259 §6 gives the grammar: ``int [frac] [exp]``. What is written for a set:
+
+* integers: digits only, no fraction, no exponent;
+* other numbers, decimal notation: any digits, any trailing zeros, exactly the texts whose value is in the set;
+* other numbers, exponents: all of them where the set does not care about scale (no bound but 0); else scientific
+  notation with one digit other than 0 before the point, which is what Python, JavaScript, C and Java print. (With an
+  arbitrary mantissa the texts of a bounded range are not a regular language.) With multipleOf: decimal notation only;
+* ``-0`` where negative numbers are allowed too; a model that may only write 0 is not lured into a minus sign.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from dotllm.errors import BudgetExceeded
+from dotllm.languages.json_schema.number_digits import Digits, Key, Mantissas, Residues
+from dotllm.languages.json_schema.real_set import EVERYTHING, Exact, RealSet
+
+MAX_STATES = 10_000
+
+_POSITIVE = RealSet(False, ((0, 1),))
+_NOT_NEGATIVE = RealSet(False, ((0, 0),))
+_EXPONENT_MARK = b"eE"
+
+
+class Shape(NamedTuple):
+    """What a number must be besides lying in a set."""
+
+    integer: bool = False  # written as an integer; then ``step`` is an integer too
+    step: Exact | None = None  # a multiple of this
+    not_steps: tuple[Exact, ...] = ()  # a multiple of none of these
+
+
+class ByteNetwork(NamedTuple):
+    """A finite automaton over bytes; state 0 is the start. Edges are (source, index into ``symbols``, target)."""
+
+    states: int
+    finals: tuple[int, ...]
+    symbols: tuple[tuple[int, ...], ...]
+    edges: tuple[tuple[int, int, int], ...]
+
+
+@lru_cache(maxsize=1024)
+def magnitudes(numbers: RealSet, shape: Shape) -> ByteNetwork:
+    """The unsigned texts of the members >= 0 of ``numbers`` that have this shape.
+
+    Raises `BudgetExceeded` beyond 10,000 states (a multipleOf with a large denominator or numerator).
+    """
+    texts = _Magnitudes(numbers, shape)
+    ids: dict[Key, int] = {("start",): 0}
+    queue: deque[Key] = deque(ids)
+    finals: set[int] = set()
+    edges: list[dict[int, list[int]]] = []
+    while queue:
+        key = queue.popleft()
+        grouped: dict[int, list[int]] = {}
+        for symbols, target in texts.successors(key):
+            at = ids.get(target)
+            if at is None:
+                if len(ids) >= MAX_STATES:
+                    raise BudgetExceeded(f"the numbers need more than {MAX_STATES} states", keyword="multipleOf")
+                at = ids[target] = len(ids)
+                queue.append(target)
+            grouped.setdefault(at, []).extend(symbols)
+        edges.append(grouped)
+        if texts.accepts(key):
+            finals.add(len(edges) - 1)
+    return _trimmed(edges, finals)
+
+
+def _trimmed(edges: list[dict[int, list[int]]], finals: set[int]) -> ByteNetwork:
+    """Drop the states from which no final one is reached."""
+    sources: list[list[int]] = [[] for _ in edges]
+    for source, out in enumerate(edges):
+        for target in out:
+            sources[target].append(source)
+    alive = set(finals)
+    stack = list(finals)
+    while stack:
+        for source in sources[stack.pop()]:
+            if source not in alive:
+                alive.add(source)
+                stack.append(source)
+    alive.add(0)
+    number = {old: new for new, old in enumerate(sorted(alive))}
+    symbols: dict[tuple[int, ...], int] = {}
+    kept = tuple(
+        (number[source], symbols.setdefault(tuple(sorted(by)), len(symbols)), number[target])
+        for source in sorted(alive)
+        for target, by in edges[source].items()
+        if target in alive
+    )
+    return ByteNetwork(len(number), tuple(number[state] for state in sorted(finals)), tuple(symbols), kept)
+
+
+class _Magnitudes:
+    """The automaton, state by state: keys are tuples whose first member says where in the number they are."""
+
+    def __init__(self, numbers: RealSet, shape: Shape) -> None:
+        numbers = numbers & _NOT_NEGATIVE
+        self.integer = shape.integer
+        self.digits = Digits(numbers)
+        steps = () if shape.step is None else (shape.step,)
+        # Digits without a fraction are multiples of 1 whether we count or not.
+        self.residues = Residues(tuple(s for s in steps if not (shape.integer and s == 1)), shape.not_steps)
+        plain = shape.integer or shape.step is not None
+        # No bound but 0: a change of scale leads from member to member.
+        self.any_exponent = not plain and not shape.not_steps and numbers in (_NOT_NEGATIVE, _POSITIVE)
+        scientific = RealSet(False, ()) if plain or self.any_exponent else numbers & _POSITIVE
+        if shape.not_steps:  # what lies between 0 and the smallest step is no multiple
+            scientific = scientific & RealSet.interval(None, min(shape.not_steps), high_open=True)
+        self.mantissas = Mantissas(scientific) if scientific else None
+        self.zero_exponent = not plain and not self.any_exponent and not shape.not_steps and 0 in numbers
+        self.exponents: dict[RealSet, int] = {}
+        self.exponent_digits: list[tuple[RealSet, Digits, Digits]] = []
+
+    def accepts(self, key: Key) -> bool:
+        where = key[0]
+        if where == "integer":
+            return self.digits.accepts(key[1]) and self.residues.accepts(key[2])
+        if where == "fraction":
+            return self.digits.fraction_accepts(key[1]) and self.residues.fraction_accepts(key[2])
+        if where == "exponent zeros":
+            return 0 in self.exponent_digits[key[1]][0]
+        if where == "exponent":
+            return self.exponent_digits[key[1]][1 + key[2]].accepts(key[3])
+        return where == "any exponent"
+
+    def successors(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+        where = key[0]
+        if where == "start":
+            yield from self._first_digits()
+        elif where == "integer":
+            yield from self._integer(key)
+        elif where in ("point", "fraction"):
+            yield from self._fraction(key)
+        elif where in ("mantissa", "mantissa point", "mantissa fraction"):
+            yield from self._mantissa(key)
+        elif where in ("zero", "zero point", "zero fraction"):
+            yield from self._zero(key)
+        elif where == "any exponent mark":
+            yield b"+-", ("any exponent sign",)
+            yield b"0123456789", ("any exponent",)
+        elif where in ("any exponent sign", "any exponent"):
+            yield b"0123456789", ("any exponent",)
+        else:
+            yield from self._exponent(key)
+
+    def _first_digits(self) -> Iterator[tuple[bytes, Key]]:
+        for digit in range(10):
+            byte = b"%d" % digit
+            after = self.digits.first(digit)
+            if after is not None:
+                yield byte, ("integer", after, self.residues.step(self.residues.start, digit))
+            if digit and self.mantissas is not None:
+                yield byte, ("mantissa", self.mantissas.first(digit))
+        if self.zero_exponent:
+            yield b"0", ("zero",)
+
+    def _integer(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+        _, at, residues = key
+        for digit in range(10):
+            after = self.digits.step(at, digit)
+            if after is not None:
+                yield b"%d" % digit, ("integer", after, self.residues.step(residues, digit))
+        if not self.integer:
+            fraction = self.digits.point(at)
+            if fraction is not None:
+                yield b".", ("point", fraction, self.residues.point(residues))
+        if self.any_exponent and self.accepts(key):
+            yield _EXPONENT_MARK, ("any exponent mark",)
+
+    def _fraction(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+        where, at, residues = key
+        for digit in range(10):
+            after = self.digits.fraction_step(at, digit)
+            rest = self.residues.fraction_step(residues, digit)
+            if after is not None and rest is not None:
+                yield b"%d" % digit, ("fraction", after, rest)
+        if where == "fraction" and self.any_exponent and self.accepts(key):
+            yield _EXPONENT_MARK, ("any exponent mark",)
+
+    def _mantissa(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+        where, at = key
+        assert self.mantissas is not None
+        if where == "mantissa":
+            yield b".", ("mantissa point", at)
+        else:
+            for digit in range(10):
+                yield b"%d" % digit, ("mantissa fraction", self.mantissas.step(at, digit))
+        if where != "mantissa point":
+            allowed = self.mantissas.allowed_exponents(at)
+            if allowed:
+                yield _EXPONENT_MARK, self._exponent_mark(allowed)
+
+    def _zero(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+        """Zero times a power of ten."""
+        if key[0] == "zero":
+            yield b".", ("zero point",)
+        else:
+            yield b"0", ("zero fraction",)
+        if key[0] != "zero point":
+            yield _EXPONENT_MARK, ("any exponent mark",)
+
+    def _exponent_mark(self, allowed: RealSet) -> Key:
+        if allowed == EVERYTHING:
+            return ("any exponent mark",)
+        which = self.exponents.setdefault(allowed, len(self.exponents))
+        if which == len(self.exponent_digits):
+            self.exponent_digits.append((allowed, Digits(allowed), Digits(allowed.mirrored())))
+        return ("exponent mark", which)
+
+    def _exponent(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+        """An exponent out of a set of integers; leading zeros are allowed (RFC 8259 §6, and Python writes e-07)."""
+        where, which = key[0], key[1]
+        if where == "exponent mark":
+            yield b"+", ("exponent sign", which, 0)
+            yield b"-", ("exponent sign", which, 1)
+        negative = 0 if where == "exponent mark" else key[2]
+        digits = self.exponent_digits[which][1 + negative]
+        for digit in range(10):
+            byte = b"%d" % digit
+            if where == "exponent":
+                after = digits.step(key[3], digit)
+            elif digit == 0:
+                yield byte, ("exponent zeros", which, negative)
+                continue
+            else:
+                after = digits.first(digit)
+            if after is not None:
+                yield byte, ("exponent", which, negative, after)
