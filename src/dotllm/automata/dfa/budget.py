@@ -1,0 +1,33 @@
+"""How much work a computation may do: a count, not a clock, so the same input always ends the same way."""
+
+from __future__ import annotations
+
+from dotllm.errors import BudgetExceeded
+
+
+class Budget:
+    """Limits of the DFA algebra. ``steps`` is spent, operation by operation; ``states`` holds per automaton.
+
+    A step is one elementary move of a kernel (a transition looked at), some nanoseconds; the default stops a
+    determinisation that explodes after about 30 ms. Give one instance to all operations that serve one specification.
+    """
+
+    __slots__ = ("states", "steps")
+
+    def __init__(self, states: int = 20_000, steps: int = 10_000_000) -> None:
+        self.states = states
+        self.steps = steps
+
+    def spend(self, steps: int, what: str) -> None:
+        """Take ``steps`` out of the budget; raises BudgetExceeded when it is gone."""
+        self.steps -= steps
+        if self.steps < 0:
+            self.steps = 0
+            raise self.exceeded(what)
+
+    def exceeded(self, what: str) -> BudgetExceeded:
+        """The error for an operation that ran out of states or steps."""
+        return BudgetExceeded(
+            f"the automaton of {what} grows beyond its budget (at most {self.states:,} states); simplify the pattern",
+            keyword="budget",
+        )

@@ -1,0 +1,466 @@
+"""Dfa: a regular language of Unicode strings, closed under every boolean and regular operation.
+
+What ``allOf``, ``not``, ``pattern`` beside ``maxLength`` and look-around need, none of which an NFA can say. A Dfa is
+always minimal and canonically numbered (see `kernels`), so equal languages are equal objects and make good memo keys.
+Strings are sequences of Unicode scalar values; the complement is taken in the set of all of them, line breaks included.
+
+Each operation costs some tens of microseconds for automata of some tens of states, and takes a `Budget`; the operators
+``& | - ~`` and the constructors without that argument use a fresh default one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dotllm.automata.charset import CharSet
+from dotllm.automata.dfa.alphabet import ONE_CLASS, Alphabet, Ints, joint, merge_classes, minterms
+from dotllm.automata.dfa.budget import Budget
+from dotllm.automata.dfa.kernels import canonical, product, trie
+from dotllm.automata.dfa.nfa import subset_construction
+
+# What a boolean operation keeps: bit 2·a + b for the verdicts a, b of its operands.
+_AND, _OR, _MINUS, _XOR = 0b1000, 0b1110, 0b0100, 0b0110
+_NOTHING = np.empty(0, np.int32)
+
+
+class Dfa:
+    """An immutable regular language. ``==`` and ``hash`` compare languages; ``len`` is the number of live states."""
+
+    __slots__ = ("_columns", "_hash", "_rows", "accepting", "alphabet", "start", "table")
+
+    alphabet: Alphabet
+    table: Ints
+    """int32[states, classes], total; state 0 is dead."""
+    accepting: NDArray[np.bool_]
+    """bool[states]"""
+    start: int
+    """1, or 0 for the empty language."""
+
+    def __init__(self, alphabet: Alphabet, table: Ints, accepting: NDArray[np.bool_], start: int) -> None:
+        """Takes a canonical automaton; use the class methods."""
+        self.alphabet = alphabet
+        self.table = table
+        self.accepting = accepting
+        self.start = start
+        self._hash = 0
+        self._rows: list[list[int]] | None = None
+
+    @classmethod
+    def of_canonical(
+        cls, alphabet: Alphabet, raw: tuple[Any, Any, int, Any, int], budget: Budget | None, what: str
+    ) -> Dfa:
+        """The result of a kernel of `kernels`, over ``alphabet`` before the merge of like columns."""
+        table, accepting, start, column, steps = raw
+        if budget is not None:
+            if start < 0:
+                budget.spend(steps, what)
+                raise budget.exceeded(what)
+            budget.spend(steps, what)
+        if table.shape[1] < alphabet.size:
+            alphabet = merge_classes(alphabet, column)
+        return cls(alphabet, table, accepting, start)
+
+    # -- constructors ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def never(cls) -> Dfa:
+        """The empty language."""
+        return _NEVER
+
+    @classmethod
+    def anything(cls) -> Dfa:
+        """All strings."""
+        return _ANYTHING
+
+    @classmethod
+    def epsilon(cls) -> Dfa:
+        """Only the empty string."""
+        return cls.length(0, 0)
+
+    @classmethod
+    def chars(cls, charset: CharSet) -> Dfa:
+        """The one-character strings of a set."""
+        return _chars(charset)
+
+    @classmethod
+    def length(cls, minimum: int = 0, maximum: int | None = None, budget: Budget | None = None) -> Dfa:
+        """All strings of ``minimum`` to ``maximum`` (None: any number of) code points."""
+        if maximum is not None and maximum < minimum:
+            return _NEVER
+        budget = budget or Budget()
+        if (minimum if maximum is None else maximum) + 2 > budget.states:
+            raise budget.exceeded(f"a length of {minimum} to {'any' if maximum is None else maximum}")
+        return _length(minimum, maximum)
+
+    @classmethod
+    def literal(cls, text: str) -> Dfa:
+        """Exactly this string, which must not contain lone surrogates (else: nothing)."""
+        return cls.literals((text,))
+
+    @classmethod
+    def literals(cls, texts: Iterable[str], budget: Budget | None = None) -> Dfa:
+        """Any one of many strings, as a minimal acyclic automaton. Strings with lone surrogates are left out."""
+        words = sorted(text for text in set(texts) if _is_text(text))
+        if not words:
+            return _NEVER
+        budget = budget or Budget()
+        alphabet = _alphabet_of_letters("".join(sorted({char for word in words for char in word})))
+        size = sum(map(len, words))
+        # One row of the table per character, before like suffixes are merged.
+        budget.spend(size * alphabet.size, f"{len(words)} strings")
+        ends = np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))
+        table, accepting = trie(alphabet.encode("".join(words)), ends, alphabet.size)
+        return cls.of_canonical(alphabet, canonical(table, accepting, 1), budget, f"{len(words)} strings")
+
+    # -- boolean operations ------------------------------------------------------------------------------------------
+
+    def _combine(self, other: Dfa, truth: int, budget: Budget | None, what: str) -> Dfa:
+        budget = budget or Budget()
+        alphabet, mine, theirs = joint(self.alphabet, other.alphabet)
+        a = self.table, self.accepting, self.start
+        b = other.table, other.accepting, other.start
+        raw = product(*a, *b, mine, theirs, truth, budget.states, budget.steps)
+        return Dfa.of_canonical(alphabet, raw, budget, what)
+
+    def intersection(self, other: Dfa, budget: Budget | None = None) -> Dfa:
+        """Strings of both."""
+        if other is _ANYTHING or self is other:
+            return self
+        if self is _ANYTHING:
+            return other
+        return self._combine(other, _AND, budget, "an intersection")
+
+    def union(self, other: Dfa, budget: Budget | None = None) -> Dfa:
+        """Strings of either."""
+        if other.start == 0 or self is other:
+            return self
+        if self.start == 0:
+            return other
+        return self._combine(other, _OR, budget, "a union")
+
+    def difference(self, other: Dfa, budget: Budget | None = None) -> Dfa:
+        """Strings of self that are not in other."""
+        if other.start == 0 or self.start == 0:
+            return self
+        return self._combine(other, _MINUS, budget, "a difference")
+
+    def symmetric_difference(self, other: Dfa, budget: Budget | None = None) -> Dfa:
+        """Strings of exactly one of the two."""
+        return self._combine(other, _XOR, budget, "a symmetric difference")
+
+    def complement(self) -> Dfa:
+        """All strings that are not in self. Never larger than self by more than one state."""
+        raw = canonical(self.table, ~self.accepting, self.start)
+        return Dfa.of_canonical(self.alphabet, raw, None, "")
+
+    def __and__(self, other: Dfa) -> Dfa:
+        return self.intersection(other)
+
+    def __or__(self, other: Dfa) -> Dfa:
+        return self.union(other)
+
+    def __sub__(self, other: Dfa) -> Dfa:
+        return self.difference(other)
+
+    def __xor__(self, other: Dfa) -> Dfa:
+        return self.symmetric_difference(other)
+
+    def __invert__(self) -> Dfa:
+        return self.complement()
+
+    # -- regular operations ------------------------------------------------------------------------------------------
+
+    def concat(self, other: Dfa, budget: Budget | None = None) -> Dfa:
+        """A string of self followed by one of other."""
+        if self.start == 0 or other.start == 0:
+            return _NEVER
+        alphabet, mine, theirs = joint(self.alphabet, other.alphabet)
+        first, second = _edges(self, mine), _edges(other, theirs)
+        shift = len(self.table)
+        finals = np.flatnonzero(self.accepting).astype(np.int32)
+        edges = (
+            np.concatenate((first[0], second[0] + shift)),
+            np.concatenate((first[1], second[1])),
+            np.concatenate((first[2], second[2] + shift)),
+        )
+        return subset_construction(
+            alphabet,
+            edges,
+            (finals, np.full(len(finals), other.start + shift, np.int32)),
+            _identity(alphabet.size),
+            np.array([self.start], np.int32),
+            (np.flatnonzero(other.accepting) + shift).astype(np.int32),
+            shift + len(other.table),
+            budget or Budget(),
+            "a concatenation",
+        )
+
+    def __add__(self, other: Dfa) -> Dfa:
+        return self.concat(other)
+
+    def star(self, budget: Budget | None = None) -> Dfa:
+        """Any number of strings of self, one after another."""
+        return self.repeat(0, None, budget)
+
+    def repeat(self, minimum: int, maximum: int | None, budget: Budget | None = None) -> Dfa:
+        """``minimum`` to ``maximum`` (None: any number of) strings of self, one after another."""
+        if maximum is not None and maximum < minimum:
+            return _NEVER
+        if maximum == 0 or self.start == 0:
+            return _NEVER if minimum > 0 else Dfa.epsilon()
+        budget = budget or Budget()
+        n = len(self.table)
+        copies = max(minimum, 1) if maximum is None else maximum
+        if copies * n > budget.states:
+            raise budget.exceeded("a repetition")
+        source, label, target = _edges(self, np.arange(self.alphabet.size, dtype=np.int32))
+        shift = np.repeat(np.arange(copies, dtype=np.int32) * n, len(source))
+        edges = np.tile(source, copies) + shift, np.tile(label, copies), np.tile(target, copies) + shift
+        finals = np.flatnonzero(self.accepting).astype(np.int32)
+        ends = (np.arange(copies, dtype=np.int32)[:, None] * n + finals).ravel()  # the final states of all copies
+        before_last = ends[: len(ends) - len(finals)]
+        epsilon_source, epsilon_target = before_last, before_last // n * n + n + self.start
+        if maximum is None:  # the last copy loops
+            last = ends[len(before_last) :]
+            epsilon_source = np.concatenate((epsilon_source, last))
+            epsilon_target = np.concatenate((epsilon_target, np.full(len(last), (copies - 1) * n + self.start)))
+        # A state of its own accepts the empty string: the start of the first copy may lie on a loop.
+        empty = [copies * n] if minimum == 0 else []
+        return subset_construction(
+            self.alphabet,
+            edges,
+            (epsilon_source, epsilon_target.astype(np.int32)),
+            _identity(self.alphabet.size),
+            np.array([self.start, *empty], np.int32),
+            np.concatenate((ends[max(minimum - 1, 0) * len(finals) :], np.array(empty, np.int32))),
+            copies * n + 1,
+            budget,
+            "a repetition",
+        )
+
+    def reverse(self, budget: Budget | None = None) -> Dfa:
+        """The strings of self read backwards."""
+        source, label, target = _edges(self, np.arange(self.alphabet.size, dtype=np.int32))
+        return subset_construction(
+            self.alphabet,
+            (target, label, source),
+            (_NOTHING, _NOTHING),
+            _identity(self.alphabet.size),
+            np.flatnonzero(self.accepting).astype(np.int32),
+            np.array([self.start] if self.start else [], np.int32),
+            len(self.table),
+            budget or Budget(),
+            "a reversal",
+        )
+
+    def minimise(self) -> Dfa:
+        """Self: every Dfa is minimal already."""
+        return self
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> list[list[int]]:
+        """The table as lists, for loops in Python. Do not change it."""
+        if self._rows is None:
+            self._rows = self.table.tolist()
+        return self._rows
+
+    def is_empty(self) -> bool:
+        """Whether no string is in the language."""
+        return self.start == 0
+
+    def is_universal(self) -> bool:
+        """Whether every string is in the language."""
+        return self == _ANYTHING
+
+    def is_finite(self) -> bool:
+        """Whether the language has finitely many strings."""
+        return self._order() is not None
+
+    def accepts(self, text: str) -> bool:
+        """Whether ``text`` is in the language; a text with lone surrogates never is."""
+        if not _is_text(text):
+            return False
+        rows, starts, class_of = self.rows, self.alphabet.starts, self.alphabet.class_of
+        state = self.start
+        for char in text:
+            state = rows[state][class_of[bisect_right(starts, ord(char)) - 1]]
+        return bool(self.accepting[state])
+
+    def __contains__(self, text: object) -> bool:
+        return isinstance(text, str) and self.accepts(text)
+
+    def shortest(self) -> str | None:
+        """The first of the shortest strings in code point order; None when there is none."""
+        if self.start == 0:
+            return None
+        rows = self.rows
+        came: dict[int, tuple[int, int]] = {self.start: (0, 0)}
+        queue = [self.start]
+        for state in queue:
+            if self.accepting[state]:
+                smallest = self.alphabet.starts
+                letters = []
+                while state != self.start:
+                    state, cls = came[state]
+                    letters.append(chr(smallest[self.alphabet.class_of.index(cls)]))
+                return "".join(reversed(letters))
+            for cls, to in enumerate(rows[state]):
+                if to and to not in came:
+                    came[to] = (state, cls)
+                    queue.append(to)
+        raise AssertionError("every state of a canonical automaton can accept")
+
+    def _order(self) -> list[int] | None:
+        """The live states in topological order, or None when there is a cycle."""
+        rows = self.rows
+        arrivals = [0] * len(rows)
+        for row in rows[1:]:
+            for to in row:
+                arrivals[to] += 1
+        ready = [self.start] if self.start and not arrivals[self.start] else []
+        for state in ready:
+            for to in rows[state]:
+                arrivals[to] -= 1
+                if to and not arrivals[to]:
+                    ready.append(to)
+        return ready if len(ready) == len(self) else None
+
+    def length_bounds(self) -> tuple[int, int | None] | None:
+        """(shortest, longest) length in code points, longest None when unbounded; None for the empty language."""
+        shortest = self.shortest()
+        if shortest is None:
+            return None
+        order = self._order()
+        if order is None:
+            return len(shortest), None
+        longest = [0] * len(self.table)
+        for state in order:
+            for to in self.rows[state]:
+                longest[to] = max(longest[to], longest[state] + 1)
+        return len(shortest), max(longest[state] for state in order)
+
+    def count(self) -> int | None:
+        """The number of strings, exactly; None when infinite."""
+        order = self._order()
+        if order is None:
+            return None
+        sizes = self.alphabet.sizes
+        ways = [0] * len(self.table)
+        for state in reversed(order):
+            ways[state] = int(self.accepting[state]) + sum(
+                size * ways[to] for size, to in zip(sizes, self.rows[state], strict=False) if to
+            )
+        return ways[self.start]
+
+    def strings(self) -> Iterator[str]:
+        """The strings in code point order of their prefix tree, lazily; raises ValueError for an infinite language."""
+        if self._order() is None:
+            raise ValueError("the language is infinite")
+        letters = [
+            [(cls, chr(point)) for low, high in [bounds] for point in range(low, high + 1)]
+            for bounds, cls in self._intervals()
+        ]
+        flat = [pair for interval in letters for pair in interval] if self.start else []
+        stack: list[tuple[int, str]] = [(self.start, "")] if self.start else []
+        while stack:
+            state, prefix = stack.pop()
+            if self.accepting[state]:
+                yield prefix
+            row = self.rows[state]
+            stack.extend((row[cls], prefix + char) for cls, char in reversed(flat) if row[cls])
+
+    def _intervals(self) -> list[tuple[tuple[int, int], int]]:
+        used = {cls for row in self.rows[1:] for cls, to in enumerate(row) if to}
+        return sorted((bounds, cls) for cls in used for bounds in self.alphabet.charset(1 << cls).ranges)
+
+    # -- identity ----------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.table) - 1
+
+    def __bool__(self) -> bool:
+        return self.start != 0
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Dfa)
+            and self.table.shape == other.table.shape
+            and self.alphabet == other.alphabet
+            and np.array_equal(self.table, other.table)
+            and np.array_equal(self.accepting, other.accepting)
+        )
+
+    def __hash__(self) -> int:
+        if not self._hash:
+            self._hash = hash((self.alphabet, self.table.tobytes(), self.accepting.tobytes())) or 1
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"<Dfa: {len(self)} states, {self.alphabet.size} classes, shortest {self.shortest()!r}>"
+
+
+def union_of(automata: Sequence[Dfa], budget: Budget | None = None) -> Dfa:
+    """The union of many languages, combined as a balanced tree."""
+    budget = budget or Budget()
+    level = list(automata) or [_NEVER]
+    while len(level) > 1:
+        pairs = [level[i].union(level[i + 1], budget) for i in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(pairs) * 2 :]
+    return level[0]
+
+
+def _is_text(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _edges(dfa: Dfa, classes: Ints) -> tuple[Ints, Ints, Ints]:
+    """(source, class, target) of all edges between live states; class i of the alphabet lies in ``classes[i]``."""
+    table = dfa.table[:, classes]
+    source, label = np.nonzero(table)
+    return source.astype(np.int32), label.astype(np.int32), table[source, label]
+
+
+@lru_cache(maxsize=256)
+def _identity(classes: int) -> tuple[Ints, Ints]:
+    """Labels that are the classes themselves."""
+    return np.arange(classes + 1, dtype=np.int32), np.arange(classes, dtype=np.int32)
+
+
+@lru_cache(maxsize=4096)
+def _alphabet_of_letters(letters: str) -> Alphabet:
+    return minterms(tuple(CharSet(((ord(c), ord(c)),)) for c in letters))[0] if letters else ONE_CLASS
+
+
+@lru_cache(maxsize=1024)
+def _chars(charset: CharSet) -> Dfa:
+    if not charset:
+        return _NEVER
+    alphabet, inside = minterms((charset,))
+    table = np.zeros((3, alphabet.size), np.int32)
+    table[1] = [2 if bits else 0 for bits in inside]
+    return Dfa.of_canonical(alphabet, canonical(table, np.array([False, False, True]), 1), None, "")
+
+
+@lru_cache(maxsize=256)
+def _length(minimum: int, maximum: int | None) -> Dfa:
+    top = (minimum if maximum is None else maximum) + 1  # states 1..top have read 0..top-1 characters
+    table = np.arange(1, top + 2, dtype=np.int32)
+    table[0] = 0
+    table[top] = top if maximum is None else 0
+    accepting = np.zeros(top + 1, np.bool_)
+    accepting[minimum + 1 :] = True
+    return Dfa.of_canonical(ONE_CLASS, canonical(table.reshape(-1, 1), accepting, 1), None, "")
+
+
+_NEVER = Dfa(ONE_CLASS, np.zeros((1, 1), np.int32), np.zeros(1, np.bool_), 0)
+_ANYTHING = Dfa(ONE_CLASS, np.array([[0], [1]], np.int32), np.array([False, True]), 1)

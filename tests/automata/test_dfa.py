@@ -1,0 +1,199 @@
+"""The DFA algebra against set operations on all short strings over a small alphabet, and against `re`."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dotllm.automata.charset import CharSet
+from dotllm.automata.dfa import Budget, Dfa, Nfa, union_of
+from dotllm.errors import BudgetExceeded
+
+LETTERS = "abé\U0001f600"
+LONGEST = 4
+WORDS = ["".join(letters) for n in range(LONGEST + 1) for letters in itertools.product(LETTERS, repeat=n)]
+
+words = st.text(st.sampled_from(LETTERS), max_size=2)
+charsets = st.lists(st.sampled_from([*LETTERS, "\x00", "\ud7ff", "\ue000", "\U0010ffff"])).map(
+    lambda chars: CharSet.of("".join(chars))
+)
+leaves = st.one_of(
+    st.lists(words, max_size=3).map(Dfa.literals),
+    charsets.map(Dfa.chars),
+    charsets.map(lambda charset: Dfa.chars(~charset)),
+    st.tuples(st.integers(0, 2), st.integers(0, 3)).map(lambda bounds: Dfa.length(*bounds)),
+    st.just(Dfa.length(1)),
+)
+automata = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(lambda pair: pair[0] & pair[1]),
+        st.tuples(inner, inner).map(lambda pair: pair[0] | pair[1]),
+        inner.map(lambda dfa: ~dfa),
+        inner.map(lambda dfa: dfa.star()),
+    ),
+    max_leaves=4,
+)
+
+
+def language(dfa: Dfa) -> set[str]:
+    """The words of ``dfa`` among WORDS."""
+    return {word for word in WORDS if dfa.accepts(word)}
+
+
+@settings(max_examples=150, deadline=None)
+@given(automata, automata)
+def test_boolean_operations_are_set_operations(a: Dfa, b: Dfa) -> None:
+    assert language(a & b) == language(a) & language(b)
+    assert language(a | b) == language(a) | language(b)
+    assert language(a - b) == language(a) - language(b)
+    assert language(a ^ b) == language(a) ^ language(b)
+    assert language(~a) == set(WORDS) - language(a)
+    assert a & b == b & a and hash(a & b) == hash(b & a)
+    assert ~(a & b) == ~a | ~b
+    assert (a - b).is_empty() == ((a | b) == b)
+
+
+@settings(max_examples=150, deadline=None)
+@given(automata, automata)
+def test_concatenation_and_reversal(a: Dfa, b: Dfa) -> None:
+    in_a, in_b = language(a), language(b)
+    joined = {word for word in WORDS if any(word[:i] in in_a and word[i:] in in_b for i in range(len(word) + 1))}
+    assert language(a + b) == joined
+    assert language(a.reverse()) == {word[::-1] for word in in_a}
+    assert a.reverse().reverse() == a
+
+
+@settings(max_examples=150, deadline=None)
+@given(automata, st.integers(0, 3), st.one_of(st.none(), st.integers(0, 3)))
+def test_repeat_is_repeated_concatenation(a: Dfa, minimum: int, maximum: int | None) -> None:
+    short = {word for word in language(a) if len(word) <= 3}
+    powers = [{""}]
+    for _ in range(3 + minimum if maximum is None else maximum):
+        powers.append({w + v for w in powers[-1] for v in short if len(w + v) <= 3})
+    expected = set().union(*powers[minimum:])
+    assert {word for word in language(a.repeat(minimum, maximum)) if len(word) <= 3} == expected
+
+
+@settings(max_examples=150, deadline=None)
+@given(automata)
+def test_questions_agree_with_each_other(a: Dfa) -> None:
+    count = a.count()
+    assert (count is None) == (not a.is_finite())
+    assert a.is_empty() == (a.shortest() is None) == (count == 0) == (a == Dfa.never())
+    bounds = a.length_bounds()
+    assert (bounds is None) == a.is_empty()
+    if bounds is not None:
+        shortest = a.shortest()
+        assert shortest is not None and a.accepts(shortest) and len(shortest) == bounds[0]
+        low, high = bounds
+        assert (a & Dfa.length(low, high)) == a
+        assert (a & Dfa.length(low + 1, high)) != a
+        if high:
+            assert low == high or (a & Dfa.length(low, high - 1)) != a
+    if count is not None and count < 2000:
+        listed = list(a.strings())
+        assert len(listed) == len(set(listed)) == count
+        assert all(a.accepts(word) for word in listed)
+        assert listed == sorted(listed)
+        assert Dfa.literals(listed) == a
+
+
+@pytest.mark.parametrize(
+    ("words", "others"),
+    [
+        ([], ["", "a"]),
+        ([""], ["a"]),
+        (["a", "ab", "abc"], ["", "b", "abcd"]),
+        (["\x00", "\U0010ffff"], ["", "\x01"]),
+        (["é", "e"], ["e\u0301"]),
+    ],
+)
+def test_literals(words: list[str], others: list[str]) -> None:
+    dfa = Dfa.literals(words)
+    assert all(dfa.accepts(word) for word in words)
+    assert not any(dfa.accepts(word) for word in others)
+    assert list(dfa.strings()) == sorted(words)
+
+
+def test_like_suffixes_are_shared() -> None:
+    assert len(Dfa.literals([f"{i:03}-tail" for i in range(1000)])) == 4 + 5
+
+
+def test_surrogates_are_in_no_language() -> None:
+    assert not Dfa.anything().accepts("\ud800")
+    assert not Dfa.literal("a\udfff")
+    below, above = Dfa.chars(CharSet.of((0, 0xD7FF))), Dfa.chars(CharSet.of((0xE000, 0x10FFFF)))
+    assert below | above == Dfa.length(1, 1)
+    assert not below & above
+    assert Dfa.length(1, 1).count() == 0x110000 - 0x800
+
+
+def test_an_automaton_that_explodes_hits_its_budget_quickly() -> None:
+    a, letter = CharSet.of("a"), CharSet.of("ab")
+    nfa = Nfa(Budget())
+    state = nfa.state()
+    nfa.starts.append(state)
+    nfa.edge(state, letter, state)
+    for charset in [a, *[letter] * 20]:
+        following = nfa.state()
+        nfa.edge(state, charset, following)
+        state = following
+    nfa.finals.append(state)
+    started = time.process_time()
+    with pytest.raises(BudgetExceeded):
+        nfa.determinise()
+    assert time.process_time() - started < 0.05
+
+
+def test_budgets_bound_every_operation() -> None:
+    long = Dfa.length(100, 200)
+    digits = Dfa.chars(CharSet.of((0x30, 0x39)))
+    for operation in (
+        lambda budget: long.intersection(digits.star(), budget),
+        lambda budget: long.union(digits, budget),
+        lambda budget: long.concat(digits, budget),
+        lambda budget: digits.repeat(3, 100, budget),
+        lambda budget: long.reverse(budget),
+        lambda budget: Dfa.length(1, 100, budget),
+    ):
+        with pytest.raises(BudgetExceeded):
+            operation(Budget(states=50))
+    for operation in (
+        lambda budget: long.intersection(digits.star(), budget),
+        lambda budget: digits.repeat(3, 100, budget),
+        lambda budget: Dfa.literals(["abc", "def"] * 10, budget),
+    ):
+        budget = Budget(steps=20)
+        with pytest.raises(BudgetExceeded):
+            operation(budget)
+        assert budget.steps == 0
+
+
+def test_one_budget_serves_many_operations() -> None:
+    budget = Budget(steps=20_000)
+    digits = Dfa.chars(CharSet.of((0x30, 0x39)))
+    with pytest.raises(BudgetExceeded):
+        for n in range(1000):
+            digits.repeat(n, n + 5, budget)
+
+
+def test_union_of_many() -> None:
+    numbers = [str(i) for i in range(300)]
+    assert union_of([Dfa.literal(n) for n in numbers]) == Dfa.literals(numbers)
+    assert union_of([]) == Dfa.never()
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 12])
+def test_counting_modulo(n: int) -> None:
+    """Strings whose length is a multiple of n: the minimal automaton has n states, by any way of saying it."""
+    dfa = Dfa.length(n, n).star()
+    assert len(dfa) == n
+    assert dfa == Dfa.length(n, n).repeat(2, None) | Dfa.literal("") | Dfa.length(n, n)
+    assert [k for k in range(40) if dfa.accepts("x" * k)] == list(range(0, 40, n))
+    assert re.fullmatch(f"(.{{{n}}})*", "x" * n)
