@@ -7,12 +7,12 @@ import random
 import time
 
 import pytest
+from tests.grammar.random_grammars import ALPHABET, random_grammar
 
 from dotllm.automata.charset import CharSet
-from dotllm.grammar import Expression, Grammar, Kind
+from dotllm.grammar import Grammar, Kind
 from dotllm.grammar.reference import Recogniser, accepts
 
-ALPHABET = b"ab"
 LONGEST = 5
 
 
@@ -72,50 +72,6 @@ def language(grammar: Grammar, longest: int) -> set[bytes]:
             texts[node] |= {t for t in once(node) if len(t) <= longest}
         if sum(map(len, texts)) == before:
             return texts[grammar.start]
-
-
-def random_grammar(seed: int) -> Grammar:
-    """A small grammar with everything in it: recursion of every kind, empty loops, unproductive rules."""
-    rng = random.Random(seed)
-    g = Grammar()
-    rules = [g.rule(f"r{i}") for i in range(rng.randint(1, 4))]
-
-    def leaf() -> Expression:
-        return rng.choice(
-            [
-                g.literal(bytes(rng.choices(ALPHABET, k=rng.randint(1, 3)))),
-                g.bytes_in(rng.sample(list(ALPHABET), rng.randint(1, 2))),
-                g.empty(),
-                g.literals([b"a", b"ab", b"abb"][: rng.randint(1, 3)] + ([b""] if rng.random() < 0.2 else [])),
-                g.never() if rng.random() < 0.2 else g.literal(b"b"),
-                g.call(rng.choice(rules)),
-                g.call(rng.choice(rules)),
-                g.call(rng.choice(rules)),
-            ]
-        )
-
-    def tree(depth: int) -> Expression:
-        if depth == 0:
-            return leaf()
-        shape = rng.random()
-        parts = [tree(depth - 1) for _ in range(rng.randint(1, 3))]
-        if shape < 0.35:
-            return g.seq(parts)
-        if shape < 0.65:
-            return g.alt(parts)
-        if shape < 0.8:
-            low = rng.randint(0, 2)
-            return g.repeat(parts[0], low, rng.choice([None, low, low + 1, low + 2]))
-        if shape < 0.9:
-            states = rng.randint(1, 3)
-            edges = [(rng.randrange(states), part, rng.randrange(states)) for part in parts]
-            return g.network(states, 0, [rng.randrange(states)], edges)
-        return leaf()
-
-    for rule in rules:
-        g.define(rule, tree(rng.randint(0, 2)))
-    g.start = tree(1)
-    return g
 
 
 @pytest.mark.parametrize("block", range(10))

@@ -1,0 +1,265 @@
+"""Kernel: what each expression of a Grammar can derive, which parts are at the left edge, and what must be rewritten.
+
+One pass for every grammar on its way to the machine (most need no rewriting), hence a kernel: some microseconds for
+the grammar of a JSON Schema.
+
+*Derives* is a set of two facts per expression, "the empty text" and "some other text", as bits; no bit means that
+nothing satisfies the expression (it is unproductive). It is the least fixpoint over the expressions, found with a work
+list: a node is looked at again when a child has gained a bit, which happens at most twice per child.
+
+A part is *at the left edge* of an expression if a text of the expression can begin with it: everything before it can be
+empty. A cycle of such parts is left recursion, be it direct, indirect or hidden behind nullable prefixes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+
+from dotllm.grammar.grammar import Grammar, Kind
+
+EMPTY, OTHER = 1, 2  # bits of `derives`
+
+# Reasons to rewrite, as bits.
+LEFT_RECURSION, NULLABLE_LOOP = 1, 2
+
+_EMPTY, _NEVER, _SEQ, _ALT, _REPEAT, _CALL, _LITERALS, _NETWORK, _TOKENS = (
+    int(k)
+    for k in (
+        Kind.EMPTY,
+        Kind.NEVER,
+        Kind.SEQ,
+        Kind.ALT,
+        Kind.REPEAT,
+        Kind.CALL,
+        Kind.LITERALS,
+        Kind.NETWORK,
+        Kind.TOKENS,
+    )
+)
+_Ints = NDArray[np.int32]
+_Bytes = NDArray[np.uint8]
+_I = nb.int32[::1]
+_U = nb.uint8[::1]
+_WHITE, _GREY, _BLACK = 0, 1, 2
+
+
+class Analysis(NamedTuple):
+    """``derives`` [nodes] and ``left`` [len(children)] are uint8; ``reasons`` is LEFT_RECURSION | NULLABLE_LOOP or 0.
+
+    ``left`` marks children of SEQ, ALT and NETWORK nodes (of a network the expressions on its edges). The body of a
+    REPEAT or a CALL is always at the left edge.
+    """
+
+    derives: NDArray[np.uint8]
+    left: NDArray[np.uint8]
+    reasons: int
+
+
+def analyse(grammar: Grammar) -> Analysis:
+    """All facts about ``grammar``; linear in its size but for networks with many nullable edges."""
+    nodes = len(grammar)
+    kind, a, b, c = (np.array(x, np.int32) for x in (grammar.kind, grammar.a, grammar.b, grammar.c))
+    children = np.array(grammar.children, np.int32)
+    bodies = np.array([-1 if body is None else body for body in grammar.rule_body], np.int32)
+    # What the leaves derive that are kept in Python lists.
+    words = np.array([_words(texts) for texts in grammar.literal_sets], np.uint8)
+    tokens = np.array([OTHER if ids or exclude else 0 for ids, exclude in grammar.token_sets], np.uint8)
+    derives = np.zeros(nodes, np.uint8)
+    left = np.zeros(len(children), np.uint8)
+    reasons = _analyse(kind, a, b, c, children, bodies, words, tokens, derives, left)
+    return Analysis(derives, left, int(reasons))
+
+
+def _words(texts: list[bytes]) -> int:
+    return EMPTY | OTHER if not texts[0] else OTHER
+
+
+@nb.njit(nb.uint8(nb.uint8, nb.uint8), cache=True, nogil=True)
+def _then(x: int, y: int) -> Any:
+    """What ``x`` followed by ``y`` derives."""
+    if x == 0 or y == 0:
+        return nb.uint8(0)
+    return nb.uint8((x & y & EMPTY) | ((x | y) & OTHER))
+
+
+@nb.njit(nb.uint8(nb.int64, _I, _I, _I, _U, _U), cache=True, nogil=True)
+def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, reached: _Bytes) -> Any:
+    """What a network derives; leaves in ``reached`` what is derived on the way from its start to each state."""
+    at = a[node]
+    states, start, finals = children[at], children[at + 1], children[at + 2]
+    for state in range(states):
+        reached[state] = 0
+    reached[start] = EMPTY
+    changed = True
+    while changed:
+        changed = False
+        for edge in range(at + 3 + finals, at + b[node], 3):
+            source, expression, target = children[edge], children[edge + 1], children[edge + 2]
+            new = reached[target] | _then(reached[source], derives[expression])
+            if new != reached[target]:
+                reached[target] = new
+                changed = True
+    found = nb.uint8(0)
+    for i in range(at + 3, at + 3 + finals):
+        found |= reached[children[i]]
+    return found
+
+
+@nb.njit(nb.int64(_I, _I, _I, _I, _I, _I, _U, _U, _U, _U), cache=True, nogil=True)
+def _analyse(
+    kind: _Ints,
+    a: _Ints,
+    b: _Ints,
+    c: _Ints,
+    children: _Ints,
+    bodies: _Ints,
+    words: _Bytes,
+    tokens: _Bytes,
+    derives: _Bytes,
+    left: _Bytes,
+) -> int:
+    nodes = kind.shape[0]
+    # Parents of every node, as CSR: first counted, then filled from the back.
+    first = np.zeros(nodes + 1, np.int32)
+    widest = 1
+    for fill in range(2):
+        if fill == 1:
+            for node in range(nodes):
+                first[node + 1] += first[node]
+            parents = np.empty(first[nodes], np.int32)
+        for node in range(nodes):
+            k = kind[node]
+            if k in (_SEQ, _ALT):
+                for i in range(a[node], a[node] + b[node]):
+                    if fill == 0:
+                        first[children[i]] += 1
+                    else:
+                        first[children[i]] -= 1
+                        parents[first[children[i]]] = node
+            elif k == _NETWORK:
+                widest = max(widest, children[a[node]])
+                for i in range(a[node] + 4 + children[a[node] + 2], a[node] + b[node], 3):
+                    if fill == 0:
+                        first[children[i]] += 1
+                    else:
+                        first[children[i]] -= 1
+                        parents[first[children[i]]] = node
+            elif k in (_REPEAT, _CALL):
+                child = a[node] if k == _REPEAT else bodies[a[node]]
+                if child >= 0:
+                    if fill == 0:
+                        first[child] += 1
+                    else:
+                        first[child] -= 1
+                        parents[first[child]] = node
+    reached = np.empty(widest, np.uint8)
+
+    # The least fixpoint of `derives`: a ring of nodes to look at (again), children before parents at first.
+    ring = np.empty(nodes, np.int32)
+    waiting = np.ones(nodes, np.uint8)
+    for node in range(nodes):
+        ring[node] = node
+    head, length = 0, nodes
+    while length > 0:
+        node = ring[head]
+        head = 0 if head + 1 == nodes else head + 1
+        length -= 1
+        waiting[node] = 0
+        k = kind[node]
+        new = nb.uint8(OTHER)
+        if k == _EMPTY:
+            new = nb.uint8(EMPTY)
+        elif k == _NEVER:
+            new = nb.uint8(0)
+        elif k == _SEQ:
+            new = nb.uint8(EMPTY)
+            for i in range(a[node], a[node] + b[node]):
+                new = _then(new, derives[children[i]])
+        elif k == _ALT:
+            new = nb.uint8(0)
+            for i in range(a[node], a[node] + b[node]):
+                new |= derives[children[i]]
+        elif k == _REPEAT:
+            new = derives[a[node]]
+            if b[node] == 0:
+                new |= nb.uint8(EMPTY)
+        elif k == _CALL:
+            new = derives[bodies[a[node]]] if bodies[a[node]] >= 0 else nb.uint8(0)
+        elif k == _LITERALS:
+            new = words[a[node]]
+        elif k == _TOKENS:
+            new = tokens[a[node]]
+        elif k == _NETWORK:
+            new = _network(node, a, b, children, derives, reached)
+        if new != derives[node]:
+            derives[node] = new
+            for i in range(first[node], first[node + 1]):
+                parent = parents[i]
+                if waiting[parent] == 0:
+                    waiting[parent] = 1
+                    tail = head + length
+                    ring[tail - nodes if tail >= nodes else tail] = parent
+                    length += 1
+
+    # The left edge, and loops whose body may be empty.
+    reasons = 0
+    for node in range(nodes):
+        k = kind[node]
+        if k == _SEQ:
+            for i in range(a[node], a[node] + b[node]):
+                left[i] = 1
+                if derives[children[i]] & EMPTY == 0:
+                    break
+        elif k == _ALT:
+            for i in range(a[node], a[node] + b[node]):
+                left[i] = 1
+        elif k == _NETWORK:
+            _network(node, a, b, children, derives, reached)
+            for edge in range(a[node] + 3 + children[a[node] + 2], a[node] + b[node], 3):
+                if reached[children[edge]] & EMPTY:
+                    left[edge + 1] = 1
+        elif k == _REPEAT and c[node] != 1 and derives[a[node]] & EMPTY:
+            reasons |= NULLABLE_LOOP
+
+    # A cycle at the left edge: depth first, iterative. `place` is how far the children of a node on the path are done.
+    colour = np.zeros(nodes, np.uint8)
+    path = np.empty(nodes, np.int32)
+    place = np.empty(nodes, np.int32)
+    for root in range(nodes):
+        if colour[root] != _WHITE or derives[root] == 0:
+            continue
+        path[0], place[0], colour[root] = root, 0, _GREY
+        depth = 1
+        while depth > 0:
+            node = path[depth - 1]
+            k = kind[node]
+            at = place[depth - 1]
+            child = -1
+            if k in (_REPEAT, _CALL):
+                if at == 0:
+                    child = a[node] if k == _REPEAT else bodies[a[node]]
+                    place[depth - 1] = 1
+            elif k in (_SEQ, _ALT, _NETWORK):
+                while at < b[node]:
+                    i = a[node] + at
+                    at += 1
+                    if left[i]:
+                        child = children[i]
+                        break
+                place[depth - 1] = at
+            if child < 0:
+                colour[node] = _BLACK
+                depth -= 1
+            elif derives[child] == 0 or colour[child] == _BLACK:
+                continue
+            elif colour[child] == _GREY:
+                return reasons | LEFT_RECURSION
+            else:
+                colour[child] = _GREY
+                path[depth], place[depth] = child, 0
+                depth += 1
+    return reasons

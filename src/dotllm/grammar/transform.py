@@ -1,0 +1,390 @@
+"""Rewriting a Grammar so that the machine can run it: no left recursion, no loop whose body may be empty.
+
+Only recognition counts, no parse tree is ever built, so any rewriting that keeps the language is free.
+
+**Some and full.** Of every expression there are two clean versions: ``full``, with the same texts, and ``some``, with
+the same texts but the empty one. A loop ``x*`` whose body may be empty becomes ``some(x)*``; in ``x{2,5}`` the minimum
+falls to 0, too.
+
+**Left recursion** (direct, indirect, or hidden behind a nullable prefix) is removed for a whole strongly connected
+component of the left-edge graph at once. Take ``A → A α | β``: a text of A is a β, then any number of α. In general, a
+text of a rule in the component begins with something that is no left call into the component, which completes some
+first part; and whenever a rule J of the component has been completed, the text may go on behind any left call of J. So
+the component is one automaton: its states are those of the rules' bodies and one hub per rule ("this rule is complete,
+and its text began where the automaton did"); an epsilon edge leads from the hub of J to behind every left call of J;
+the hub of A is final in the automaton for A. This is the left-corner transform (Rosenkrantz and Lewis, 1970) done on
+automata: nothing is multiplied out, and the size is that of the component, once per rule of it that is called from
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.grammar.analysis import EMPTY, LEFT_RECURSION, OTHER, Analysis, analyse
+from dotllm.grammar.components import strongly_connected
+from dotllm.grammar.grammar import Expression, Grammar, Kind, Rule
+
+MAX_SIZE = 400_000  # numbers in `children` of the rewritten grammar: some 100,000 edges
+
+Edge = tuple[int, Expression, int]
+_NOWHERE = -1
+
+
+def prepare(grammar: Grammar) -> Grammar:
+    """An equivalent grammar without left recursion and nullable loop bodies: ``grammar`` itself if it has neither.
+
+    Raises InvalidSpec if a rule that is used is not defined or if no text satisfies the grammar, BudgetExceeded if
+    mutually left-recursive rules are so many that the result would be too large.
+    """
+    analysis = analyse(grammar)
+    if None in grammar.rule_body:
+        _check_defined(grammar)
+    if not analysis.derives[grammar.start]:
+        raise _unsatisfiable(grammar, analysis)
+    return _Rewriting(grammar, analysis).result() if analysis.reasons else grammar
+
+
+def children_of(grammar: Grammar, node: int) -> Sequence[int]:
+    """The expressions that a node is made of; of a call, the body of its rule (none if it is not defined)."""
+    kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
+    if kind in (Kind.SEQ, Kind.ALT):
+        return grammar.children[a : a + b]
+    if kind == Kind.REPEAT:
+        return (a,)
+    if kind == Kind.CALL:
+        body = grammar.rule_body[a]
+        return () if body is None else (body,)
+    if kind == Kind.NETWORK:
+        return grammar.children[a + 4 + grammar.children[a + 2] : a + b : 3]
+    return ()
+
+
+def _reachable(grammar: Grammar) -> list[int]:
+    """Every node that the start needs, in ascending order."""
+    seen = {int(grammar.start)}
+    agenda = [int(grammar.start)]
+    while agenda:
+        for child in children_of(grammar, agenda.pop()):
+            if child not in seen:
+                seen.add(child)
+                agenda.append(child)
+    return sorted(seen)
+
+
+def _check_defined(grammar: Grammar) -> None:
+    for node in _reachable(grammar):
+        if grammar.kind[node] == Kind.CALL and grammar.rule_body[grammar.a[node]] is None:
+            name = grammar.rule_names[grammar.a[node]]
+            raise InvalidSpec(f"rule {name!r} is used but not defined", keyword=name)
+
+
+def _unsatisfiable(grammar: Grammar, analysis: Analysis) -> InvalidSpec:
+    calls = [node for node in _reachable(grammar) if grammar.kind[node] == Kind.CALL and not analysis.derives[node]]
+    names = _names(grammar, [grammar.a[node] for node in calls])
+    reason = f": no text can complete {names}" if names else ""
+    return InvalidSpec(f"nothing satisfies the grammar{reason}")
+
+
+def _names(grammar: Grammar, rules: Sequence[int]) -> str:
+    names = [repr(grammar.rule_names[rule]) for rule in rules]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+class _Rewriting:
+    """One run of `prepare` that has something to do. ``old`` → ``new``; node numbers are of ``old`` unless said."""
+
+    def __init__(self, old: Grammar, analysis: Analysis) -> None:
+        self.old = old
+        self.derives = analysis.derives.tolist()
+        self.left = analysis.left.tolist()
+        self.new = _without_nodes(old)
+        self.nodes = [node for node in _reachable(old) if self.derives[node]]
+        self.component = self._components() if analysis.reasons & LEFT_RECURSION else {}
+        # Rule → component, for the left-recursive rules.
+        self.recursive = {old.a[node]: n for node, n in self.component.items() if old.kind[node] == Kind.CALL}
+        self.full: dict[int, Expression] = {}
+        self.some: dict[int, Expression] = {}
+        # Rules of `new` and what they stand for: an old rule, and whether it is its `some` version.
+        self.versions: list[tuple[int, bool]] = []
+        self.declared: dict[tuple[int, bool], Rule] = {}
+        self.networks: dict[int, tuple[int, dict[int, int], list[Edge]]] = {}
+
+    def result(self) -> Grammar:
+        for node in self.nodes:  # children before parents, because they are built in that order
+            self.full[node] = self._full(node)
+            self.some[node] = self._some(node) if self.derives[node] & EMPTY else self.full[node]
+        new = self.new
+        new.start = self.full[self.old.start]
+        seen = {int(new.start)}
+        agenda = [int(new.start)]
+        while agenda:
+            node = agenda.pop()
+            if new.kind[node] == Kind.CALL and new.rule_body[new.a[node]] is None:
+                self._define(Rule(new.a[node]))
+            for child in children_of(new, node):
+                if child not in seen:
+                    seen.add(child)
+                    agenda.append(child)
+        for rule, body in enumerate(new.rule_body):
+            if body is None:  # declared for a version of an expression that nothing needed in the end
+                new.define(Rule(rule), new.never())
+        return new
+
+    # --- which rules are left-recursive together
+
+    def _components(self) -> dict[int, int]:
+        """Node → number of its left-recursive component, for the nodes that are in one."""
+        index = {node: i for i, node in enumerate(self.nodes)}
+        graph = [
+            [index[child] for child in self._left_children(node) if child in index and self.derives[child]]
+            for node in self.nodes
+        ]
+        component = strongly_connected(graph)
+        sizes = [0] * len(self.nodes)
+        for number in component:
+            sizes[number] += 1
+        return {node: component[i] for i, node in enumerate(self.nodes) if sizes[component[i]] > 1}
+
+    def _left_children(self, node: int) -> Sequence[int]:
+        old = self.old
+        kind, a, b = old.kind[node], old.a[node], old.b[node]
+        if kind in (Kind.SEQ, Kind.ALT, Kind.NETWORK):
+            return [old.children[i] for i in range(a, a + b) if self.left[i]]
+        return children_of(old, node)
+
+    # --- full and some
+
+    def _full(self, node: int) -> Expression:
+        old, new = self.old, self.new
+        if not self.derives[node] & OTHER:
+            return new.empty()
+        kind, a, b, c = old.kind[node], old.a[node], old.b[node], old.c[node]
+        if kind == Kind.SEQ:
+            return new.seq([self.full[child] for child in old.children[a : a + b] if self.derives[child] != EMPTY])
+        if kind == Kind.ALT:
+            return new.alt([self.full[child] for child in old.children[a : a + b] if self.derives[child]])
+        if kind == Kind.REPEAT:
+            nullable = self.derives[a] & EMPTY and c != 1
+            return new.repeat(self.some[a] if nullable else self.full[a], 0 if nullable else b, None if c < 0 else c)
+        if kind == Kind.CALL:
+            if a not in self.recursive:
+                return self._call(a, some=False)
+            call = self._call(a, some=True)
+            return new.optional(call) if self.derives[node] & EMPTY else call
+        if kind == Kind.NETWORK:
+            states, start, finals, edges = self.network(node)
+            return new.network(states, start, finals, [(s, self.full[e], t) for s, e, t in edges])
+        return new._node(Kind(kind), a, b, c)  # a leaf: the sets and texts it points to are shared
+
+    def _some(self, node: int) -> Expression:
+        """Called for nullable nodes only."""
+        old, new = self.old, self.new
+        if not self.derives[node] & OTHER:
+            return new.never()
+        kind, a, b, c = old.kind[node], old.a[node], old.b[node], old.c[node]
+        if kind == Kind.ALT:
+            return new.alt([self.some[child] for child in old.children[a : a + b] if self.derives[child] & OTHER])
+        if kind == Kind.REPEAT:
+            return new.repeat(self.some[a], 1, None if c < 0 else c)
+        if kind == Kind.CALL:
+            return self._call(a, some=True)
+        if kind == Kind.LITERALS:
+            return new.literals(old.literal_sets[a][1:])
+        builder = _Automaton(self, lambda part: part == node)  # SEQ or NETWORK
+        target = builder.state()
+        builder.begin(node, 0, _NOWHERE, target)
+        states, place, edges = builder.contracted()
+        return new.network(states, 0, [place[target]], edges)
+
+    def _call(self, rule: int, *, some: bool) -> Expression:
+        found = self.declared.get((rule, some))
+        if found is None:
+            found = self.declared[rule, some] = self.new.rule(self.old.rule_names[rule])
+            self.versions.append((rule, some))
+        return self.new.call(found)
+
+    def _define(self, version: Rule) -> None:
+        """Give a rule of ``new`` its body."""
+        rule, some = self.versions[version]
+        component = self.recursive.get(rule)
+        if component is not None:
+            states, hubs, edges = self._component_network(component)
+            self.new.define(version, self.new.network(states, 0, [hubs[rule]], edges))
+            self._check_size(sorted(hubs))
+        else:
+            body = self.old.rule_body[rule]
+            assert body is not None  # checked by `prepare`
+            self.new.define(version, self.some[body] if some else self.full[body])
+
+    def _component_network(self, component: int) -> tuple[int, dict[int, int], list[Edge]]:
+        """The automaton of a left-recursive component: number of states, hub per rule, edges; it starts in 0."""
+        found = self.networks.get(component)
+        if found is None:
+            builder = _Automaton(self, lambda part: self.component.get(part) == component)
+            for rule, number in self.recursive.items():
+                if number == component:
+                    builder.hubs[rule] = builder.state()
+            for rule, hub in builder.hubs.items():
+                body = self.old.rule_body[rule]
+                assert body is not None  # checked by `prepare`
+                builder.begin(body, 0, _NOWHERE, hub)
+            states, place, edges = builder.contracted()
+            found = states, {rule: place[hub] for rule, hub in builder.hubs.items()}, edges
+            self.networks[component] = found
+        return found
+
+    def _check_size(self, rules: Sequence[int]) -> None:
+        if len(self.new.children) > MAX_SIZE:
+            raise BudgetExceeded(
+                f"without its left recursion the grammar would be too large: rules {_names(self.old, rules)}",
+                keyword="left recursion",
+            )
+
+    def network(self, node: int) -> tuple[int, int, list[int], list[tuple[int, int, int]]]:
+        """States, start, finals and productive edges of a NETWORK of ``old``."""
+        children, at = self.old.children, self.old.a[node]
+        states, start, count = children[at : at + 3]
+        edges = [
+            (children[i], children[i + 1], children[i + 2])
+            for i in range(at + 3 + count, at + self.old.b[node], 3)
+            if self.derives[children[i + 1]]
+        ]
+        return states, start, list(children[at + 3 : at + 3 + count]), edges
+
+
+class _Automaton:
+    """Edges of a network for expressions of which nothing has been read yet. State 0 is its start.
+
+    ``inside`` says which expressions are taken apart; others are edges. ``hubs`` has the state of every rule whose left
+    calls are inside.
+    """
+
+    def __init__(self, rewriting: _Rewriting, inside: Callable[[int], bool]) -> None:
+        self.r = rewriting
+        self.inside = inside
+        self.states = 1
+        self.hubs: dict[int, int] = {}
+        self.edges: dict[Edge, None] = {}  # an ordered set
+
+    def state(self) -> int:
+        self.states += 1
+        return self.states - 1
+
+    def edge(self, source: int, expression: Expression, target: int) -> None:
+        if target != _NOWHERE and (source != target or expression != self.r.new.empty()):
+            self.edges[source, expression, target] = None
+
+    def begin(self, node: int, source: int, if_empty: int, if_some: int) -> None:
+        """Add edges from ``source``, where nothing has been read: to ``if_some`` by the non-empty texts of ``node``, to
+        ``if_empty`` (unless that is _NOWHERE) by the empty one."""
+        r, old = self.r, self.r.old
+        empty = r.new.empty()
+        agenda = [(node, source, if_empty, if_some)]
+        while agenda:
+            node, source, if_empty, if_some = agenda.pop()
+            kind, a, b, c = old.kind[node], old.a[node], old.b[node], old.c[node]
+            inside = self.inside(node)
+            if inside and kind == Kind.SEQ:
+                agenda += self._sequence(old.children[a : a + b], source, if_empty, if_some)
+                continue
+            if inside and kind == Kind.NETWORK:
+                agenda += self._network(node, source, if_empty, if_some)
+                continue
+            if r.derives[node] & EMPTY:
+                self.edge(source, empty, if_empty)
+            if not r.derives[node] & OTHER:
+                continue
+            if inside and kind == Kind.CALL:
+                self.edge(self.hubs[a], empty, if_some)
+            elif inside and kind == Kind.ALT:
+                agenda += [(child, source, _NOWHERE, if_some) for child in old.children[a : a + b]]
+            elif inside and kind == Kind.REPEAT:
+                # The first non-empty round here, the others as usual.
+                low = 0 if r.derives[a] & EMPTY else max(b - 1, 0)
+                rest = r.new.repeat(r.some[a], low, None if c < 0 else c - 1)
+                behind = if_some
+                if rest != empty:
+                    behind = self.state()
+                    self.edge(behind, rest, if_some)
+                agenda.append((a, source, _NOWHERE, behind))
+            else:
+                self.edge(source, r.some[node], if_some)
+
+    def _sequence(
+        self, parts: Sequence[int], source: int, if_empty: int, if_some: int
+    ) -> list[tuple[int, int, int, int]]:
+        """Two rows of states: nothing read yet (what is to `begin`, returned), and something read."""
+        r = self.r
+        nothing, something = source, _NOWHERE
+        begin = []
+        reading = True
+        for i, part in enumerate(parts):
+            last = i == len(parts) - 1
+            behind = if_some if last else self.state()
+            if something != _NOWHERE:
+                self.edge(something, r.full[part], behind)
+            if reading:
+                reading = bool(r.derives[part] & EMPTY)
+                after = if_empty if last else self.state() if reading else _NOWHERE
+                begin.append((part, nothing, after, behind))
+                nothing = after
+            something = behind
+        return begin
+
+    def _network(self, node: int, source: int, if_empty: int, if_some: int) -> list[tuple[int, int, int, int]]:
+        """Every state twice: nothing read yet (as far as the left edge goes), and something read."""
+        r, empty = self.r, self.r.new.empty()
+        _, start, finals, edges = r.network(node)
+        at_left = {start}
+        agenda = [start]
+        silent: dict[int, list[int]] = {}
+        for s, expression, t in edges:
+            if r.derives[expression] & EMPTY:
+                silent.setdefault(s, []).append(t)
+        while agenda:
+            for t in silent.get(agenda.pop(), ()):
+                if t not in at_left:
+                    at_left.add(t)
+                    agenda.append(t)
+        nothing = {s: self.state() for s in sorted(at_left)}
+        something = {s: self.state() for s in sorted({t for _, _, t in edges})}
+        self.edge(source, empty, nothing[start])
+        begin = []
+        for s, expression, t in edges:
+            if s in something:
+                self.edge(something[s], r.full[expression], something[t])
+            if s in nothing:
+                begin.append((expression, nothing[s], nothing.get(t, _NOWHERE), something[t]))
+        for final in finals:
+            if final in something:
+                self.edge(something[final], empty, if_some)
+            if final in nothing:
+                self.edge(nothing[final], empty, if_empty)
+        return begin
+
+    def contracted(self) -> tuple[int, list[int], list[Edge]]:
+        """Number of states, new number of each, and edges, when every cycle of epsilon edges has become one state."""
+        empty = self.r.new.empty()
+        graph: list[list[int]] = [[] for _ in range(self.states)]
+        for source, expression, target in self.edges:
+            if expression == empty:
+                graph[source].append(target)
+        number = strongly_connected(graph)
+        # The start, to which no edge leads, shall be 0 again.
+        swap = {number[0]: 0, 0: number[0]}
+        place = [swap.get(n, n) for n in number]
+        edges = {(place[s], e, place[t]): None for s, e, t in self.edges if e != empty or place[s] != place[t]}
+        return max(number) + 1, place, list(edges)
+
+
+def _without_nodes(old: Grammar) -> Grammar:
+    """A grammar with the texts and sets of ``old``, so that leaves can be copied by number, and none of its nodes."""
+    new = Grammar()
+    new.data = old.data
+    new.bytesets = old.bytesets
+    new.charsets = old.charsets
+    new.literal_sets = list(old.literal_sets)
+    new.token_sets = old.token_sets
+    return new
