@@ -5,7 +5,6 @@ All of it is NumPy arrays: 131,072 Python objects would cost every garbage colle
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,10 +12,18 @@ import numpy as np
 
 from dotllm.automata.charset import CharSet
 from dotllm.vocabulary.arrays import Bytes, Ints
+from dotllm.vocabulary.canonical import spell_canonically
 from dotllm.vocabulary.charset_table import CharsetTable, build_charset_table
 from dotllm.vocabulary.content import Content
+from dotllm.vocabulary.disk_cache import DiskCache
 from dotllm.vocabulary.greedy import spell_greedily
+from dotllm.vocabulary.popular import is_popular, popular_charsets
+from dotllm.vocabulary.readers import read_tokenizer
+from dotllm.vocabulary.table_cache import TableCache
 from dotllm.vocabulary.trie import Trie, build_trie
+
+_WORTH_A_FILE = 8192
+"""Vocabularies with fewer tokens are built faster than read."""
 
 
 class Vocabulary:
@@ -44,9 +51,9 @@ class Vocabulary:
         self.size = content.size
         self.words = (content.size + 31) // 32
         self.fingerprint = content.fingerprint()
-        self.trie = _trie(content)
-        self._tables: dict[CharSet, CharsetTable] = {}
-        self._lock = threading.Lock()
+        self._disk = DiskCache(self.fingerprint) if content.size >= _WORTH_A_FILE else None
+        self.trie = self._load_or_build_trie()
+        self._tables = TableCache(self._load_or_build_table)
         lengths = np.diff(self.token_offset)
         self.max_token_bytes = int(lengths.max(initial=0))
         single = self.token_data[self.token_offset[:-1][lengths == 1]]
@@ -69,6 +76,25 @@ class Vocabulary:
         """
         return cls(Content.of(tokens, eos_token_ids, special_tokens, size))
 
+    @classmethod
+    def from_tokenizer(
+        cls, tokenizer: Any, *, eos_token_ids: Iterable[int] | int | None = None, size: int | None = None
+    ) -> Vocabulary:
+        """The vocabulary of a tokenizer: of transformers (fast or slow), tokenizers, mistral_common, tiktoken,
+        SentencePiece, or one of vLLM's wrappers around them.
+
+        ``eos_token_ids`` are the ids that end a text, all of them (as in a generation config); by default the one the
+        tokenizer names. ``size`` is the width of the model's output if that is more than the tokenizer has.
+
+        Raises Unsupported for tokenizers whose tokens have no bytes of their own (keyword: which), ValueError if no EOS
+        is known or ids are out of range.
+        """
+        contents = read_tokenizer(tokenizer)
+        eos = contents.eos_token_ids if eos_token_ids is None else eos_token_ids
+        if eos == ():
+            raise ValueError("the tokenizer names no EOS token: pass eos_token_ids=")
+        return cls(Content.of(contents.tokens, eos, contents.special_tokens, size), contents.encode)
+
     def token_bytes(self, token_id: int) -> bytes | None:
         """The bytes of a token, None if it stands for no text. Raises IndexError for an id out of range."""
         if not 0 <= token_id < self.size:
@@ -77,28 +103,54 @@ class Vocabulary:
         return self.token_data[start:end].tobytes() if start < end else None
 
     def charset_table(self, charset: CharSet) -> CharsetTable:
-        """What every token does to a loop over ``charset``. Thread-safe."""
-        table = self._tables.get(charset)
-        if table is None:
-            with self._lock:
-                table = self._tables.get(charset)
-                if table is None:
-                    table = build_charset_table(charset, self.trie, self.token_data, self.token_offset, self.words)
-                    self._tables[charset] = table
-        return table
+        """What every token does to a loop over ``charset``: a millisecond or two the first time.
+
+        Tables are shared, and kept as long as they are in use or 256 MiB suffice for those that are not.
+        """
+        return self._tables.get(charset)
+
+    def prepare(self) -> None:
+        """Do now what would otherwise be done when first needed: tables of popular sets, a copy of the tokenizer."""
+        for charset in popular_charsets():
+            self.charset_table(charset)
+        self.encode(b" ")
 
     def encode(self, text: bytes) -> list[int]:
-        """Ids of tokens whose bytes are exactly ``text``: the longest matches. ValueError if no tokens spell it."""
-        return spell_greedily(text, self.trie)
+        """Ids of tokens whose bytes are exactly ``text``, which may begin and end inside characters. Thread-safe.
+
+        The tokenizer's own spelling, as if ``text`` continued another; the longest matches for what it cannot spell
+        exactly, and for vocabularies without a tokenizer. Raises ValueError if no tokens spell it.
+        """
+        ids: list[int] = []
+        spelt = 0
+        if self._encoder is not None:
+            ids, spelt = spell_canonically(text, self._encoder, self._spelling)
+        return ids + spell_greedily(text[spelt:], self.trie) if spelt < len(text) else ids
+
+    def _spelling(self, token_id: int) -> bytes | None:
+        return self.token_bytes(token_id) if 0 <= token_id < self.size else None
+
+    def _load_or_build_trie(self) -> Trie:
+        trie = self._disk.load_trie() if self._disk is not None else None
+        if trie is None:
+            lengths = np.diff(self.token_offset)
+            ids = np.flatnonzero(lengths).astype(np.int32)
+            trie = build_trie(self.token_data, self.token_offset[ids], lengths[ids], ids)
+            if self._disk is not None:
+                self._disk.store_trie(trie)
+        return trie
+
+    def _load_or_build_table(self, charset: CharSet) -> CharsetTable:
+        disk = self._disk if self._disk is not None and is_popular(charset) else None
+        table = disk.load_table(charset) if disk is not None else None
+        if table is None:
+            table = build_charset_table(charset, self.trie, self.token_data, self.token_offset, self.words)
+            if disk is not None:
+                disk.store_table(charset, table)
+        return table
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a Vocabulary is not pickled: make it from its tokenizer, the cache on disk makes that quick")
 
     def __repr__(self) -> str:
         return f"Vocabulary(size={self.size}, eos_token_ids={self.eos_token_ids}, {self.fingerprint[:12]})"
-
-
-def _trie(content: Content) -> Trie:
-    lengths = np.diff(content.token_offset)
-    ids = np.flatnonzero(lengths).astype(np.int32)
-    return build_trie(content.token_data, content.token_offset[ids], lengths[ids], ids)

@@ -1,0 +1,40 @@
+"""Spelling bytes the way the model's own tokenizer does.
+
+Tokenizers read text, and some put a space before it; a piece of a generated text has no beginning of its own, nor need
+it end with a whole character. So: tokenise the longest part that is UTF-8, compare the bytes, and if a space came in try
+again behind an anchor whose tokens are then dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+ANCHORS = ("", "\n", ".")
+"""Texts put before the one to spell; all of them are tokens that do not merge with most texts."""
+
+
+def spell_canonically(
+    text: bytes, encode: Callable[[str], list[int]], spelling: Callable[[int], bytes | None]
+) -> tuple[list[int], int]:
+    """Ids of the tokenizer's own spelling of a prefix of ``text``, and the length of that prefix.
+
+    The prefix ends where ``text`` stops being UTF-8. It is empty if the tokenizer does not spell it exactly, as one
+    that normalises may not. ``spelling`` gives the bytes of an id, None for an id that stands for no text.
+    """
+    try:
+        prefix = text.decode()
+    except UnicodeDecodeError as error:
+        prefix = text[: error.start].decode()
+    wanted = prefix.encode()
+    for anchor in ANCHORS if wanted else ():
+        ids = encode(anchor + prefix)
+        strings = [spelling(i) for i in ids]
+        dropped = sum(len(string or b"") for string in strings) - len(wanted)
+        first = 0
+        while first < len(ids) and dropped > 0:
+            dropped -= len(strings[first] or b"")
+            first += 1
+        rest = strings[first:]
+        if dropped == 0 and None not in rest and b"".join(string or b"" for string in rest) == wanted:
+            return ids[first:], len(wanted)
+    return [], 0
