@@ -60,7 +60,7 @@ class Analysis(NamedTuple):
 
 
 def analyse(grammar: Grammar) -> Analysis:
-    """All facts about ``grammar``; linear in its size but for networks with many nullable edges."""
+    """All facts about ``grammar``; linear in its size, but that a node is looked at again when a child has changed."""
     nodes = len(grammar)
     kind, a, b, c = (np.array(x, np.int32) for x in (grammar.kind, grammar.a, grammar.b, grammar.c))
     children = np.array(grammar.children, np.int32)
@@ -91,18 +91,33 @@ def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, re
     """What a network derives; leaves in ``reached`` what is derived on the way from its start to each state."""
     at = a[node]
     states, start, finals = children[at], children[at + 1], children[at + 2]
+    edges, end = at + 3 + finals, at + b[node]
+    # Edges by their source, as CSR.
+    first = np.zeros(states + 1, np.int32)
+    for edge in range(edges, end, 3):
+        first[children[edge]] += 1
+    for state in range(states):
+        first[state + 1] += first[state]
+    out = np.empty(first[states], np.int32)
+    for edge in range(edges, end, 3):
+        first[children[edge]] -= 1
+        out[first[children[edge]]] = edge
     for state in range(states):
         reached[state] = 0
     reached[start] = EMPTY
-    changed = True
-    while changed:
-        changed = False
-        for edge in range(at + 3 + finals, at + b[node], 3):
-            source, expression, target = children[edge], children[edge + 1], children[edge + 2]
-            new = reached[target] | _then(reached[source], derives[expression])
+    agenda = np.empty(2 * states, np.int32)  # a state gains a bit at most twice
+    agenda[0] = start
+    length = 1
+    while length > 0:
+        length -= 1
+        source = agenda[length]
+        for i in range(first[source], first[source + 1]):
+            target = children[out[i] + 2]
+            new = reached[target] | _then(reached[source], derives[children[out[i] + 1]])
             if new != reached[target]:
                 reached[target] = new
-                changed = True
+                agenda[length] = target
+                length += 1
     found = nb.uint8(0)
     for i in range(at + 3, at + 3 + finals):
         found |= reached[children[i]]
