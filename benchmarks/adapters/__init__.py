@@ -1,0 +1,21 @@
+"""One file per engine; `load` imports only the one asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+from benchmarks.adapters.base import Engine, Options
+from benchmarks.tokens import Tokens
+
+ENGINES = {
+    "dotllm": ("benchmarks.adapters.dotllm", "Dotllm"),
+    "llguidance": ("benchmarks.adapters.llguidance", "Llguidance"),
+    "xgrammar": ("benchmarks.adapters.xgrammar", "Xgrammar"),
+}
+
+
+def load(name: str, tokens: Tokens, options: Options) -> Engine:
+    """Set up an engine by name. Raises KeyError for an unknown name, ImportError where it is not installed."""
+    module, factory = ENGINES[name]
+    engine: Engine = getattr(importlib.import_module(module), factory)(tokens, options)
+    return engine

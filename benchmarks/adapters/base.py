@@ -1,0 +1,99 @@
+"""What the harness asks of an engine: compile a spec, walk one sequence, fill the masks of a batch.
+
+The timed calls (`Matcher.fill`, `Matcher.advance`, `Batch.fill`) are the engine's own functions bound to their
+arguments, so that an adapter adds no Python of its own to a sample. Masks are int32 rows of 32 tokens a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bitmask = NDArray[np.int32]
+
+
+class Refused(Exception):
+    """The engine declined the spec; the message says why, ``keyword`` names the feature where the engine tells."""
+
+    def __init__(self, message: str, keyword: str = "") -> None:
+        super().__init__(message)
+        self.keyword = keyword
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One thing to enforce and texts that satisfy it.
+
+    ``kind`` is json_schema (spec: the schema), json_object (None), regex (str), choice (list of str) or grammar
+    (``{"lark": …, "ebnf": …}``: the same language twice, for engines that read only one dialect).
+    """
+
+    name: str
+    kind: str
+    spec: Any
+    texts: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run asks of all engines alike."""
+
+    compact: bool = False
+    """no white space in JSON, so that allowed sets can be compared; else the engine's flexible white space"""
+    threads: int = 1
+    """worker threads for batch calls; compilation always gets one"""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class Matcher(Protocol):
+    """One sequence."""
+
+    fill: Callable[[], object]
+    """writes the mask of the present state into ``bits``"""
+    advance: Callable[[int], object]
+    """takes one token; falsy when it is not allowed"""
+    bits: Bitmask
+    """int32 [words]"""
+
+
+class Batch(Protocol):
+    """Many sequences in one call."""
+
+    fill: Callable[[], object]
+    """writes all masks into ``bits``"""
+    fill_ids: Callable[[], object] | None
+    """the same without copying bits: row ids of a shared table; None where the engine has no such thing"""
+    advance: Callable[[Sequence[int]], object]
+    """one token for each sequence"""
+    bits: Bitmask
+    """int32 [n, words]"""
+
+
+class Compiled(Protocol):
+    """A spec an engine has accepted."""
+
+    def matcher(self) -> Matcher:
+        """A new sequence at its start."""
+
+    def growth(self) -> dict[str, int]:
+        """Sizes the engine can tell (states, rows, bytes); empty where it tells none."""
+
+
+class Engine(Protocol):
+    """One library, set up for one vocabulary."""
+
+    name: str
+    version: str
+    settings: dict[str, Any]
+    """how it is set up, for the report"""
+
+    def compile(self, spec: Spec) -> Compiled:
+        """Compile, as at a server's first sight of the spec (no cache). Raises `Refused`."""
+
+    def batch(self, matchers: Sequence[Matcher], threads: int | None = None) -> Batch:
+        """Bind matchers (of any specs) to one mask buffer."""

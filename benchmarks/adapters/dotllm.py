@@ -1,0 +1,90 @@
+"""dotllm through its public API. Row ids (``fill_ids``) are what the server uses; ``fill`` copies the bits like the peers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import dotllm
+from benchmarks.adapters.base import Bitmask, Options, Refused, Spec
+from benchmarks.tokens import Tokens
+from dotllm import Guide, Index, Vocabulary
+from dotllm.errors import SpecError
+from dotllm.index import advance_all, fill_masks
+
+
+class DotllmMatcher:
+    """A Guide bound to one mask row."""
+
+    def __init__(self, guide: Guide, words: int) -> None:
+        self.raw = guide
+        rows: Bitmask = np.zeros((1, words), np.int32)
+        self.bits: Bitmask = rows[0]
+        self.fill = partial(guide.write_mask, rows, 0)
+        self.advance = guide.advance
+
+
+class DotllmCompiled:
+    """An Index."""
+
+    def __init__(self, index: Index, words: int) -> None:
+        self.index = index
+        self.words = words
+
+    def matcher(self) -> DotllmMatcher:
+        """A new sequence at its start."""
+        return DotllmMatcher(self.index.guide(), self.words)
+
+    def growth(self) -> dict[str, int]:
+        """What the index holds: states, rows, bytes."""
+        return dict(self.index.statistics())
+
+
+class DotllmBatch:
+    """Guides in one call."""
+
+    def __init__(self, matchers: Sequence[DotllmMatcher], words: int, threads: int) -> None:
+        guides = [m.raw for m in matchers]
+        self.bits: Bitmask = np.zeros((len(guides), words), np.int32)
+        self.fill = partial(fill_masks, guides, self.bits, threads=threads)
+        self.fill_ids = partial(fill_masks, guides, None, threads=threads)
+        self.advance = partial(advance_all, guides)
+
+
+class Dotllm:
+    """The engine."""
+
+    name = "dotllm"
+    version = dotllm.__version__
+
+    def __init__(self, tokens: Tokens, options: Options) -> None:
+        self.words = tokens.words
+        self.vocabulary = Vocabulary.from_bytes(tokens.tokens, eos_token_ids=[tokens.eos])
+        self.threads = options.threads
+        self.json: dict[str, Any] = {"disable_any_whitespace": True} if options.compact else {}
+        self.settings: dict[str, Any] = dict(self.json) or {"whitespace": "default"}
+
+    def _index(self, spec: Spec) -> Index:
+        if spec.kind == "json_schema":
+            return Index.from_json_schema(spec.spec, self.vocabulary, **self.json)
+        if spec.kind == "json_object":
+            return Index.from_json_object(self.vocabulary, **self.json)
+        if spec.kind == "regex":
+            return Index.from_regex(spec.spec, self.vocabulary)
+        if spec.kind == "choice":
+            return Index.from_choice(spec.spec, self.vocabulary)
+        return Index.from_grammar(spec.spec["lark"], self.vocabulary, dialect="lark")
+
+    def compile(self, spec: Spec) -> DotllmCompiled:
+        """A new Index, nothing cached."""
+        try:
+            return DotllmCompiled(self._index(spec), self.words)
+        except SpecError as error:
+            raise Refused(str(error)[:300], error.keyword or type(error).__name__) from error
+
+    def batch(self, matchers: Sequence[DotllmMatcher], threads: int | None = None) -> DotllmBatch:
+        """Bind guides to one buffer."""
+        return DotllmBatch(matchers, self.words, threads or self.threads)
