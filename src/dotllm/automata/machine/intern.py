@@ -1,0 +1,265 @@
+"""Kernels: interning. Equal lists and equal triples get equal numbers, so the rest of the machine compares ints.
+
+Lists (states, frame sets, symbols) live once in POOL; LISTS is an open-addressing table of (hash, id, kind). TRIPLES maps
+(kind, a, b, c) to an int: frames, stack cells, configurations and every memo of the machine. Both tables are kept at most
+half full; a region without room returns FULL - region, the caller passes it up, Python grows the arena and calls again.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+
+from dotllm.automata.machine.layout import (
+    BUFFER, FRAME, FRAMESET, FULL, H_BUFFER, HOLE, L_FRAMESET, L_STATE, LISTS, POOL, R, STATE, SYMBOL, T_FRAME,
+    TRIPLES,
+)  # fmt: skip
+
+MEM = nb.int32[::1]
+I = nb.int64
+
+_inline = {"cache": True, "nogil": True}
+
+
+@nb.njit(I(I, I), **_inline)
+def mix(h, x):
+    """One round of a multiplicative hash on 31 bits."""
+    h = (h ^ (x & 0xFFFFFFFF)) * 0x9E3779B1
+    h = (h ^ (h >> 29)) & 0x7FFFFFFFFFFF
+    return h ^ (h >> 15)
+
+
+@nb.njit(I(MEM, I, I, I, I), **_inline)
+def triple_get(mem, kind, a, b, c):
+    """The value stored under a key, or -1."""
+    base, capacity = mem[R + 3 * TRIPLES], mem[R + 3 * TRIPLES + 1]
+    h = mix(mix(mix(kind + 1, a), b), c)
+    slot = h & (capacity - 1)
+    while True:
+        at = base + 5 * slot
+        tag = mem[at]
+        if tag == 0:
+            return -1
+        if tag == kind + 1 and mem[at + 1] == a and mem[at + 2] == b and mem[at + 3] == c:
+            return I(mem[at + 4])
+        slot = (slot + 1) & (capacity - 1)
+
+
+@nb.njit(I(MEM, I, I, I, I, I), **_inline)
+def triple_put(mem, kind, a, b, c, value):
+    """Store or replace. Returns value, or FULL."""
+    base, capacity = mem[R + 3 * TRIPLES], mem[R + 3 * TRIPLES + 1]
+    if 2 * mem[R + 3 * TRIPLES + 2] >= capacity:
+        return FULL - TRIPLES
+    h = mix(mix(mix(kind + 1, a), b), c)
+    slot = h & (capacity - 1)
+    while True:
+        at = base + 5 * slot
+        tag = mem[at]
+        if tag == 0:
+            mem[at], mem[at + 1], mem[at + 2], mem[at + 3], mem[at + 4] = kind + 1, a, b, c, value
+            mem[R + 3 * TRIPLES + 2] += 1
+            return value
+        if tag == kind + 1 and mem[at + 1] == a and mem[at + 2] == b and mem[at + 3] == c:
+            mem[at + 4] = value
+            return value
+        slot = (slot + 1) & (capacity - 1)
+
+
+@nb.njit(nb.void(MEM), **_inline)
+def rehash_lists(mem):
+    """Fill the LISTS table (already zeroed) again after it grew."""
+    base, capacity = mem[R + 3 * LISTS], mem[R + 3 * LISTS + 1]
+    pool = mem[R + 3 * POOL]
+    used = 0
+    for kind in range(3):
+        region = STATE if kind == L_STATE else (FRAMESET if kind == L_FRAMESET else SYMBOL)
+        width = 8 if kind == L_STATE else (2 if kind == L_FRAMESET else 3)
+        for number in range(mem[R + 3 * region + 2]):
+            entry = mem[R + 3 * region] + width * number
+            h = mix(kind + 7, mem[entry + 1])
+            for i in range(mem[entry + 1]):
+                h = mix(h, mem[pool + mem[entry] + i])
+            slot = h & (capacity - 1)
+            while mem[base + 2 * slot + 1] != 0:
+                slot = (slot + 1) & (capacity - 1)
+            mem[base + 2 * slot] = h & 0x7FFFFFFF
+            mem[base + 2 * slot + 1] = (number << 2 | kind) + 1
+            used += 1
+    mem[R + 3 * LISTS + 2] = used
+
+
+@nb.njit(I(MEM, I, I, I), **_inline)
+def intern_list(mem, kind, source, length):
+    """The number of the list mem[source : source+length]; 2*id + 1 if it is new, 2*id if known; or FULL.
+
+    A new entry has only its first two ints (offset, length) set.
+    """
+    region = STATE if kind == L_STATE else (FRAMESET if kind == L_FRAMESET else SYMBOL)
+    width = 8 if kind == L_STATE else (2 if kind == L_FRAMESET else 3)
+    entries = mem[R + 3 * region]
+    pool = mem[R + 3 * POOL]
+    base, capacity = mem[R + 3 * LISTS], mem[R + 3 * LISTS + 1]
+    h = mix(kind + 7, length)
+    for i in range(length):
+        h = mix(h, mem[source + i])
+    tag = h & 0x7FFFFFFF
+    slot = h & (capacity - 1)
+    while True:
+        found = mem[base + 2 * slot + 1]
+        if found == 0:
+            break
+        if mem[base + 2 * slot] == tag and ((found - 1) & 3) == kind:
+            number = (found - 1) >> 2
+            entry = entries + width * number
+            if mem[entry + 1] == length:
+                same = True
+                offset = pool + mem[entry]
+                for i in range(length):
+                    if mem[offset + i] != mem[source + i]:
+                        same = False
+                        break
+                if same:
+                    return I(number) * 2
+        slot = (slot + 1) & (capacity - 1)
+    if 2 * mem[R + 3 * LISTS + 2] >= capacity:
+        return FULL - LISTS
+    number = mem[R + 3 * region + 2]
+    if number >= mem[R + 3 * region + 1]:
+        return FULL - region
+    used = mem[R + 3 * POOL + 2]
+    if used + length > mem[R + 3 * POOL + 1]:
+        return FULL - POOL
+    for i in range(length):
+        mem[pool + used + i] = mem[source + i]
+    mem[entries + width * number] = used
+    mem[entries + width * number + 1] = length
+    mem[R + 3 * POOL + 2] = used + length
+    mem[R + 3 * region + 2] = number + 1
+    mem[R + 3 * LISTS + 2] += 1
+    mem[base + 2 * slot] = tag
+    mem[base + 2 * slot + 1] = (number << 2 | kind) + 1
+    return I(number) * 2 + 1
+
+
+@nb.njit(I(MEM, I), **_inline)
+def buffer_room(mem, length):
+    """Reserve nothing, only check: the absolute index of the buffer's top, or FULL."""
+    if mem[H_BUFFER] + length > mem[R + 3 * BUFFER + 1]:
+        return FULL - BUFFER
+    return I(mem[R + 3 * BUFFER] + mem[H_BUFFER])
+
+
+@nb.njit(I(MEM, I, I, I), **_inline)
+def frame(mem, label, count, parent):
+    """The number of the frame (label, count, parent frame set)."""
+    found = triple_get(mem, T_FRAME, label, count, parent)
+    if found >= 0:
+        return found
+    number = mem[R + 3 * FRAME + 2]
+    if number >= mem[R + 3 * FRAME + 1]:
+        return FULL - FRAME
+    done = triple_put(mem, T_FRAME, label, count, parent, number)
+    if done < 0:
+        return done
+    at = mem[R + 3 * FRAME] + 3 * number
+    mem[at], mem[at + 1], mem[at + 2] = label, count, parent
+    mem[R + 3 * FRAME + 2] = number + 1
+    return I(number)
+
+
+@nb.njit(I(MEM, I), **_inline)
+def singleton(mem, one):
+    """The frame set {one}."""
+    if one < 0:
+        return one
+    at = buffer_room(mem, 1)
+    if at < 0:
+        return at
+    mem[at] = one
+    found = intern_list(mem, L_FRAMESET, at, 1)
+    return found if found < 0 else found >> 1
+
+
+@nb.njit(I(MEM, I), **_inline)
+def hole(mem, i):
+    """The frame set that stands for hole i of the symbol below."""
+    return singleton(mem, frame(mem, HOLE, i, 0))
+
+
+@nb.njit(nb.void(MEM, I, I), **_inline)
+def sort_ints(mem, start, n):
+    """Sort mem[start : start+n] in place: insertion for few, heapsort for many."""
+    if n <= 24:
+        for i in range(1, n):
+            x = mem[start + i]
+            j = i - 1
+            while j >= 0 and mem[start + j] > x:
+                mem[start + j + 1] = mem[start + j]
+                j -= 1
+            mem[start + j + 1] = x
+        return
+    end = n
+    root = n // 2
+    while end > 1:
+        if root > 0:
+            root -= 1
+            x = mem[start + root]
+        else:
+            end -= 1
+            x = mem[start + end]
+            mem[start + end] = mem[start]
+        at = root
+        child = 2 * at + 1
+        while child < end:
+            if child + 1 < end and mem[start + child + 1] > mem[start + child]:
+                child += 1
+            if mem[start + child] <= x:
+                break
+            mem[start + at] = mem[start + child]
+            at = child
+            child = 2 * at + 1
+        mem[start + at] = x
+
+
+@nb.njit(I(MEM, I, I), **_inline)
+def intern_sorted(mem, start, n):
+    """Sort and de-duplicate frames at mem[start : start+n] (in the buffer), return the frame set."""
+    sort_ints(mem, start, n)
+    kept = 0
+    for i in range(n):
+        if i == 0 or mem[start + i] != mem[start + i - 1]:
+            mem[start + kept] = mem[start + i]
+            kept += 1
+    found = intern_list(mem, L_FRAMESET, start, kept)
+    return found if found < 0 else found >> 1
+
+
+@nb.njit(I(MEM, I, I), **_inline)
+def union(mem, f, g):
+    """The union of two frame sets."""
+    if f == g:
+        return f
+    sets = mem[R + 3 * FRAMESET]
+    pool = mem[R + 3 * POOL]
+    nf, ng = mem[sets + 2 * f + 1], mem[sets + 2 * g + 1]
+    at = buffer_room(mem, nf + ng)
+    if at < 0:
+        return at
+    i = pool + mem[sets + 2 * f]
+    j = pool + mem[sets + 2 * g]
+    end_i = i + nf
+    end_j = j + ng
+    n = 0
+    while i < end_i or j < end_j:
+        if j >= end_j or (i < end_i and mem[i] <= mem[j]):
+            x = mem[i]
+            i += 1
+            if j < end_j and mem[j] == x:
+                j += 1
+        else:
+            x = mem[j]
+            j += 1
+        mem[at + n] = x
+        n += 1
+    found = intern_list(mem, L_FRAMESET, at, n)
+    return found if found < 0 else found >> 1

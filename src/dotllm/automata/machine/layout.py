@@ -1,0 +1,86 @@
+"""Where everything lies in a machine's arena: one int32 array that kernels take as their only mutable argument.
+
+One array instead of thirty because passing arrays to a kernel costs more than a warm mask, because growing is then one
+copy with no pointer left behind, and because saving a machine is saving one array. All references inside are indices
+relative to their region, so regions may move when the arena grows; every access is an ordinary bounds-checkable array access
+(``NUMBA_BOUNDSCHECK=1`` checks them all).
+
+The first HEADER ints are slots, listed below. Then come the NFA's arrays (constant), then the regions, each with a
+capacity and a used count in its own units.
+"""
+
+from __future__ import annotations
+
+MAGIC = 0x646F7431  # "dot1"; changes with the layout
+
+# --- header slots -----------------------------------------------------------------------------------------------------
+H_MAGIC = 0
+H_SIZE = 1  # ints in the arena
+H_NODES = 2
+H_CLASSES = 3
+H_START = 4  # NFA start node
+H_STAMP = 5  # scratch: current stamp of the closure
+H_TOUCHED = 6  # scratch: nodes touched by the closure in progress
+H_WORK = 7  # scratch: returns and loop ends still to be carried out
+H_PENDING = 8  # scratch: pushes still to be carried out (a heap)
+H_BUFFER = 9  # scratch: top of the list buffer
+H_FUEL = 10  # closure steps left before the budget error
+H_REACH = 11  # longest token in bytes: counters further than this from a limit are alike
+H_CONSULTED = 12  # mask walk: how many symbols of the real stack it has looked at
+H_LOCAL = 13  # mask walk: next free local stack entry
+H_OUT = 14  # second return value of functions that have one
+H_LIMIT = 15  # most ints the arena may grow to
+H_DEPTH = 16  # longest token, as the size of the walk's per-depth scratch
+
+# NFA arrays: offsets
+H_KIND, H_A, H_B, H_RANK, H_CHARSET = 20, 21, 22, 23, 24
+H_EDGE_START, H_EDGE_BYTES, H_EDGE_TARGET = 25, 26, 27
+H_CLOSURE_START, H_CLOSURE = 28, 29
+H_LOOP_BODY, H_LOOP_AFTER, H_LOOP_MIN, H_LOOP_MAX = 30, 31, 32, 33
+H_CLASS_OF, H_CLASS_BYTE = 34, 35
+# per-node scratch: offsets (constant sizes)
+H_SEEN, H_ACC, H_TOUCH_LIST, H_WORK_LIST, H_QUEUED, H_HEAP = 36, 37, 38, 39, 40, 41
+# mask walk scratch, by token depth
+H_WALK_STATE, H_WALK_ENV, H_WALK_TOP = 42, 43, 44
+
+# --- regions: (offset, capacity, used) at R + 3 * region --------------------------------------------------------------
+R = 50
+POOL, STATE, DELTA, FRAMESET, SYMBOL, FRAME, LISTS, TRIPLES, STACK, CONFIG, MEMO, BUFFER, LOCAL = range(13)
+REGIONS = 13
+WIDTH = (1, 8, 1, 2, 3, 3, 2, 5, 3, 3, 1, 1, 4)  # ints per unit; DELTA is counted in ints
+HEADER = 96
+
+# STATE: a list of (node, frame set) in POOL, and what is known about it
+S_OFFSET, S_LENGTH, S_CORE, S_PUSH, S_FLAGS, S_HOLES, S_MEMO, S_SPARE = range(8)
+# flags of a state
+COMPLEX = 1  # reaching it takes more than an assignment: PENDING, or something to push
+PENDING = 2  # something returned through a hole
+ACCEPTS = 4  # the text may end here
+HAS_TOKENS = 8  # some item waits for a token by id
+HAS_CHARSET = 16  # some item loops over a large character set
+
+# labels of frames; a label >= 0 is the node to return to
+HOLE, ROOT, LOOP = -1, -2, -3  # LOOP - l: the counter of loop l
+
+# what a key in TRIPLES means
+T_FRAME, T_REDUCE, T_SUBST, T_COMPOSE, T_STACK, T_CONFIG, T_MEMO, T_CANON, T_CANON_FRAMES, T_WITHOUT = range(10)
+
+# kinds of interned lists
+L_STATE, L_FRAMESET, L_SYMBOL = 0, 1, 2
+
+DEAD = 0  # state 0: nothing can follow
+UNKNOWN = -1
+
+# counters in canonical symbols
+FAR_INSIDE = -1  # may leave and may go on, and no token can change that
+FAR_BELOW = -2  # must go on, and no token can change that
+
+# configurations with fixed numbers
+FINISHED, INITIAL = 0, 1
+
+# --- results below zero -----------------------------------------------------------------------------------------------
+FULL = -16  # FULL - region: grow that region and call again (everything done so far stays valid)
+OUT_OF_FUEL = -2
+FAULT = -4  # an invariant does not hold: a bug
+
+MEMO_UNKNOWN, MEMO_DEEPER = -1, -2

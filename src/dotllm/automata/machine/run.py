@@ -1,0 +1,310 @@
+"""Kernels: moving a configuration over bytes and tokens.
+
+A configuration is (state, stack); the stack is an interned linked list of symbols (STACK cells), cell 0 is the empty
+one. The fast path of a byte is two loads: delta gives the next state, its flags say that nothing else is to do.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+
+from dotllm.automata.machine.intern import buffer_room, triple_get, triple_put
+from dotllm.automata.machine.layout import (
+    ACCEPTS, COMPLEX, CONFIG, DEAD, DELTA, FAULT, FINISHED, FULL, H_B, H_BUFFER, H_CLASS_OF, H_CLASSES, H_EDGE_BYTES,
+    H_EDGE_START, H_KIND, H_A, H_OUT, HAS_TOKENS, PENDING, POOL, R, S_CORE, S_FLAGS, S_HOLES, S_LENGTH, S_OFFSET, S_PUSH,
+    STACK, STATE, SYMBOL, T_CONFIG, T_STACK,
+)  # fmt: skip
+from dotllm.automata.machine.step import (
+    MEM, N_BYTE, N_TOKENS, I, add_closure, begin, compose, hole, intern_symbol, reduce, settle, step, substitute, touch,
+)  # fmt: skip
+
+_kernel = {"cache": True, "nogil": True}
+
+
+@nb.njit(I(MEM, I, I), **_kernel)
+def push_cell(mem, symbol, below):
+    """The stack ``below`` with ``symbol`` on top. A cell is (symbol, below, depth)."""
+    found = triple_get(mem, T_STACK, symbol, below, 0)
+    if found >= 0:
+        return found
+    number = mem[R + 3 * STACK + 2]
+    if number >= mem[R + 3 * STACK + 1]:
+        return FULL - STACK
+    done = triple_put(mem, T_STACK, symbol, below, 0, number)
+    if done < 0:
+        return done
+    at = mem[R + 3 * STACK] + 3 * number
+    mem[at], mem[at + 1] = symbol, below
+    mem[at + 2] = mem[mem[R + 3 * STACK] + 3 * below + 2] + 1
+    mem[R + 3 * STACK + 2] = number + 1
+    return I(number)
+
+
+@nb.njit(I(MEM, I, I), **_kernel)
+def apply(mem, raw, stack):
+    """Carry out what a raw state asks of the stack. Returns the core state (the new stack is in H_OUT), or an error.
+
+    The number of holes of a state always equals the size of the symbol on top: what died on the way is dropped, so that equal
+    situations are equal configurations.
+    """
+    states, cells, symbols = mem[R + 3 * STATE], mem[R + 3 * STACK], mem[R + 3 * SYMBOL]
+    while True:
+        entry = states + 8 * raw
+        if mem[entry + S_FLAGS] & PENDING:
+            cell = cells + 3 * stack
+            if stack == 0:
+                return FAULT
+            raw = reduce(mem, raw, mem[cell])
+            if raw <= 0:
+                return raw
+            stack = I(mem[cell + 1])
+            continue
+        core = I(mem[entry + S_CORE])
+        symbol = I(mem[entry + S_PUSH])
+        holes = mem[states + 8 * core + S_HOLES]
+        if holes == 0:
+            mem[H_OUT] = 0
+            return core
+        if symbol < 0:
+            if holes == mem[symbols + 3 * mem[cells + 3 * stack] + 1]:
+                mem[H_OUT] = stack
+                return core
+            mem[H_BUFFER] = 0
+            at = buffer_room(mem, holes)
+            if at < 0:
+                return at
+            mem[H_BUFFER] = holes
+            for i in range(holes):
+                h = hole(mem, i)
+                if h < 0:
+                    return h
+                mem[at + i] = h
+            symbol = intern_symbol(mem, at, holes)
+            if symbol < 0:
+                return symbol
+        while mem[symbols + 3 * symbol + 2] != 0:  # only renames holes: merge it with what is below
+            if stack == 0:
+                return FAULT
+            cell = cells + 3 * stack
+            symbol = compose(mem, symbol, mem[cell])
+            if symbol < 0:
+                return symbol
+            stack = I(mem[cell + 1])
+        stack = push_cell(mem, symbol, stack)
+        if stack < 0:
+            return stack
+        mem[H_OUT] = stack
+        return core
+
+
+@nb.njit(I(MEM, I, I), **_kernel)
+def configuration(mem, state, stack):
+    """The number of the configuration (state, stack). An entry is (state, stack, mask row or -1)."""
+    found = triple_get(mem, T_CONFIG, state, stack, 0)
+    if found >= 0:
+        return found
+    number = mem[R + 3 * CONFIG + 2]
+    if number >= mem[R + 3 * CONFIG + 1]:
+        return FULL - CONFIG
+    done = triple_put(mem, T_CONFIG, state, stack, 0, number)
+    if done < 0:
+        return done
+    at = mem[R + 3 * CONFIG] + 3 * number
+    mem[at], mem[at + 1], mem[at + 2] = state, stack, -1
+    mem[R + 3 * CONFIG + 2] = number + 1
+    return I(number)
+
+
+@nb.njit(I(MEM, I, I, nb.uint8[::1], I, I), **_kernel)
+def run_bytes(mem, state, stack, data, start, end):
+    """Move (state, stack) over data[start:end]. Returns the state (0: not allowed; the stack is in H_OUT), or an error."""
+    delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
+    states = mem[R + 3 * STATE]
+    for i in range(start, end):
+        cls = mem[class_of + data[i]]
+        raw = I(mem[delta + state * classes + cls])
+        if raw < 0:
+            raw = step(mem, state, cls)
+            if raw < 0:
+                return raw
+        if raw == DEAD:
+            return 0
+        if mem[states + 8 * raw + S_FLAGS] & COMPLEX or mem[states + 8 * raw + S_HOLES] != mem[
+            states + 8 * state + S_HOLES
+        ]:
+            state = apply(mem, raw, stack)
+            if state <= 0:
+                return state
+            stack = I(mem[H_OUT])
+        else:
+            state = raw
+    mem[H_OUT] = stack
+    return state
+
+
+@nb.njit(nb.boolean(nb.int32[:, ::1], I, I), **_kernel)
+def in_token_set(token_rows, number, token):
+    """Whether a token belongs to a token set (rows are bitmasks)."""
+    return (token_rows[number, token >> 5] >> (token & 31)) & 1 != 0
+
+
+@nb.njit(I(MEM, I, nb.int32[:, ::1], I), **_kernel)
+def token_step(mem, state, token_rows, token):
+    """The raw state after taking ``token`` by its id (0: no item wants it), or an error."""
+    entry = mem[R + 3 * STATE] + 8 * state
+    if mem[entry + S_FLAGS] & HAS_TOKENS == 0:
+        return 0
+    begin(mem)
+    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
+    for i in range(mem[entry + S_LENGTH] // 2):
+        node, fs = mem[items + 2 * i], mem[items + 2 * i + 1]
+        if mem[mem[H_KIND] + node] == N_TOKENS and in_token_set(token_rows, mem[mem[H_A] + node], token):
+            done = add_closure(mem, mem[mem[H_B] + node], fs, 0)
+            if done < 0:
+                return done
+    return settle(mem)
+
+
+@nb.njit(I(MEM, I, I), **_kernel)
+def expand(mem, state, symbol):
+    """The raw state of ``state`` with ``symbol`` written into its holes (nothing is consumed or carried out)."""
+    begin(mem)
+    entry = mem[R + 3 * STATE] + 8 * state
+    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
+    for i in range(mem[entry + S_LENGTH] // 2):
+        filled = substitute(mem, mem[items + 2 * i + 1], symbol)
+        if filled < 0:
+            return filled
+        done = touch(mem, mem[items + 2 * i], filled)
+        if done < 0:
+            return done
+    return settle(mem)
+
+
+@nb.njit(I(MEM, I, I, I, I), **_kernel)
+def unite(mem, state, stack, other, other_stack):
+    """Both of two configurations at once: they are spelled out down to the stack they share, then merged.
+
+    Needed when a token is allowed by its id and by its bytes. Returns the core state (stack in H_OUT), or an error.
+    """
+    cells = mem[R + 3 * STACK]
+    while stack != other_stack:
+        if mem[cells + 3 * stack + 2] >= mem[cells + 3 * other_stack + 2]:
+            state = expand(mem, state, mem[cells + 3 * stack])
+            if state <= 0:
+                return state
+            stack = I(mem[cells + 3 * stack + 1])
+        else:
+            other = expand(mem, other, mem[cells + 3 * other_stack])
+            if other <= 0:
+                return other
+            other_stack = I(mem[cells + 3 * other_stack + 1])
+    begin(mem)
+    for which in range(2):
+        entry = mem[R + 3 * STATE] + 8 * (state if which == 0 else other)
+        items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
+        for i in range(mem[entry + S_LENGTH] // 2):
+            done = touch(mem, mem[items + 2 * i], mem[items + 2 * i + 1])
+            if done < 0:
+                return done
+    raw = settle(mem)
+    if raw <= 0:
+        return raw
+    return apply(mem, raw, stack)
+
+
+@nb.njit(
+    I(MEM, I, I, nb.uint8[::1], nb.int32[::1], nb.boolean[::1], nb.int32[:, ::1]),
+    **_kernel,
+)
+def advance(mem, config, token, token_data, token_offset, ends, token_rows):
+    """The configuration after ``token``: -1 if it is not allowed, FINISHED after an end token, or an error.
+
+    token_data/token_offset: the bytes of every token; ends [vocabulary] bool: end tokens.
+    """
+    if config == FINISHED or token < 0 or token >= ends.shape[0]:
+        return -1
+    at = mem[R + 3 * CONFIG] + 3 * config
+    state, stack = I(mem[at]), I(mem[at + 1])
+    entry = mem[R + 3 * STATE] + 8 * state
+    if ends[token] and mem[entry + S_FLAGS] & ACCEPTS:
+        return FINISHED
+    by_bytes = I(0)
+    by_bytes_stack = I(0)
+    start, end = token_offset[token], token_offset[token + 1]
+    if end > start:
+        by_bytes = run_bytes(mem, state, stack, token_data, start, end)
+        if by_bytes < 0:
+            return by_bytes
+        by_bytes_stack = I(mem[H_OUT])
+    if mem[entry + S_FLAGS] & HAS_TOKENS:
+        raw = token_step(mem, state, token_rows, token)
+        if raw < 0:
+            return raw
+        if raw > 0:
+            by_id = apply(mem, raw, stack)
+            if by_id < 0:
+                return by_id
+            if by_bytes > 0:
+                by_id = unite(mem, by_bytes, by_bytes_stack, by_id, I(mem[H_OUT]))
+                if by_id < 0:
+                    return by_id
+            return configuration(mem, by_id, mem[H_OUT])
+    if by_bytes == 0:
+        return -1
+    return configuration(mem, by_bytes, by_bytes_stack)
+
+
+@nb.njit(I(MEM, I), **_kernel)
+def forced_byte(mem, state):
+    """The one byte that can follow, or -1: none, several, the end, or a token by id."""
+    entry = mem[R + 3 * STATE] + 8 * state
+    if mem[entry + S_FLAGS] & (ACCEPTS | HAS_TOKENS):
+        return -1
+    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
+    only = I(-1)
+    for i in range(mem[entry + S_LENGTH] // 2):
+        node = mem[items + 2 * i]
+        if mem[mem[H_KIND] + node] != N_BYTE:
+            return -1
+        for e in range(mem[mem[H_EDGE_START] + node], mem[mem[H_EDGE_START] + node + 1]):
+            packed = mem[mem[H_EDGE_BYTES] + e]
+            if packed & 255 != packed >> 8 or (only >= 0 and only != packed & 255):
+                return -1
+            only = packed & 255
+    return only
+
+
+@nb.njit(I(MEM, I, nb.uint8[::1]), **_kernel)
+def forced_bytes(mem, config, out):
+    """Write the bytes that must follow ``config`` into ``out``; returns how many (at most len(out)), or an error."""
+    if config == FINISHED:
+        return 0
+    at = mem[R + 3 * CONFIG] + 3 * config
+    state, stack = I(mem[at]), I(mem[at + 1])
+    n = 0
+    while n < out.shape[0]:
+        byte = forced_byte(mem, state)
+        if byte < 0:
+            break
+        out[n] = byte
+        state = run_bytes(mem, state, stack, out, n, n + 1)
+        if state <= 0:
+            return state if state < 0 else I(FAULT)
+        stack = I(mem[H_OUT])
+        n += 1
+    return n
+
+
+@nb.njit(I(MEM, I, nb.uint8[::1]), **_kernel)
+def advance_bytes(mem, config, data):
+    """The configuration after raw bytes (no token in between): -1 if not allowed, or an error."""
+    if config == FINISHED:
+        return -1
+    at = mem[R + 3 * CONFIG] + 3 * config
+    state = run_bytes(mem, I(mem[at]), I(mem[at + 1]), data, 0, data.shape[0])
+    if state == 0:
+        return -1
+    if state < 0:
+        return state
+    return configuration(mem, state, mem[H_OUT])

@@ -1,0 +1,58 @@
+"""The nondeterministic pushdown automaton of a grammar, as flat arrays.
+
+Nodes are the *significant* nodes only in effect: epsilon edges are gone, replaced by closure lists. Every node has one action,
+its kind; the arrays are what the machine (`automata.machine`) copies into its arena.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dotllm.automata.charset import CharSet
+
+Int32 = NDArray[np.int32]
+
+
+class NodeKind(IntEnum):
+    """What happens at a node; ``a`` and ``b`` are the two ints of the node."""
+
+    PLAIN = 0  # nothing: only ever reached through closures
+    BYTE = 1  # has byte edges
+    CALL = 2  # push return node b, continue at a (a rule's start)
+    ENTER = 3  # push the counter of loop a, continue at its body
+    END = 4  # one round of loop a is over: pop its counter, then leave or go round again
+    RETURN = 5  # pop a return node
+    TOKENS = 6  # one token of token set a, then b
+    ACCEPT = 7  # the text may end here
+
+
+RETURN_NODE = 0  # the one RETURN node
+ACCEPT_NODE = 1  # the one ACCEPT node
+
+
+class Nfa(NamedTuple):
+    """See `NodeKind`. ``n`` nodes, ``e`` byte edges, ``k`` byte classes, ``l`` loops; all int32."""
+
+    kind: Int32  # [n]
+    a: Int32  # [n]
+    b: Int32  # [n]
+    rank: Int32  # [n] order in which pushes (CALL, ENTER) must be carried out: left corners first
+    charset: Int32  # [n] index into charsets, or -1: the node consumes one whole code point of that set and nothing else
+    edge_start: Int32  # [n + 1]
+    edge_bytes: Int32  # [e] low | high << 8
+    edge_target: Int32  # [e]
+    closure_start: Int32  # [n + 1]
+    closure: Int32  # nodes with an action that are reached without consuming anything, per node that is a target
+    loop_body: Int32  # [l]
+    loop_after: Int32  # [l]
+    loop_min: Int32  # [l]
+    loop_max: Int32  # [l] -1: no limit
+    class_of: Int32  # [256]
+    class_byte: Int32  # [k] one byte of each class
+    start: int
+    charsets: list[CharSet]
+    token_sets: list[tuple[frozenset[int], bool]]

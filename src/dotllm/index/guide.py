@@ -1,0 +1,104 @@
+"""Guide: one sequence on an Index.
+
+All it holds is the number of its configuration and the numbers before it, so going back, forking and being preempted are list
+operations; nothing of the Index belongs to a guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dotllm.automata.nfa import Int32
+from dotllm.index.index import FINISHED, INITIAL, Index
+
+
+class Guide:
+    """See the module. Not thread-safe (its Index is)."""
+
+    __slots__ = ("_history", "config", "index")
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.config = INITIAL
+        self._history: list[int] = []
+
+    def advance(self, token_id: int) -> bool:
+        """Take one token. False: it is not allowed, and nothing has changed."""
+        after = self.index.advance(self.config, token_id)
+        if after < 0:
+            return False
+        self._history.append(self.config)
+        self.config = after
+        return True
+
+    def accepts(self, token_ids: Sequence[int]) -> int:
+        """How many of ``token_ids`` would be allowed, one after another. Nothing changes."""
+        config = self.config
+        for n, token in enumerate(token_ids):
+            config = self.index.advance(config, token)
+            if config < 0:
+                return n
+        return len(token_ids)
+
+    def rollback(self, n: int) -> None:
+        """Undo the last ``n`` tokens. Raises ValueError if there were fewer."""
+        if not 0 <= n <= len(self._history):
+            raise ValueError(f"cannot undo {n} tokens of {len(self._history)}")
+        if n:
+            self.config = self._history[-n]
+            del self._history[-n:]
+
+    def fork(self) -> Guide:
+        """An independent guide at the same place, with the same history."""
+        other = Guide(self.index)
+        other.config = self.config
+        other._history = self._history.copy()
+        return other
+
+    def reset(self) -> None:
+        """Back to the beginning."""
+        self.config = INITIAL
+        self._history.clear()
+
+    @property
+    def tokens_taken(self) -> int:
+        """How many tokens have been taken (and not undone)."""
+        return len(self._history)
+
+    @property
+    def can_finish(self) -> bool:
+        """Whether the text may end here."""
+        return self.index.can_finish(self.config)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether an end token has been taken."""
+        return self.config == FINISHED
+
+    @property
+    def mask_row(self) -> int:
+        """The number of the row of `Index.masks` that says which tokens are allowed next."""
+        return self.index.mask_row(self.config)
+
+    def write_mask(self, bitmask: Int32, row: int = 0) -> None:
+        """Write the allowed tokens into ``bitmask[row]``; bitmask is int32 [rows, at least words]."""
+        mask = self.index.masks[self.mask_row]
+        bitmask[row, : len(mask)] = mask
+        bitmask[row, len(mask) :] = 0
+
+    def allowed_tokens(self) -> Iterable[int]:
+        """The ids of all tokens allowed next (for inspection; the mask is what to use)."""
+        import numpy as np
+
+        bits = np.unpackbits(self.index.masks[self.mask_row].view(np.uint8), bitorder="little")
+        return [int(i) for i in np.nonzero(bits)[0]]
+
+    def forced_bytes(self) -> bytes:
+        """The bytes that must come next, whatever the model would like."""
+        return self.index.forced_bytes(self.config)
+
+    def forced_tokens(self) -> list[int]:
+        """Tokens that spell `forced_bytes`, canonically; the last ones are left out if they could merge with what follows."""
+        from dotllm.index.forced import forced_tokens
+
+        return forced_tokens(self)

@@ -1,0 +1,240 @@
+"""Index: a grammar compiled against a vocabulary, shared by every sequence that is to follow it.
+
+It starts almost empty and grows as sequences visit new situations (states, transitions, masks); all of it is flat arrays (an
+arena, see `automata.machine.layout`; rows in the `TokenSpace`), so it can be saved, shared and loaded warm.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dotllm.automata.lowering import lower
+from dotllm.automata.machine import layout
+from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, recover
+from dotllm.automata.machine.masks import find_row, known_row, remember_row
+from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
+from dotllm.automata.nfa import Int32
+from dotllm.grammar import Grammar
+from dotllm.index.token_space import END_ROW, TokenSpace
+from dotllm.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from dotllm.index.guide import Guide
+
+TokenSets = list[tuple[frozenset[int], bool]]
+
+FINISHED, INITIAL = layout.FINISHED, layout.INITIAL
+
+
+def token_set_rows(token_sets: TokenSets, space: TokenSpace) -> Int32:
+    """Bitmasks int32 [max(1, sets), words] of sets of token ids (``exclude``: of all others but the end tokens)."""
+    rows = np.zeros((max(1, len(token_sets)), space.words), np.int32)
+    for i, (ids, exclude) in enumerate(token_sets):
+        member = np.zeros(space.words * 32, np.uint8)
+        listed = [t for t in ids if 0 <= t < space.size]
+        if exclude:
+            member[: space.size] = 1
+            member[listed] = 0
+            member[space.eos] = 0
+        else:
+            member[listed] = 1
+        rows[i] = np.packbits(member, bitorder="little").view(np.int32)
+    return rows
+
+
+class Index:
+    """See the module. Use the ``from_…`` constructors; all of them raise `InvalidSpec`, `Unsupported` or `BudgetExceeded`.
+
+    Thread-safe: a lock is held while a kernel works on the arena.
+    """
+
+    def __init__(self, mem: Int32, vocabulary: Vocabulary, token_sets: TokenSets, charsets: Sequence[Any]) -> None:
+        self.vocabulary = vocabulary
+        self.space = TokenSpace.of(vocabulary)
+        self.lock = threading.RLock()
+        self._token_sets = token_sets
+        self._charsets = list(charsets)
+        self.token_rows = token_set_rows(token_sets, self.space)
+        self._scratch = np.zeros(self.space.words, np.int32)
+        self._set_memory(mem)
+
+    def _set_memory(self, mem: Int32) -> None:
+        self.mem = mem
+        self.address, self.size = mem.ctypes.data, len(mem)
+
+    # ---- constructors
+
+    @classmethod
+    def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, *, limit: int = DEFAULT_LIMIT) -> Index:
+        """Compile a `Grammar`. ``limit``: ints the automaton may grow to."""
+        space = TokenSpace.of(vocabulary)
+        nfa = lower(grammar, space.alive_bytes)
+        used = set(nfa.charset.tolist())
+        numbers = np.array(
+            [space.charset_number(c) if i in used else -1 for i, c in enumerate(nfa.charsets)], np.int32
+        )
+        return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets)
+
+    @classmethod
+    def from_regex(cls, pattern: str, vocabulary: Vocabulary, **options: Any) -> Index:
+        """Texts that match the whole ``pattern`` (see `languages.regex`)."""
+        from dotllm.languages.regex import regex_to_grammar
+
+        return cls.from_grammar_object(regex_to_grammar(pattern, **options), vocabulary)
+
+    @classmethod
+    def from_choice(cls, choices: Sequence[str], vocabulary: Vocabulary) -> Index:
+        """Exactly one of ``choices``."""
+        from dotllm.languages.choice import choice_to_grammar
+
+        return cls.from_grammar_object(choice_to_grammar(choices), vocabulary)
+
+    @classmethod
+    def from_json_schema(cls, schema: Any, vocabulary: Vocabulary, **options: Any) -> Index:
+        """JSON texts that are valid under ``schema`` (a dict, a bool or JSON text; see `languages.json_schema`)."""
+        from dotllm.languages.json_schema import json_schema_to_grammar
+
+        return cls.from_grammar_object(json_schema_to_grammar(schema, **options), vocabulary)
+
+    @classmethod
+    def from_json_object(cls, vocabulary: Vocabulary, **options: Any) -> Index:
+        """Any JSON object."""
+        from dotllm.languages.json_schema import json_object_to_grammar
+
+        return cls.from_grammar_object(json_object_to_grammar(**options), vocabulary)
+
+    @classmethod
+    def from_grammar(cls, text: str, vocabulary: Vocabulary, dialect: str = "auto", **options: Any) -> Index:
+        """Texts of a context-free grammar written in Lark or EBNF (see `languages.cfg`)."""
+        from dotllm.languages.cfg import grammar_to_grammar
+
+        return cls.from_grammar_object(grammar_to_grammar(text, dialect=dialect, **options), vocabulary)
+
+    @classmethod
+    def from_structural_tag(cls, spec: Any, vocabulary: Vocabulary, **options: Any) -> Index:
+        """Texts of a structural tag, in either request form (see `languages.structural_tag`)."""
+        from dotllm.languages.structural_tag import structural_tag_to_grammar
+
+        grammar = structural_tag_to_grammar(spec, special_tokens=vocabulary.special_tokens, **options)
+        return cls.from_grammar_object(grammar, vocabulary)
+
+    # ---- use
+
+    def guide(self) -> Guide:
+        """A new sequence at the beginning."""
+        from dotllm.index.guide import Guide
+
+        return Guide(self)
+
+    @property
+    def masks(self) -> Int32:
+        """The table of mask rows of this vocabulary, int32 [rows, words]; `Guide.mask_row` is an index into it."""
+        return self.space.rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of this index alone (rows are shared, see `TokenSpace.nbytes`)."""
+        return self.mem.nbytes + self.token_rows.nbytes + self._scratch.nbytes
+
+    @property
+    def states(self) -> int:
+        """How many states have been visited so far."""
+        return self._used(layout.STATE)
+
+    @property
+    def configurations(self) -> int:
+        """How many configurations (state and stack) have been visited so far."""
+        return self._used(layout.CONFIG)
+
+    def _used(self, region: int) -> int:
+        return int(self.mem[layout.R + 3 * region + 2])
+
+    def _run(self, kernel: Callable[[Int32], int]) -> int:
+        """Call a kernel with fuel, growing the arena as it asks; raises BudgetExceeded."""
+        while True:
+            self.mem[layout.H_FUEL] = FUEL
+            code = int(kernel(self.mem))
+            if code >= -1:
+                return code
+            self._set_memory(recover(self.mem, code))
+
+    def recover(self, code: int) -> None:
+        """React to an error code of a kernel: grow the arena, or raise the named error."""
+        self._set_memory(recover(self.mem, code))
+
+    def advance(self, config: int, token: int) -> int:
+        """The configuration after ``token``; -1: not allowed."""
+        space = self.space
+        with self.lock:
+            return self._run(
+                lambda mem: advance(
+                    mem, config, token, space.token_data, space.token_offset, space.ends, self.token_rows
+                )
+            )
+
+    def advance_bytes(self, config: int, data: bytes) -> int:
+        """The configuration after raw bytes; -1: not allowed."""
+        array = np.frombuffer(bytearray(data), np.uint8)
+        with self.lock:
+            return self._run(lambda mem: advance_bytes(mem, config, array))
+
+    def forced_bytes(self, config: int, limit: int = 4096) -> bytes:
+        """The bytes that must come next, at most ``limit``."""
+        out = np.empty(limit, np.uint8)
+        with self.lock:
+            n = self._run(lambda mem: forced_bytes(mem, config, out))
+        return out[:n].tobytes()
+
+    def can_finish(self, config: int) -> bool:
+        """Whether the text may end at ``config``."""
+        if config == FINISHED:
+            return True
+        mem = self.mem
+        state = mem[mem[layout.R + 3 * layout.CONFIG] + 3 * config]
+        return bool(mem[mem[layout.R + 3 * layout.STATE] + 8 * state + layout.S_FLAGS] & layout.ACCEPTS)
+
+    def mask_row(self, config: int) -> int:
+        """The row of the mask of ``config`` in `masks`, computed on the first visit."""
+        if config == FINISHED:
+            return END_ROW
+        space = self.space
+        with self.lock:
+            row = self._run(lambda mem: known_row(mem, config))
+            if row >= 0:
+                return row
+            entry = layout.R + 3 * layout.CONFIG
+
+            def find(mem: Int32) -> int:
+                at = mem[entry] + 3 * config
+                return int(
+                    find_row(
+                        mem, space.trie_byte, space.trie_depth, space.trie_end, space.trie_token_start, space.trie_tokens,
+                        space.main_end, space.sets, space.set_rows, space.set_ints, self.token_rows, space.eos,
+                        mem[at], mem[at + 1], self._scratch,
+                    )
+                )  # fmt: skip
+
+            consulted = self._run(find)
+            row = space.intern(self._scratch)
+            self._run(lambda mem: remember_row(mem, config, consulted, row))
+            return row
+
+    # ---- persistence
+
+    def save(self, path: str | Path) -> None:
+        """Write the index, with all it has found so far (see `index.storage`)."""
+        from dotllm.index.storage import save
+
+        save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, vocabulary: Vocabulary) -> Index:
+        """Read what `save` wrote. Raises ValueError for a file that is damaged, newer, or of another vocabulary."""
+        from dotllm.index.storage import load
+
+        return load(Path(path), vocabulary)

@@ -1,0 +1,202 @@
+"""What all indexes of one vocabulary share: the tries to walk, the character sets, and the table of mask rows.
+
+Rows are de-duplicated by content: the masks of a long JSON text are some dozens of distinct rows, and a hundred schemas share
+most of theirs. A row is int32 [words], 32 tokens a word, token t at bit t % 32 of word t // 32 (the layout of vLLM,
+xgrammar and llguidance). The large arrays are reserved at their final size and filled from the front: the operating system
+gives memory to a page when it is first written, so nothing has to be moved while kernels run on it.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+import numba as nb
+import numpy as np
+
+from dotllm.automata.charset import CharSet
+from dotllm.automata.machine.masks import (
+    K_COUNTS, K_EXITS, K_EXITS_END, K_FIRST_BYTES, K_LONG, K_LONG_END, K_MAX_CHARS, K_MAX_COUNT, K_REP_BYTES, K_REP_END,
+    K_ROWS, K_WIDTH, K_WORDS, K_WORDS_END,
+)  # fmt: skip
+from dotllm.automata.nfa import Int32
+from dotllm.errors import BudgetExceeded
+from dotllm.vocabulary import Vocabulary
+from dotllm.vocabulary.charset_table import CharsetTable
+from dotllm.vocabulary.trie import Trie
+
+MAX_CHARSETS = 96  # further sets are walked without a table
+MAX_ROW_BYTES = 512 << 20
+_TRIE_NODES = 24 << 20  # reserved, not used
+END_ROW = 0  # the row that allows the end tokens only
+
+
+@nb.njit(nb.int64(nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int32[::1]), cache=True, nogil=True)
+def intern_row(rows, used, table, row):
+    """The number of a row with this content, stored if it is new; -1: the table is full.
+
+    used [1]; table [slots, 2]: (hash, row + 1), open addressing, slots a power of two and never more than half full.
+    """
+    words = row.shape[0]
+    h = np.uint64(0x243F6A8885A308D3)
+    for i in range(words):
+        h = (h ^ np.uint64(np.uint32(row[i]))) * np.uint64(0x9E3779B97F4A7C15)
+        h ^= h >> np.uint64(29)
+    tag = nb.int64(h >> np.uint64(1))
+    slots = table.shape[0]
+    slot = tag & (slots - 1)
+    while table[slot, 1] != 0:
+        if table[slot, 0] == tag:
+            number = table[slot, 1] - 1
+            same = True
+            for i in range(words):
+                if rows[number, i] != row[i]:
+                    same = False
+                    break
+            if same:
+                return number
+        slot = (slot + 1) & (slots - 1)
+    number = used[0]
+    if number >= rows.shape[0]:
+        return -1
+    for i in range(words):
+        rows[number, i] = row[i]
+    used[0] = number + 1
+    table[slot, 0] = tag
+    table[slot, 1] = number + 1
+    return number
+
+
+class TokenSpace:
+    """See the module. `of` gives the one instance of a vocabulary."""
+
+    _instances: weakref.WeakKeyDictionary[Vocabulary, TokenSpace] = weakref.WeakKeyDictionary()
+    _instances_lock = threading.Lock()
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> TokenSpace:
+        """The token space shared by all indexes of ``vocabulary``."""
+        with cls._instances_lock:
+            found = cls._instances.get(vocabulary)
+            if found is None:
+                found = cls._instances[vocabulary] = cls(vocabulary)
+            return found
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.lock = threading.RLock()  # guards rows and sets
+        self.words = vocabulary.words
+        self.size = vocabulary.size
+        self.reach = max(1, int(vocabulary.max_token_bytes))
+        self.token_data = np.array(vocabulary.token_data, np.uint8)
+        self.token_offset = np.array(vocabulary.token_offset, np.int32)
+        self.ends = np.zeros(vocabulary.size, np.bool_)
+        self.eos = np.array(sorted(vocabulary.eos_token_ids), np.int32)
+        self.ends[self.eos] = True
+        self.alive_bytes = np.ones(256, np.bool_)
+        self.alive_bytes[list(vocabulary.missing_bytes)] = False
+        self._vocabulary = weakref.ref(vocabulary)
+
+        self.trie_byte = np.empty(_TRIE_NODES, np.uint8)
+        self.trie_depth = np.empty(_TRIE_NODES, np.int32)
+        self.trie_end = np.empty(_TRIE_NODES, np.int32)
+        self.trie_token_start = np.empty(_TRIE_NODES + 1, np.int32)
+        self.trie_tokens = np.empty(_TRIE_NODES, np.int32)
+        self._trie_used = self._trie_tokens_used = 0
+        self.main_end = self._append_trie(vocabulary.trie)[1]
+
+        self.sets = np.zeros((MAX_CHARSETS, K_WIDTH), np.int32)
+        self.set_rows = np.empty((MAX_CHARSETS * K_ROWS, self.words), np.int32)
+        self.set_ints = np.empty(8 << 20, np.int32)
+        self._set_ints_used = 0
+        self._numbers: dict[CharSet, int] = {}
+
+        capacity = max(64, MAX_ROW_BYTES // (4 * self.words))
+        self.rows = np.empty((capacity, self.words), np.int32)
+        self.rows_used = np.zeros(1, np.int64)
+        self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
+        only_end = np.zeros(self.words, np.int32)
+        np.bitwise_or.at(only_end, self.eos >> 5, np.left_shift(np.uint32(1), (self.eos & 31).astype(np.uint32)).view(np.int32))
+        self.intern(only_end)
+
+    def intern(self, row: Int32) -> int:
+        """The number of a row with this content. Raises BudgetExceeded when the table is full."""
+        with self.lock:
+            number = int(intern_row(self.rows, self.rows_used, self._table, row))
+        if number < 0:
+            raise BudgetExceeded(f"more than {len(self.rows)} distinct masks", keyword="memory")
+        return number
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes really in use."""
+        return int(self.rows_used[0]) * self.words * 4 + self._trie_used * 17 + len(self._numbers) * K_ROWS * self.words * 4
+
+    def charset_number(self, charset: CharSet) -> int:
+        """The number of a set's tables, made on first use; -1 if there is no room for another set."""
+        found = self._numbers.get(charset)
+        if found is not None:
+            return found
+        with self.lock:
+            if charset in self._numbers:
+                return self._numbers[charset]
+            vocabulary = self._vocabulary()
+            if len(self._numbers) >= MAX_CHARSETS or vocabulary is None:
+                return -1
+            number = self._append_set(charset, vocabulary.charset_table(charset))
+            if number >= 0:
+                self._numbers[charset] = number
+            return number
+
+    def _append_trie(self, trie: Trie) -> tuple[int, int]:
+        """Copy a trie behind the others. Returns its node range; raises BudgetExceeded without room."""
+        n, m = len(trie.byte), len(trie.tokens)
+        low, tokens = self._trie_used, self._trie_tokens_used
+        if low + n >= _TRIE_NODES or tokens + m >= _TRIE_NODES:
+            raise BudgetExceeded("the vocabulary is too large", keyword="vocabulary")
+        self.trie_byte[low : low + n] = trie.byte
+        self.trie_depth[low : low + n] = trie.depth
+        self.trie_end[low : low + n] = trie.end
+        self.trie_end[low : low + n] += low
+        self.trie_token_start[low : low + n + 1] = trie.token_start
+        self.trie_token_start[low : low + n + 1] += tokens
+        self.trie_tokens[tokens : tokens + m] = trie.tokens
+        self._trie_used = low + n
+        self._trie_tokens_used = tokens + m
+        return low, low + n
+
+    def _append_ints(self, *parts: Int32) -> tuple[int, int] | None:
+        start = self._set_ints_used
+        end = start + sum(len(part) for part in parts)
+        if end > len(self.set_ints):
+            return None
+        np.concatenate(parts, out=self.set_ints[start:end])
+        self._set_ints_used = end
+        return start, end
+
+    def _append_set(self, charset: CharSet, table: CharsetTable) -> int:
+        number = len(self._numbers)
+        needed = len(table.exits.byte) + len(table.exits_by_count.byte) + len(table.exit_words.byte)
+        if self._trie_used + needed + 4 > _TRIE_NODES:
+            return -1
+        row = self.sets[number]
+        row[K_EXITS], row[K_EXITS_END] = self._append_trie(table.exits)
+        row[K_WORDS], row[K_WORDS_END] = self._append_trie(table.exit_words)
+        first, _ = self._append_trie(table.exits_by_count)
+        starts = self._append_ints(table.exits_by_count_start + np.int32(first))
+        long = self._append_ints(table.long_tokens, table.long_chars)
+        if starts is None or long is None:
+            return -1
+        row[K_COUNTS], row[K_MAX_COUNT] = starts[0], len(table.exits_by_count_start) - 2
+        row[K_MAX_CHARS] = table.max_chars
+        row[K_LONG], row[K_LONG_END] = long
+        sequences = charset.utf8()
+        example = bytes(low for low, _ in sequences[0])
+        row[K_REP_END] = len(example)
+        row[K_REP_BYTES : K_REP_BYTES + len(example)] = list(example)
+        bits = [0] * 8
+        for sequence in sequences:
+            for byte in range(sequence[0][0], sequence[0][1] + 1):
+                bits[byte >> 5] |= 1 << (byte & 31)
+        row[K_FIRST_BYTES : K_FIRST_BYTES + 8] = np.array(bits, np.uint32).view(np.int32)
+        self.set_rows[number * K_ROWS : (number + 1) * K_ROWS] = table.rows
+        return number
