@@ -30,7 +30,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "check": Subcommand("dotllm.cli.check", "say whether a specification is enforced exactly, and what it allows"),
     "compile": Subcommand("dotllm.cli.compile", "compile specifications ahead of time into a store"),
     "warmup": Subcommand("dotllm.cli.warmup", "compile the engine's kernels into the cache (for an image build)"),
-    "bench-structured": Subcommand("dotllm.cli.bench_structured", "benchmark structured output: many schemas × requests"),
+    "bench-structured": Subcommand(
+        "dotllm.cli.bench_structured", "benchmark structured output: many schemas × requests"
+    ),
 }
 
 

@@ -29,7 +29,7 @@ OPTIONS: tuple[Option, ...] = (
 
 
 def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
-    """Move our options from ``argv`` into ``environment``. Unknown ``--dotllm-…`` flags end the program with status 2."""
+    """Move our options from ``argv`` into ``environment``. An unknown ``--dotllm-…`` flag ends the program (status 2)."""
     by_flag = {option.flag: option for option in OPTIONS}
     kept: list[str] = []
     arguments = iter(argv)

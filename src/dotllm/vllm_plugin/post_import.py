@@ -1,10 +1,10 @@
 """Makes a vLLM imported in this process accept the backend ``dotllm``, without importing vLLM ourselves.
 
-vLLM loads its plugins while it builds an engine, but ``LLM(structured_outputs_config={"backend": "dotllm"})`` validates
-that configuration before it does so. ``import dotllm`` therefore leaves a finder in ``sys.meta_path`` that waits for the
-one module holding the configuration, and widens its list of backends as soon as it has been executed (the post-import
-hooks that PEP 369 describes). Where vLLM was imported first, that happens at once. Everything else is done by the plugin
-entry point (``register``) in each of vLLM's processes.
+vLLM loads its plugins while it builds an engine, but ``LLM(structured_outputs_config={"backend": "dotllm"})``
+validates that configuration before it does so. ``import dotllm`` therefore leaves a finder in ``sys.meta_path`` that
+waits for the one module holding the configuration, and widens its list of backends as soon as it has been executed
+(the post-import hooks that PEP 369 describes). Where vLLM was imported first, that happens at once. Everything else is
+done by the plugin entry point (``register``) in each of vLLM's processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def install() -> None:
 
 
 def allow_plugin() -> None:
-    """Add ourselves to ``VLLM_PLUGINS`` where the user restricts vLLM's plugins: who imports or runs dotllm means us."""
+    """Add ourselves to ``VLLM_PLUGINS`` where the user lists vLLM's plugins: who imports or runs dotllm means us."""
     allowed = os.environ.get("VLLM_PLUGINS")
     if allowed is not None and PLUGIN_NAME not in allowed.split(","):
         os.environ["VLLM_PLUGINS"] = ",".join(name for name in (*allowed.split(","), PLUGIN_NAME) if name)

@@ -1,4 +1,4 @@
-"""Settings of the plugin, read from the environment (which all of vLLM's processes inherit; see `dotllm.cli.options`)."""
+"""Settings of the plugin, from the environment, which all of vLLM's processes inherit (see `dotllm.cli.options`)."""
 
 from __future__ import annotations
 

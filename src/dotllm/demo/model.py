@@ -1,0 +1,66 @@
+"""A Llama-shaped model with random weights, saved as transformers saves models: what ``dotllm serve`` is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from dotllm.demo import tokenizer
+
+VOCABULARY_SIZE = 8192
+# Head sizes below 32 have no kernel in vLLM's CPU attention.
+HIDDEN, HEADS, KEY_VALUE_HEADS, LAYERS = 128, 4, 2, 2
+CONTEXT = 32768
+
+
+def make(directory: Path, *, vocabulary_size: int = VOCABULARY_SIZE) -> Path:
+    """Make a demo model with a tokenizer trained on the spot in ``directory``, unless there is one. Returns it."""
+    return _make(directory, lambda fresh: tokenizer.save(fresh, vocabulary_size))
+
+
+def make_with_tokenizer(directory: Path, tokenizer_json: bytes, *, eos_token: str) -> Path:
+    """As `make`, around an existing fast tokenizer (the contents of its ``tokenizer.json``)."""
+
+    def save(fresh: Path) -> None:
+        (fresh / "tokenizer.json").write_bytes(tokenizer_json)
+        tokenizer.save_config(fresh, eos_token=eos_token, pad_token=eos_token)
+
+    return _make(directory, save)
+
+
+def save_weights(directory: Path, *, seed: int = 0) -> None:
+    """Random weights for the tokenizer in ``directory``, always the same ones."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    tok = AutoTokenizer.from_pretrained(directory)
+    config = LlamaConfig(
+        vocab_size=len(tok),
+        hidden_size=HIDDEN,
+        intermediate_size=2 * HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KEY_VALUE_HEADS,
+        max_position_embeddings=CONTEXT,
+        bos_token_id=None,
+        eos_token_id=tok.eos_token_id,
+        pad_token_id=tok.pad_token_id,
+        tie_word_embeddings=False,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(directory)
+
+
+def _make(directory: Path, save_tokenizer: Callable[[Path], None]) -> Path:
+    if not directory.is_dir():
+        # Made beside its place and renamed, so that an interrupted run leaves nothing that looks like a model.
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f"{directory.name}.", dir=directory.parent) as temporary:
+            fresh = Path(temporary) / "model"
+            fresh.mkdir()
+            save_tokenizer(fresh)
+            save_weights(fresh)
+            fresh.rename(directory)
+    return directory

@@ -1,0 +1,186 @@
+"""RequestGrammar: one request's `Guide`, as vLLM's ``StructuredOutputGrammar``.
+
+vLLM calls these methods from its engine loop, where an exception would end the server and all its requests. None
+leaves this class: whatever goes wrong is logged, and from then on this request accepts no token, which makes the
+scheduler end it, and it alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
+
+from dotllm.index import Guide
+
+logger = logging.getLogger(__name__)
+
+Bitmask = npt.NDArray[np.int32]
+
+
+class BitmaskView:
+    """The NumPy array over vLLM's bitmask tensor. There is one tensor per engine, and making a view costs more than
+    copying a row, so the last one is kept."""
+
+    def __init__(self) -> None:
+        self._tensor: torch.Tensor | None = None
+        self._array: Bitmask = np.zeros((0, 0), np.int32)
+
+    def __call__(self, tensor: torch.Tensor) -> Bitmask:
+        """int32 [rows, words], sharing memory with ``tensor`` (on the CPU, as vLLM's is)."""
+        if tensor is not self._tensor:
+            self._array = tensor.numpy()
+            self._tensor = tensor
+        return self._array
+
+
+class RequestGrammar(StructuredOutputGrammar):
+    """A guide, and the stop tokens of one request.
+
+    A token that stops generation must not come before the text is complete, or the answer would be cut. EOS is the
+    guide's business; ``stop_token_ids`` are the further ones of this request (``stop_token_ids`` in its parameters,
+    more EOS ids in the model's generation config). Each is allowed where the text may end; before that only where the
+    grammar itself asks for that very token, as a structural tag may, and is complete with it.
+    """
+
+    def __init__(self, guide: Guide, stop_token_ids: Iterable[int], eos_token_ids: Iterable[int], view: BitmaskView):
+        self._guide = guide
+        self._eos = tuple(eos_token_ids)
+        self._stops = tuple(sorted(set(stop_token_ids) - set(self._eos)))
+        self._view = view
+        self._stopped_by: int | None = None  # a further stop token has ended the text
+        self._failed = False
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        """Advance by sampled tokens (-1 is padding and ends the list). False: not allowed, and nothing has changed.
+
+        Tokens after the end of the text are ignored: with ``ignore_eos`` generation goes on freely.
+        """
+        if self._failed:
+            return False
+        advanced = 0
+        try:
+            for token in tokens:
+                if token < 0 or self.is_terminated():
+                    break
+                if not self._advance(token):
+                    logger.error("request %s: token %d is not allowed here; ending the request", request_id, token)
+                    self.rollback(advanced)
+                    return False
+                advanced += 1
+        except Exception as error:
+            self._fail("accept", error)
+            return False
+        return True
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        """The longest prefix of draft tokens that would be accepted; the state does not change."""
+        if self._failed or self._stopped_by is not None:
+            return []
+        try:
+            drafts = _without_padding(tokens)
+            accepted = self._guide.accepts(drafts)
+            if accepted < len(drafts) and drafts[accepted] in self._stops and self._can_finish_after(drafts[:accepted]):
+                accepted += 1
+        except Exception as error:
+            self._fail("validate", error)
+            return []
+        return drafts[:accepted]
+
+    def rollback(self, num_tokens: int) -> None:
+        """Take back the last ``num_tokens`` accepted tokens."""
+        if num_tokens <= 0 or self._failed:
+            return
+        try:
+            if self._stopped_by is not None:
+                self._stopped_by = None
+                num_tokens -= 1
+            if num_tokens:
+                self._guide.rollback(num_tokens)
+        except Exception as error:
+            self._fail("rollback", error)
+
+    def fill_bitmask(self, bitmask: torch.Tensor, batch_index: int) -> None:
+        """Write the mask of the next token into row ``batch_index``."""
+        array = self._view(bitmask)
+        if not self._failed:
+            try:
+                self._guide.write_mask(array, batch_index)
+                if self._stops:
+                    self._mask_stops(array[batch_index])
+                return
+            except Exception as error:
+                self._fail("fill", error)
+        # The scheduler ends a failed request at its next token; until then it must not produce text.
+        row = array[batch_index]
+        row[:] = 0
+        for token in self._eos:
+            _set(row, token, True)
+
+    def is_terminated(self) -> bool:
+        """Whether the text has ended with EOS or a stop token."""
+        return self._stopped_by is not None or bool(self._guide.is_finished)
+
+    def reset(self) -> None:
+        """Back to the first token."""
+        self._stopped_by = None
+        try:
+            self._guide.reset()
+        except Exception as error:
+            self._fail("reset", error)
+
+    @property
+    def guide(self) -> Guide:
+        """The guide; to look ahead (forced tokens), not to advance it."""
+        return self._guide
+
+    @property
+    def failed(self) -> bool:
+        """Whether an internal error has ended this request."""
+        return self._failed
+
+    def _advance(self, token: int) -> bool:
+        if self._guide.advance(token):
+            return True
+        if token in self._stops and self._guide.can_finish:
+            self._stopped_by = token
+            return True
+        return False
+
+    def _can_finish_after(self, tokens: list[int]) -> bool:
+        if not tokens:
+            return bool(self._guide.can_finish)
+        return any(self._guide.accepts([*tokens, eos]) > len(tokens) for eos in self._eos)
+
+    def _mask_stops(self, row: Bitmask) -> None:
+        can_finish = self._guide.can_finish
+        for token in self._stops:
+            if not can_finish and _get(row, token) and self._can_finish_after([token]):
+                continue
+            _set(row, token, can_finish)
+
+    def _fail(self, where: str, error: Exception) -> None:
+        self._failed = True
+        logger.error("internal error in %s, ending this request: %s", where, error, exc_info=error)
+
+
+def _without_padding(tokens: list[int]) -> list[int]:
+    for position, token in enumerate(tokens):
+        if token < 0:
+            return tokens[:position]
+    return tokens
+
+
+def _get(row: Bitmask, token: int) -> bool:
+    return token >> 5 < row.size and bool(row[token >> 5] >> (token & 31) & 1)
+
+
+def _set(row: Bitmask, token: int, allowed: bool) -> None:
+    if token >> 5 >= row.size:
+        return
+    bit = np.uint32(1 << (token & 31)).view(np.int32)
+    row[token >> 5] = row[token >> 5] | bit if allowed else row[token >> 5] & ~bit

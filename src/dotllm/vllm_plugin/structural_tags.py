@@ -1,0 +1,87 @@
+"""H8: constraints are judged by dotllm where vLLM asks xgrammar whatever backend the server runs on.
+
+While it parses a request, vLLM compiles structural tags with xgrammar, and asks xgrammar whether a constraint may be
+combined with tool calls. On a server of ours neither answer is xgrammar's to give: it refuses what we enforce and
+passes what we refuse. All callers import ``validate_xgrammar_grammar`` inside functions, so it is rebound in its
+module.
+
+A structural tag needs no verdict there, only to be JSON (callers go on to parse it): the same request meets
+`validation` a moment later, whose message reaches the user, while the callers here would replace it by a general one.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import wraps
+from typing import Any
+
+from dotllm.errors import InvalidSpec
+from dotllm.vllm_plugin import frontend, requests
+from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.settings import is_ours
+
+# The backend this process's engine is configured with. Parsing a request knows nothing of the engine it is for.
+_configured = "auto"
+
+
+def check(params: Any) -> None:
+    """Our judgement of a ``SamplingParams`` that vLLM shows to xgrammar.
+
+    Raises:
+        dotllm.errors.SpecError: refused.
+    """
+    structured = params.structured_outputs
+    if structured is None:
+        return
+    if structured.structural_tag is None:
+        frontend.check(requests.of_params(structured, None))
+        return
+    try:
+        tag = json.loads(structured.structural_tag)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidSpec(f"the structural tag is not JSON: {error}") from error
+    if not isinstance(tag, dict):
+        raise InvalidSpec("the structural tag is not a JSON object")
+
+
+def _apply() -> None:
+    from vllm.v1.engine.input_processor import InputProcessor
+    from vllm.v1.structured_output import backend_xgrammar
+
+    original = backend_xgrammar.validate_xgrammar_grammar
+    if getattr(original, "is_dotllm", False):
+        return
+    original_init = InputProcessor.__init__
+
+    @wraps(original_init)
+    def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        global _configured
+        _configured = vllm_config.structured_outputs_config.backend
+        original_init(self, vllm_config, *args, **kwargs)
+
+    @wraps(original)
+    def validate_xgrammar_grammar(sampling_params: Any) -> None:
+        structured = sampling_params.structured_outputs
+        # vLLM's own validation has chosen a backend before it calls this; parsing has not.
+        chosen = structured._backend if structured is not None else None
+        if is_ours(chosen or _configured):
+            check(sampling_params)
+        else:
+            original(sampling_params)
+
+    validate_xgrammar_grammar.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    InputProcessor.__init__ = __init__
+    backend_xgrammar.validate_xgrammar_grammar = validate_xgrammar_grammar
+
+
+HOOK = Hook(
+    name="structural-tags",
+    summary="structural tags and tool constraints are judged by dotllm, not by xgrammar",
+    targets=(
+        Target("vllm.v1.structured_output.backend_xgrammar", "validate_xgrammar_grammar", ("sampling_params",)),
+        Target("vllm.v1.engine.input_processor", "InputProcessor.__init__", ("self", "vllm_config")),
+    ),
+    apply=_apply,
+    required=False,
+    without_it="structural tags that xgrammar refuses are refused",
+)

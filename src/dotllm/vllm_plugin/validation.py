@@ -1,0 +1,103 @@
+"""H2: a specification that cannot be enforced is answered with HTTP 400 and the reason, before it reaches the engine.
+
+vLLM validates parameters in the front end, inside its event loop, so the check is bounded (see `frontend`) and
+remembered. For a server on dotllm it replaces vLLM's own, whose common checks are inline with its choice of backend:
+the few that apply to us are made in `requests` and here.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+from dotllm.errors import SpecError
+from dotllm.vllm_plugin import frontend, requests
+from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.settings import BACKEND, is_ours
+
+_PARAMS = "vllm.sampling_params"
+
+
+def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> None:
+    """Check ``params`` (a ``SamplingParams``) for an engine on dotllm and claim it for our backend.
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: refused; the message is for the user.
+    """
+    from vllm.exceptions import VLLMValidationError
+
+    structured = params.structured_outputs
+    if getattr(model_config, "is_diffusion", False):
+        raise VLLMValidationError(
+            "structured outputs need a model that writes from left to right; this one is a diffusion model"
+        )
+    if tokenizer is None:
+        raise VLLMValidationError("structured outputs need a tokenizer, and the server runs with skip_tokenizer_init")
+    if structured._backend not in (None, BACKEND) and not structured._backend_was_auto:
+        raise VLLMValidationError(
+            f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
+        )
+    try:
+        frontend.check(requests.of_params(structured, config))
+    except SpecError as error:
+        raise VLLMValidationError(str(error)) from error
+    structured._backend = BACKEND
+    structured._backend_was_auto = config.backend == "auto"
+
+
+def _apply() -> None:
+    from vllm.sampling_params import SamplingParams
+
+    original = SamplingParams._validate_structured_outputs
+    if getattr(original, "is_dotllm", False):
+        return
+
+    @wraps(original)
+    def _validate_structured_outputs(
+        self: Any, model_config: Any, structured_outputs_config: Any, tokenizer: Any
+    ) -> None:
+        if (
+            structured_outputs_config is None
+            or self.structured_outputs is None
+            or not is_ours(structured_outputs_config.backend)
+        ):
+            original(self, model_config, structured_outputs_config, tokenizer)
+            return
+        validate(self, model_config, structured_outputs_config, tokenizer)
+
+    _validate_structured_outputs.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    SamplingParams._validate_structured_outputs = _validate_structured_outputs
+
+
+HOOK = Hook(
+    name="validation",
+    summary="what cannot be enforced is refused with HTTP 400 and the reason",
+    targets=(
+        Target(
+            _PARAMS,
+            "SamplingParams._validate_structured_outputs",
+            ("self", "model_config", "structured_outputs_config", "tokenizer"),
+        ),
+        Target(_PARAMS, "SamplingParams.structured_outputs:"),
+        *(
+            Target(_PARAMS, f"StructuredOutputsParams.{field}:")
+            for field in (
+                "json",
+                "json_object",
+                "regex",
+                "choice",
+                "grammar",
+                "structural_tag",
+                "disable_any_whitespace",
+                "disable_additional_properties",
+                "whitespace_pattern",
+                "_backend",
+                "_backend_was_auto",
+            )
+        ),
+        Target("vllm.exceptions", "VLLMValidationError"),
+    ),
+    apply=_apply,
+    required=True,
+    without_it="no request would be given to dotllm, and none refused",
+)
