@@ -1,0 +1,18 @@
+"""Compilation beside the path of a request: one manager per engine, caches in memory, on disk and shared.
+
+    manager = CompilationManager(vocabulary)                      # options from DOTLLM_… variables, or given
+    ticket = manager.submit(Specification.create("regex", "a+"))  # a concurrent.futures.Future; never blocks
+    guide = ticket.result().guide()
+
+Plugins pass ``transform=`` to `submit` to get what they need from the ticket. See docs/compilation.md.
+"""
+
+from __future__ import annotations
+
+from dotllm.compilation.compiled import Compiled
+from dotllm.compilation.manager import CompilationManager
+from dotllm.compilation.options import CompilationOptions
+from dotllm.compilation.specification import Kind, Specification
+from dotllm.compilation.ticket import Ticket
+
+__all__ = ["CompilationManager", "CompilationOptions", "Compiled", "Kind", "Specification", "Ticket"]

@@ -1,0 +1,63 @@
+"""Circuit breaker (M. Nygard, "Release It!"): after some failures in a row, stop calling for a while.
+
+Closed: calls go through. Open: none do, until the pause is over. Then one probe goes through: its success closes the
+breaker, its failure doubles the pause.
+"""
+
+from __future__ import annotations
+
+import threading
+
+FAILURES = 3
+FIRST_PAUSE = 2.0
+LONGEST_PAUSE = 60.0
+
+
+class CircuitBreaker:
+    """Thread-safe. ``now`` is `time.monotonic`, given by the caller so that tests need not wait."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._pause = FIRST_PAUSE
+        self._open_until = 0.0
+        self._probing = False
+
+    def allow(self, now: float) -> bool:
+        """Whether a call may be made now. A caller who got True must report `success` or `failure`."""
+        with self._lock:
+            if self._failures < FAILURES:
+                return True
+            if now < self._open_until or self._probing:
+                return False
+            self._probing = True
+            return True
+
+    def would_probe(self, now: float) -> bool:
+        """Whether `allow` would say True, without claiming the probe."""
+        return self._failures < FAILURES or (now >= self._open_until and not self._probing)
+
+    def success(self) -> None:
+        """The call worked."""
+        with self._lock:
+            self._failures = 0
+            self._pause = FIRST_PAUSE
+            self._probing = False
+
+    def failure(self, now: float) -> bool:
+        """The call failed. True if that opened the breaker (worth a line in the log)."""
+        with self._lock:
+            self._failures += 1
+            if self._failures < FAILURES:
+                return False
+            opened = self._failures == FAILURES
+            if self._probing:
+                self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self._probing = False
+            self._open_until = now + self._pause
+            return opened
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are being held back (or only a probe is let through)."""
+        return self._failures >= FAILURES

@@ -1,0 +1,51 @@
+"""From a Specification to an Index: the one place that knows which constructor takes which kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dotllm.compilation.specification import Kind, Specification
+from dotllm.errors import InvalidSpec
+
+
+def compile_specification(specification: Specification, vocabulary: Any) -> Any:
+    """The index of a specification, its first mask found. Raises `dotllm.errors.SpecError` for a refused one."""
+    from dotllm.index import Index
+
+    options: dict[str, Any] = dict(specification.options)
+    text = specification.text
+    kind = specification.kind
+    if kind is Kind.JSON_SCHEMA:
+        index = Index.from_json_schema(text, vocabulary, **options)
+    elif kind is Kind.JSON_OBJECT:
+        index = Index.from_json_object(vocabulary, **options)
+    elif kind is Kind.REGEX:
+        index = Index.from_regex(text, vocabulary, **options)
+    elif kind is Kind.CHOICE:
+        index = Index.from_choice(_choices(text), vocabulary, **options)
+    elif kind is Kind.GRAMMAR:
+        index = Index.from_grammar(text, vocabulary, **options)
+    else:
+        index = Index.from_structural_tag(text, vocabulary, **options)
+    # The first mask is found here, on the compile thread, so that the first token does not wait for it.
+    _ = index.guide().mask_row
+    return index
+
+
+def load_index(path: Path, vocabulary: Any) -> Any:
+    """An index that `Index.save` wrote. Raises ValueError or OSError if it cannot be used."""
+    from dotllm.index import Index
+
+    return Index.load(path, vocabulary)
+
+
+def _choices(text: str) -> list[str]:
+    try:
+        choices = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSpec(f"choice is not a JSON list: {error}") from None
+    if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
+        raise InvalidSpec("choice must be a list of strings")
+    return choices

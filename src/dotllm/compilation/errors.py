@@ -1,0 +1,25 @@
+"""What can go wrong in compilation other than the specification itself (`dotllm.errors`)."""
+
+from __future__ import annotations
+
+from dotllm.errors import BudgetExceeded
+
+
+class CompilationError(RuntimeError):
+    """A compile failed although nothing is known to be wrong with the specification (a bug, a dead worker)."""
+
+
+class QueueFull(CompilationError):
+    """Too many specifications wait to be compiled; this one was not taken. Try again later (HTTP 503 in spirit)."""
+
+
+class CompileTimeout(BudgetExceeded):
+    """The compile took longer than ``compile_timeout`` and was killed (separate process) or given up (thread)."""
+
+
+class CompileMemory(BudgetExceeded):
+    """The compile wanted more memory than ``compile_memory`` and was killed."""
+
+
+class Cancelled(CompilationError):
+    """Nobody waits for this compile any more."""

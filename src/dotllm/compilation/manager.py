@@ -1,0 +1,462 @@
+"""CompilationManager: from a specification to an index, once, without ever holding anybody up.
+
+`submit` looks into memory and otherwise only puts a job into a queue; it never blocks and never raises. A worker thread
+then looks on disk, asks the shared store *while* it compiles, and whoever comes first resolves all tickets of the job.
+
+    submit ─► memory ─► remembered failure ─► job in flight ─► new job ─► queue ─► worker
+                                                                                   │ disk
+                                                                                   ├ store (in the background)
+                                                                                   └ compile: thread, process, Ray
+
+Rules the code below keeps:
+ * one job per key (single flight); every job ends exactly once, in `_finish` or `_fail`;
+ * `self._lock` guards memory, failures and jobs, is held for microseconds and never while anything is compiled, loaded,
+   written, or a ticket resolved (which runs foreign code);
+ * whatever goes wrong, the tickets of that job get an exception and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from dotllm.compilation import faults, fingerprint
+from dotllm.compilation.compiled import Compiled
+from dotllm.compilation.compiler import compile_specification, load_index
+from dotllm.compilation.contract import Compile, HeavyCompiler, Load
+from dotllm.compilation.disk import DiskCache
+from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
+from dotllm.compilation.failures import FailureCache
+from dotllm.compilation.memory import MemoryCache
+from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.options import CompilationOptions
+from dotllm.compilation.queue import JobQueue
+from dotllm.compilation.specification import Specification
+from dotllm.compilation.store import SharedStore
+from dotllm.compilation.ticket import Job, Ticket, Transform
+from dotllm.compilation.workers import WorkerPool
+from dotllm.compilation.write_back import WriteBack, warmth
+from dotllm.errors import SpecError
+
+logger = logging.getLogger(__name__)
+
+# How often the supervisor looks around. A tick without work costs some microseconds.
+TICK = 0.025
+PUBLISH_EVERY = 0.25
+# Threads beyond the configured number, for when all of these are held up (`workers`).
+EXTRA_THREADS = 30
+REMEMBERED_FAILURES = 4096
+REMEASURE_EVERY = 5.0
+
+# Guessed seconds per character, and a constant; only the order of jobs depends on it (`queue`).
+_BASE_COST, _COST_PER_CHARACTER = 0.001, 1e-6
+
+
+class CompilationManager:
+    """One per engine process and vocabulary. Thread-safe; `submit` neither blocks nor raises."""
+
+    def __init__(
+        self,
+        vocabulary: Any,
+        options: CompilationOptions | None = None,
+        *,
+        compile: Compile = compile_specification,
+        load: Load = load_index,
+        heavy: HeavyCompiler | None = None,
+        store: SharedStore | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """``compile``, ``load``, ``heavy`` and ``store`` are what the options say unless given (tests do)."""
+        self.vocabulary = vocabulary
+        self.options = options = options or CompilationOptions.from_environment()
+        self.metrics = metrics or Metrics()
+        self._context = fingerprint.context(vocabulary.fingerprint)
+        self._compile = compile
+        self._load = load
+        self._faults = faults.from_environment()
+        secret = options.store_secret.encode()
+        self._lock = threading.Lock()
+        self._memory = MemoryCache(options.memory_bytes, lambda: _shared_bytes(vocabulary))
+        self._failures = FailureCache(options.failure_ttl, REMEMBERED_FAILURES)
+        self._jobs: dict[str, Job] = {}
+        self._disk = DiskCache(options.disk_directory, options.disk_bytes, secret=secret, metrics=self.metrics)
+        if store is None and options.store:
+            store = SharedStore.open(
+                options.store,
+                timeout=options.store_timeout,
+                readonly=options.store_readonly,
+                secret=secret,
+                metrics=self.metrics,
+            )
+        self._store = store
+        self._heavy = heavy if heavy is not None else self._heavy_compiler()
+        self._write_back = WriteBack(
+            self._disk, store, interval=options.warm_interval, secret=secret, metrics=self.metrics
+        )
+        self._queue = JobQueue(options.queue_limit, options.queue_bytes)
+        threads = max(1, options.compile_threads)
+        self._workers = WorkerPool(self._queue, self._run, threads, threads + EXTRA_THREADS)
+        self._closed = False
+        self._stop = threading.Event()
+        self._supervisor = threading.Thread(target=self._supervise, name="dotllm-supervisor", daemon=True)
+        self._supervisor.start()
+
+    # ------------------------------------------------------------------ what callers use
+
+    def submit(
+        self, specification: Specification, transform: Transform | None = None, *, detached: bool = False
+    ) -> Ticket:
+        """A ticket for the index of ``specification``.
+
+        The ticket resolves to ``transform(compiled)`` (called on a compile thread, or here when the index is at hand);
+        it fails with the refusal (`dotllm.errors.SpecError`), `QueueFull`, or a `CompilationError`. Dropping or
+        cancelling the ticket withdraws the interest; ``detached`` keeps the job going without any.
+        """
+        ticket = Ticket(transform)
+        key = self.key(specification)
+        failure: Exception | None = None
+        level = "memory"
+        with self._lock:
+            compiled = self._memory.get(key)
+            if compiled is None:
+                failure, level = self._join_or_start(key, specification, ticket, detached)
+        if compiled is not None:
+            ticket.resolve(compiled)
+        elif failure is not None:
+            ticket.fail(failure)
+        self.metrics.add("dotllm_requests", level)
+        return ticket
+
+    def key(self, specification: Specification) -> str:
+        """The key of a specification in every cache."""
+        return specification.key(self._context)
+
+    def cached(self, specification: Specification) -> Compiled | None:
+        """The compiled specification if it is in memory."""
+        with self._lock:
+            return self._memory.get(self.key(specification))
+
+    def compile(self, specification: Specification, timeout: float | None = None) -> Compiled:
+        """`submit` and wait: for callers that have nothing better to do. Raises what the ticket would."""
+        compiled: Compiled = self.submit(specification).result(timeout)
+        return compiled
+
+    def flush(self, timeout: float = 30.0) -> None:
+        """Write everything new to disk and store."""
+        self._write_back.flush(timeout)
+
+    def close(self, flush: float = 2.0) -> None:
+        """End all threads and processes; waiting tickets fail. What is new is stored first, in at most ``flush``
+        seconds."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            jobs = list(self._jobs.values())
+        if flush > 0:
+            self._write_back.flush(flush)
+        self._queue.close()
+        for job in jobs:
+            job.abandoned.set()
+            self._fail(job, CompilationError("the compilation manager was closed"), remember=False)
+        self._write_back.close()
+        if self._heavy is not None:
+            self._heavy.close()
+        if self._store is not None:
+            self._store.close()
+        self._stop.set()
+        self._workers.join(1.0)
+
+    # ------------------------------------------------------------------ a job's life
+
+    def _join_or_start(
+        self, key: str, specification: Specification, ticket: Ticket, detached: bool
+    ) -> tuple[Exception | None, str]:
+        """With the lock held: the failure to give at once (or None), and what answered, for metrics."""
+        if self._closed:
+            return CompilationError("the compilation manager is closed"), "refused"
+        failure = self._failures.get(key, time.monotonic())
+        if failure is not None:
+            return failure, "failure"
+        job = self._jobs.get(key)
+        level = "joined"
+        if job is None:
+            job = Job(key, specification, _BASE_COST + _COST_PER_CHARACTER * specification.size)
+            job.attach(ticket)
+            if detached:
+                job.detach()
+            try:
+                self._queue.put(job)
+            except QueueFull as error:
+                self.metrics.add("dotllm_compiles", specification.kind.value, "queue_full")
+                return error, "refused"
+            self._jobs[key] = job
+            level = "miss"
+        else:
+            job.attach(ticket)
+            if detached:
+                job.detach()
+        return None, level
+
+    def _run(self, job: Job) -> None:
+        """On a worker thread: from a job to its end."""
+        with self._lock:
+            if job.finished:
+                return
+            if not job.wanted():
+                self._end(job)
+                self.metrics.add("dotllm_compiles", job.specification.kind.value, "cancelled")
+                return
+            job.started = time.monotonic()
+        try:
+            path = self._disk.open(job.key)
+            index = None if path is None else self._load_entry(job.key, path, "disk")
+            if index is not None:
+                self._finish(job, index, "disk")
+                return
+            if self._store is not None:
+                job.store_pending = True
+                self._store.fetch(job.key, lambda data: self._fetched(job, data))
+            index, level = self._compile_job(job)
+        except Cancelled:
+            self._cancelled(job)
+        except BaseException as error:  # SystemExit of a front end included: somebody waits for this ticket
+            self._fail(job, error)
+        else:
+            self._finish(job, index, level)
+
+    def _compile_job(self, job: Job) -> tuple[Any, str]:
+        specification = job.specification
+        start = time.perf_counter()
+        if self._heavy is not None and specification.size >= self.options.heavy_bytes:
+            index, level = self._heavy.compile(specification, job.abandoned), self._heavy.level
+        else:
+            faults.strike(self._faults, specification)
+            index, level = self._compile(specification, self.vocabulary), "compile"
+        self.metrics.observe("dotllm_compile_seconds", specification.kind.value, value=time.perf_counter() - start)
+        return index, level
+
+    def _fetched(self, job: Job, data: bytes | None) -> None:
+        """The shared store answered (on one of its threads)."""
+        index = None
+        if data is not None and not self._closed:
+            index = self._load_fetched(job.key, data)
+        with self._lock:
+            job.store_pending = False
+            error = job.error
+        if index is not None:
+            self._finish(job, index, "store")
+        elif error is not None:
+            self._fail(job, error)
+
+    def _load_fetched(self, key: str, data: bytes) -> Any:
+        path = self._disk.adopt(key, data)
+        if path is not None:
+            return self._load_entry(key, path, "store")
+        with tempfile.TemporaryDirectory(prefix="dotllm-entry-") as directory:
+            path = Path(directory, key)
+            path.write_bytes(data)
+            return self._load_entry(key, path, "store")
+
+    def _load_entry(self, key: str, path: Path, level: str) -> Any:
+        start = time.perf_counter()
+        try:
+            index = self._load(path, self.vocabulary)
+        except Exception as error:  # whatever a damaged file makes of its loader
+            self._disk.reject(key, error)
+            return None
+        self.metrics.observe("dotllm_load_seconds", level, value=time.perf_counter() - start)
+        return index
+
+    def _finish(self, job: Job, index: Any, level: str) -> None:
+        """An index for the job. The first resolves the tickets; a later one from the store replaces it if warmer."""
+        compiled = Compiled(job.key, job.specification, index, level)
+        with self._lock:
+            first = not job.finished
+            if first:
+                self._end(job)
+                self._memory.put(compiled)
+            elif level == "store":
+                known = self._memory.get(job.key)
+                if known is None or warmth(index) <= warmth(known.index):
+                    return
+                known.upgrade(index, level)
+                self._memory.remeasure()
+                compiled = known
+            else:
+                return
+            waiting = job.waiting() if first else []
+        job.abandoned.set()  # a compile still running is of no use now
+        self._write_back.watch(compiled, stored=level in ("disk", "store"))
+        now = time.monotonic()
+        for ticket in waiting:
+            ticket.resolve(compiled)
+            self.metrics.observe("dotllm_wait_seconds", level, value=now - ticket.submitted)
+        if first:
+            self._count(job, "ok" if level in ("compile", "remote") else "cached", level, compiled=compiled)
+
+    def _fail(self, job: Job, error: BaseException, *, remember: bool = True) -> None:
+        """No index for the job, unless the store still has one."""
+        failure = error if isinstance(error, SpecError | CompilationError) else _wrapped(error)
+        with self._lock:
+            if job.finished:
+                return
+            if job.store_pending and not self._closed:
+                job.error = failure
+                return
+            self._end(job)
+            if remember:
+                self._failures.put(job.key, failure, time.monotonic())
+            waiting = job.waiting()
+        job.abandoned.set()
+        if not isinstance(failure, SpecError) and remember:
+            logger.error("compiling %s failed", job.key[:12], exc_info=error)
+        for ticket in waiting:
+            ticket.fail(failure)
+        reason = ""
+        if isinstance(failure, SpecError):
+            reason = failure.keyword or type(failure).__name__
+            self.metrics.add("dotllm_refused", job.specification.kind.value, reason)
+        self._count(job, "refused" if reason else "failed", "", error=failure)
+
+    def _cancelled(self, job: Job) -> None:
+        """The compile was ended because nobody waited. If somebody came in the meantime, start again."""
+        with self._lock:
+            if job.finished:
+                return
+            waiting = job.waiting()
+            self._end(job)
+            again = Job(job.key, job.specification, job.estimate)
+            for ticket in waiting:
+                again.attach(ticket)
+            if waiting and not self._closed:
+                self._jobs[job.key] = again
+        self.metrics.add("dotllm_compiles", job.specification.kind.value, "cancelled")
+        if waiting:
+            try:
+                self._queue.put(again)
+            except QueueFull as error:
+                self._fail(again, error, remember=False)
+
+    def _end(self, job: Job) -> None:
+        """With the lock held: the job is over."""
+        job.finished = True
+        if self._jobs.get(job.key) is job:
+            del self._jobs[job.key]
+
+    def _count(
+        self, job: Job, outcome: str, level: str, compiled: Compiled | None = None, error: BaseException | None = None
+    ) -> None:
+        """Metrics, and the one log line of a compile."""
+        kind = job.specification.kind
+        self.metrics.add("dotllm_compiles", kind.value, outcome)
+        now = time.monotonic()
+        line = {
+            "key": job.key,
+            "kind": kind.value,
+            "outcome": outcome,
+            "level": level,
+            "characters": job.specification.size,
+            "queued_ms": round(((job.started or now) - job.submitted) * 1e3, 3),
+            "seconds": round(now - (job.started or now), 6),
+        }
+        if compiled is not None:
+            line["bytes"] = int(compiled.index.nbytes)
+        if error is not None:
+            line["error"] = f"{type(error).__name__}: {error}"[:500]
+        logger.info("compile %s", json.dumps(line))
+
+    # ------------------------------------------------------------------ looking around
+
+    def _supervise(self) -> None:
+        next_measure = next_publish = 0.0
+        while not self._stop.wait(TICK):
+            try:
+                now = time.monotonic()
+                if self._jobs:
+                    self._workers.relieve(now)
+                    self._look_at_running(now)
+                if self._store is not None:
+                    self._store.expire(now)
+                if now >= next_measure:
+                    next_measure = now + REMEASURE_EVERY
+                    with self._lock:
+                        self._memory.remeasure()
+                if now >= next_publish:
+                    next_publish = now + PUBLISH_EVERY
+                    self._publish()
+            except Exception:
+                logger.exception("compilation supervisor: going on")
+        self._publish()
+
+    def _look_at_running(self, now: float) -> None:
+        """Give up what takes too long, tell compiles that nobody waits for them any more."""
+        with self._lock:
+            running = [job for job in self._jobs.values() if job.started is not None]
+            unwanted = [job for job in running if not job.wanted()]
+        for job in unwanted:
+            job.abandoned.set()
+        limit = self.options.compile_timeout
+        for job in running:
+            if job.started is not None and now - job.started > limit + 1.0:
+                # A thread cannot be killed; its fuel ends it. The requests do not wait for that.
+                self._fail(job, CompileTimeout(f"compiling took longer than {limit:g} s", keyword="time"))
+
+    def _publish(self) -> None:
+        set_gauge = self.metrics.set
+        with self._lock:
+            jobs = list(self._jobs.values())
+            waiting = sum(len(job.waiting()) for job in jobs)
+            entries, size, evictions = len(self._memory), self._memory.nbytes, self._memory.evictions
+            self._memory.evictions = 0
+        set_gauge("dotllm_queue_depth", value=len(self._queue))
+        set_gauge("dotllm_compiles_running", value=sum(job.started is not None for job in jobs))
+        set_gauge("dotllm_waiting_requests", value=waiting)
+        set_gauge("dotllm_cache_bytes", "memory", value=size)
+        set_gauge("dotllm_cache_entries", "memory", value=entries)
+        if evictions:
+            self.metrics.add("dotllm_evictions", "memory", amount=evictions)
+        self.metrics.publish()
+
+    def _heavy_compiler(self) -> HeavyCompiler | None:
+        options = self.options
+        if options.heavy_processes <= 0:
+            return None
+        from dotllm.compilation.process import ProcessCompiler
+
+        local = ProcessCompiler(
+            self.vocabulary,
+            processes=options.heavy_processes,
+            timeout=options.compile_timeout,
+            memory=options.compile_memory,
+            load=self._load,
+        )
+        if not options.compile_on:
+            return local
+        from dotllm.compilation.remote import RayCompiler
+
+        return RayCompiler(
+            options.compile_on,
+            self.vocabulary,
+            timeout=options.compile_timeout,
+            memory=options.compile_memory,
+            fallback=local,
+            load=self._load,
+        )
+
+
+def _wrapped(error: BaseException) -> Exception:
+    """An unexpected exception as a `CompilationError` with its name. Its text may hold the user's data: cut it."""
+    wrapped = CompilationError(f"{type(error).__name__}: {error}"[:500])
+    wrapped.__cause__ = None
+    return wrapped
+
+
+def _shared_bytes(vocabulary: Any) -> int:
+    """Bytes of what all indexes of a vocabulary share (the mask rows), for a vocabulary that says so."""
+    return int(getattr(vocabulary, "shared_nbytes", 0))

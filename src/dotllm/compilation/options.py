@@ -1,0 +1,126 @@
+"""Options of compilation: one frozen dataclass, each field a ``--dotllm-…`` flag and a ``DOTLLM_…`` variable.
+
+Flags become environment variables (`dotllm.cli.options`), because what compiles is a child process (vLLM's engine
+core), and the environment is what it inherits. Field ``disk_bytes`` is flag ``--dotllm-disk-bytes`` and variable
+``DOTLLM_DISK_BYTES``. Nothing here touches the network unless ``store`` or ``compile_on`` is given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b?)", re.IGNORECASE)
+_UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": GIB << 10}
+
+
+def parse_bytes(text: str) -> int:
+    """``"512MiB"``, ``"1.5g"``, ``"4096"`` → bytes. Units are powers of 1024, whatever their spelling."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size (examples: 512MiB, 2g, 1048576)")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def format_bytes(value: int) -> str:
+    """The inverse of `parse_bytes`, for --help."""
+    for suffix, unit in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if value and value % unit == 0:
+            return f"{value // unit}{suffix}"
+    return str(value)
+
+
+def parse_switch(text: str) -> bool:
+    """1/true/yes/on or 0/false/no/off."""
+    lowered = text.strip().lower()
+    if lowered in ("1", "true", "yes", "on"):
+        return True
+    if lowered in ("0", "false", "no", "off"):
+        return False
+    raise ValueError(f"{text!r}: expected 1 or 0")
+
+
+def default_cache_directory() -> str:
+    """``$XDG_CACHE_HOME/dotllm`` or ``~/.cache/dotllm``."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "dotllm")
+
+
+def _option(default: Any, metavar: str, help_text: str, parse: Any = str) -> Any:
+    metadata = {"metavar": metavar, "help": help_text, "parse": parse}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class CompilationOptions:
+    """All options of the CompilationManager and its caches. See docs/operations.md for advice on each."""
+
+    memory_bytes: int = _option(512 * MIB, "SIZE", "bound of the in-memory cache of compiled indexes", parse_bytes)
+    disk_bytes: int = _option(1 * GIB, "SIZE", "bound of the on-disk cache; 0 turns it off", parse_bytes)
+    cache_dir: str = _option("", "PATH", "where the on-disk cache lives (default: ~/.cache/dotllm)")
+    store: str = _option("", "URL", "shared store: s3://…, gs://…, redis://…, file://…, any fsspec URL (default: none)")
+    store_timeout: float = _option(2.0, "SECONDS", "time limit of one call to the shared store", float)
+    store_readonly: bool = _option(False, "{0,1}", "1: read the shared store, never write to it", parse_switch)
+    store_secret: str = _option("", "TEXT", "key that stored entries are authenticated with (better by environment)")
+    compile_threads: int = _option(2, "N", "compile threads (more start when these are held up)", int)
+    compile_timeout: float = _option(20.0, "SECONDS", "a compile that takes longer is given up or killed", float)
+    compile_memory: int = _option(1 * GIB, "SIZE", "memory limit of a compile in a separate process", parse_bytes)
+    heavy_bytes: int = _option(64 * KIB, "SIZE", "larger specifications compile in a separate process", parse_bytes)
+    heavy_processes: int = _option(1, "N", "processes for heavy compiles; 0 compiles everything in threads", int)
+    compile_on: str = _option("", "URL", "ray://HOST:PORT or ray://auto: heavy compiles run on that Ray cluster")
+    queue_limit: int = _option(4096, "N", "specifications that may wait; more are refused (back-pressure)", int)
+    queue_bytes: int = _option(256 * MIB, "SIZE", "bytes of specifications that may wait", parse_bytes)
+    failure_ttl: float = _option(60.0, "SECONDS", "how long a failed specification is remembered", float)
+    warm_interval: float = _option(2.0, "SECONDS", "least time until a grown index is stored again (doubling)", float)
+    overlap: bool = _option(True, "{0,1}", "1 (default): prefill runs while the index compiles", parse_switch)
+    overlap_requests: int = _option(64, "N", "requests that may hold KV blocks while they wait for their index", int)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> CompilationOptions:
+        """From ``DOTLLM_…`` variables; unset and empty ones keep their defaults. ValueError names a bad one."""
+        environment = os.environ if environment is None else environment
+        values: dict[str, Any] = {}
+        for spec in fields(cls):
+            variable = variable_name(spec.name)
+            text = environment.get(variable, "")
+            if not text:
+                continue
+            try:
+                values[spec.name] = spec.metadata["parse"](text)
+            except ValueError as error:
+                raise ValueError(f"{variable}: {error}") from None
+        return cls(**values)
+
+    @property
+    def disk_directory(self) -> Path:
+        """The directory of the on-disk cache."""
+        return Path(self.cache_dir or default_cache_directory()) / "index"
+
+
+def variable_name(name: str) -> str:
+    """The environment variable of a field."""
+    return f"DOTLLM_{name.upper()}"
+
+
+def flag_name(name: str) -> str:
+    """The flag of a field."""
+    return f"--dotllm-{name.replace('_', '-')}"
+
+
+def describe() -> list[tuple[str, str, str, str]]:
+    """(flag, variable, metavar, help with the default) of every option, for command lines."""
+    rows = []
+    for spec in fields(CompilationOptions):
+        default: Any = spec.default
+        text = spec.metadata["help"]
+        if spec.metadata["parse"] is parse_bytes:
+            text += f" (default: {format_bytes(default)})"
+        elif isinstance(default, (int, float)) and not isinstance(default, bool):
+            text += f" (default: {default:g})"
+        rows.append((flag_name(spec.name), variable_name(spec.name), spec.metadata["metavar"], text))
+    return rows

@@ -1,0 +1,200 @@
+"""Heavy compiles in processes of their own: they take no time from the engine's loop, and can truly be killed.
+
+A front end is Python and holds the GIL; for a schema of a megabyte that is a quarter of a second in which every switch
+of threads costs the engine up to ``sys.getswitchinterval()`` (figures: docs/decisions). A process has its own GIL, a
+memory limit, and ends at once when its time is over or nobody waits for it any more. It starts on the first heavy
+specification, in about a second, and stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import dotllm
+from dotllm.compilation import wire
+from dotllm.compilation.compiler import load_index
+from dotllm.compilation.contract import Load
+from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout
+from dotllm.compilation.specification import Specification
+
+# How often a waiting caller looks whether its compile is still wanted.
+POLL = 0.05
+START_TIMEOUT = 120.0
+
+
+class _Worker:
+    """One process and the pipes to it."""
+
+    def __init__(self, command: list[str]) -> None:
+        environment = dict(os.environ)
+        # The child imports the very package that we are, installed or not.
+        source = str(Path(dotllm.__file__).parent.parent)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, environment.get("PYTHONPATH"))))
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
+        os.set_blocking(self._stdout.fileno(), False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._stdout, selectors.EVENT_READ)
+        self._buffer = b""
+
+    def send(self, request: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # `receive` sees the end of the output
+            self._stdin.write(json.dumps(request).encode() + b"\n")
+            self._stdin.flush()
+
+    def receive(self, timeout: float) -> dict[str, Any] | None:
+        """The next reply; None after ``timeout`` seconds without. EOFError when the process has ended."""
+        deadline = time.monotonic() + timeout
+        while b"\n" not in self._buffer:
+            if not self._selector.select(max(0.0, deadline - time.monotonic())):
+                return None
+            chunk = os.read(self._stdout.fileno(), 1 << 16)
+            if not chunk:
+                raise EOFError
+            self._buffer += chunk
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def kill(self) -> int:
+        """End it now; returns its exit status (negative: the signal)."""
+        self.process.kill()
+        self._selector.close()
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        self._stdout.close()
+        return self.process.wait()
+
+
+class ProcessCompiler:
+    """Compiles one specification at a time per process, in at most ``processes`` of them. Thread-safe."""
+
+    level = "compile"
+
+    def __init__(
+        self, vocabulary: Any, *, processes: int, timeout: float, memory: int, load: Load = load_index, module: str = ""
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._timeout = timeout
+        self._memory = memory
+        self._load = load
+        self._module = module or "dotllm.compilation.worker"
+        self._free = threading.BoundedSemaphore(processes)
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._closed = False
+
+    def compile(self, specification: Specification, abandoned: threading.Event) -> Any:
+        """The index. Raises the refusal of the specification, `CompileTimeout`, `CompileMemory`, `Cancelled` when
+        ``abandoned`` is set meanwhile, `CompilationError` when the process died of something else."""
+        while not self._free.acquire(timeout=POLL):
+            if abandoned.is_set():
+                raise Cancelled("nobody waits for this specification any more")
+        try:
+            worker = self._take(abandoned)
+            try:
+                index = self._ask(worker, specification, abandoned)
+            except BaseException as error:
+                # A refusal leaves the process as good as new; after anything else it is gone or busy.
+                if isinstance(error, _Refused):
+                    self._give_back(worker)
+                    raise error.error from None
+                self._drop(worker)
+                raise
+            self._give_back(worker)
+            return index
+        finally:
+            self._free.release()
+
+    def close(self) -> None:
+        """Kill all processes; compiles under way fail."""
+        with self._lock:
+            self._closed = True
+            workers = list(self._all)
+            self._all.clear()
+            self._idle.clear()
+        for worker in workers:
+            worker.process.kill()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def _ask(self, worker: _Worker, specification: Specification, abandoned: threading.Event) -> Any:
+        path = Path(self._directory(), f"{threading.get_ident()}-{time.monotonic_ns()}")
+        worker.send({"specification": specification.to_json(), "path": str(path)})
+        try:
+            reply = self._wait(worker, self._timeout, abandoned)
+            if "error" in reply:
+                raise _Refused(wire.unpack_error(reply["error"]))
+            return self._load(path, self._vocabulary)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _wait(self, worker: _Worker, timeout: float, abandoned: threading.Event) -> dict[str, Any]:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                reply = worker.receive(POLL)
+            except EOFError:
+                status = worker.process.wait()
+                raise CompilationError(f"the compile process ended with status {status}") from None
+            if reply is not None:
+                return reply
+            if abandoned.is_set():
+                raise Cancelled("nobody waits for this specification any more")
+            if time.monotonic() >= deadline:
+                raise CompileTimeout(f"compiling took longer than {timeout:g} s and was ended", keyword="time")
+
+    def _take(self, abandoned: threading.Event) -> _Worker:
+        with self._lock:
+            if self._closed:
+                raise CompilationError("the compiler is closed")
+            if self._idle:
+                return self._idle.pop()
+        vocabulary = Path(self._directory(), "vocabulary")
+        command = [sys.executable, "-m", self._module, str(vocabulary), str(self._memory), str(os.getpid())]
+        worker = _Worker(command)
+        with self._lock:
+            self._all.add(worker)
+        try:
+            self._wait(worker, START_TIMEOUT, abandoned)
+        except BaseException:
+            self._drop(worker)
+            raise
+        return worker
+
+    def _give_back(self, worker: _Worker) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(worker)
+
+    def _drop(self, worker: _Worker) -> None:
+        with self._lock:
+            self._all.discard(worker)
+        worker.kill()
+
+    def _directory(self) -> str:
+        with self._lock:
+            if self._scratch is None:
+                self._scratch = tempfile.TemporaryDirectory(prefix="dotllm-compile-")
+                Path(self._scratch.name, "vocabulary").write_bytes(wire.pack_vocabulary(self._vocabulary))
+            return self._scratch.name
+
+
+class _Refused(Exception):
+    """Carries the refusal of a specification out of a healthy process."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error

@@ -1,0 +1,94 @@
+"""The queue of jobs: short work first, bounded, nobody starves.
+
+Order is by *virtual deadline*: submission time plus a multiple of the guessed cost. A small regex submitted after a
+1 MiB document overtakes it; but a large job's deadline does come, so a stream of small ones cannot hold it up for ever.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+
+from dotllm.compilation.errors import QueueFull
+from dotllm.compilation.ticket import Job
+
+# How many times its own guessed cost a job lets others go before it.
+PATIENCE = 50.0
+
+
+class JobQueue:
+    """A bounded priority queue of jobs, closed at the end. Thread-safe."""
+
+    def __init__(self, limit: int, text_limit: int) -> None:
+        self.limit = limit
+        self.text_limit = text_limit
+        self._heap: list[tuple[float, int, Job]] = []
+        self._text = 0
+        self._order = itertools.count()
+        self._condition = threading.Condition()
+        self._idle = 0
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def idle(self) -> int:
+        """How many workers wait for a job."""
+        return self._idle
+
+    def put(self, job: Job) -> None:
+        """Add a job; raises `QueueFull` (after dropping the jobs nobody wants any more)."""
+        size = job.specification.size
+        with self._condition:
+            if len(self._heap) >= self.limit or self._text + size > self.text_limit:
+                self._drop_unwanted()
+            if len(self._heap) >= self.limit:
+                raise QueueFull(f"{len(self._heap)} specifications are waiting to be compiled (limit {self.limit})")
+            if self._text + size > self.text_limit and self._heap:
+                raise QueueFull(f"{self._text} characters of specifications are waiting (limit {self.text_limit})")
+            heapq.heappush(self._heap, (job.submitted + PATIENCE * job.estimate, next(self._order), job))
+            self._text += size
+            self._condition.notify()
+
+    def get(self, timeout: float | None = None) -> Job | None:
+        """The next job; None after ``timeout`` seconds without one, or when the queue is closed."""
+        with self._condition:
+            self._idle += 1
+            try:
+                self._condition.wait_for(lambda: self._heap or self._closed, timeout)
+            finally:
+                self._idle -= 1
+            if self._closed or not self._heap:
+                return None
+            job = heapq.heappop(self._heap)[2]
+            self._text -= job.specification.size
+            return job
+
+    def oldest(self) -> float | None:
+        """Submission time of the job that has waited longest."""
+        with self._condition:
+            return min((job.submitted for _, _, job in self._heap), default=None)
+
+    def close(self) -> list[Job]:
+        """Wake all workers for the last time; returns the jobs nobody will run."""
+        with self._condition:
+            self._closed = True
+            left = [job for _, _, job in self._heap]
+            self._heap.clear()
+            self._text = 0
+            self._condition.notify_all()
+            return left
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def _drop_unwanted(self) -> None:
+        kept = [entry for entry in self._heap if entry[2].wanted()]
+        if len(kept) < len(self._heap):
+            heapq.heapify(kept)
+            self._heap = kept
+            self._text = sum(job.specification.size for _, _, job in kept)

@@ -1,0 +1,131 @@
+"""Heavy compiles on a Ray cluster (``--dotllm-compile-on ray://HOST:PORT`` or ``ray://auto``), as vLLM itself uses.
+
+The vocabulary is put into the cluster once; a task gets a specification and returns the saved index as bytes, or a
+refusal as data. The nodes need dotllm installed. When the cluster cannot be reached or a task is lost, the compile
+falls back to this host, and a circuit breaker keeps us from asking again at once: a cluster is help, not a dependency.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from dotllm.compilation import wire
+from dotllm.compilation.breaker import CircuitBreaker
+from dotllm.compilation.compiler import compile_specification, load_index
+from dotllm.compilation.contract import HeavyCompiler, Load
+from dotllm.compilation.errors import Cancelled, CompileTimeout
+from dotllm.compilation.fingerprint import engine_fingerprint
+from dotllm.compilation.specification import Specification
+
+logger = logging.getLogger(__name__)
+
+POLL = 0.05
+
+
+# A task's process stays for the next task; building the vocabulary's trie takes longer than most compiles.
+_vocabulary = functools.lru_cache(maxsize=2)(wire.unpack_vocabulary)
+
+
+def compile_task(specification: dict[str, Any], vocabulary: bytes, engine: str) -> dict[str, Any]:
+    """What runs on the cluster: {"index": bytes} or {"error": …}. Nothing else crosses."""
+    if engine != engine_fingerprint():
+        # Never let another version's index in under our key.
+        return {"error": {"type": "VersionMismatch", "message": "the cluster has another version of dotllm"}}
+    try:
+        index = compile_specification(Specification.from_json(specification), _vocabulary(vocabulary))
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "index")
+            index.save(path)
+            return {"index": path.read_bytes()}
+    except Exception as error:
+        return {"error": wire.pack_error(error)}
+
+
+class RayCompiler:
+    """Compiles on Ray, or by ``fallback`` when there is no help to be had. Thread-safe."""
+
+    level = "remote"
+
+    def __init__(
+        self,
+        url: str,
+        vocabulary: Any,
+        *,
+        timeout: float,
+        memory: int,
+        fallback: HeavyCompiler,
+        load: Load = load_index,
+    ) -> None:
+        import ray  # optional: ImportError here says what --dotllm-compile-on needs
+
+        self._ray: Any = ray
+        self._address = "auto" if url in ("ray://auto", "ray://") else url
+        self._vocabulary = vocabulary
+        self._timeout = timeout
+        self._memory = memory
+        self._fallback = fallback
+        self._load = load
+        self._lock = threading.Lock()
+        self._breaker = CircuitBreaker()
+        self._task: Any = None
+        self._vocabulary_ref: Any = None
+
+    def compile(self, specification: Specification, abandoned: threading.Event) -> Any:
+        """The index; raises as `ProcessCompiler.compile` does."""
+        if not self._breaker.allow(time.monotonic()):
+            return self._fallback.compile(specification, abandoned)
+        try:
+            reply = self._ask(specification, abandoned)
+        except (Cancelled, CompileTimeout):
+            self._breaker.success()  # the cluster did what it should
+            raise
+        except Exception as error:
+            self._breaker.failure(time.monotonic())
+            logger.warning("Ray (%s): %s: %s; compiling here", self._address, type(error).__name__, error)
+            return self._fallback.compile(specification, abandoned)
+        self._breaker.success()
+        if "error" in reply:
+            if reply["error"]["type"] == "VersionMismatch":
+                logger.warning("Ray (%s): %s; compiling here", self._address, reply["error"]["message"])
+                return self._fallback.compile(specification, abandoned)
+            raise wire.unpack_error(reply["error"])
+        with tempfile.TemporaryDirectory(prefix="dotllm-ray-") as directory:
+            path = Path(directory, "index")
+            path.write_bytes(reply["index"])
+            return self._load(path, self._vocabulary)
+
+    def close(self) -> None:
+        """Forget the cluster (the connection is vLLM's as much as ours, and stays) and close the fallback."""
+        self._vocabulary_ref = None
+        self._fallback.close()
+
+    def _connect(self) -> None:
+        with self._lock:
+            if self._task is not None:
+                return
+            if not self._ray.is_initialized():  # vLLM may have connected this process already
+                self._ray.init(address=self._address, ignore_reinit_error=True, log_to_driver=False)
+            self._vocabulary_ref = self._ray.put(wire.pack_vocabulary(self._vocabulary))
+            self._task = self._ray.remote(num_cpus=1, memory=self._memory, max_retries=1)(compile_task)
+
+    def _ask(self, specification: Specification, abandoned: threading.Event) -> dict[str, Any]:
+        self._connect()
+        reference = self._task.remote(specification.to_json(), self._vocabulary_ref, engine_fingerprint())
+        deadline = time.monotonic() + self._timeout
+        while True:
+            ready, _ = self._ray.wait([reference], timeout=POLL)
+            if ready:
+                reply: dict[str, Any] = self._ray.get(reference)
+                return reply
+            if abandoned.is_set():
+                self._ray.cancel(reference, force=True)
+                raise Cancelled("nobody waits for this specification any more")
+            if time.monotonic() >= deadline:
+                self._ray.cancel(reference, force=True)
+                raise CompileTimeout(f"compiling on Ray took longer than {self._timeout:g} s", keyword="time")

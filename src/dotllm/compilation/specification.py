@@ -1,0 +1,85 @@
+"""Specification: what a user asked for, as a value with one key everywhere.
+
+The key names a compiled index in every cache, on every machine, so it covers all that decides what the index allows:
+the kind, the text exactly as it came, the options, the vocabulary, and the engine that compiles (`fingerprint`). Two
+texts that mean the same but are written differently have different keys: one more compile, never a wrong answer. vLLM
+serialises schemas with ``json.dumps`` before a backend sees them, so formatting differs less than one would think;
+`Specification.from_value` does the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+OptionValue = str | int | bool | None
+
+
+class Kind(str, Enum):
+    """The six kinds of structured request (and the constructor of `Index` that takes each)."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    REGEX = "regex"
+    CHOICE = "choice"  # the text is a JSON list of strings
+    GRAMMAR = "grammar"
+    STRUCTURAL_TAG = "structural_tag"
+
+
+@dataclass(frozen=True)
+class Specification:
+    """One specification. ``options`` are keyword arguments of the `Index` constructor of this kind, sorted by name."""
+
+    kind: Kind
+    text: str
+    options: tuple[tuple[str, OptionValue], ...] = ()
+
+    @classmethod
+    def create(cls, kind: Kind | str, text: str, options: Mapping[str, OptionValue] | None = None) -> Specification:
+        """From a kind's name and loose options. Options that are None or False say nothing and are dropped, so that a
+        caller who spells out the defaults shares the key of one who does not."""
+        given = (options or {}).items()
+        kept = sorted((name, value) for name, value in given if value is not None and value is not False)
+        return cls(Kind(kind), text, tuple(kept))
+
+    @classmethod
+    def from_value(
+        cls, kind: Kind | str, value: Any, options: Mapping[str, OptionValue] | None = None
+    ) -> Specification:
+        """From the value of an API field: a string as it is, anything else as vLLM writes it (``json.dumps``)."""
+        kind = Kind(kind)
+        if kind is Kind.JSON_OBJECT:
+            return cls.create(kind, "", options)
+        return cls.create(kind, value if isinstance(value, str) else json.dumps(value), options)
+
+    def key(self, context: bytes) -> str:
+        """SHA-256 (hex) over ``context`` (engine and vocabulary, see `fingerprint.context`) and this specification.
+
+        Fields are framed by their lengths, so no two specifications run into the same bytes.
+        """
+        digest = hashlib.sha256(context)
+        options = json.dumps(self.options, separators=(",", ":"))
+        for field in (self.kind.value, options, self.text):
+            # A lone surrogate (JSON's "\ud800" arrives as one) has no UTF-8 form, but must not crash the key.
+            raw = field.encode("utf-8", "surrogatepass")
+            digest.update(len(raw).to_bytes(8, "little"))
+            digest.update(raw)
+        return digest.hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Characters of the text: what the cost of a compile is guessed from before it runs."""
+        return len(self.text)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object (sent to compile workers; no pickle)."""
+        return {"kind": self.kind.value, "text": self.text, "options": dict(self.options)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Specification:
+        """The inverse of `to_json`."""
+        return cls.create(data["kind"], data["text"], data["options"])

@@ -1,0 +1,70 @@
+"""What crosses to another process or machine, as plain data: a vocabulary, and a refusal. No pickle."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dotllm import errors
+from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTimeout
+
+_REFUSALS: dict[str, type[errors.SpecError]] = {
+    error.__name__: error
+    for error in (errors.InvalidSpec, errors.Unsupported, errors.BudgetExceeded, CompileTimeout, CompileMemory)
+}
+
+
+def pack_vocabulary(vocabulary: Any) -> bytes:
+    """The content of a `Vocabulary` as a NumPy archive."""
+    names = json.dumps(dict(vocabulary.special_tokens)).encode()
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        token_data=vocabulary.token_data,
+        token_offset=vocabulary.token_offset,
+        eos_token_ids=np.asarray(vocabulary.eos_token_ids, np.int32),
+        special_tokens=np.frombuffer(names, np.uint8),
+    )
+    return buffer.getvalue()
+
+
+def unpack_vocabulary(data: bytes) -> Any:
+    """The inverse of `pack_vocabulary`."""
+    from dotllm.vocabulary import Vocabulary
+    from dotllm.vocabulary.content import Content
+
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return Vocabulary(
+            Content(
+                arrays["token_data"],
+                arrays["token_offset"],
+                tuple(arrays["eos_token_ids"].tolist()),
+                json.loads(arrays["special_tokens"].tobytes()),
+            )
+        )
+
+
+def pack_error(error: BaseException) -> dict[str, str]:
+    """A failure as data; a named refusal keeps its name, pointer and keyword."""
+    if isinstance(error, errors.SpecError):
+        return {
+            "type": type(error).__name__,
+            "message": error.message,
+            "pointer": error.pointer,
+            "keyword": error.keyword,
+        }
+    if isinstance(error, MemoryError):
+        return {"type": "CompileMemory", "message": "the compile needs more memory than its limit", "keyword": "memory"}
+    return {"type": type(error).__name__, "message": str(error)}
+
+
+def unpack_error(data: Mapping[str, str]) -> Exception:
+    """The inverse of `pack_error`; what is not a refusal becomes a `CompilationError`."""
+    refusal = _REFUSALS.get(data["type"])
+    if refusal is None:
+        return CompilationError(f"{data['type']}: {data['message']}")
+    return refusal(data["message"], pointer=data.get("pointer", ""), keyword=data.get("keyword", ""))

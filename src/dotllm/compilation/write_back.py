@@ -1,0 +1,193 @@
+"""Write-back: indexes go to disk and to the shared store after they have been used, so that what is shared is *warm*.
+
+An index is worth most with the states and mask rows its first requests found. So it is written some seconds after it
+was compiled, and again when it has grown since, at most once per interval; the interval doubles with every write, so an
+index that grows for ever costs a bounded number of writes. An index that came from a cache and never grew is not
+written at all. One thread does it all, beside the requests.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dotllm.compilation import envelope
+from dotllm.compilation.compiled import Compiled
+from dotllm.compilation.disk import DiskCache
+from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.store import SharedStore
+
+logger = logging.getLogger(__name__)
+
+LONGEST_INTERVAL = 600.0
+# An index unused and unchanged for this long is not looked at any more, until it is used again.
+QUIET_AFTER = 30.0
+# New indexes that wait for their first write are held here even if memory has evicted them; beyond this many the
+# oldest are written at once, and if that is too slow, not at all.
+NEW_LIMIT = 512
+
+
+def warmth(index: Any) -> int:
+    """A number that grows as an index finds states and rows (its size does)."""
+    return int(index.nbytes)
+
+
+class _Watched:
+    """What write-back knows of one index."""
+
+    def __init__(self, compiled: Compiled, stored: int, due: float, interval: float) -> None:
+        self.compiled = weakref.ref(compiled)
+        self.stored = stored
+        """Its warmth when last stored (-1: never)."""
+        self.due = due
+        self.interval = interval
+        self.changed = due
+
+
+class WriteBack:
+    """Watches compiled indexes and stores those that have something new. Thread-safe."""
+
+    def __init__(
+        self,
+        disk: DiskCache,
+        store: SharedStore | None,
+        *,
+        interval: float,
+        secret: bytes,
+        metrics: Metrics,
+        warmth: Callable[[Any], int] = warmth,
+    ) -> None:
+        self._disk = disk
+        self._store = store
+        self._interval = interval
+        self._secret = secret
+        self._metrics = metrics
+        self._warmth = warmth
+        self._lock = threading.Lock()  # guards what `watch` touches
+        self._io = threading.Lock()  # one writer at a time
+        self._new: collections.OrderedDict[str, Compiled] = collections.OrderedDict()
+        self._watched: dict[str, _Watched] = {}
+        self._wake = threading.Event()
+        self._closed = False
+        self.enabled = disk.enabled or store is not None
+        if self.enabled:
+            self._thread = threading.Thread(target=self._loop, name="dotllm-write-back", daemon=True)
+            self._thread.start()
+
+    def watch(self, compiled: Compiled, *, stored: bool) -> None:
+        """Look after an index from now on; ``stored``: as it is now, it lies in the caches already."""
+        if not self.enabled:
+            return
+        now = time.monotonic()
+        with self._lock:
+            known = self._watched.get(compiled.key)
+            if known is not None and known.compiled() is compiled and not stored:
+                return
+            level = self._warmth(compiled.index) if stored else -1
+            interval = known.interval if known is not None else self._interval
+            self._watched[compiled.key] = _Watched(compiled, level, now + interval, interval)
+            if stored:
+                return
+            self._new[compiled.key] = compiled
+            if len(self._new) > NEW_LIMIT:
+                self._wake.set()
+            if len(self._new) > 2 * NEW_LIMIT:
+                key, _ = self._new.popitem(last=False)
+                self._watched.pop(key, None)
+                self._metrics.add("dotllm_writes", "disk", "dropped")
+
+    def flush(self, timeout: float) -> None:
+        """Store everything that has something new, now, and wait for the shared store."""
+        if not self.enabled:
+            return
+        deadline = time.monotonic() + timeout
+        self._round(force=True, deadline=deadline)
+        if self._store is not None:
+            self._store.flush(max(0.0, deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Stop the thread (does not flush)."""
+        self._closed = True
+        self._wake.set()
+
+    def _loop(self) -> None:
+        while not self._closed:
+            self._wake.wait(min(1.0, self._interval / 2))
+            self._wake.clear()
+            try:
+                self._round(force=False)
+            except Exception:
+                logger.exception("write-back: going on")
+
+    def _round(self, *, force: bool, deadline: float = float("inf")) -> None:
+        with self._io:
+            with self._lock:
+                hurry = len(self._new) > NEW_LIMIT
+                candidates = list(self._watched.items())
+            for key, watched in candidates:
+                now = time.monotonic()
+                if self._closed or now > deadline:
+                    return
+                self._visit(key, watched, now, force or (hurry and watched.stored < 0))
+
+    def _visit(self, key: str, watched: _Watched, now: float, force: bool) -> None:
+        compiled = watched.compiled()
+        if compiled is None:
+            self._forget(key, watched)
+            return
+        if compiled.used:
+            compiled.used = False
+            watched.changed = now
+        if now < watched.due and not force:
+            return
+        level = self._warmth(compiled.index)
+        if level == watched.stored:
+            if now - watched.changed > QUIET_AFTER:
+                self._forget(key, watched)
+            return
+        if self._write(compiled):
+            watched.interval = min(watched.interval * 2, LONGEST_INTERVAL)
+        watched.stored = level
+        watched.changed = now
+        watched.due = now + watched.interval
+        with self._lock:
+            self._new.pop(key, None)
+
+    def _forget(self, key: str, watched: _Watched) -> None:
+        with self._lock:
+            if self._watched.get(key) is watched:
+                del self._watched[key]
+            self._new.pop(key, None)
+
+    def _write(self, compiled: Compiled) -> bool:
+        """To disk, then to the store. What fails is counted and logged by them; it is not tried again before the index
+        has grown."""
+        index = compiled.index
+        path = self._disk.put(compiled.key, index.save, int(index.nbytes))
+        if self._store is None:
+            return path is not None
+        try:
+            if path is not None:
+                data = path.read_bytes()
+                envelope.verify_bytes(data, compiled.key, self._secret)  # another process may have replaced it
+            else:
+                data = self._sealed(compiled.key, index)
+        except (OSError, ValueError) as error:
+            logger.warning("write-back: entry %s: %s", compiled.key[:12], error)
+            return False
+        return self._store.publish(compiled.key, data)
+
+    def _sealed(self, key: str, index: Any) -> bytes:
+        """The bytes of an entry when there is no disk cache to take them from."""
+        with tempfile.TemporaryDirectory(prefix="dotllm-entry-") as directory:
+            path = Path(directory, key)
+            index.save(path)
+            envelope.seal(path, key, self._secret)
+            return path.read_bytes()

@@ -1,0 +1,44 @@
+"""Fixtures: managers on a fake engine, with everything off that a test does not turn on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # the helpers of these tests, for their subprocesses too
+
+import fake_engine
+
+from dotllm.compilation import CompilationManager, CompilationOptions
+from dotllm.compilation.metrics import Metrics
+
+
+@pytest.fixture
+def compiler() -> fake_engine.Compiler:
+    return fake_engine.Compiler()
+
+
+@pytest.fixture
+def make_manager(tmp_path: Path, compiler: fake_engine.Compiler) -> Iterator[Callable[..., CompilationManager]]:
+    """make(option=…, store=…, heavy=…, compiler=…): a manager that is closed after the test."""
+    made: list[CompilationManager] = []
+
+    def make(**arguments: Any) -> CompilationManager:
+        injected = {name: arguments.pop(name) for name in ("store", "heavy", "load") if name in arguments}
+        compile_ = arguments.pop("compiler", compiler)
+        defaults: dict[str, Any] = {"disk_bytes": 0, "heavy_processes": 0, "cache_dir": str(tmp_path / "cache")}
+        options = CompilationOptions(**{**defaults, **arguments})
+        injected.setdefault("load", fake_engine.load)
+        manager = CompilationManager(
+            fake_engine.FakeVocabulary(), options, compile=compile_, metrics=Metrics(), **injected
+        )
+        made.append(manager)
+        return manager
+
+    yield make
+    for manager in made:
+        manager.close(flush=0)

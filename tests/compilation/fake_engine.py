@@ -1,0 +1,68 @@
+"""A stand-in for the engine: an index that is a text, sizes and faults as the specification's text asks for.
+
+The text of a specification is a JSON object: {"bytes": nbytes, "sleep": s, "refuse": reason, "fail": text, "id": …}.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from dotllm.compilation.specification import Specification
+from dotllm.errors import Unsupported
+
+
+class FakeVocabulary:
+    fingerprint = "f" * 64
+    shared_nbytes = 0
+
+
+class FakeGuide:
+    def __init__(self, index: FakeIndex) -> None:
+        self.index = index
+
+
+class FakeIndex:
+    def __init__(self, text: str, nbytes: int) -> None:
+        self.text = text
+        self.nbytes = nbytes
+
+    def guide(self) -> FakeGuide:
+        return FakeGuide(self)
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps({"text": self.text, "nbytes": self.nbytes}).ljust(self.nbytes))
+
+
+def load(path: Path, vocabulary: Any) -> FakeIndex:
+    data = json.loads(path.read_bytes().split(b"dotllmIX")[0])
+    return FakeIndex(data["text"], data["nbytes"])
+
+
+class Compiler:
+    """Counts and, where asked, delays or refuses."""
+
+    def __init__(self) -> None:
+        self.compiled: list[str] = []
+        self.lock = threading.Lock()
+        self.gate: threading.Event | None = None
+
+    def __call__(self, specification: Specification, vocabulary: Any) -> FakeIndex:
+        with self.lock:
+            self.compiled.append(specification.text)
+        request = json.loads(specification.text)
+        if self.gate is not None and request.get("gated"):
+            self.gate.wait(10)
+        time.sleep(request.get("sleep", 0))
+        if "refuse" in request:
+            raise Unsupported(request["refuse"], pointer="/a", keyword="not")
+        if "fail" in request:
+            raise RuntimeError(request["fail"])
+        return FakeIndex(specification.text, request.get("bytes", 100))
+
+
+def spec(**request: Any) -> Specification:
+    return Specification.create("json_schema", json.dumps(request))

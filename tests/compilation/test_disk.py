@@ -1,0 +1,213 @@
+"""The cache on disk: whole entries or none, within its bound, whatever happens to files, writers and the disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import fake_engine
+import pytest
+
+from dotllm.compilation import envelope
+from dotllm.compilation.disk import DiskCache
+from dotllm.compilation.metrics import Metrics
+
+MIB = 1 << 20
+
+
+def key_of(number: int) -> str:
+    return f"{number:064x}"
+
+
+def put(cache: DiskCache, number: int, data: bytes) -> Path | None:
+    return cache.put(key_of(number), lambda path: path.write_bytes(data) and None, len(data))
+
+
+def payload(path: Path) -> bytes:
+    return path.read_bytes()[: -envelope.TRAILER]
+
+
+def test_round_trip_and_modes(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "c", MIB)
+    assert cache.open(key_of(1)) is None
+    assert put(cache, 1, b"one")
+    found = cache.open(key_of(1))
+    assert found is not None and payload(found) == b"one"
+    assert put(cache, 1, b"another") and payload(cache.path(key_of(1))) == b"another"
+    assert cache.usage() == (4096, 1)
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("secret", [b"", b"secret"])
+def test_damage_anywhere_is_noticed_and_removed(tmp_path: Path, secret: bytes) -> None:
+    metrics = Metrics()
+    cache = DiskCache(tmp_path, MIB, secret=secret, metrics=metrics)
+    data = bytes(range(256)) * 3
+    put(cache, 1, data)
+    whole = cache.path(key_of(1)).read_bytes()
+    damaged = [whole[:length] for length in (0, 1, 50, len(data), len(whole) - 1)]
+    damaged += [whole + b"x", b"x" + whole, b"\0" * len(whole)]
+    damaged += [whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :] for at in range(0, len(whole), 7)]
+    for number, wrong in enumerate(damaged):
+        cache.path(key_of(1)).write_bytes(wrong)
+        assert cache.open(key_of(1)) is None
+        assert not cache.path(key_of(1)).exists()
+        assert metrics.value("dotllm_rejected_entries", "disk") == number + 1
+    put(cache, 1, data)
+    assert cache.open(key_of(1)), "and it can be replaced"
+
+
+def test_foreign_newer_and_unauthentic_entries_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = DiskCache(tmp_path, MIB)
+    put(cache, 1, b"entry of key 1")
+    whole = cache.path(key_of(1)).read_bytes()
+    cache.path(key_of(2)).write_bytes(whole)
+    assert cache.open(key_of(2)) is None, "an entry is bound to its key"
+    monkeypatch.setattr(envelope, "VERSION", 2)
+    put(cache, 3, b"from the future")
+    monkeypatch.setattr(envelope, "VERSION", 1)
+    assert cache.open(key_of(3)) is None
+    keyed = DiskCache(tmp_path, MIB, secret=b"k")
+    assert keyed.open(key_of(1)) is None, "without our secret it is not ours"
+    put(keyed, 1, b"x")
+    assert DiskCache(tmp_path, MIB).open(key_of(1)) is None
+
+
+def test_bound_holds_at_every_write_and_the_oldest_go(tmp_path: Path) -> None:
+    metrics = Metrics()
+    cache = DiskCache(tmp_path, 400_000, metrics=metrics)
+    now = time.time()
+    for number in range(300):
+        put(cache, number, os.urandom(5_000))
+        os.utime(cache.path(key_of(number)), (now - 10_000 + number,) * 2)
+        if number == 5:
+            continue
+        assert cache.open(key_of(5)) or number < 5, "used all the time, so never evicted"
+        assert cache.usage()[0] <= 400_000
+    assert cache.open(key_of(299)) and cache.open(key_of(6)) is None
+    assert metrics.value("dotllm_evictions", "disk") >= 200
+    assert put(cache, 1000, b"x" * 500_000) is None, "larger than the bound"
+    assert cache.usage()[0] <= 400_000
+
+
+def test_size_known_only_after_writing(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 100_000)
+    for number in range(20):
+        cache.put(key_of(number), lambda path: path.write_bytes(b"x" * 20_000) and None, 10)
+        assert cache.usage()[0] <= 100_000
+    assert cache.put(key_of(99), lambda path: path.write_bytes(b"x" * 200_000) and None, 10) is None
+
+
+def test_two_processes_and_threads_share_one_bound(tmp_path: Path) -> None:
+    script = """
+import os, sys
+from pathlib import Path
+from dotllm.compilation.disk import DiskCache
+cache = DiskCache(Path(sys.argv[1]), 600_000)
+for number in range(int(sys.argv[2]), int(sys.argv[2]) + 100):
+    cache.put(f"{number:064x}", lambda path: path.write_bytes(os.urandom(6000)) and None, 6000)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    processes = [subprocess.Popen([*command, str(start)]) for start in (0, 1000)]
+    cache = DiskCache(tmp_path, 600_000)
+    threads = [
+        threading.Thread(target=lambda start=start: [put(cache, n, b"x" * 6000) for n in range(start, start + 50)])
+        for start in (2000, 3000)
+    ]
+    for thread in threads:
+        thread.start()
+    while any(process.poll() is None for process in processes):
+        assert cache.usage()[0] <= 600_000
+    for thread in threads:
+        thread.join()
+    assert [process.returncode for process in processes] == [0, 0]
+    total, entries = cache.usage()
+    assert total <= 600_000 and entries > 50
+    assert (tmp_path / "lock").read_text() == str(total), "the number kept is the number there is"
+
+
+def test_kill_nine_during_writes(tmp_path: Path) -> None:
+    """50 writers killed at random moments: every entry that can be opened is whole and right; nothing is left over."""
+    script = Path(__file__).parent / "write_for_ever.py"
+    for round_number in range(50):
+        process = subprocess.Popen([sys.executable, str(script), str(tmp_path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.read(1)  # it is writing now
+        time.sleep(0.0007 * (round_number % 25))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        cache = DiskCache(tmp_path, MIB)
+        seen = 0
+        for number in range(40):
+            path = cache.open(key_of(number))
+            if path is not None:
+                seen += 1
+                data = payload(path)
+                assert data == bytes([number]) * len(data) and len(data) >= 20_000
+        assert seen
+        put(cache, 99, b"x")
+        assert not list((tmp_path / "incoming").iterdir())
+        total, _ = cache.usage()
+        assert total <= MIB and (tmp_path / "lock").read_text() == str(total)
+
+
+def test_a_disk_that_cannot_be_used_is_no_cache(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    cache = DiskCache(file, MIB)
+    assert not cache.enabled and put(cache, 1, b"x") is None and cache.open(key_of(1)) is None
+    assert not DiskCache(tmp_path / "off", 0).enabled
+
+
+def test_full_disk_and_failing_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = Metrics()
+    cache = DiskCache(tmp_path, MIB, metrics=metrics)
+
+    def full(path: Path) -> None:
+        path.write_bytes(b"part")
+        raise OSError(28, "No space left on device")
+
+    def broken(path: Path) -> None:
+        raise RuntimeError("a bug in save")
+
+    assert cache.put(key_of(1), full, 10) is None
+    assert cache.put(key_of(1), broken, 10) is None
+    assert metrics.value("dotllm_writes", "disk", "failed") == 2
+    assert put(cache, 1, b"x") and cache.usage() == (4096, 1)
+    assert not list((tmp_path / "incoming").iterdir())
+
+
+def test_vanished_directory(tmp_path: Path) -> None:
+    import shutil
+
+    cache = DiskCache(tmp_path / "c", MIB)
+    put(cache, 1, b"x")
+    shutil.rmtree(tmp_path / "c")
+    assert cache.open(key_of(1)) is None
+    assert put(cache, 1, b"x") is None  # logged, counted, and nothing more
+
+
+def test_manager_finds_what_another_compiled(make_manager, compiler: fake_engine.Compiler) -> None:
+    specification = fake_engine.spec(id=1, bytes=5000)
+    first = make_manager(disk_bytes=MIB)
+    first.submit(specification).result(5)
+    first.close()
+    second = make_manager(disk_bytes=MIB)
+    assert second.submit(specification).result(5).level == "disk"
+    assert len(compiler.compiled) == 1
+    assert second.metrics.value("dotllm_load_seconds", "disk") == 1
+
+
+def test_manager_replaces_an_entry_its_loader_refuses(make_manager, compiler: fake_engine.Compiler) -> None:
+    specification = fake_engine.spec(id=1)
+    first = make_manager(disk_bytes=MIB)
+    first._disk.put(first.key(specification), lambda path: path.write_text("not an index") and None, 10)
+    assert first.submit(specification).result(5).level == "compile"
+    first.close()
+    assert make_manager(disk_bytes=MIB).submit(specification).result(5).level == "disk"

@@ -1,0 +1,314 @@
+"""The manager with real threads and a fake engine."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import fake_engine
+import pytest
+from fake_engine import spec
+
+from dotllm.compilation import CompilationManager
+from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull
+from dotllm.compilation.workers import RELIEF_AFTER
+from dotllm.errors import Unsupported
+
+Make = Callable[..., CompilationManager]
+
+
+def wait_for(condition: Callable[[], bool], timeout: float = 5.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
+        time.sleep(0.005)
+
+
+def test_single_flight(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+    manager = make_manager()
+    tickets = []
+    barrier = threading.Barrier(8)
+
+    def submit() -> None:
+        barrier.wait()
+        tickets.extend(manager.submit(spec(id=1, sleep=0.1)) for _ in range(8))
+
+    threads = [threading.Thread(target=submit) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    indexes = {id(ticket.result(5).index) for ticket in tickets}
+    assert len(tickets) == 64 and len(indexes) == 1
+    assert len(compiler.compiled) == 1
+    again = manager.submit(spec(id=1, sleep=0.1))
+    assert again.done(), "a compiled specification is answered at once"
+    assert manager.metrics.value("dotllm_requests", "miss") == 1
+    assert manager.metrics.value("dotllm_requests", "memory") == 1
+    assert manager.metrics.value("dotllm_requests", "joined") == 63
+
+
+def test_submit_never_blocks(make_manager: Make) -> None:
+    manager = make_manager(compile_threads=1)
+    start = time.monotonic()
+    tickets = [manager.submit(spec(id=i, sleep=0.3)) for i in range(50)]
+    assert time.monotonic() - start < 0.1
+    assert not any(ticket.done() for ticket in tickets)
+
+
+def test_slow_compiles_hold_nobody_up(make_manager: Make) -> None:
+    manager = make_manager(compile_threads=2)
+    slow = [manager.submit(spec(id=i, sleep=1.5)) for i in range(6)]
+    time.sleep(0.1)
+    start = time.monotonic()
+    manager.submit(spec(id="quick")).result(5)
+    assert time.monotonic() - start < RELIEF_AFTER + 0.2
+    for ticket in slow:
+        ticket.result(5)
+
+
+def test_extra_threads_go_home(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dotllm.compilation.workers.EXTRA_IDLE", 0.1)
+    manager = make_manager(compile_threads=1)
+    tickets = [manager.submit(spec(id=i, sleep=0.4)) for i in range(4)]
+    wait_for(lambda: len(manager._workers) > 1)
+    for ticket in tickets:
+        ticket.result(5)
+    wait_for(lambda: len(manager._workers) == 1)
+
+
+def test_short_work_first(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+    compiler.gate = threading.Event()
+    manager = make_manager(compile_threads=1)
+    manager._workers.limit = 1
+    blocker = manager.submit(spec(gated=True))
+    wait_for(lambda: len(compiler.compiled) == 1)
+    tickets = [manager.submit(spec(id="large", text="x" * 1_000_000)), manager.submit(spec(id="small"))]
+    compiler.gate.set()
+    for ticket in [blocker, *tickets]:
+        ticket.result(5)
+    order = [json.loads(text).get("id") for text in compiler.compiled]
+    assert order == [None, "small", "large"]
+
+
+def test_refusal_reaches_all_its_tickets_and_is_remembered(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+    manager = make_manager(failure_ttl=0.3)
+    refused = spec(refuse="'not' cannot be enforced", sleep=0.05)
+    tickets = [manager.submit(refused) for _ in range(3)]
+    for ticket in tickets:
+        with pytest.raises(Unsupported, match="cannot be enforced") as caught:
+            ticket.result(5)
+        assert caught.value.pointer == "/a" and caught.value.keyword == "not"
+    with pytest.raises(Unsupported):
+        manager.submit(refused).result(0)
+    assert len(compiler.compiled) == 1
+    time.sleep(0.35)
+    with pytest.raises(Unsupported):
+        manager.submit(refused).result(5)
+    assert len(compiler.compiled) == 2
+    assert manager.metrics.value("dotllm_refused", "json_schema", "not") == 2
+    assert manager.metrics.value("dotllm_compiles", "json_schema", "refused") == 2
+
+
+def test_failures_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dotllm.compilation.manager.REMEMBERED_FAILURES", 10)
+    manager = make_manager()
+    for number in range(30):
+        with pytest.raises(Unsupported):
+            manager.submit(spec(refuse="no", id=number)).result(5)
+    assert len(manager._failures) == 10
+
+
+def test_internal_error_is_named_and_hits_one_specification(make_manager: Make, caplog: Any) -> None:
+    manager = make_manager()
+    bad, good = manager.submit(spec(fail="boom")), manager.submit(spec(id=1))
+    with pytest.raises(CompilationError, match="RuntimeError: boom"):
+        bad.result(5)
+    assert good.result(5)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RecursionError("deep"), SystemExit(3), KeyboardInterrupt()])
+def test_whatever_a_compile_raises_the_worker_lives(make_manager: Make, error: BaseException) -> None:
+    def compile_(specification: Any, vocabulary: Any) -> Any:
+        if "bad" in specification.text:
+            raise error
+        return fake_engine.FakeIndex(specification.text, 10)
+
+    manager = make_manager(compiler=compile_, compile_threads=1)
+    manager._workers.limit = 1
+    with pytest.raises(CompilationError, match=type(error).__name__):
+        manager.submit(spec(id="bad")).result(5)
+    assert manager.submit(spec(id="good")).result(5)
+
+
+def test_transform_runs_once_per_ticket_and_its_failure_is_the_tickets(make_manager: Make) -> None:
+    manager = make_manager()
+    first = manager.submit(spec(id=1), lambda compiled: ("made", compiled.key))
+    assert first.result(5)[0] == "made"
+
+    def broken(compiled: Any) -> Any:
+        raise ValueError("transform")
+
+    with pytest.raises(ValueError, match="transform"):
+        manager.submit(spec(id=1), broken).result(5)
+    with pytest.raises(ValueError, match="transform"):
+        manager.submit(spec(id=2), broken).result(5)
+    assert manager.submit(spec(id=2)).result(5), "the index is there all the same"
+
+
+@pytest.mark.parametrize("how", ["cancel", "drop"])
+def test_a_job_nobody_waits_for_is_not_started(make_manager: Make, compiler: fake_engine.Compiler, how: str) -> None:
+    compiler.gate = threading.Event()
+    manager = make_manager(compile_threads=1)
+    manager._workers.limit = 1
+    blocker = manager.submit(spec(gated=True))
+    wait_for(lambda: len(compiler.compiled) == 1)
+    first, second = manager.submit(spec(id="unwanted")), manager.submit(spec(id="unwanted"))
+    wanted = manager.submit(spec(id="wanted"))
+    if how == "cancel":
+        assert first.cancel() and second.cancel()
+    else:
+        del first, second
+        gc.collect()
+    compiler.gate.set()
+    assert blocker.result(5) and wanted.result(5)
+    assert not any("unwanted" in text for text in compiler.compiled)
+    assert manager.metrics.value("dotllm_compiles", "json_schema", "cancelled") == 1
+    assert manager.submit(spec(id="unwanted")).result(5), "and it can be asked for again"
+
+
+def test_one_cancelled_ticket_does_not_hurt_the_others(make_manager: Make) -> None:
+    manager = make_manager()
+    first, second = (manager.submit(spec(id=1, sleep=0.1)) for _ in range(2))
+    assert first.cancel()
+    assert second.result(5)
+
+
+def test_detached_job_needs_no_ticket(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+    manager = make_manager()
+    manager.submit(spec(id=1), detached=True)
+    gc.collect()
+    wait_for(lambda: manager.cached(spec(id=1)) is not None)
+
+
+def test_back_pressure(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+    compiler.gate = threading.Event()
+    manager = make_manager(compile_threads=1, queue_limit=10)
+    manager._workers.limit = 1
+    blocker = manager.submit(spec(gated=True))
+    wait_for(lambda: len(compiler.compiled) == 1)
+    tickets = [manager.submit(spec(id=i)) for i in range(12)]
+    refused = [ticket for ticket in tickets if ticket.done()]
+    assert len(refused) == 2
+    for ticket in refused:
+        with pytest.raises(QueueFull):
+            ticket.result()
+    # A full queue of requests that have gone away is not full.
+    for ticket in tickets[:5]:
+        ticket.cancel()
+    late = manager.submit(spec(id="late"))
+    assert not late.done()
+    compiler.gate.set()
+    assert blocker.result(5) and late.result(5)
+    assert manager.submit(spec(id=11)).result(5), "being refused for a full queue is not remembered"
+
+
+def test_back_pressure_by_bytes(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+    compiler.gate = threading.Event()
+    manager = make_manager(compile_threads=1, queue_bytes=10_000)
+    manager._workers.limit = 1
+    blocker = manager.submit(spec(gated=True))
+    wait_for(lambda: len(compiler.compiled) == 1)
+    first = manager.submit(spec(text="x" * 9_000))
+    second = manager.submit(spec(text="y" * 9_000))
+    with pytest.raises(QueueFull):
+        second.result(0)
+    compiler.gate.set()
+    assert blocker.result(5) and first.result(5)
+    assert manager.submit(spec(text="z" * 50_000)).result(5), "a single large one is taken when nothing waits"
+
+
+def test_time_limit(make_manager: Make) -> None:
+    manager = make_manager(compile_timeout=-0.9)  # the supervisor gives a second of grace
+    ticket = manager.submit(spec(sleep=1.0))
+    start = time.monotonic()
+    with pytest.raises(CompileTimeout, match="longer than"):
+        ticket.result(5)
+    assert time.monotonic() - start < 0.9
+    with pytest.raises(CompileTimeout):
+        manager.submit(spec(sleep=1.0)).result(0.1)
+
+
+def test_close_fails_what_waits_and_ends_all_threads(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+    compiler.gate = threading.Event()
+    before = threading.active_count()
+    manager = make_manager(disk_bytes=1 << 20, compile_threads=1)
+    running, queued = manager.submit(spec(gated=True)), manager.submit(spec(id=2))
+    compiler.gate.set()
+    manager.close()
+    for ticket in (running, queued):
+        assert ticket.done()
+    assert isinstance(manager.submit(spec(id=3)).exception(1), CompilationError)
+    wait_for(lambda: threading.active_count() <= before)
+    manager.close()
+
+
+def test_memory_is_bounded_and_growth_is_noticed(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dotllm.compilation.manager.REMEASURE_EVERY", 0.05)
+    manager = make_manager(memory_bytes=1_000_000)
+    for number in range(200):
+        manager.submit(spec(id=number, bytes=20_000)).result(5)
+        assert manager._memory.nbytes <= 1_000_000
+    kept = len(manager._memory)
+    assert 40 <= kept <= 50
+    manager.cached(spec(id=199, bytes=20_000)).index.nbytes = 600_000  # type: ignore[union-attr]
+    wait_for(lambda: len(manager._memory) < kept)
+    assert manager._memory.nbytes <= 1_000_000
+    assert manager.cached(spec(id=199, bytes=20_000)) is not None, "the least recently used went, not this one"
+    wait_for(lambda: manager.metrics.value("dotllm_evictions", "memory") >= 150)
+
+
+def test_one_log_line_per_compile(make_manager: Make, caplog: pytest.LogCaptureFixture) -> None:
+    manager = make_manager()
+    with caplog.at_level(logging.INFO, logger="dotllm.compilation.manager"):
+        good, refused = spec(id=1, bytes=77), spec(refuse="no")
+        manager.submit(good).result(5)
+        manager.submit(good).result(5)
+        manager.submit(refused).exception(5)
+        wait_for(lambda: len(caplog.records) >= 2)
+    lines = [json.loads(record.getMessage().removeprefix("compile ")) for record in caplog.records]
+    assert [line["outcome"] for line in lines] == ["ok", "refused"]
+    assert lines[0]["key"] == manager.key(good) and lines[0]["level"] == "compile" and lines[0]["bytes"] == 77
+    assert lines[1]["error"] == "Unsupported: no (at /a)"
+
+
+def test_many_threads_many_specifications(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+    """Everything at once: hits, joins, refusals, cancellations; every ticket ends, every key compiles once."""
+    manager = make_manager(compile_threads=2, failure_ttl=60.0)
+    results: list[tuple[Any, Any]] = []
+
+    def client(seed: int) -> None:
+        for number in range(300):
+            which = (number * 7 + seed) % 100
+            request = spec(id=which, refuse="no") if which % 10 == 0 else spec(id=which)
+            ticket = manager.submit(request)
+            if (number + seed) % 13 == 0:
+                ticket.cancel()
+                continue
+            results.append((which, ticket))
+
+    threads = [threading.Thread(target=client, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for which, ticket in results:
+        error = ticket.exception(10)
+        assert isinstance(error, Unsupported) if which % 10 == 0 else error is None
+    assert len(compiler.compiled) == len(set(compiler.compiled))
+    assert not manager._jobs
