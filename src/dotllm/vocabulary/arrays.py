@@ -1,4 +1,8 @@
-"""Names of the array types of this package, for annotations."""
+"""Types used throughout this package.
+
+Kernels are compiled for writable C-contiguous arrays (Numba gives read-only ones another type), so arrays are not
+flagged read-only; nobody writes to them.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,6 @@ Bytes = NDArray[np.uint8]
 Ints = NDArray[Any]
 """int32 arrays in all public places, int64 inside kernels."""
 
-
-def private(array: NDArray[Any]) -> NDArray[Any]:
-    """The array as plain C-contiguous ndarray.
-
-    Kernels are compiled for writable arrays (Numba gives read-only ones another type), so arrays are not flagged
-    read-only; nobody writes to them.
-    """
-    return np.ascontiguousarray(array).view(np.ndarray)
+U: Any = np.uint64
+"""Index type inside kernels: Numba makes every signed index wrap around, which costs a fourth to a half of these loops.
+Never mix it with signed integers in arithmetic: that gives a float."""

@@ -1,8 +1,8 @@
 """Spelling bytes the way the model's own tokenizer does.
 
-Tokenizers read text, and some put a space before it; a piece of a generated text has no beginning of its own, nor need
-it end with a whole character. So: tokenise the longest part that is UTF-8, compare the bytes, and if a space came in try
-again behind an anchor whose tokens are then dropped.
+Tokenizers read text, and some put a space before it; a piece of a generated text has no beginning of its own, nor
+need it end with a whole character. So: tokenise the longest part that is UTF-8, compare the bytes, and if a space
+came in try again behind an anchor whose tokens are then dropped.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from dotllm.automata.charset import CharSet
-from dotllm.vocabulary.arrays import Bytes, Ints
+from dotllm.vocabulary.arrays import Bytes, Ints, U
 from dotllm.vocabulary.charset_automaton import BOUNDARY, DEAD, charset_automaton
 from dotllm.vocabulary.string_sort import sort_strings
-from dotllm.vocabulary.trie import Trie, sorted_forest
+from dotllm.vocabulary.trie import SortedStrings, Trie, sorted_forest
 
 COUNTED = 16
 """Rows are kept for up to so many characters; longer tokens stand in a list."""
@@ -59,97 +59,104 @@ class CharsetTable(NamedTuple):
 
 
 @njit(
-    "Tuple((int32[:, ::1], int32[::1], int32[::1], int64, int32[::1], int32[::1], int32[::1]))"
+    "Tuple((uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1]))"
     "(uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1], int64, int32[:, ::1])",
     cache=True,
     nogil=True,
 )
 def _classify(
     byte: Bytes, depth: Ints, end: Ints, token_start: Ints, tokens: Ints, words: int, delta: NDArray[Any]
-) -> tuple[NDArray[Any], Ints, Ints, Any, Ints, Ints, Ints]:
-    """rows; long tokens, their characters (trie order); max_chars; exits, their whole characters, bytes of these."""
+) -> tuple[Bytes, Ints, Ints, Ints, Ints, Ints]:
+    """Characters of inside tokens by id, uint8[32 * words], 0 for others and 17 for more than 16; the tokens of more
+    and their characters, in the order of their bytes; exits as positions in ``tokens``, their whole characters, and the
+    bytes of these."""
     longest = np.int64(0)
     for v in range(len(depth)):
         longest = max(longest, np.int64(depth[v]))
     state = np.zeros(longest + 1, np.int32)  # by depth, of the current path
     chars = np.zeros(longest + 1, np.int32)  # whole characters so far
     whole = np.zeros(longest + 1, np.int32)  # and their bytes
-    rows = np.zeros((COUNTED + 1, words), np.int32)
-    max_chars = np.int64(0)
+    counts = np.zeros(32 * words, np.uint8)
     long_tokens, long_chars = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int32)
-    exit_tokens, exit_chars = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int32)
+    exits, exit_chars = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int32)
     exit_whole = np.empty(len(tokens), np.int32)
-    long_count = exit_count = 0
-    v = 0
-    while v < len(byte):
-        d = depth[v]
-        after = delta[state[d - 1], byte[v]]
+    long_count = exit_count = v = U(0)
+    while v < U(len(byte)):
+        d = U(depth[v])
+        parent = d - U(1)
+        after = delta[U(state[parent]), U(byte[v])]
         if after == DEAD:
-            if chars[d - 1] > 0:
-                for i in range(token_start[v], token_start[end[v]]):
-                    exit_tokens[exit_count] = tokens[i]
-                    exit_chars[exit_count] = chars[d - 1]
-                    exit_whole[exit_count] = whole[d - 1]
-                    exit_count += 1
-            v = end[v]
+            if chars[parent] > 0:
+                for i in range(U(token_start[v]), U(token_start[U(end[v])])):
+                    exits[exit_count] = i
+                    exit_chars[exit_count] = chars[parent]
+                    exit_whole[exit_count] = whole[parent]
+                    exit_count += U(1)
+            v = U(end[v])
             continue
+        count = chars[parent] + 1
         state[d] = after
-        count = chars[d - 1] + 1
-        if after == BOUNDARY:
-            chars[d] = count
-            whole[d] = d
-        else:
-            chars[d] = chars[d - 1]
-            whole[d] = whole[d - 1]
-        for i in range(token_start[v], token_start[v + 1]):
-            token = tokens[i]
-            max_chars = max(max_chars, np.int64(count))
-            row = count
+        chars[d] = count if after == BOUNDARY else chars[parent]
+        whole[d] = depth[v] if after == BOUNDARY else whole[parent]
+        for i in range(U(token_start[v]), U(token_start[v + U(1)])):
+            counts[U(tokens[i])] = min(count, COUNTED + 1)
             if count > COUNTED:
-                row = 0
-                long_tokens[long_count] = token
+                long_tokens[long_count] = tokens[i]
                 long_chars[long_count] = count
-                long_count += 1
-            rows[row, token >> 5] |= np.int32(np.int64(1) << (token & 31))
-        v += 1
-    for k in range(2, COUNTED + 1):
-        rows[k] |= rows[k - 1]
-    rows[0] |= rows[COUNTED]
+                long_count += U(1)
+        v += U(1)
     return (
-        rows,
+        counts,
         long_tokens[:long_count].copy(),
         long_chars[:long_count].copy(),
-        max_chars,
-        exit_tokens[:exit_count].copy(),
+        exits[:exit_count].copy(),
         exit_chars[:exit_count].copy(),
         exit_whole[:exit_count].copy(),
     )
 
 
-def build_charset_table(
-    charset: CharSet, trie: Trie, token_data: Bytes, token_offset: Ints, words: int
-) -> CharsetTable:
-    """The table of ``charset`` over the tokens of ``trie``; about a millisecond for 131,072 tokens."""
-    rows, long_tokens, long_chars, max_chars, tokens, chars, whole = _classify(*trie, words, charset_automaton(charset))
+@njit("int32[:, ::1](uint8[::1])", cache=True, nogil=True)
+def _rows(counts: Bytes) -> NDArray[Any]:
+    words = len(counts) // 32
+    rows = np.empty((COUNTED + 1, words), np.int32)
+    bits = np.empty(COUNTED + 2, np.uint32)  # of one word, by number of characters
+    token = U(0)
+    for word in range(U(words)):
+        bits[:] = 0
+        for bit in range(32):
+            bits[U(counts[token])] |= np.uint32(1) << np.uint32(bit)
+            token += U(1)
+        for k in range(2, COUNTED + 2):
+            bits[U(k)] |= bits[U(k - 1)]
+        for k in range(1, COUNTED + 1):
+            rows[U(k), word] = np.int32(bits[U(k)])
+        rows[U(0), word] = np.int32(bits[U(COUNTED + 1)])
+    return rows
+
+
+def build_charset_table(charset: CharSet, trie: Trie, strings: SortedStrings, words: int) -> CharsetTable:
+    """The table of ``charset`` over the tokens of ``trie``, whose strings are ``strings``."""
+    counts, long_tokens, long_chars, positions, chars, whole = _classify(*trie, words, charset_automaton(charset))
     longest_first = np.argsort(-long_chars, kind="stable")
-    starts = token_offset[tokens]
-    lengths = token_offset[tokens + 1] - starts
+    tokens = trie.tokens[positions]
+    starts = strings.offset[positions]
+    lengths = strings.offset[positions + 1] - starts
     ungrouped = np.zeros(len(tokens), np.int32)
     in_order = np.arange(len(tokens), dtype=np.int32)
-    exit_words = sorted_forest(token_data, starts, lengths, tokens, ungrouped, in_order)
+    words_of_exits = sorted_forest(strings.data, starts, lengths, tokens, ungrouped, in_order)
     starts += whole
     lengths -= whole
-    order = sort_strings(token_data, starts, lengths)
-    exits = sorted_forest(token_data, starts, lengths, tokens, ungrouped, order)
+    order = sort_strings(strings.data, starts, lengths)
+    exits = sorted_forest(strings.data, starts, lengths, tokens, ungrouped, order)
     by_count = order[np.argsort(chars[order], kind="stable")]
-    *exits_by_count, start = sorted_forest(token_data, starts, lengths, tokens, chars, by_count)
+    *exits_by_count, start = sorted_forest(strings.data, starts, lengths, tokens, chars, by_count)
     return CharsetTable(
-        rows=rows,
+        rows=_rows(counts),
         long_tokens=long_tokens[longest_first],
         long_chars=long_chars[longest_first],
-        max_chars=int(max_chars),
+        max_chars=int(long_chars.max(initial=counts.max(initial=0))),
         exits=Trie(*exits[:-1]),
         exits_by_count=Trie(*exits_by_count),
         exits_by_count_start=start if len(start) > 1 else np.zeros(2, np.int32),
-        exit_words=Trie(*exit_words[:-1]),
+        exit_words=Trie(*words_of_exits[:-1]),
     )

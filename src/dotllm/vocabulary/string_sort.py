@@ -7,10 +7,12 @@ suffix tries of a character set (``charset_table``) can be built while a request
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
-from dotllm.vocabulary.arrays import Bytes, Ints
+from dotllm.vocabulary.arrays import Bytes, Ints, U
 
 KEY_BYTES = 7
 """Bytes of a string in one key; with 4 bits of length a key is a non-negative int64 (Numba makes floats of uint64)."""
@@ -18,84 +20,83 @@ SMALL_RUN = 32
 """Runs up to this length are sorted by insertion."""
 
 
-@njit("int64(uint8[::1], int64, int64)", cache=True, nogil=True)
-def _key(data: Bytes, at: int, end: int) -> int:
+@njit("int64(uint8[::1], uint64, uint64)", cache=True, nogil=True)
+def _key(data: Bytes, at: Any, end: Any) -> Any:
     """Seven bytes from ``at``, then how many there are (8: more), so that a prefix sorts before its extensions."""
-    key = 0
-    for i in range(at, at + KEY_BYTES):
-        key = key << 8
-        if i < end:
-            key |= data[i]
-    return (key << 4) | max(0, min(end - at, KEY_BYTES + 1))
+    key = np.int64(0)
+    count = min(end - at, U(KEY_BYTES + 1)) if at < end else U(0)
+    stop = at + min(count, U(KEY_BYTES))
+    while at < stop:
+        key = key << 8 | data[at]
+        at += U(1)
+    missing = KEY_BYTES - np.int64(min(count, U(KEY_BYTES)))
+    return (key << (8 * missing) << 4) | np.int64(count)
 
 
-@njit("boolean(uint8[::1], int64, int64, int64, int64)", cache=True, nogil=True)
-def _less(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> bool:
+@njit("boolean(uint8[::1], uint64, uint64, uint64, uint64)", cache=True, nogil=True)
+def _less(data: Bytes, a: Any, a_end: Any, b: Any, b_end: Any) -> bool:
     while a < a_end and b < b_end:
         if data[a] != data[b]:
             return bool(data[a] < data[b])
-        a += 1
-        b += 1
-    return a == a_end and b < b_end
+        a += U(1)
+        b += U(1)
+    return bool(a >= a_end and b < b_end)
 
 
 @njit("void(uint8[::1], int32[::1], int32[::1], int32[::1], int64, int64, int64)", cache=True, nogil=True)
 def _insertion_sort(data: Bytes, starts: Ints, lengths: Ints, order: Ints, low: int, high: int, skip: int) -> None:
-    for i in range(low + 1, high):
+    for i in range(U(low + 1), U(high)):
         item = order[i]
-        at, end = np.int64(starts[item]) + skip, np.int64(starts[item]) + lengths[item]
+        start = U(starts[U(item)])
+        at, end = start + U(skip), start + U(lengths[U(item)])
         j = i
-        while j > low:
-            before = order[j - 1]
-            start = np.int64(starts[before])
-            if not _less(data, at, end, start + skip, start + lengths[before]):
+        while j > U(low):
+            before = order[j - U(1)]
+            start = U(starts[U(before)])
+            if not _less(data, at, end, start + U(skip), start + U(lengths[U(before)])):
                 break
             order[j] = before
-            j -= 1
+            j -= U(1)
         order[j] = item
 
 
-@njit(
-    "void(int64[::1], int32[::1], int64[::1], int32[::1], int64, int64)",
-    cache=True,
-    nogil=True,
-)
-def _radix_sort(keys: Ints, order: Ints, spare_keys: Ints, spare_order: Ints, low: int, high: int) -> None:
-    """Sort ``keys[low:high]`` and ``order`` alongside, stable; eight bits a pass, none where all keys agree."""
+@njit("void(int64[::1], int32[::1], int64[::1], int32[::1], int32[::1], int64)", cache=True, nogil=True)
+def _pass(keys: Ints, order: Ints, to_keys: Ints, to_order: Ints, counts: Ints, shift: int) -> None:
+    """Move everything to its place by the eight bits at ``shift``; counts: int32[256] of each value."""
+    at = np.int32(0)
+    for value in range(U(256)):
+        count = counts[value]
+        counts[value] = at
+        at += count
+    for i in range(U(len(keys))):
+        value = U((keys[i] >> shift) & 255)
+        to = U(counts[value])
+        counts[value] += np.int32(1)
+        to_keys[to] = keys[i]
+        to_order[to] = order[i]
+
+
+@njit("void(int64[::1], int32[::1], int64[::1], int32[::1])", cache=True, nogil=True)
+def _radix_sort(keys: Ints, order: Ints, spare_keys: Ints, spare_order: Ints) -> None:
+    """Sort ``keys`` and ``order`` alongside, stable; eight bits a pass, none where all keys agree."""
     counts = np.zeros((8, 256), np.int32)
-    for i in range(low, high):
+    for i in range(U(len(keys))):
         key = keys[i]
-        for digit in range(8):
-            counts[digit, (key >> (8 * digit)) & 255] += 1
+        for digit in range(U(8)):
+            counts[digit, U(key & 255)] += np.int32(1)
+            key >>= 8
     flipped = False
     for digit in range(8):
-        shift = 8 * digit
-        first = keys[low] if not flipped else spare_keys[low]
-        if counts[digit, (first >> shift) & 255] == high - low:
+        if counts[digit, (keys[0] >> (8 * digit)) & 255] == len(keys):
             continue
-        at = low
-        for value in range(256):
-            count = counts[digit, value]
-            counts[digit, value] = at
-            at += count
         if flipped:
-            for i in range(low, high):
-                value = (spare_keys[i] >> shift) & 255
-                to = counts[digit, value]
-                counts[digit, value] = to + 1
-                keys[to] = spare_keys[i]
-                order[to] = spare_order[i]
+            _pass(spare_keys, spare_order, keys, order, counts[digit], 8 * digit)
         else:
-            for i in range(low, high):
-                value = (keys[i] >> shift) & 255
-                to = counts[digit, value]
-                counts[digit, value] = to + 1
-                spare_keys[to] = keys[i]
-                spare_order[to] = order[i]
+            _pass(keys, order, spare_keys, spare_order, counts[digit], 8 * digit)
         flipped = not flipped
     if flipped:
-        keys[low:high] = spare_keys[low:high]
-        order[low:high] = spare_order[low:high]
+        keys[:] = spare_keys
+        order[:] = spare_order
 
 
 @njit("int32[::1](uint8[::1], int32[::1], int32[::1])", cache=True, nogil=True)
@@ -112,9 +113,9 @@ def sort_strings(data: Bytes, starts: Ints, lengths: Ints) -> Ints:
             _insertion_sort(data, starts, lengths, order, low, high, skip)
             continue
         for i in range(low, high):
-            start = np.int64(starts[order[i]])
-            keys[i] = _key(data, start + skip, start + lengths[order[i]])
-        _radix_sort(keys, order, spare_keys, spare_order, low, high)
+            start = U(starts[U(order[i])])
+            keys[i] = _key(data, start + U(skip), start + U(lengths[U(order[i])]))
+        _radix_sort(keys[low:high], order[low:high], spare_keys[low:high], spare_order[low:high])
         i = low
         while i < high:
             j = i + 1

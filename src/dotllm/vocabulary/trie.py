@@ -12,8 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from dotllm.vocabulary.arrays import Bytes, Ints
+from dotllm.vocabulary.arrays import Bytes, Ints, U
 from dotllm.vocabulary.string_sort import sort_strings
+
+SLACK = 1 << 16
+"""Larger arrays keep the room they were made with: what was never written takes no memory, and a copy would."""
 
 
 class Trie(NamedTuple):
@@ -51,55 +54,86 @@ def sorted_forest(
     each group start. Ends and token_start are absolute.
     """
     count = len(order)
-    shared = np.zeros(count, np.int32)  # length of the common prefix with the string before
-    nodes = np.int64(0)
-    longest = np.int64(0)
+    longest = most_nodes = np.int64(0)
     for i in range(count):
-        item = order[i]
-        length = lengths[item]
-        longest = max(longest, np.int64(length))
-        if i > 0:
-            before = order[i - 1]
-            if groups[before] == groups[item]:
-                limit = min(length, lengths[before])
-                a, b = starts[before], starts[item]
-                k = 0
-                while k < limit and data[a + k] == data[b + k]:
-                    k += 1
-                shared[i] = k
-        nodes += length - shared[i]
-    byte = np.empty(nodes, np.uint8)
-    depth = np.empty(nodes, np.int32)
-    end = np.empty(nodes, np.int32)
-    token_start = np.empty(nodes + 1, np.int32)
+        longest = max(longest, np.int64(lengths[U(i)]))
+        most_nodes += lengths[U(i)]
+    byte = np.empty(most_nodes, np.uint8)
+    depth = np.empty(most_nodes, np.int32)
+    end = np.empty(most_nodes, np.int32)
+    token_start = np.empty(most_nodes + 1, np.int32)
     tokens = np.empty(count, np.int32)
     group_count = np.int64(groups[order[count - 1]]) + 1 if count > 0 else np.int64(0)
     group_start = np.zeros(group_count + 1, np.int32)
-    open_nodes = np.empty(longest + 1, np.int32)  # the node at each depth of the current path
-    open_depth = 0
-    v = 0
+    path = np.empty(longest + 1, np.int32)  # the node at each depth of the string before
+    path_length = before = v = U(0)
     group = 0
-    for i in range(count):
-        item = order[i]
+    for i in range(U(count)):
+        item = U(order[i])
+        start, length = U(starts[item]), U(lengths[item])
+        shared = U(0)  # bytes in common with the string before
+        if group == groups[item]:
+            limit = min(length, path_length)
+            while shared < limit and data[before + shared] == data[start + shared]:
+                shared += U(1)
         while group < groups[item]:
             group += 1
             group_start[group] = v
-        for d in range(shared[i] + 1, open_depth + 1):
-            end[open_nodes[d]] = v
-        at = starts[item] - 1
-        for d in range(shared[i] + 1, lengths[item] + 1):
-            byte[v] = data[at + d]
-            depth[v] = d
+        while path_length > shared:
+            end[U(path[path_length])] = v
+            path_length -= U(1)
+        while path_length < length:
+            byte[v] = data[start + path_length]
+            path_length += U(1)
+            depth[v] = path_length
             token_start[v] = i
-            open_nodes[d] = v
-            v += 1
-        open_depth = lengths[item]
+            path[path_length] = v
+            v += U(1)
+        before = start
         tokens[i] = ids[item]
-    for d in range(1, open_depth + 1):
-        end[open_nodes[d]] = v
-    token_start[nodes] = count
+    while path_length > U(0):
+        end[U(path[path_length])] = v
+        path_length -= U(1)
+    token_start[v] = count
     group_start[group_count] = v
-    return byte, depth, end, token_start, tokens, group_start
+    if most_nodes > SLACK:
+        return byte[:v], depth[:v], end[:v], token_start[: v + U(1)], tokens, group_start
+    return byte[:v].copy(), depth[:v].copy(), end[:v].copy(), token_start[: v + U(1)].copy(), tokens, group_start
+
+
+@njit("Tuple((uint8[::1], int32[::1]))(uint8[::1], int32[::1], int32[::1])", cache=True, nogil=True)
+def _spelled(byte: Bytes, depth: Ints, token_start: Ints) -> tuple[Bytes, Ints]:
+    longest = total = np.int64(0)
+    for v in range(U(len(byte))):
+        longest = max(longest, np.int64(depth[v]))
+        total += np.int64(depth[v]) * (token_start[v + U(1)] - token_start[v])
+    path = np.empty(longest, np.uint8)
+    data = np.empty(total, np.uint8)
+    offset = np.zeros(token_start[-1] + 1, np.int32)
+    at = U(0)
+    for v in range(U(len(byte))):
+        length = U(depth[v])
+        path[length - U(1)] = byte[v]
+        for i in range(U(token_start[v]), U(token_start[v + U(1)])):
+            for k in range(length):
+                data[at] = path[k]
+                at += U(1)
+            offset[i + U(1)] = at
+    return data, offset
+
+
+class SortedStrings(NamedTuple):
+    """The m strings of a trie in the order of its tokens, so that neighbours in the trie are neighbours in memory."""
+
+    data: Bytes
+    """uint8[…]: the strings one after another."""
+    offset: Ints
+    """int32[m+1]: string i is ``data[offset[i] : offset[i + 1]]``, the bytes of ``trie.tokens[i]``."""
+
+
+def sorted_strings(trie: Trie) -> SortedStrings:
+    """The strings of ``trie``."""
+    return SortedStrings(*_spelled(trie.byte, trie.depth, trie.token_start))
 
 
 def build_trie(data: Bytes, starts: Ints, lengths: Ints, ids: Ints) -> Trie:

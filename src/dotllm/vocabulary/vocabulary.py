@@ -20,7 +20,7 @@ from dotllm.vocabulary.greedy import spell_greedily
 from dotllm.vocabulary.popular import is_popular, popular_charsets
 from dotllm.vocabulary.readers import read_tokenizer
 from dotllm.vocabulary.table_cache import TableCache
-from dotllm.vocabulary.trie import Trie, build_trie
+from dotllm.vocabulary.trie import Trie, build_trie, sorted_strings
 
 _WORTH_A_FILE = 8192
 """Vocabularies with fewer tokens are built faster than read."""
@@ -53,6 +53,7 @@ class Vocabulary:
         self.fingerprint = content.fingerprint()
         self._disk = DiskCache(self.fingerprint) if content.size >= _WORTH_A_FILE else None
         self.trie = self._load_or_build_trie()
+        self._strings = sorted_strings(self.trie)
         self._tables = TableCache(self._load_or_build_table)
         lengths = np.diff(self.token_offset)
         self.max_token_bytes = int(lengths.max(initial=0))
@@ -144,7 +145,7 @@ class Vocabulary:
         disk = self._disk if self._disk is not None and is_popular(charset) else None
         table = disk.load_table(charset) if disk is not None else None
         if table is None:
-            table = build_charset_table(charset, self.trie, self.token_data, self.token_offset, self.words)
+            table = build_charset_table(charset, self.trie, self._strings, self.words)
             if disk is not None:
                 disk.store_table(charset, table)
         return table
