@@ -1,4 +1,4 @@
-"""dotllm through its public API. Row ids (``fill_ids``) are what the server uses; ``fill`` copies the bits like the peers."""
+"""dotllm through its public API. ``fill_ids`` (row ids) is what the server uses; ``fill`` copies bits like the peers."""
 
 from __future__ import annotations
 
