@@ -1,1 +1,1 @@
-"""Benchmarks against the field's other engines, run as modules: ``python -m benchmarks.engine`` (docs/benchmarks.md)."""
+"""Benchmarks against the field's engines, run as modules: ``python -m benchmarks.engine`` (docs/benchmarks.md)."""

@@ -19,6 +19,8 @@ from typing import Any
 POLL_S = 0.02
 SETUP_LIMIT_S = 300.0
 
+Factory = Callable[..., Callable[[Any], Any]]
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -46,9 +48,7 @@ def _rss_bytes(pid: int) -> int:
         return 0
 
 
-def _child(
-    connection: Connection, factory: Callable[..., Callable[[Any], Any]], args: tuple[Any, ...], core: int | None
-) -> None:
+def _child(connection: Connection, factory: Factory, args: tuple[Any, ...], core: int | None) -> None:
     if core is not None:
         os.sched_setaffinity(0, {core})
     try:
@@ -69,7 +69,7 @@ class Isolated:
 
     def __init__(
         self,
-        factory: Callable[..., Callable[[Any], Any]],
+        factory: Factory,
         args: tuple[Any, ...] = (),
         *,
         seconds: float,

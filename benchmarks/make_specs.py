@@ -44,7 +44,8 @@ NAME: /[a-z][a-z_0-9]*/
 NUMBER: /[0-9]+/
 STRING: /'[^'\\n]*'/
 """
-SQL_EBNF = """root ::= "SELECT " columns " FROM " name (" WHERE " condition)? (" ORDER BY " name (" ASC" | " DESC")?)? ";"
+SQL_EBNF = """root ::= "SELECT " columns " FROM " name (" WHERE " condition)? (" ORDER BY " name direction?)? ";"
+direction ::= " ASC" | " DESC"
 columns ::= "*" | column (", " column)*
 column ::= name | function "(" name ")"
 condition ::= comparison ((" AND " | " OR ") comparison)*
@@ -76,7 +77,7 @@ def prose(chars: int) -> str:
     """Text of about ``chars`` characters, ordinary and not."""
     parts = []
     while sum(map(len, parts)) < chars:
-        parts += words(6, 1, 4) + [RANDOM.choice([".", ",", "é", "日本", "“so”", "\n", '"', "🙂"])]
+        parts += [*words(6, 1, 4), RANDOM.choice([".", ",", "é", "日本", "“so”", "\n", '"', "🙂"])]
     return " ".join(parts)[:chars]
 
 
@@ -161,15 +162,17 @@ def json_specs() -> list[dict[str, Any]]:
         ("enum 2x1000", closed({"city": {"enum": city}, "street": {"enum": street}}),
          [{"city": city[i], "street": street[-i]} for i in (7, 500)], []),
         ("maxLength 5000 + pattern", long_text,
-         [{"title": prose(120), "body": prose(1500), "slug": "-".join(words(9, 2, 4)), "code": "ABC-1234-xyz"}], ["slow"]),
+         [{"title": prose(120), "body": prose(1500), "slug": "-".join(words(9, 2, 4)), "code": "ABC-1234-xyz"}],
+         ["slow"]),
         ("100 optional", closed(many, []), [{k: RANDOM.randint(0, 10**6) for k in optional}], []),
         ("100 optional + additional",
          {"type": "object", "properties": many, "additionalProperties": {"type": "boolean"}},
          [{**{k: RANDOM.randint(0, 10**6) for k in optional}, **dict.fromkeys(words(5, 5, 6), True)}], ["slow"]),
         ("anyOf 50, kind first", union_first, [{"kind": k, f"{k}_size": 12} for k in kinds[::20]], []),
         ("anyOf 50, kind last", union_last, [{"size": 12, "kind": k} for k in kinds[::20]], []),
-        ("tool call", tool, [{"name": "send_mail", "arguments": {"to": "a@b.org", "subject": prose(60), "urgent": True}},
-                             {"name": "search", "arguments": {"query": prose(30), "limit": 3, "exact": False}}], []),
+        ("tool call", tool,
+         [{"name": "send_mail", "arguments": {"to": "a@b.org", "subject": prose(60), "urgent": True}},
+          {"name": "search", "arguments": {"query": prose(30), "limit": 3, "exact": False}}], []),
         ("maxItems 1000 x maxLength 50",
          {"type": "array", "maxItems": 1000, "items": {"type": "string", "maxLength": 50}},
          [[prose(RANDOM.randint(1, 50)) for _ in range(60)]], ["slow"]),
@@ -198,8 +201,8 @@ def other_specs() -> list[dict[str, Any]]:
         ("choice of 1000", "choice", city, [city[3], city[777]], []),
         ("arithmetic", "grammar", {"lark": ARITHMETIC_LARK, "ebnf": ARITHMETIC_EBNF}, [expression, "-1"], ["cfg"]),
         ("SQL subset", "grammar", {"lark": SQL_LARK, "ebnf": SQL_EBNF},
-         ["SELECT name, COUNT(id), total FROM orders WHERE total > 100 AND (city = 'Oslo' OR city = 'Köln') ORDER BY name DESC;",
-          "SELECT * FROM t;"], ["cfg"]),
+         ["SELECT name, COUNT(id), total FROM orders WHERE total > 100 AND (city = 'Oslo' OR city = 'Köln') "
+          "ORDER BY name DESC;", "SELECT * FROM t;"], ["cfg"]),
     ]  # fmt: skip
     rows = [dict(zip(("name", "kind", "spec", "texts", "tags"), case, strict=True)) for case in cases]
     rows.append({"name": "any JSON object", "kind": "json_object", "spec": None, "values": [anything], "tags": ["cfg"]})

@@ -56,12 +56,11 @@ def summarise(found: dict[str, Records], asked: int) -> Record:
     engines: Record = {}
     for name, records in found.items():
         counts = Counter(verdict for record in records.values() for verdict in verdicts(record))
+        refused = Counter(_reason(record) for record in records.values() if record["verdict"] == "refused")
         engines[name] = {
             "schemas": len(records),
             "verdicts": {verdict: counts[verdict] for verdict in VERDICTS},
-            "refused_by": dict(
-                Counter(_reason(r) for r in records.values() if r["verdict"] == "refused").most_common(25)
-            ),
+            "refused_by": dict(refused.most_common(25)),
             "own": times(list(records.values())),
             "common": times([record for key, record in records.items() if key in shared]),
             "peak_rss_mib": round(max((r.get("peak_rss", 0) for r in records.values()), default=0) / 2**20, 1),

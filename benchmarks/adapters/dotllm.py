@@ -1,4 +1,4 @@
-"""dotllm through its public API. ``fill_ids`` (row ids) is what the server uses; ``fill`` copies bits like the peers."""
+"""dotllm through its public API. ``fill_ids`` (row ids) are what the server uses; ``fill`` copies bits as peers do."""
 
 from __future__ import annotations
 
