@@ -2,34 +2,37 @@
 
 The flag is taken out of the arguments before vLLM parses them and becomes the environment variable, because settings
 must reach every process vLLM starts (API servers, engine core, workers), and the environment is what those inherit.
-`dotllm.vllm_plugin.settings` reads it there. To add an option, add its line to ``OPTIONS``.
+Those of compilation are the fields of `CompilationOptions`; to add another one, add its line to ``OPTIONS`` and read
+its variable where it is needed (for the plugin: `dotllm.vllm_plugin.settings`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple, NoReturn
+
+from dotllm.compilation.options import CompilationOptions, describe
+from dotllm.vllm_plugin.settings import takes_auto
 
 
 class Option(NamedTuple):
-    """``--dotllm-NAME VALUE``; ``switch`` options take no value and mean "1"."""
+    """``--dotllm-NAME VALUE``, and the environment variable it becomes."""
 
     flag: str
     variable: str
     metavar: str
     help: str
-    switch: bool = False
 
 
 OPTIONS: tuple[Option, ...] = (
     Option("--dotllm-take-auto", "DOTLLM_TAKE_AUTO", "{0,1}", "1 (default): the backend 'auto' means dotllm"),
-    Option("--dotllm-log-compiles", "DOTLLM_LOG_COMPILES", "", "log one line per compiled specification", switch=True),
+    *(Option(*row) for row in describe()),
 )
 
 
 def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
-    """Move our options from ``argv`` into ``environment``. An unknown ``--dotllm-…`` flag ends the program (status 2)."""
+    """Move our options from ``argv`` to ``environment``. An unknown ``--dotllm-…`` flag ends the program (status 2)."""
     by_flag = {option.flag: option for option in OPTIONS}
     kept: list[str] = []
     arguments = iter(argv)
@@ -41,11 +44,7 @@ def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
         option = by_flag.get(flag)
         if option is None:
             _fail(f"unknown option {flag}; known: {', '.join(by_flag)}")
-        if option.switch:
-            if equals:
-                _fail(f"{flag} takes no value")
-            value = "1"
-        elif not equals:
+        if not equals:
             following = next(arguments, None)
             if following is None:
                 _fail(f"{flag} needs a value {option.metavar}")
@@ -62,15 +61,21 @@ def wants_help(argv: list[str]) -> bool:
 def help_text() -> str:
     """Our options, for ``dotllm serve --help``."""
     lines = ["dotllm options (each also an environment variable):"]
-    lines += [f"  {f'{o.flag} {o.metavar}'.strip():<34} {o.help}  [${o.variable}]" for o in OPTIONS]
+    for option in OPTIONS:
+        lines += [f"  {option.flag} {option.metavar}", f"      {option.help}  [{option.variable}]"]
     return "\n".join(lines) + "\n"
 
 
-def refused(environment: MutableMapping[str, str]) -> str | None:
-    """Why this server cannot enforce what it promises, or None. vLLM's Rust front end runs no Python plugin, so nothing
-    would refuse a specification that cannot be enforced."""
+def refused(environment: Mapping[str, str]) -> str | None:
+    """Why a server must not start with this environment, or None."""
     if environment.get("VLLM_USE_RUST_FRONTEND", "0").strip() not in ("", "0"):
+        # Nothing would refuse a specification that cannot be enforced.
         return "VLLM_USE_RUST_FRONTEND is set, but vLLM's Rust front end runs no plugins, ours included. Unset it."
+    try:
+        CompilationOptions.from_environment(environment)
+        takes_auto()
+    except ValueError as error:
+        return str(error)
     return None
 
 

@@ -1,6 +1,6 @@
 """A real byte-level BPE tokenizer, trained on the spot on text that every Python installation has.
 
-Byte-level BPE (as in GPT-2: https://cdn.openai.com/better-language-models/language_models.pdf, §2.2) with Qwen's special
+Byte-level BPE (as in GPT-2: https://cdn.openai.com/better-language-models/language_models.pdf, §2.2) with special
 tokens and chat template layout, so that it meets the engine as a served model's tokenizer does: tokens across word and
 JSON boundaries, tokens that hold parts of a code point, special tokens without text.
 """

@@ -16,6 +16,7 @@ def register() -> None:
         dotllm.vllm_plugin.hook.HookError: a hook without which constraints would not be enforced does not fit this
         vLLM.
     """
-    from dotllm.vllm_plugin import registry
+    from dotllm.vllm_plugin import logs, registry
 
+    logs.join_vllm()
     registry.apply_required()

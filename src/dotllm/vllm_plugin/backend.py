@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
 
-from dotllm.compilation.specification import Specification
+from dotllm.compilation import CompilationManager, Compiled, Specification
 from dotllm.vllm_plugin import requests, warm_start
-from dotllm.vllm_plugin.compiler import Compiler
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
 
 logger = logging.getLogger(__name__)
@@ -25,11 +24,14 @@ class DotllmBackend(StructuredOutputBackend):
 
     def __post_init__(self) -> None:
         self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size)
-        self.compiler = Compiler(self.vocabulary)
+        self.compiler = CompilationManager(self.vocabulary)
         self._view = BitmaskView()
 
     def begin(self, specification: Specification, stop_token_ids: Iterable[int]) -> Future[Any]:
-        """Start compiling; the future yields the request's `RequestGrammar` or raises why there is none."""
+        """Start compiling; the future yields the request's `RequestGrammar` or raises why there is none.
+
+        Whoever drops the future withdraws the request: its compile is not started, or abandoned.
+        """
         return self.compiler.submit(specification, self._grammar_maker(stop_token_ids))
 
     def compile_grammar(
@@ -41,16 +43,19 @@ class DotllmBackend(StructuredOutputBackend):
             dotllm.errors.SpecError: the specification is refused.
         """
         specification = requests.of_key(request_type, grammar_spec, self.vllm_config.structured_outputs_config)
-        return self.compiler.submit(specification, self._grammar_maker(stop_token_ids or ())).result()
+        grammar: RequestGrammar = self.compiler.submit(
+            specification, self._grammar_maker(stop_token_ids or ())
+        ).result()
+        return grammar
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> torch.Tensor:
         """int32 [max_num_seqs, ceil(vocab_size / 32)], all tokens allowed."""
         return torch.full((max_num_seqs, self.vocabulary.words), -1, dtype=torch.int32)
 
     def destroy(self) -> None:
-        """Stop compiling and forget all indexes."""
+        """Stop compiling; what is new goes to the caches that outlive this process."""
         self.compiler.close()
 
-    def _grammar_maker(self, stop_token_ids: Iterable[int]) -> Callable[[Any], RequestGrammar]:
+    def _grammar_maker(self, stop_token_ids: Iterable[int]) -> Callable[[Compiled], RequestGrammar]:
         stops, eos, view = tuple(stop_token_ids), self.vocabulary.eos_token_ids, self._view
         return lambda compiled: RequestGrammar(compiled.guide(), stops, eos, view)

@@ -1,9 +1,104 @@
-"""Judging a specification in vLLM's front end: cheap, bounded, and remembered."""
+"""Judging a specification in vLLM's front end, inside its event loop: quick, bounded, and remembered.
+
+The check is the first half of a compile: the text becomes a `Grammar`, and the Grammar an NFA, which is where
+everything that is refused is found out (syntax, unsupported keywords, what nothing can satisfy). It needs no
+vocabulary, builds no mask, and its work is bounded by the budgets of the front ends. What only the second half can
+find (a vocabulary that cannot spell a byte the specification demands) ends the request in the engine, with the same
+kind of message.
+"""
 
 from __future__ import annotations
 
-from dotllm.compilation.specification import Specification
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from dotllm.compilation.specification import Kind, Specification
+from dotllm.errors import BudgetExceeded, SpecError
+
+REMEMBERED = 4096
+"""Verdicts kept (a digest and, for a refusal, its message)."""
 
 
-def check(specification: Specification) -> None:
-    """Raises `SpecError`."""
+def check(specification: Specification, special_tokens: Callable[[], Mapping[str, int]] = dict) -> None:
+    """Refuse what cannot be enforced. ``special_tokens`` gives the tokenizer's special tokens, if they are needed.
+
+    Raises:
+        dotllm.errors.SpecError: refused; remembered for equal specifications.
+    """
+    key = specification.key(b"")
+    if _verdicts.knows(key):
+        return
+    try:
+        _judge(specification, special_tokens)
+    except SpecError as error:
+        _verdicts.remember(key, error)
+        raise
+    except RecursionError:
+        # Our own code is iterative or capped; Python's JSON parser is neither.
+        refusal = BudgetExceeded("the specification is nested too deeply")
+        _verdicts.remember(key, refusal)
+        raise refusal from None
+    _verdicts.remember(key, None)
+
+
+def _judge(specification: Specification, special_tokens: Callable[[], Mapping[str, int]]) -> None:
+    from dotllm.automata.lowering import lower
+
+    text, options = specification.text, dict(specification.options)
+    kind = specification.kind
+    if kind is Kind.JSON_SCHEMA:
+        from dotllm.languages.json_schema import json_schema_to_grammar
+
+        grammar = json_schema_to_grammar(text, **options)
+    elif kind is Kind.JSON_OBJECT:
+        from dotllm.languages.json_schema import json_object_to_grammar
+
+        grammar = json_object_to_grammar(**options)
+    elif kind is Kind.REGEX:
+        from dotllm.languages.regex import regex_to_grammar
+
+        grammar = regex_to_grammar(text, **options)
+    elif kind is Kind.CHOICE:
+        return  # any strings will do (`requests` has seen that they are), and 100,000 would keep the event loop busy
+    elif kind is Kind.GRAMMAR:
+        from dotllm.languages.cfg import grammar_to_grammar
+
+        grammar = grammar_to_grammar(text, **options)
+    else:
+        from dotllm.languages.structural_tag import structural_tag_to_grammar
+
+        grammar = structural_tag_to_grammar(text, special_tokens=special_tokens(), **options)
+    lower(grammar)
+
+
+class _Verdicts:
+    """The last `REMEMBERED` verdicts. Only messages are kept of refusals: an exception holds on to its whole
+    traceback.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, tuple[type[SpecError], str, str, str] | None] = OrderedDict()
+
+    def knows(self, key: str) -> bool:
+        """True: found good before. Raises the refusal again if it was refused."""
+        with self._lock:
+            if key not in self._known:
+                return False
+            self._known.move_to_end(key)
+            verdict = self._known[key]
+        if verdict is not None:
+            error_class, message, pointer, keyword = verdict
+            raise error_class(message, pointer=pointer, keyword=keyword)
+        return True
+
+    def remember(self, key: str, error: SpecError | None) -> None:
+        verdict = None if error is None else (type(error), error.message, error.pointer, error.keyword)
+        with self._lock:
+            self._known[key] = verdict
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+
+
+_verdicts = _Verdicts()

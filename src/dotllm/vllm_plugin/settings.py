@@ -20,24 +20,9 @@ def flag(variable: str, default: bool) -> bool:
     return default
 
 
-def number(variable: str, default: int) -> int:
-    """A non-negative integer variable; empty or unset means ``default``."""
-    value = os.environ.get(variable, "").strip()
-    if not value:
-        return default
-    if not value.isdigit():
-        raise ValueError(f"{variable}={value!r}: expected a non-negative integer")
-    return int(value)
-
-
 def takes_auto() -> bool:
     """Whether vLLM's backend ``auto`` means dotllm (``DOTLLM_TAKE_AUTO``, default yes)."""
     return flag("DOTLLM_TAKE_AUTO", default=True)
-
-
-def log_compiles() -> bool:
-    """Whether each compile is logged (``DOTLLM_LOG_COMPILES``, default no)."""
-    return flag("DOTLLM_LOG_COMPILES", default=False)
 
 
 def is_ours(backend: str | None) -> bool:

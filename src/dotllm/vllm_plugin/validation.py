@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any
 
 from dotllm.errors import SpecError
-from dotllm.vllm_plugin import frontend, requests
+from dotllm.vllm_plugin import frontend, requests, warm_start
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
@@ -38,7 +38,9 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
             f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
         )
     try:
-        frontend.check(requests.of_params(structured, config))
+        frontend.check(
+            requests.of_params(structured, config), lambda: warm_start.special_tokens(tokenizer, model_config)
+        )
     except SpecError as error:
         raise VLLMValidationError(str(error)) from error
     structured._backend = BACKEND

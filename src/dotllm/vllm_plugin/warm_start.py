@@ -1,8 +1,8 @@
 """What the engine needs before its first structured request, prepared while vLLM loads the model.
 
 Loading Numba's compiled kernels takes a fraction of a second (compiling them, once per machine, some seconds) and the
-vocabulary of a tokenizer as long. Both run in a thread that the engine core starts first of all, and the backend waits
-for it when the first request comes.
+vocabulary of a tokenizer as long. Engine core and front end each do it in a thread that they start first of all; the
+first request waits for what is still missing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 import weakref
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -38,39 +39,77 @@ def vocabulary(tokenizer: Any, size: int) -> Any:
         return sizes[size]
 
 
-def prepare(vllm_config: Any) -> None:
-    """Load the kernels and make the vocabulary of the engine's tokenizer. A failure is left to the first request."""
+def special_tokens(tokenizer: Any, model_config: Any) -> Mapping[str, int]:
+    """The tokenizer's special tokens by name."""
+    tokens: Mapping[str, int] = vocabulary(tokenizer, model_config.get_vocab_size()).special_tokens
+    return tokens
+
+
+def prepare_engine(vllm_config: Any) -> None:
+    """Load the kernels, and make the vocabulary of the engine's tokenizer with its tables for popular sets."""
     from vllm.tokenizers import cached_tokenizer_from_config
 
-    started = time.monotonic()
-    try:
-        model_config = vllm_config.model_config
-        from dotllm.index import Index
+    from dotllm.index import Index
 
-        tokens = vocabulary(cached_tokenizer_from_config(model_config=model_config), model_config.get_vocab_size())
-        Index.from_choice(["ready"], tokens).guide()
-    except Exception:
-        logger.warning("dotllm could not get ready ahead of the first request", exc_info=True)
+    model_config = vllm_config.model_config
+    tokens = vocabulary(cached_tokenizer_from_config(model_config=model_config), model_config.get_vocab_size())
+    tokens.prepare()
+    Index.from_grammar_object(_letter(), tokens).guide().mask_row  # noqa: B018  # computing the mask is the point
+
+
+def prepare_frontend(_: Any) -> None:
+    """Load what checking a specification needs: the languages, and the kernels that lower a grammar."""
+    from dotllm.automata.lowering import lower
+
+    lower(_letter())
+
+
+def _letter() -> Any:
+    from dotllm.grammar import Grammar
+
+    grammar = Grammar()
+    grammar.start = grammar.literal("a")
+    return grammar
+
+
+def _in_background(prepare: Callable[[Any], None], vllm_config: Any) -> None:
+    config = vllm_config.structured_outputs_config
+    if not is_ours(config.backend) or vllm_config.model_config.skip_tokenizer_init:
         return
-    logger.info("dotllm is ready: %r, %.1f s", tokens, time.monotonic() - started)
+
+    def run() -> None:
+        started = time.monotonic()
+        try:
+            prepare(vllm_config)
+        except Exception:
+            # Not lost: the first request does the same work, and fails with the same error if there is one.
+            logger.warning("dotllm could not get ready ahead of the first request", exc_info=True)
+        else:
+            logger.info("dotllm: %s done in %.1f s", prepare.__name__, time.monotonic() - started)
+
+    threading.Thread(target=run, name="dotllm-prepare", daemon=True).start()
 
 
-def _apply() -> None:
-    from vllm.v1.engine.core import EngineCore
-
-    original = EngineCore.__init__
+def _start_with(owner: Any, prepare: Callable[[Any], None]) -> None:
+    original = owner.__init__
     if getattr(original, "is_dotllm", False):
         return
 
     @wraps(original)
     def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
-        config = vllm_config.structured_outputs_config
-        if is_ours(config.backend) and not vllm_config.model_config.skip_tokenizer_init:
-            threading.Thread(target=prepare, args=(vllm_config,), name="dotllm-prepare", daemon=True).start()
+        _in_background(prepare, vllm_config)
         original(self, vllm_config, *args, **kwargs)
 
     __init__.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    EngineCore.__init__ = __init__
+    owner.__init__ = __init__
+
+
+def _apply() -> None:
+    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.engine.input_processor import InputProcessor
+
+    _start_with(EngineCore, prepare_engine)
+    _start_with(InputProcessor, prepare_frontend)
 
 
 HOOK = Hook(
@@ -78,7 +117,8 @@ HOOK = Hook(
     summary="kernels and vocabulary are prepared while the model loads",
     targets=(
         Target("vllm.v1.engine.core", "EngineCore.__init__", ("self", "vllm_config")),
-        Target("vllm.tokenizers", "cached_tokenizer_from_config"),
+        Target("vllm.v1.engine.input_processor", "InputProcessor.__init__", ("self", "vllm_config")),
+        Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),
     ),
     apply=_apply,
     required=False,
