@@ -1,0 +1,43 @@
+"""The standard values of ``format``, each as the regular language its RFC defines.
+
+JSON Schema Validation 2020-12 §7.3 lists them; all drafts share the names they have in common. Names that stand for no
+standard grammar (OpenAPI's int32, byte, password, …, and anything unknown) are annotations. What is not regular in
+a standard is written in the file of the format.
+"""
+
+from __future__ import annotations
+
+from dotllm.languages.json_schema.formats.date_time import DATE_TIME_FORMATS
+from dotllm.languages.json_schema.formats.email import EMAIL_FORMATS
+from dotllm.languages.json_schema.formats.format import Format
+from dotllm.languages.json_schema.formats.hostname import HOSTNAME_FORMATS
+from dotllm.languages.json_schema.formats.ip import IP_FORMATS
+from dotllm.languages.json_schema.formats.json_pointer import JSON_POINTER_FORMATS
+from dotllm.languages.json_schema.formats.uri import URI_FORMATS
+from dotllm.languages.json_schema.formats.uri_template import URI_TEMPLATE_FORMATS
+from dotllm.languages.json_schema.formats.uuid import UUID_FORMATS
+
+__all__ = ["FORMATS", "Format", "find"]
+
+FORMATS: dict[str, Format] = {
+    known.name: known
+    for family in (
+        DATE_TIME_FORMATS,
+        EMAIL_FORMATS,
+        HOSTNAME_FORMATS,
+        IP_FORMATS,
+        JSON_POINTER_FORMATS,
+        URI_FORMATS,
+        URI_TEMPLATE_FORMATS,
+        UUID_FORMATS,
+    )
+    for known in family
+}
+
+
+def find(name: str) -> Format | None:
+    """The format of this name (names are case-sensitive), or None: then ``format`` is an annotation.
+
+    Raises `Unsupported` for a standard format that no automaton can decide.
+    """
+    return FORMATS.get(name)

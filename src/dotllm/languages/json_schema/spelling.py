@@ -1,0 +1,132 @@
+r"""How a string of code points is written as a JSON string.
+
+RFC 8259 §7 lets most characters be written raw or escaped, in several ways. We allow:
+
+* unconstrained strings (no condition but their length): every spelling there is. A surrogate pair ``\uD83D\uDE00`` is
+  one code point; unpaired surrogates stand for no Unicode text and are not allowed.
+* strings with a condition (pattern, format, enum, const) and all keys: raw, unless JSON requires an escape. Then
+  ``\"`` and ``\\``, and for the control characters the short form if there is one, or ``\u00XX`` in either case.
+  So a model writes such a string in the way serialisers do, and a key has (but for control characters) one spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from json.encoder import encode_basestring
+from typing import NamedTuple
+
+from dotllm.automata.charset import ANY_CHAR, CharSet
+from dotllm.errors import InvalidSpec
+from dotllm.grammar.grammar import Expression, Grammar
+
+MUST_ESCAPE = CharSet.of((0, 0x1F), '"', "\\")
+RAW = ANY_CHAR - MUST_ESCAPE
+
+_SHORT = {ord('"'): b'"', ord("\\"): b"\\", 8: b"b", 12: b"f", 10: b"n", 13: b"r", 9: b"t"}
+_HEX = b"0123456789abcdef"
+_ANY_HEX = b"0123456789abcdefABCDEF"
+
+
+class Spelling(NamedTuple):
+    """A set of characters by how they are written: as they are, and after a backslash."""
+
+    raw: CharSet
+    short: tuple[int, ...]  # the byte after the backslash
+    hex_0: tuple[int, ...]  # the last byte of \u000X
+    hex_1: tuple[int, ...]  # the last byte of \u001X
+
+    @property
+    def escaped(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """What may follow a backslash; all empty if nothing needs one."""
+        return self.short, self.hex_0, self.hex_1
+
+
+@lru_cache(maxsize=4096)
+def spelling(characters: CharSet) -> Spelling:
+    """The canonical spelling of one character out of ``characters``."""
+    ranges = characters.ranges
+    if not ranges or (ranges[0][0] > 0x5C) or (ranges[0][0] > 0x22 and ranges[-1][1] < 0x5C):
+        return Spelling(characters, (), (), ())
+    needing = characters & MUST_ESCAPE
+    if not needing:
+        return Spelling(characters, (), (), ())
+    points = [point for low, high in needing.ranges for point in range(low, high + 1)]
+    return Spelling(
+        characters - MUST_ESCAPE,
+        tuple(sorted(_SHORT[point][0] for point in points if point in _SHORT)),
+        _hex_digits(point for point in points if point < 0x10),
+        _hex_digits(point for point in points if 0x10 <= point < 0x20),
+    )
+
+
+def _hex_digits(points: Iterable[int]) -> tuple[int, ...]:
+    """The last hexadecimal digit of each, in both cases."""
+    digits = bytes(_HEX[point & 15] for point in points)
+    return tuple(sorted({*digits, *digits.upper()}))
+
+
+def character(grammar: Grammar, characters: CharSet) -> Expression:
+    """One character out of a set in its canonical spelling; a single node if none of them needs an escape."""
+    written = spelling(characters)
+    if not any(written.escaped):
+        return grammar.chars(characters)
+    escape = grammar.seq([grammar.literal(b"\\"), after_backslash(grammar, written)])
+    return grammar.alt([grammar.chars(written.raw), escape]) if written.raw else escape
+
+
+def after_backslash(grammar: Grammar, written: Spelling) -> Expression:
+    """The rest of an escape."""
+    choices = [grammar.bytes_in(written.short)] if written.short else []
+    if written.hex_0:
+        choices.append(grammar.seq([grammar.literal(b"u000"), grammar.bytes_in(written.hex_0)]))
+    if written.hex_1:
+        choices.append(grammar.seq([grammar.literal(b"u001"), grammar.bytes_in(written.hex_1)]))
+    return grammar.alt(choices)
+
+
+def character_speller(grammar: Grammar) -> Callable[[CharSet], Expression]:
+    """`character` as the function that the regex and DFA lowerings ask for."""
+    return partial(character, grammar)
+
+
+def any_character(grammar: Grammar) -> Expression:
+    """Any one character in any of its spellings. The raw ones come first and as one node: the masks of loops over a
+    large character set are precomputed."""
+    hexadecimal = grammar.bytes_in(_ANY_HEX)
+    below_d = grammar.bytes_in(b"0123456789abcefABCEF")
+    u, d = grammar.literal(b"u"), grammar.bytes_in(b"dD")
+    last_two = [hexadecimal, hexadecimal]
+    plain = grammar.seq([u, below_d, hexadecimal, *last_two])
+    before_surrogates = grammar.seq([u, d, grammar.bytes_in(b"01234567"), *last_two])
+    high = [u, d, grammar.bytes_in(b"89abAB"), *last_two]
+    low = [grammar.literal(b"\\u"), d, grammar.bytes_in(b"cdefCDEF"), *last_two]
+    simple = grammar.bytes_in(b'"\\/bfnrt')
+    rest = grammar.alt([simple, plain, before_surrogates, grammar.seq(high + low)])
+    return grammar.alt([grammar.chars(RAW), grammar.seq([grammar.literal(b"\\"), rest])])
+
+
+def quoted(text: str) -> bytes:
+    """The canonical spelling of a whole string, quotes included (control characters: short or lower-case hexadecimal).
+
+    Raises `InvalidSpec` for a lone surrogate, which is no character (RFC 8259 §8.2).
+    """
+    try:
+        return encode_basestring(text).encode()
+    except UnicodeEncodeError:
+        raise InvalidSpec(f"{text!r} holds half of a surrogate pair, which is no Unicode text") from None
+
+
+def has_one_spelling(text: str) -> bool:
+    """Whether `quoted` is the only canonical spelling: no control characters in it."""
+    return text.isprintable() or not any(char < " " for char in text)
+
+
+def literal(grammar: Grammar, text: str) -> Expression:
+    """A whole string in all its canonical spellings, quotes included."""
+    if has_one_spelling(text):
+        return grammar.literal(quoted(text))
+    parts = [
+        character(grammar, CharSet.of(char)) if char < " " else grammar.literal(quoted(char)[1:-1]) for char in text
+    ]
+    return grammar.seq([grammar.literal(b'"'), *parts, grammar.literal(b'"')])

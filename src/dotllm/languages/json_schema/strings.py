@@ -1,0 +1,376 @@
+"""Sets of strings, closed under and, or, not: lengths, patterns, formats, enum, const and propertyNames.
+
+A language is a finite set of values and a union of *clauses*; a clause is a length together with patterns and formats that hold
+and that do not hold, and single strings left out. That form is symbolic: nothing is computed until a question needs
+it, and the common cases (any string, a length, one pattern, one format, a list of values) never build an automaton.
+The others go through the algebra of `Dfa`, whose automata are kept per clause for the life of the process.
+
+Lengths count code points (JSON Schema Validation §6.3). How characters are spelled is in `spelling`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from dotllm.automata.dfa import Budget, Dfa, union_of
+from dotllm.errors import InvalidSpec
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema import formats, spelling, string_network
+from dotllm.languages.json_schema.context import Context
+
+# A union of more clauses than this becomes one automaton.
+MAX_CLAUSES = 16
+
+_NONE: frozenset[str] = frozenset()
+
+
+class Atom(NamedTuple):
+    """One condition: a pattern (its source), a format (its name) or an automaton."""
+
+    kind: Literal["pattern", "format", "automaton"]
+    content: str | Dfa
+
+
+class Clause(NamedTuple):
+    """The strings with ``low`` to ``high`` characters and all of ``having``, none of ``lacking``, that are not ``excluded``."""
+
+    low: int = 0
+    high: int | None = None
+    having: frozenset[Atom] = frozenset()
+    lacking: frozenset[Atom] = frozenset()
+    excluded: frozenset[str] = _NONE
+
+    @property
+    def simple(self) -> bool:
+        """Whether it is about lengths only (and single strings left out)."""
+        return not self.having and not self.lacking
+
+    def admits_length(self, length: int) -> bool:
+        return self.low <= length and (self.high is None or length <= self.high)
+
+    def contains(self, text: str) -> bool:
+        return (
+            self.admits_length(len(text))
+            and text not in self.excluded
+            and all(_automaton(atom).accepts(text) for atom in self.having)
+            and not any(_automaton(atom).accepts(text) for atom in self.lacking)
+        )
+
+
+class StringLanguage:
+    """An immutable, hashable set of strings; equal if written with the same clauses and values."""
+
+    __slots__ = ("_hash", "clauses", "values")
+
+    def __init__(self, clauses: Iterable[Clause] = (), values: Iterable[str] = ()) -> None:
+        self.clauses: frozenset[Clause]
+        self.values: frozenset[str]
+        self.clauses, self.values = _canonical(list(clauses), set(values))
+        self._hash = hash((self.clauses, self.values))
+
+    # -- constructors ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def any(cls) -> StringLanguage:
+        """Every string."""
+        return _EVERY_STRING
+
+    @classmethod
+    def nothing(cls) -> StringLanguage:
+        """No string."""
+        return _NO_STRING
+
+    @classmethod
+    def length(cls, low: int = 0, high: int | None = None) -> StringLanguage:
+        """``low`` to ``high`` (None: any number of) code points."""
+        return cls((Clause(low, high),))
+
+    @classmethod
+    def pattern(cls, source: str) -> StringLanguage:
+        """The strings in which the ECMA-262 regular expression ``source`` matches somewhere (it is not anchored).
+
+        The pattern is only read when a question or the grammar needs it; then it may raise `InvalidSpec` or `Unsupported`.
+        """
+        return cls((Clause(having=frozenset((Atom("pattern", source),))),))
+
+    @classmethod
+    def format(cls, name: str) -> StringLanguage | None:
+        """The strings of a standard format; None if the name is unknown, which makes it an annotation."""
+        known = formats.find(name)
+        return None if known is None else cls((Clause(having=frozenset((Atom("format", known.name),))),))
+
+    @classmethod
+    def finite(cls, values: Iterable[str]) -> StringLanguage:
+        """Exactly these strings. Raises `InvalidSpec` for one that is no Unicode text (a lone surrogate)."""
+        return cls((), values)
+
+    @classmethod
+    def excluding(cls, names: Iterable[str]) -> StringLanguage:
+        """Every string but these."""
+        return cls((Clause(excluded=frozenset(names)),))
+
+    # -- algebra -------------------------------------------------------------------------------------------------------
+
+    def __and__(self, other: StringLanguage) -> StringLanguage:
+        if self == other or other is _EVERY_STRING:
+            return self
+        if self is _EVERY_STRING:
+            return other
+        clauses = [_both(a, b) for a in self.clauses for b in other.clauses]
+        values = [v for v in self.values if other.contains(v)] + [v for v in other.values if self.contains(v)]
+        return StringLanguage(clauses, values)
+
+    def __or__(self, other: StringLanguage) -> StringLanguage:
+        if self == other:
+            return self
+        return StringLanguage((*self.clauses, *other.clauses), self.values | other.values)
+
+    def __invert__(self) -> StringLanguage:
+        out = StringLanguage.excluding(self.values) if self.values else _EVERY_STRING
+        for clause in self.clauses:
+            out = out & _complement(clause)
+        return out
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    def is_empty(self) -> bool:
+        """Whether no string belongs. May build automata (see the module); one pattern or format alone does not."""
+        return not self.values and all(_is_empty(clause) for clause in self.clauses)
+
+    def contains(self, text: str) -> bool:
+        """Whether ``text`` belongs."""
+        return text in self.values or any(clause.contains(text) for clause in self.clauses)
+
+    def finite_values(self, limit: int) -> list[str] | None:
+        """All strings in order, or None if there are more than ``limit``."""
+        found = set(self.values)
+        for clause in self.clauses:
+            if clause.simple:  # at least one of a million characters
+                return None
+            dfa = _clause_dfa(clause)
+            count = dfa.count()
+            if count is None or count > limit:
+                return None
+            found.update(dfa.strings())
+        return sorted(found) if len(found) <= limit else None
+
+    def dfa(self) -> Dfa:
+        """The language as one automaton. Raises `BudgetExceeded`."""
+        return union_of([*map(_clause_dfa, self.clauses), *([Dfa.literals(self.values)] if self.values else [])])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StringLanguage) and self.clauses == other.clauses and self.values == other.values
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"StringLanguage({sorted(self.clauses, key=repr)!r}, {sorted(self.values)!r})"
+
+    # -- text ----------------------------------------------------------------------------------------------------------
+
+    def to_expression(self, grammar: Grammar, context: Context) -> Expression:
+        """The JSON strings, quotes included, as one rule of ``grammar`` shared by all uses."""
+        return self._rule(grammar, context, as_key=False)
+
+    def to_key_expression(self, grammar: Grammar, context: Context) -> Expression:
+        """The same as names of members: canonical spelling only, so that a name cannot hide behind escapes."""
+        return self._rule(grammar, context, as_key=True)
+
+    def _rule(self, grammar: Grammar, context: Context, *, as_key: bool) -> Expression:
+        # A condition is spelled canonically anyway: only what is about lengths alone has two forms.
+        key = (self, as_key and any(clause.simple for clause in self.clauses))
+        found = context.memo.get(key)
+        if found is None:
+            rule = grammar.rule("key" if as_key else "string")
+            context.memo[key] = found = grammar.call(rule)
+            grammar.define(rule, self._expression(grammar, as_key=as_key))
+        return found
+
+    def _expression(self, grammar: Grammar, *, as_key: bool) -> Expression:
+        choices: list[Expression] = []
+        if self.values:
+            single = [value for value in self.values if spelling.has_one_spelling(value)]
+            choices.append(grammar.literals(map(spelling.quoted, single)))
+            several = self.values.difference(single)
+            choices.extend(spelling.literal(grammar, value) for value in sorted(several))
+        # Sorted, so that equal schemas give equal grammars.
+        clauses = sorted(self.clauses, key=repr) if len(self.clauses) > 1 else self.clauses
+        inside = [_inside(grammar, clause, as_key=as_key) for clause in clauses]
+        if inside:
+            quote = grammar.literal(b'"')
+            choices.append(grammar.seq([quote, grammar.alt(inside), quote]))
+        return grammar.alt(choices)
+
+
+def _inside(grammar: Grammar, clause: Clause, *, as_key: bool) -> Expression:
+    """What stands between the quotes."""
+    if clause.simple and not clause.excluded:
+        if as_key:
+            character = spelling.character(grammar, spelling.ANY_CHAR)
+        else:
+            character = spelling.any_character(grammar)
+        return grammar.repeat(character, clause.low, clause.high)
+    if clause == Clause(having=clause.having) and len(clause.having) == 1:
+        (atom,) = clause.having
+        if atom.kind == "pattern":
+            from dotllm.languages.regex import regex_to_expression
+
+            assert isinstance(atom.content, str)
+            return regex_to_expression(atom.content, grammar, lower_chars=spelling.character_speller(grammar))
+    return string_network.content(_unlimited_dfa(clause._replace(low=0, high=None)), clause.low, clause.high).copy_into(
+        grammar
+    )
+
+
+def _both(a: Clause, b: Clause) -> Clause:
+    high = a.high if b.high is None else b.high if a.high is None else min(a.high, b.high)
+    return Clause(
+        max(a.low, b.low), high, a.having | b.having, a.lacking | b.lacking, (a.excluded | b.excluded) or _NONE
+    )
+
+
+def _complement(clause: Clause) -> StringLanguage:
+    out = [Clause(lacking=frozenset((atom,))) for atom in clause.having]
+    out.extend(Clause(having=frozenset((atom,))) for atom in clause.lacking)
+    if clause.low:
+        out.append(Clause(0, clause.low - 1))
+    if clause.high is not None:
+        out.append(Clause(clause.high + 1))
+    return StringLanguage(out, clause.excluded)
+
+
+def _canonical(clauses: list[Clause], values: set[str]) -> tuple[frozenset[Clause], frozenset[str]]:
+    """Without empty, repeated and contained clauses, as far as that is seen without automata."""
+    for value in values:
+        if not value.isascii():
+            spelling.quoted(value)  # raises if it is not a text
+    if len(clauses) > 1 or clauses and (clauses[0].excluded or clauses[0].high == 0 or clauses[0].lacking):
+        clauses = _reduced(clauses, values)
+    elif clauses and clauses[0].high is not None and clauses[0].low > clauses[0].high:
+        clauses = []
+    if clauses and values:
+        _give_back(clauses, values)
+    if len(clauses) > MAX_CLAUSES:
+        dfa = union_of([_clause_dfa(clause) for clause in clauses])
+        clauses = [Clause(having=frozenset((Atom("automaton", dfa),)))] if dfa else []
+    return frozenset(clauses), frozenset(values)
+
+
+def _reduced(clauses: list[Clause], values: set[str]) -> list[Clause]:
+    """Drop empty clauses and those that another contains; join lengths that touch. Adds the empty string to ``values``
+    where it is all that is left of a clause."""
+    alive: list[Clause] = []
+    for clause in clauses:
+        if clause.high is not None and clause.low > clause.high or clause.having & clause.lacking:
+            continue
+        if clause.high == 0:
+            if clause.contains(""):
+                values.add("")
+            continue
+        if clause.excluded:
+            excluded = frozenset(text for text in clause.excluded if clause.admits_length(len(text)))
+            clause = clause._replace(excluded=excluded)
+        alive.append(clause)
+    if len(alive) < 2:
+        return alive
+    # Clauses that differ in their lengths only become as few as possible.
+    alike: dict[tuple[object, ...], list[tuple[int, int | None]]] = {}
+    for clause in alive:
+        alike.setdefault(tuple(clause[2:]), []).append((clause.low, clause.high))
+    joined = [
+        Clause(low, high, *conditions)  # type: ignore[arg-type]  # the last three fields of a clause
+        for conditions, lengths in alike.items()
+        for low, high in _union_of_lengths(lengths)
+    ]
+    return [a for a in joined if not any(a != b and _contains(b, a) for b in joined)]
+
+
+def _union_of_lengths(lengths: list[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+    out: list[tuple[int, int | None]] = []
+    for low, high in sorted(lengths, key=lambda length: length[0]):
+        if out:
+            before = out[-1][1]
+            if before is None:
+                break
+            if low <= before + 1:
+                out[-1] = (out[-1][0], None if high is None else max(before, high))
+                continue
+        out.append((low, high))
+    return out
+
+
+def _contains(wide: Clause, narrow: Clause) -> bool:
+    """Whether every string of ``narrow`` is in ``wide``, seen from their form."""
+    return (
+        wide.low <= narrow.low
+        and (wide.high is None or (narrow.high is not None and narrow.high <= wide.high))
+        and wide.having <= narrow.having
+        and wide.lacking <= narrow.lacking
+        and wide.excluded <= narrow.excluded
+    )
+
+
+def _give_back(clauses: list[Clause], values: set[str]) -> None:
+    """Values that a clause about lengths only has already, or has just left out, need not be listed."""
+    for i, clause in enumerate(clauses):
+        if not clause.simple:
+            continue
+        back = {value for value in values if clause.admits_length(len(value))}
+        if back:
+            values -= back
+            clauses[i] = clause._replace(excluded=clause.excluded - back)
+
+
+def _is_empty(clause: Clause) -> bool:
+    if clause.simple:
+        return False  # _reduced has seen to the rest: there are more characters than excluded strings
+    if not clause.lacking and not clause.excluded and len(clause.having) == 1:
+        (atom,) = clause.having
+        if atom.kind == "format" and (clause.low, clause.high) == (0, None):
+            return False
+    dfa = _unlimited_dfa(clause._replace(low=0, high=None))
+    return not string_network.has_length(dfa, clause.low, clause.high)
+
+
+@lru_cache(maxsize=1024)
+def _automaton(atom: Atom) -> Dfa:
+    if isinstance(atom.content, Dfa):
+        return atom.content
+    if atom.kind == "format":
+        known = formats.find(atom.content)
+        assert known is not None
+        return known.dfa()
+    from dotllm.languages.regex import regex_to_dfa
+
+    return regex_to_dfa(atom.content)
+
+
+@lru_cache(maxsize=1024)
+def _unlimited_dfa(clause: Clause) -> Dfa:
+    """A clause without its lengths."""
+    budget = Budget()
+    out = Dfa.anything()
+    # In a fixed order, so that what a budget stops does not depend on hashes.
+    for atom in sorted(clause.having, key=repr):
+        out = out.intersection(_automaton(atom), budget)
+    for atom in sorted(clause.lacking, key=repr):
+        out = out.difference(_automaton(atom), budget)
+    if clause.excluded:
+        out = out.difference(Dfa.literals(clause.excluded, budget), budget)
+    return out
+
+
+def _clause_dfa(clause: Clause) -> Dfa:
+    dfa = _unlimited_dfa(clause._replace(low=0, high=None))
+    low, high = string_network.bounds(dfa, clause.low, clause.high)
+    if (low, high) == (0, None):
+        return dfa
+    budget = Budget()
+    return dfa.intersection(Dfa.length(low, high, budget), budget)
+
+
+_EVERY_STRING = StringLanguage((Clause(),))
+_NO_STRING = StringLanguage()
