@@ -17,6 +17,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm.jit import kernel
+
 N_PLAIN, N_BYTE, N_CALL, N_ENTER, N_END, N_RETURN, N_TOKENS, N_ACCEPT = range(8)
 
 UNSATISFIABLE, TOO_SMALL, LEFT_RECURSION = -3, -1, -2
@@ -25,7 +27,7 @@ I1 = nb.int32[::1]
 I2 = nb.int32[:, ::1]
 
 
-@nb.njit(nb.void(nb.int64, I1, I1, nb.int64, I1, I1), cache=True, nogil=True)
+@kernel(nb.void(nb.int64, I1, I1, nb.int64, I1, I1))
 def group_by(n, keys, values, m, starts, out):
     """CSR: values[i] grouped by keys[i] (stable counting sort). starts has n+1 entries."""
     starts[: n + 1] = 0
@@ -39,7 +41,7 @@ def group_by(n, keys, values, m, starts, out):
         fill[keys[i]] += 1
 
 
-@nb.njit(
+@kernel(
     nb.int64(
         nb.int64, nb.int64, nb.int64, nb.int64, nb.int64,  # nodes, epsilons, edges, loops, start
         I1, I1, I1,  # node kind, a, b (kind is completed here)
@@ -49,8 +51,6 @@ def group_by(n, keys, values, m, starts, out):
         I1, I1,  # out: closure_start, closure
         I1, I1, I1,  # out: rank, class_of, class_byte
     ),
-    cache=True,
-    nogil=True,
 )  # fmt: skip
 def finish(
     n, n_eps, n_edges, n_loops, start, kind, a, b, eps, edges, loops, alive,

@@ -12,6 +12,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm.jit import kernel
+
 EMPTY, NEVER, LITERAL, BYTES, CHARS, SEQ, ALT, REPEAT, CALL, LITERALS, NETWORK, TOKENS = range(12)
 N_BYTE, N_CALL, N_ENTER, N_END, N_TOKENS = 1, 2, 3, 4, 6
 
@@ -24,7 +26,7 @@ I1 = nb.int32[::1]
 U1 = nb.uint8[::1]
 
 
-@nb.njit(nb.int64(I1, I1, I1, I1, I1, nb.int64), cache=True, nogil=True)
+@kernel(nb.int64(I1, I1, I1, I1, I1, nb.int64))
 def unrolled_size(kind, a, b, c, children, root):
     """Nodes one copy of a simple expression needs; a large number for anything that should not be copied."""
     k = kind[root]
@@ -49,7 +51,7 @@ def unrolled_size(kind, a, b, c, children, root):
     return 1 << 20
 
 
-@nb.njit(
+@kernel(
     nb.int64(
         I1, I1, I1, I1, I1, U1,  # kind a b c children data
         I1, I1,  # byteset ranges: start, packed low|high<<8
@@ -63,8 +65,6 @@ def unrolled_size(kind, a, b, c, children, root):
         nb.int32[:, ::1],  # scratch: stack [.., 3]
         I1,  # out: counts
     ),
-    cache=True,
-    nogil=True,
 )  # fmt: skip
 def thompson(
     kind, a, b, c, children, data, byte_start, byte_ranges, char_start, char_seqs, char_marked,

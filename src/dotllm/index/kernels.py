@@ -16,6 +16,7 @@ from dotllm.automata.machine.layout import CONFIG, FINISHED, FULL, H_FUEL, R
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
 from dotllm.automata.machine.run import advance
 from dotllm.index.token_space import END_ROW
+from dotllm.jit import kernel
 
 I = nb.int64
 U8, I1, I2, B1, L1 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1], nb.boolean[::1], nb.int64[::1]
@@ -34,7 +35,7 @@ def _pointer(typing_context: Any, address: Any) -> Any:
     return types.voidptr(types.int64), codegen
 
 
-@nb.njit(nb.void(L1, I1, I1), cache=True, nogil=True)
+@kernel(nb.void(L1, I1, I1))
 def known_rows(machines, configs, out):
     """out[i] = the row of guide i, or NEEDS_ROW or an error. machines [n * 2]: address, size; configs [n]."""
     for i in range(configs.shape[0]):
@@ -45,10 +46,8 @@ def known_rows(machines, configs, out):
         out[i] = known_row(mem, configs[i])
 
 
-@nb.njit(
+@kernel(
     nb.void(L1, I1, L1, U8, I1, I1, I1, I1, I, I2, I2, I1, I1, I, I1, I1, I2, I1),
-    cache=True,
-    nogil=True,
 )
 def find_rows(
     machines, configs, token_row_addresses, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows,
@@ -69,7 +68,7 @@ def find_rows(
         )  # fmt: skip
 
 
-@nb.njit(nb.void(L1, I1, L1, I1, U8, I1, B1, I, I, I1), cache=True, nogil=True)
+@kernel(nb.void(L1, I1, L1, I1, U8, I1, B1, I, I, I1))
 def advance_batch(machines, configs, token_row_addresses, tokens, token_data, token_offset, ends, words, fuel, out):
     """out[i] = the configuration of guide i after tokens[i], -1 if it is not allowed, or an error (see run.advance)."""
     for i in range(configs.shape[0]):
@@ -79,7 +78,7 @@ def advance_batch(machines, configs, token_row_addresses, tokens, token_data, to
         out[i] = advance(mem, configs[i], tokens[i], token_data, token_offset, ends, token_rows)
 
 
-@nb.njit(nb.void(I2, I1, I2, I1), cache=True, nogil=True)
+@kernel(nb.void(I2, I1, I2, I1))
 def copy_rows(rows, numbers, bitmask, targets):
     """bitmask[targets[i]] = rows[numbers[i]] (a bitmask may be wider than a row: the rest is zero)."""
     words = min(rows.shape[1], bitmask.shape[1])
@@ -90,7 +89,7 @@ def copy_rows(rows, numbers, bitmask, targets):
             bitmask[targets[i], j] = 0
 
 
-@nb.njit(I(I1, I, I), cache=True, nogil=True)
+@kernel(I(I1, I, I))
 def remember(mem, packed, row):
     """`masks.remember_row` with config and consulted packed as config << 16 | consulted."""
     return remember_row(mem, packed >> 16, packed & 0xFFFF, row)

@@ -16,11 +16,24 @@ import numpy as np
 
 from dotllm.automata.charset import CharSet
 from dotllm.automata.machine.masks import (
-    K_COUNTS, K_EXITS, K_EXITS_END, K_FIRST_BYTES, K_LONG, K_LONG_END, K_MAX_CHARS, K_MAX_COUNT, K_REP_BYTES, K_REP_END,
-    K_ROWS, K_WIDTH, K_WORDS, K_WORDS_END,
+    K_COUNTS,
+    K_EXITS,
+    K_EXITS_END,
+    K_FIRST_BYTES,
+    K_LONG,
+    K_LONG_END,
+    K_MAX_CHARS,
+    K_MAX_COUNT,
+    K_REP_BYTES,
+    K_REP_END,
+    K_ROWS,
+    K_WIDTH,
+    K_WORDS,
+    K_WORDS_END,
 )  # fmt: skip
 from dotllm.automata.nfa import Int32
 from dotllm.errors import BudgetExceeded
+from dotllm.jit import kernel
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
 from dotllm.vocabulary.trie import Trie
@@ -31,7 +44,7 @@ _TRIE_NODES = 24 << 20  # reserved, not used
 END_ROW = 0  # the row that allows the end tokens only
 
 
-@nb.njit(nb.int64(nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int32[::1]), cache=True, nogil=True)
+@kernel(nb.int64(nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int32[::1]))
 def intern_row(rows, used, table, row):
     """The number of a row with this content, stored if it is new; -1: the table is full.
 

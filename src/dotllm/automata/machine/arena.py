@@ -8,12 +8,25 @@ import numpy as np
 from dotllm.automata.machine import layout as at
 from dotllm.automata.machine.intern import MEM, I, buffer_room, frame, intern_list, rehash_lists, singleton, triple_put
 from dotllm.automata.machine.layout import (
-    FULL, H_BUFFER, H_START, L_FRAMESET, L_STATE, L_SYMBOL, R, REGIONS, ROOT, STACK, STATE, TRIPLES, WIDTH,
+    FULL,
+    H_BUFFER,
+    H_START,
+    L_FRAMESET,
+    L_STATE,
+    L_SYMBOL,
+    REGIONS,
+    ROOT,
+    STACK,
+    STATE,
+    TRIPLES,
+    WIDTH,
+    R,
 )  # fmt: skip
 from dotllm.automata.machine.run import apply, configuration
 from dotllm.automata.machine.step import add_closure, begin, settle
 from dotllm.automata.nfa import Int32, Nfa
 from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.jit import kernel
 
 DEFAULT_LIMIT = 64 << 20  # ints: 256 MiB per machine
 FUEL = 1 << 25  # closure steps per call of a kernel: about a second
@@ -74,7 +87,7 @@ def build(nfa: Nfa, charset_numbers: Int32, reach: int, limit: int = DEFAULT_LIM
         mem = recover(mem, code)
 
 
-@nb.njit(I(MEM), cache=True, nogil=True)
+@kernel(I(MEM))
 def initialise(mem):
     """Make the fixed entries (number 0 of every region) and the initial configuration. 0, or an error."""
     if mem[R + 3 * STACK + 2] == 0:
@@ -107,7 +120,7 @@ def initialise(mem):
     return configuration(mem, state, mem[at.H_OUT])
 
 
-@nb.njit(nb.void(MEM, MEM), cache=True, nogil=True)
+@kernel(nb.void(MEM, MEM))
 def rehash_triples(old, new):
     """Move all triples to a larger table (already zeroed)."""
     base, capacity = old[R + 3 * TRIPLES], old[R + 3 * TRIPLES + 1]

@@ -10,25 +10,36 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.automata.machine.layout import (
-    BUFFER, FRAME, FRAMESET, FULL, H_BUFFER, HOLE, L_FRAMESET, L_STATE, LISTS, POOL, R, STATE, SYMBOL, T_FRAME,
+    BUFFER,
+    FRAME,
+    FRAMESET,
+    FULL,
+    H_BUFFER,
+    HOLE,
+    L_FRAMESET,
+    L_STATE,
+    LISTS,
+    POOL,
+    STATE,
+    SYMBOL,
+    T_FRAME,
     TRIPLES,
+    R,
 )  # fmt: skip
+from dotllm.jit import kernel
 
 MEM = nb.int32[::1]
 I = nb.int64
 
-_inline = {"cache": True, "nogil": True}
 
-
-@nb.njit(I(I, I), **_inline)
+@kernel(I(I, I))
 def mix(h, x):
-    """One round of a multiplicative hash on 31 bits."""
-    h = (h ^ (x & 0xFFFFFFFF)) * 0x9E3779B1
-    h = (h ^ (h >> 29)) & 0x7FFFFFFFFFFF
-    return h ^ (h >> 15)
+    """One round of a multiplicative hash. Unsigned, because overflow of a signed product is undefined in LLVM."""
+    u = (nb.uint64(h) ^ nb.uint64(x & 0xFFFFFFFF)) * nb.uint64(0x9E3779B97F4A7C15)
+    return I((u ^ (u >> nb.uint64(29))) >> nb.uint64(2))
 
 
-@nb.njit(I(MEM, I, I, I, I), **_inline)
+@kernel(I(MEM, I, I, I, I))
 def triple_get(mem, kind, a, b, c):
     """The value stored under a key, or -1."""
     base, capacity = mem[R + 3 * TRIPLES], mem[R + 3 * TRIPLES + 1]
@@ -44,7 +55,7 @@ def triple_get(mem, kind, a, b, c):
         slot = (slot + 1) & (capacity - 1)
 
 
-@nb.njit(I(MEM, I, I, I, I, I), **_inline)
+@kernel(I(MEM, I, I, I, I, I))
 def triple_put(mem, kind, a, b, c, value):
     """Store or replace. Returns value, or FULL."""
     base, capacity = mem[R + 3 * TRIPLES], mem[R + 3 * TRIPLES + 1]
@@ -65,7 +76,7 @@ def triple_put(mem, kind, a, b, c, value):
         slot = (slot + 1) & (capacity - 1)
 
 
-@nb.njit(nb.void(MEM), **_inline)
+@kernel(nb.void(MEM))
 def rehash_lists(mem):
     """Fill the LISTS table (already zeroed) again after it grew."""
     base, capacity = mem[R + 3 * LISTS], mem[R + 3 * LISTS + 1]
@@ -88,7 +99,7 @@ def rehash_lists(mem):
     mem[R + 3 * LISTS + 2] = used
 
 
-@nb.njit(I(MEM, I, I, I), **_inline)
+@kernel(I(MEM, I, I, I))
 def intern_list(mem, kind, source, length):
     """The number of the list mem[source : source+length]; 2*id + 1 if it is new, 2*id if known; or FULL.
 
@@ -141,7 +152,7 @@ def intern_list(mem, kind, source, length):
     return I(number) * 2 + 1
 
 
-@nb.njit(I(MEM, I), **_inline)
+@kernel(I(MEM, I))
 def buffer_room(mem, length):
     """Reserve nothing, only check: the absolute index of the buffer's top, or FULL."""
     if mem[H_BUFFER] + length > mem[R + 3 * BUFFER + 1]:
@@ -149,7 +160,7 @@ def buffer_room(mem, length):
     return I(mem[R + 3 * BUFFER] + mem[H_BUFFER])
 
 
-@nb.njit(I(MEM, I, I, I), **_inline)
+@kernel(I(MEM, I, I, I))
 def frame(mem, label, count, parent):
     """The number of the frame (label, count, parent frame set)."""
     found = triple_get(mem, T_FRAME, label, count, parent)
@@ -167,7 +178,7 @@ def frame(mem, label, count, parent):
     return I(number)
 
 
-@nb.njit(I(MEM, I), **_inline)
+@kernel(I(MEM, I))
 def singleton(mem, one):
     """The frame set {one}."""
     if one < 0:
@@ -180,13 +191,13 @@ def singleton(mem, one):
     return found if found < 0 else found >> 1
 
 
-@nb.njit(I(MEM, I), **_inline)
+@kernel(I(MEM, I))
 def hole(mem, i):
     """The frame set that stands for hole i of the symbol below."""
     return singleton(mem, frame(mem, HOLE, i, 0))
 
 
-@nb.njit(nb.void(MEM, I, I), **_inline)
+@kernel(nb.void(MEM, I, I))
 def sort_ints(mem, start, n):
     """Sort mem[start : start+n] in place: insertion for few, heapsort for many."""
     if n <= 24:
@@ -221,7 +232,7 @@ def sort_ints(mem, start, n):
         mem[start + at] = x
 
 
-@nb.njit(I(MEM, I, I), **_inline)
+@kernel(I(MEM, I, I))
 def intern_sorted(mem, start, n):
     """Sort and de-duplicate frames at mem[start : start+n] (in the buffer), return the frame set."""
     sort_ints(mem, start, n)
@@ -234,7 +245,7 @@ def intern_sorted(mem, start, n):
     return found if found < 0 else found >> 1
 
 
-@nb.njit(I(MEM, I, I), **_inline)
+@kernel(I(MEM, I, I))
 def union(mem, f, g):
     """The union of two frame sets."""
     if f == g:

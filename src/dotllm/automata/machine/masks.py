@@ -18,16 +18,50 @@ from __future__ import annotations
 
 import numba as nb
 
-from dotllm.automata.machine.intern import intern_list, triple_get, triple_put
+from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.layout import (
-    ACCEPTS, BUFFER, COMPLEX, CONFIG, DEAD, DELTA, FINISHED, FULL, H_A, H_BUFFER, H_CHARSET, H_CLASS_OF, H_CLASSES,
-    H_CONSULTED, H_DEPTH, H_EDGE_BYTES, H_EDGE_START, H_KIND, H_LOCAL, H_OUT, H_WALK_ENV, H_WALK_STATE, H_WALK_TOP,
-    HAS_CHARSET, HAS_TOKENS, L_STATE, LOCAL, MEMO, MEMO_DEEPER, MEMO_UNKNOWN, PENDING, POOL, R, S_CORE, S_FLAGS, S_LENGTH,
-    S_MEMO, S_OFFSET, S_PUSH, STACK, STATE, SYMBOL, T_MEMO,
+    ACCEPTS,
+    BUFFER,
+    COMPLEX,
+    CONFIG,
+    DEAD,
+    DELTA,
+    FULL,
+    H_A,
+    H_BUFFER,
+    H_CHARSET,
+    H_CLASS_OF,
+    H_CLASSES,
+    H_CONSULTED,
+    H_EDGE_BYTES,
+    H_EDGE_START,
+    H_KIND,
+    H_LOCAL,
+    H_OUT,
+    H_WALK_ENV,
+    H_WALK_STATE,
+    H_WALK_TOP,
+    HAS_CHARSET,
+    HAS_TOKENS,
+    LOCAL,
+    MEMO,
+    MEMO_DEEPER,
+    MEMO_UNKNOWN,
+    PENDING,
+    POOL,
+    S_CORE,
+    S_FLAGS,
+    S_LENGTH,
+    S_MEMO,
+    S_OFFSET,
+    S_PUSH,
+    STACK,
+    STATE,
+    T_MEMO,
+    R,
 )  # fmt: skip
-from dotllm.automata.machine.step import MEM, N_ACCEPT, N_BYTE, N_TOKENS, I, canonical, intern_state, reduce, step
-
-_kernel = {"cache": True, "nogil": True}
+from dotllm.automata.machine.step import MEM, N_BYTE, N_TOKENS, I, canonical, intern_state, reduce, step
+from dotllm.jit import kernel
 
 # columns of the table of character sets (see index.token_space)
 (
@@ -42,7 +76,7 @@ K_ROWS = 17  # rows per set: [0] all tokens inside, [k] those of at most k chara
 BASE_CELLS = 256  # local handles below this are cells of the real stack, by depth
 
 
-@nb.njit(I(MEM, I), **_kernel)
+@kernel(I(MEM, I))
 def local_symbol(mem, handle):
     """The canonical symbol on top of a walk's stack; notes it if it belongs to the real stack."""
     at = mem[R + 3 * LOCAL] + 4 * handle
@@ -51,7 +85,7 @@ def local_symbol(mem, handle):
     return I(mem[at])
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def base_cell(mem, depth, stack):
     """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an error."""
     if depth >= BASE_CELLS:
@@ -66,7 +100,7 @@ def base_cell(mem, depth, stack):
     return depth
 
 
-@nb.njit(I(MEM, I), **_kernel)
+@kernel(I(MEM, I))
 def local_below(mem, handle):
     """The handle of the stack below a handle."""
     at = mem[R + 3 * LOCAL] + 4 * handle
@@ -78,7 +112,7 @@ def local_below(mem, handle):
     return below
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def local_apply(mem, raw, handle):
     """`run.apply` on a walk's own stack. Returns the core state (the new handle is in H_OUT), or an error."""
     states = mem[R + 3 * STATE]
@@ -108,7 +142,7 @@ def local_apply(mem, raw, handle):
 U8, I1, I2 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1]
 
 
-@nb.njit(I(MEM, U8, I1, I1, I1, I1, I, I, I, I, I1), **_kernel)
+@kernel(I(MEM, U8, I1, I1, I1, I1, I, I, I, I, I1))
 def walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, low, high, state, handle, out):
     """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows. 0, or an error."""
     delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
@@ -153,7 +187,7 @@ def walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, low, high, state,
     return 0
 
 
-@nb.njit(I(MEM, I, I, I1, I), **_kernel)
+@kernel(I(MEM, I, I, I1, I))
 def take_character(mem, state, handle, table_row, unused):
     """(state, handle) after one character of a set: the core state (handle in H_OUT), 0 if dead, or an error."""
     n = table_row[K_REP_END]
@@ -172,10 +206,9 @@ def take_character(mem, state, handle, table_row, unused):
     return state
 
 
-@nb.njit(I(MEM, I, I, I, I1), **_kernel)
+@kernel(I(MEM, I, I, I, I1))
 def inspect_set(mem, state, number, has, table_row):
-    """2: the state loops over set ``number`` and no other item can take a character of it; 1: loops, but another item can;
-    0: it does not loop over it."""
+    """Who takes characters of set ``number`` next: 2 only items that loop over it, 1 others (too), 0 nobody."""
     entry = mem[R + 3 * STATE] + 8 * state
     items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
     loops = False
@@ -191,12 +224,12 @@ def inspect_set(mem, state, number, has, table_row):
                     if (table_row[K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1:
                         overlap = True
                         break
-    if not loops:
-        return 0
-    return 1 if overlap else 2
+    if overlap:
+        return 1
+    return 2 if loops else 0
 
 
-@nb.njit(I(MEM, I, I, I), **_kernel)
+@kernel(I(MEM, I, I, I))
 def select(mem, state, number, only):
     """The state of those items of ``state`` that loop over set ``number`` (``only`` 1), or of all that loop over no known set
     (``only`` 0). 0: none; or an error."""
@@ -220,7 +253,7 @@ def select(mem, state, number, only):
     return intern_state(mem, base, n)
 
 
-@nb.njit(I(I2, I2, I1, I, I, I1), **_kernel)
+@kernel(I(I2, I2, I1, I, I, I1))
 def allow_inside(sets, set_rows, set_ints, number, k, out):
     """Allow the tokens of at most k characters that lie inside a set."""
     table = sets[number]
@@ -246,9 +279,8 @@ def allow_inside(sets, set_rows, set_ints, number, k, out):
     return 0
 
 
-@nb.njit(
+@kernel(
     I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
-    **_kernel,
 )
 def allow_overlapping(
     mem, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows, set_ints, loop, handle, number, out
@@ -296,9 +328,8 @@ def allow_overlapping(
     return walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, 0, main_end, loop, handle, out)
 
 
-@nb.njit(
+@kernel(
     I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
-    **_kernel,
 )
 def allow_set(
     mem, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows, set_ints, loop, handle, number, out
@@ -368,9 +399,8 @@ def allow_set(
     return allow_inside(sets, set_rows, set_ints, number, k, out)
 
 
-@nb.njit(
+@kernel(
     I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I1, I2, I1, I, I, I1),
-    **_kernel,
 )
 def find_row(
     mem, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows, set_ints, token_rows, eos,
@@ -440,7 +470,7 @@ def find_row(
     return I(mem[H_CONSULTED])
 
 
-@nb.njit(I(MEM, I), **_kernel)
+@kernel(I(MEM, I))
 def known_row(mem, config):
     """The row of a configuration if it is known (remembered under its canonical key), else -1, or an error."""
     at = mem[R + 3 * CONFIG] + 3 * config
@@ -465,7 +495,7 @@ def known_row(mem, config):
     return row if row >= 0 else I(-1)
 
 
-@nb.njit(I(MEM, I, I, I), **_kernel)
+@kernel(I(MEM, I, I, I))
 def remember_row(mem, config, consulted, row):
     """Remember ``row`` for every configuration that has this state and these ``consulted`` topmost symbols."""
     at = mem[R + 3 * CONFIG] + 3 * config

@@ -10,18 +10,59 @@ import numba as nb
 
 from dotllm.automata.machine.intern import buffer_room, triple_get, triple_put
 from dotllm.automata.machine.layout import (
-    ACCEPTS, COMPLEX, CONFIG, DEAD, DELTA, FAULT, FINISHED, FULL, H_B, H_BUFFER, H_CLASS_OF, H_CLASSES, H_EDGE_BYTES,
-    H_EDGE_START, H_KIND, H_A, H_OUT, HAS_TOKENS, PENDING, POOL, R, S_CORE, S_FLAGS, S_HOLES, S_LENGTH, S_OFFSET, S_PUSH,
-    STACK, STATE, SYMBOL, T_CONFIG, T_STACK,
+    ACCEPTS,
+    COMPLEX,
+    CONFIG,
+    DEAD,
+    DELTA,
+    FAULT,
+    FINISHED,
+    FULL,
+    H_A,
+    H_B,
+    H_BUFFER,
+    H_CLASS_OF,
+    H_CLASSES,
+    H_EDGE_BYTES,
+    H_EDGE_START,
+    H_KIND,
+    H_OUT,
+    HAS_TOKENS,
+    PENDING,
+    POOL,
+    S_CORE,
+    S_FLAGS,
+    S_HOLES,
+    S_LENGTH,
+    S_OFFSET,
+    S_PUSH,
+    STACK,
+    STATE,
+    SYMBOL,
+    T_CONFIG,
+    T_STACK,
+    R,
 )  # fmt: skip
 from dotllm.automata.machine.step import (
-    MEM, N_BYTE, N_TOKENS, I, add_closure, begin, compose, hole, intern_symbol, reduce, settle, step, substitute, touch,
+    MEM,
+    N_BYTE,
+    N_TOKENS,
+    I,
+    add_closure,
+    begin,
+    compose,
+    hole,
+    intern_symbol,
+    reduce,
+    settle,
+    step,
+    substitute,
+    touch,
 )  # fmt: skip
+from dotllm.jit import kernel
 
-_kernel = {"cache": True, "nogil": True}
 
-
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def push_cell(mem, symbol, below):
     """The stack ``below`` with ``symbol`` on top. A cell is (symbol, below, depth)."""
     found = triple_get(mem, T_STACK, symbol, below, 0)
@@ -40,7 +81,7 @@ def push_cell(mem, symbol, below):
     return I(number)
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def apply(mem, raw, stack):
     """Carry out what a raw state asks of the stack. Returns the core state (the new stack is in H_OUT), or an error.
 
@@ -97,7 +138,7 @@ def apply(mem, raw, stack):
         return core
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def configuration(mem, state, stack):
     """The number of the configuration (state, stack). An entry is (state, stack, mask row or -1)."""
     found = triple_get(mem, T_CONFIG, state, stack, 0)
@@ -115,7 +156,7 @@ def configuration(mem, state, stack):
     return I(number)
 
 
-@nb.njit(I(MEM, I, I, nb.uint8[::1], I, I), **_kernel)
+@kernel(I(MEM, I, I, nb.uint8[::1], I, I))
 def run_bytes(mem, state, stack, data, start, end):
     """Move (state, stack) over data[start:end]. Returns the state (0: not allowed; the stack is in H_OUT), or an error."""
     delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
@@ -142,13 +183,13 @@ def run_bytes(mem, state, stack, data, start, end):
     return state
 
 
-@nb.njit(nb.boolean(nb.int32[:, ::1], I, I), **_kernel)
+@kernel(nb.boolean(nb.int32[:, ::1], I, I))
 def in_token_set(token_rows, number, token):
     """Whether a token belongs to a token set (rows are bitmasks)."""
     return (token_rows[number, token >> 5] >> (token & 31)) & 1 != 0
 
 
-@nb.njit(I(MEM, I, nb.int32[:, ::1], I), **_kernel)
+@kernel(I(MEM, I, nb.int32[:, ::1], I))
 def token_step(mem, state, token_rows, token):
     """The raw state after taking ``token`` by its id (0: no item wants it), or an error."""
     entry = mem[R + 3 * STATE] + 8 * state
@@ -165,7 +206,7 @@ def token_step(mem, state, token_rows, token):
     return settle(mem)
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def expand(mem, state, symbol):
     """The raw state of ``state`` with ``symbol`` written into its holes (nothing is consumed or carried out)."""
     begin(mem)
@@ -181,7 +222,7 @@ def expand(mem, state, symbol):
     return settle(mem)
 
 
-@nb.njit(I(MEM, I, I, I, I), **_kernel)
+@kernel(I(MEM, I, I, I, I))
 def unite(mem, state, stack, other, other_stack):
     """Both of two configurations at once: they are spelled out down to the stack they share, then merged.
 
@@ -213,9 +254,8 @@ def unite(mem, state, stack, other, other_stack):
     return apply(mem, raw, stack)
 
 
-@nb.njit(
+@kernel(
     I(MEM, I, I, nb.uint8[::1], nb.int32[::1], nb.boolean[::1], nb.int32[:, ::1]),
-    **_kernel,
 )
 def advance(mem, config, token, token_data, token_offset, ends, token_rows):
     """The configuration after ``token``: -1 if it is not allowed, FINISHED after an end token, or an error.
@@ -255,7 +295,7 @@ def advance(mem, config, token, token_data, token_offset, ends, token_rows):
     return configuration(mem, by_bytes, by_bytes_stack)
 
 
-@nb.njit(I(MEM, I), **_kernel)
+@kernel(I(MEM, I))
 def forced_byte(mem, state):
     """The one byte that can follow, or -1: none, several, the end, or a token by id."""
     entry = mem[R + 3 * STATE] + 8 * state
@@ -275,7 +315,7 @@ def forced_byte(mem, state):
     return only
 
 
-@nb.njit(I(MEM, I, nb.uint8[::1]), **_kernel)
+@kernel(I(MEM, I, nb.uint8[::1]))
 def forced_bytes(mem, config, out):
     """Write the bytes that must follow ``config`` into ``out``; returns how many (at most len(out)), or an error."""
     if config == FINISHED:
@@ -296,7 +336,7 @@ def forced_bytes(mem, config, out):
     return n
 
 
-@nb.njit(I(MEM, I, nb.uint8[::1]), **_kernel)
+@kernel(I(MEM, I, nb.uint8[::1]))
 def advance_bytes(mem, config, data):
     """The configuration after raw bytes (no token in between): -1 if not allowed, or an error."""
     if config == FINISHED:

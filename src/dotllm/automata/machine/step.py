@@ -18,17 +18,87 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.automata.machine.intern import (
-    buffer_room, frame, hole, intern_list, intern_sorted, singleton, sort_ints, triple_get,
-    triple_put, union,
+    buffer_room,
+    frame,
+    hole,
+    intern_list,
+    intern_sorted,
+    singleton,
+    sort_ints,
+    triple_get,
+    triple_put,
+    union,
 )  # fmt: skip
 from dotllm.automata.machine.layout import (
-    ACCEPTS, BUFFER, COMPLEX, DEAD, DELTA, FAR_BELOW, FAR_INSIDE, FAULT, FRAME, FRAMESET, FULL, H_A, H_ACC, H_B, H_BUFFER,
-    H_CHARSET, H_CLASS_BYTE, H_CLASSES, H_CLOSURE, H_CLOSURE_START, H_EDGE_BYTES, H_EDGE_START, H_EDGE_TARGET, H_FUEL,
-    H_HEAP, H_KIND, H_LOOP_AFTER, H_LOOP_BODY, H_LOOP_MAX, H_LOOP_MIN, H_PENDING, H_QUEUED, H_RANK, H_REACH, H_SEEN,
-    H_STAMP, H_TOUCH_LIST, H_TOUCHED, H_WORK, H_WORK_LIST, HAS_CHARSET, HAS_TOKENS, HOLE, L_STATE, L_SYMBOL, LOOP,
-    OUT_OF_FUEL, PENDING, POOL, R, ROOT, S_CORE, S_FLAGS, S_HOLES, S_LENGTH, S_MEMO, S_OFFSET, S_PUSH, S_SPARE, STATE,
-    SYMBOL, T_CANON, T_CANON_FRAMES, T_COMPOSE, T_REDUCE, T_SUBST, UNKNOWN,
+    ACCEPTS,
+    BUFFER,
+    COMPLEX,
+    DEAD,
+    DELTA,
+    FAR_BELOW,
+    FAR_INSIDE,
+    FAULT,
+    FRAME,
+    FRAMESET,
+    FULL,
+    H_A,
+    H_ACC,
+    H_B,
+    H_BUFFER,
+    H_CHARSET,
+    H_CLASS_BYTE,
+    H_CLASSES,
+    H_CLOSURE,
+    H_CLOSURE_START,
+    H_EDGE_BYTES,
+    H_EDGE_START,
+    H_EDGE_TARGET,
+    H_FUEL,
+    H_HEAP,
+    H_KIND,
+    H_LOOP_AFTER,
+    H_LOOP_BODY,
+    H_LOOP_MAX,
+    H_LOOP_MIN,
+    H_PENDING,
+    H_QUEUED,
+    H_RANK,
+    H_REACH,
+    H_SEEN,
+    H_STAMP,
+    H_TOUCH_LIST,
+    H_TOUCHED,
+    H_WORK,
+    H_WORK_LIST,
+    HAS_CHARSET,
+    HAS_TOKENS,
+    HOLE,
+    L_STATE,
+    L_SYMBOL,
+    LOOP,
+    OUT_OF_FUEL,
+    PENDING,
+    POOL,
+    ROOT,
+    S_CORE,
+    S_FLAGS,
+    S_HOLES,
+    S_LENGTH,
+    S_MEMO,
+    S_OFFSET,
+    S_PUSH,
+    S_SPARE,
+    STATE,
+    SYMBOL,
+    T_CANON,
+    T_CANON_FRAMES,
+    T_COMPOSE,
+    T_REDUCE,
+    T_SUBST,
+    UNKNOWN,
+    R,
 )  # fmt: skip
+from dotllm.jit import kernel
 
 MEM = nb.int32[::1]
 I = nb.int64
@@ -36,10 +106,8 @@ I = nb.int64
 N_PLAIN, N_BYTE, N_CALL, N_ENTER, N_END, N_RETURN, N_TOKENS, N_ACCEPT = range(8)
 RETURN_NODE, ACCEPT_NODE = 0, 1
 
-_kernel = {"cache": True, "nogil": True}
 
-
-@nb.njit(nb.void(MEM), **_kernel)
+@kernel(nb.void(MEM))
 def begin(mem):
     """Start a closure: forget every node touched by the one before."""
     mem[H_STAMP] += 1
@@ -49,7 +117,7 @@ def begin(mem):
     mem[H_BUFFER] = 0
 
 
-@nb.njit(nb.void(MEM, I), **_kernel)
+@kernel(nb.void(MEM, I))
 def heap_push(mem, node):
     """Queue a push, ordered by rank."""
     heap, rank = mem[H_HEAP], mem[H_RANK]
@@ -64,7 +132,7 @@ def heap_push(mem, node):
     mem[heap + at] = node
 
 
-@nb.njit(I(MEM), **_kernel)
+@kernel(I(MEM))
 def heap_pop(mem):
     """The queued push of lowest rank."""
     heap, rank = mem[H_HEAP], mem[H_RANK]
@@ -86,7 +154,7 @@ def heap_pop(mem):
     return I(first)
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def touch(mem, node, frames):
     """Add the item (node, frames) to the closure, merging. Returns 0, or an error."""
     seen, acc = mem[H_SEEN] + node, mem[H_ACC] + node
@@ -113,7 +181,7 @@ def touch(mem, node, frames):
     return 0
 
 
-@nb.njit(I(MEM, I, I, I), **_kernel)
+@kernel(I(MEM, I, I, I))
 def add_closure(mem, target, frames, pushing):
     """Add everything reached from ``target`` without consuming. ``pushing``: phase B, returns and loop ends are bypassed."""
     start = mem[mem[H_CLOSURE_START] + target]
@@ -132,7 +200,7 @@ def add_closure(mem, target, frames, pushing):
     return 0
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def intern_symbol(mem, at, n):
     """The symbol of the n frame sets at mem[at:]; notes whether it only renames holes."""
     found = intern_list(mem, L_SYMBOL, at, n)
@@ -150,7 +218,7 @@ def intern_symbol(mem, at, n):
     return symbol
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def intern_state(mem, at, n):
     """The raw state of the n items at mem[at:], with its core and its symbol worked out if it is new."""
     found = intern_list(mem, L_STATE, at, 2 * n)
@@ -265,7 +333,7 @@ def intern_state(mem, at, n):
     return state
 
 
-@nb.njit(I(MEM), **_kernel)
+@kernel(I(MEM))
 def settle(mem):
     """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
     kind, acc = mem[H_KIND], mem[H_ACC]
@@ -376,7 +444,7 @@ def settle(mem):
     return intern_state(mem, at, n)
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def step(mem, state, cls):
     """delta[state, cls]: the raw state after one byte of the class, found now. Returns it (0: dead), or an error."""
     begin(mem)
@@ -401,7 +469,7 @@ def step(mem, state, cls):
     return target
 
 
-@nb.njit(I(MEM, I, I, I), **_kernel)
+@kernel(I(MEM, I, I, I))
 def unmapped_below(mem, memo, fs, key):
     """List ``fs`` and all frame sets under it that have no entry in ``memo`` for ``key``; parents come before children.
 
@@ -442,7 +510,7 @@ def unmapped_below(mem, memo, fs, key):
     return n
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def substitute(mem, fs, symbol):
     """``fs`` with every hole replaced by what ``symbol`` holds there."""
     if fs == 0:
@@ -500,7 +568,7 @@ def substitute(mem, fs, symbol):
     return triple_get(mem, T_SUBST, fs, symbol, 0)
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def reduce(mem, state, symbol):
     """The raw state when ``state``, which is pending, meets ``symbol`` on top of the stack (and the symbol is popped)."""
     found = triple_get(mem, T_REDUCE, state, symbol, 0)
@@ -522,7 +590,7 @@ def reduce(mem, state, symbol):
     return triple_put(mem, T_REDUCE, state, symbol, 0, target)
 
 
-@nb.njit(I(MEM, I, I), **_kernel)
+@kernel(I(MEM, I, I))
 def compose(mem, upper, lower):
     """One symbol that stands for ``upper`` pushed on ``lower`` (used when ``upper`` only renames holes)."""
     found = triple_get(mem, T_COMPOSE, upper, lower, 0)
@@ -546,7 +614,7 @@ def compose(mem, upper, lower):
     return triple_put(mem, T_COMPOSE, upper, lower, 0, symbol)
 
 
-@nb.njit(I(MEM, I), **_kernel)
+@kernel(I(MEM, I))
 def canonical_frames(mem, fs):
     """``fs`` with every counter that no single token can bring to a limit mapped to FAR_INSIDE or FAR_BELOW."""
     if fs == 0:
@@ -595,7 +663,7 @@ def canonical_frames(mem, fs):
     return triple_get(mem, T_CANON_FRAMES, fs, 0, 0)
 
 
-@nb.njit(I(MEM, I), **_kernel)
+@kernel(I(MEM, I))
 def canonical(mem, symbol):
     """The symbol that every token treats alike (see canonical_frames)."""
     found = triple_get(mem, T_CANON, symbol, 0, 0)

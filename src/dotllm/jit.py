@@ -1,0 +1,77 @@
+"""`kernel`: how every Numba function of dotllm is declared, so that none compiles while a request waits.
+
+Kernels have explicit signatures and are compiled when their module is imported; the machine code is cached. Numba's own cache
+is keyed by the file of a function, but our kernels inline functions of other files, so a cache entry could outlive a
+change next door. Here the cache directory carries a hash of all sources that hold kernels, of Numba and of Python: a new
+version finds an empty directory, never a stale one. It lies in the user's cache directory (DOTLLM_CACHE_DIR), since an
+installation may be read-only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numba
+
+
+def user_cache_directory() -> Path:
+    """``$DOTLLM_CACHE_DIR``, else ``dotllm`` in the user's cache directory (XDG Base Directory Specification)."""
+    chosen = os.environ.get("DOTLLM_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dotllm"
+
+
+_PACKAGE = Path(__file__).parent
+# kernels of these folders inline each other
+_ENGINE = ("automata", "automata/machine", "index")
+
+
+def _sources_hash(folder: str) -> str:
+    """Hash of everything that can end up in the machine code of a kernel in ``folder``."""
+    digest = hashlib.sha256(f"{numba.__version__} {platform.python_version()} {platform.machine()}".encode())
+    for name in _ENGINE if folder in _ENGINE else (folder,):
+        for path in sorted((_PACKAGE / name).glob("*.py")):
+            source = path.read_bytes()
+            if b"kernel" in source or path.name == "layout.py":
+                digest.update(path.name.encode() + source)
+    return digest.hexdigest()[:16]
+
+
+@lru_cache(maxsize=None)
+def _cache_directory(folder: str) -> str:
+    """A writable directory for the machine code of this version; says so, once, if it must first be filled."""
+    directory = user_cache_directory() / "kernels" / _sources_hash(folder)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK):
+            raise PermissionError(directory)
+    except OSError:
+        directory = Path(tempfile.gettempdir()) / f"dotllm-{os.getuid()}" / directory.name
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not any(directory.iterdir()):
+        print(f"dotllm: compiling kernels ({folder}) for this machine, once; kept in {directory}", file=sys.stderr)
+    return str(directory)
+
+
+def kernel(*signature: Any, cached: bool = True) -> Callable[[Callable[..., Any]], Any]:
+    """`numba.njit` with the signature(s) given, without the GIL, cached as the module says."""
+
+    def compile_now(function: Callable[..., Any]) -> Any:
+        folder = Path(function.__code__.co_filename).parent.relative_to(_PACKAGE).as_posix()
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = _cache_directory(folder)
+        try:
+            return numba.njit(*signature, nogil=True, cache=cached)(function)
+        finally:
+            numba.config.CACHE_DIR = before
+
+    return compile_now
