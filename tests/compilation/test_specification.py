@@ -34,9 +34,12 @@ def test_key_is_injective_over_field_borders(one: str, other: str, options: dict
     assert (first.key(context) == second.key(context)) == (one == other and not options)
 
 
-def test_default_options_say_nothing() -> None:
-    spelled_out = Specification.create("json_schema", "{}", {"whitespace_pattern": None, "disable_any_whitespace": False})
-    assert spelled_out == Specification.create("json_schema", "{}")
+def test_options_that_are_none_say_nothing_and_false_says_something() -> None:
+    plain = Specification.create("json_schema", "{}")
+    assert Specification.create("json_schema", "{}", {"whitespace_pattern": None}) == plain
+    compact = Specification.create("json_schema", "{}", {"any_whitespace": False})
+    assert compact != plain
+    assert Specification.from_json(compact.to_json()) == compact
 
 
 def test_values_are_written_as_vllm_writes_them() -> None:

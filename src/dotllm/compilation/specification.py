@@ -40,10 +40,9 @@ class Specification:
 
     @classmethod
     def create(cls, kind: Kind | str, text: str, options: Mapping[str, OptionValue] | None = None) -> Specification:
-        """From a kind's name and loose options. Options that are None or False say nothing and are dropped, so that a
-        caller who spells out the defaults shares the key of one who does not."""
-        given = (options or {}).items()
-        kept = sorted((name, value) for name, value in given if value is not None and value is not False)
+        """From a kind's name and loose options. Options that are None say nothing and are dropped. (False says something:
+        ``any_whitespace=False``. Callers leave out what is the default, so that equal specifications share a key.)"""
+        kept = sorted((name, value) for name, value in (options or {}).items() if value is not None)
         return cls(Kind(kind), text, tuple(kept))
 
     @classmethod
