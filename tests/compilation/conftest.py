@@ -28,14 +28,14 @@ def make_manager(tmp_path: Path, compiler: fake_engine.Compiler) -> Iterator[Cal
     made: list[CompilationManager] = []
 
     def make(**arguments: Any) -> CompilationManager:
-        injected = {name: arguments.pop(name) for name in ("store", "heavy", "load") if name in arguments}
-        compile_ = arguments.pop("compiler", compiler)
+        injected = {
+            name: arguments.pop(name) for name in ("store", "heavy") if not isinstance(arguments.get(name, ""), str)
+        }
+        engine = fake_engine.engine(arguments.pop("compiler", compiler))
         defaults: dict[str, Any] = {"disk_bytes": 0, "heavy_processes": 0, "cache_dir": str(tmp_path / "cache")}
         options = CompilationOptions(**{**defaults, **arguments})
-        injected.setdefault("load", fake_engine.load)
-        manager = CompilationManager(
-            fake_engine.FakeVocabulary(), options, compile=compile_, metrics=Metrics(), **injected
-        )
+        vocabulary = fake_engine.FakeVocabulary()
+        manager = CompilationManager(vocabulary, options, engine=engine, metrics=Metrics(), **injected)
         made.append(manager)
         return manager
 

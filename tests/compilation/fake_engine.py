@@ -11,13 +11,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from dotllm.compilation.contract import Engine
 from dotllm.compilation.specification import Specification
 from dotllm.errors import Unsupported
 
 
 class FakeVocabulary:
     fingerprint = "f" * 64
-    shared_nbytes = 0
+
+    def __init__(self) -> None:
+        self.shared_nbytes = 0
 
 
 class FakeGuide:
@@ -62,6 +65,14 @@ class Compiler:
         if "fail" in request:
             raise RuntimeError(request["fail"])
         return FakeIndex(specification.text, request.get("bytes", 100))
+
+
+def renew(vocabulary: FakeVocabulary) -> None:
+    vocabulary.shared_nbytes = 0
+
+
+def engine(compile_: Any) -> Engine:
+    return Engine(compile_, load, lambda vocabulary: vocabulary.shared_nbytes, renew, lambda index: index.nbytes)
 
 
 def spec(**request: Any) -> Specification:

@@ -207,7 +207,7 @@ def test_manager_finds_what_another_compiled(make_manager, compiler: fake_engine
 def test_manager_replaces_an_entry_its_loader_refuses(make_manager, compiler: fake_engine.Compiler) -> None:
     specification = fake_engine.spec(id=1)
     first = make_manager(disk_bytes=MIB)
-    first._disk.put(first.key(specification), lambda path: path.write_text("not an index") and None, 10)
+    first._stored.disk.put(first.key(specification), lambda path: path.write_text("not an index") and None, 10)
     assert first.submit(specification).result(5).level == "compile"
     first.close()
     assert make_manager(disk_bytes=MIB).submit(specification).result(5).level == "disk"

@@ -312,3 +312,20 @@ def test_many_threads_many_specifications(make_manager: Make, compiler: fake_eng
         assert isinstance(error, Unsupported) if which % 10 == 0 else error is None
     assert len(compiler.compiled) == len(set(compiler.compiled))
     assert not manager._jobs
+
+
+def test_shared_rows_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows only grow; at half the bound a new table begins, and what is cached on the old one is given up."""
+    monkeypatch.setattr("dotllm.compilation.manager.REMEASURE_EVERY", 0.05)
+    manager = make_manager(memory_bytes=1_000_000, disk_bytes=1 << 20)
+    request = spec(id=1, bytes=1000)
+    held = manager.submit(request).result(5)
+    manager.flush()
+    manager.vocabulary.shared_nbytes = 400_000
+    time.sleep(0.15)
+    assert manager.cached(request) is held and manager.metrics.value("dotllm_cache_bytes", "memory") >= 0
+    manager.vocabulary.shared_nbytes = 600_000
+    wait_for(lambda: manager.vocabulary.shared_nbytes == 0)
+    wait_for(lambda: manager.cached(request) is None)
+    assert held.guide(), "a running request keeps its index"
+    assert manager.submit(request).result(5).level == "disk", "and the next one finds it on disk"

@@ -1,4 +1,4 @@
-"""From a Specification to an Index: the one place that knows which constructor takes which kind."""
+"""The engine as compilation sees it: which constructor takes which kind, and what an index costs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dotllm.compilation.contract import Engine
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.errors import InvalidSpec
 
@@ -41,6 +42,25 @@ def load_index(path: Path, vocabulary: Any) -> Any:
     return Index.load(path, vocabulary)
 
 
+def shared_bytes(vocabulary: Any) -> int:
+    """Bytes of the mask rows and tries that all indexes of ``vocabulary`` share."""
+    from dotllm.index.token_space import TokenSpace
+
+    return TokenSpace.of(vocabulary).nbytes
+
+
+def renew(vocabulary: Any) -> None:
+    """A new, empty table of mask rows for indexes made from now on."""
+    from dotllm.index.token_space import TokenSpace
+
+    TokenSpace.renew(vocabulary)
+
+
+def warmth(index: Any) -> int:
+    """States and configurations an index has found so far."""
+    return int(index.states + index.configurations)
+
+
 def _choices(text: str) -> list[str]:
     try:
         choices = json.loads(text)
@@ -49,3 +69,6 @@ def _choices(text: str) -> list[str]:
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
         raise InvalidSpec("choice must be a list of strings")
     return choices
+
+
+ENGINE = Engine(compile_specification, load_index, shared_bytes, renew, warmth)

@@ -1,21 +1,21 @@
-"""What compilation needs from the engine, as protocols. Tests put a fake in their place; nothing more is relied on."""
+"""What compilation needs from the engine and from heavy compilers. Tests put fakes here; nothing more is relied on."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dotllm.compilation.specification import Specification
 
 
 class CompiledIndex(Protocol):
-    """The part of `dotllm.index.Index` that caches use."""
+    """The part of `dotllm.index.Index` that is used here."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that would be free if this index were gone."""
+        """Bytes of memory that would be free if this index alone were gone."""
 
     def save(self, path: Path) -> None:
         """Write to ``path`` (not atomically; the caches see to that)."""
@@ -24,19 +24,20 @@ class CompiledIndex(Protocol):
         """A new sequence on this index."""
 
 
-class TokenVocabulary(Protocol):
-    """The part of `dotllm.vocabulary.Vocabulary` that caches use."""
+class Engine(NamedTuple):
+    """The engine, as functions."""
 
-    @property
-    def fingerprint(self) -> str:
-        """A hash of all tokens and special ids."""
-
-
-Compile = Callable[[Specification, Any], Any]
-"""(specification, vocabulary) → index; raises `dotllm.errors.SpecError` for a refused specification."""
-
-Load = Callable[[Path, Any], Any]
-"""(path, vocabulary) → index; raises ValueError or OSError for a file that is damaged, foreign or newer."""
+    compile: Callable[[Specification, Any], Any]
+    """(specification, vocabulary) → index; raises `dotllm.errors.SpecError` for a refused specification."""
+    load: Callable[[Path, Any], Any]
+    """(path, vocabulary) → index; raises for a file that is damaged, foreign or newer."""
+    shared_bytes: Callable[[Any], int]
+    """Bytes that all indexes of a vocabulary share: its mask rows."""
+    renew: Callable[[Any], None]
+    """Begin an empty table of mask rows for the indexes of a vocabulary compiled from now on. The rows of the old table
+    are freed with the last index that uses them."""
+    warmth: Callable[[Any], int]
+    """A number that grows as an index finds states and rows."""
 
 
 class HeavyCompiler(Protocol):

@@ -19,17 +19,14 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from dotllm.compilation import faults, fingerprint
 from dotllm.compilation.compiled import Compiled
-from dotllm.compilation.compiler import compile_specification, load_index
-from dotllm.compilation.contract import Compile, HeavyCompiler, Load
-from dotllm.compilation.disk import DiskCache
+from dotllm.compilation.compiler import ENGINE
+from dotllm.compilation.contract import Engine, HeavyCompiler
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.failures import FailureCache
 from dotllm.compilation.memory import MemoryCache
@@ -38,9 +35,9 @@ from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.queue import JobQueue
 from dotllm.compilation.specification import Specification
 from dotllm.compilation.store import SharedStore
+from dotllm.compilation.stored import StoredIndexes
 from dotllm.compilation.ticket import Job, Ticket, Transform
 from dotllm.compilation.workers import WorkerPool
-from dotllm.compilation.write_back import WriteBack, warmth
 from dotllm.errors import SpecError
 
 logger = logging.getLogger(__name__)
@@ -65,39 +62,24 @@ class CompilationManager:
         vocabulary: Any,
         options: CompilationOptions | None = None,
         *,
-        compile: Compile = compile_specification,
-        load: Load = load_index,
+        engine: Engine = ENGINE,
         heavy: HeavyCompiler | None = None,
         store: SharedStore | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        """``compile``, ``load``, ``heavy`` and ``store`` are what the options say unless given (tests do)."""
+        """``heavy`` and ``store`` are what the options say unless given."""
         self.vocabulary = vocabulary
         self.options = options = options or CompilationOptions.from_environment()
         self.metrics = metrics or Metrics()
         self._context = fingerprint.context(vocabulary.fingerprint)
-        self._compile = compile
-        self._load = load
+        self._engine = engine
         self._faults = faults.from_environment()
-        secret = options.store_secret.encode()
         self._lock = threading.Lock()
-        self._memory = MemoryCache(options.memory_bytes, lambda: _shared_bytes(vocabulary))
+        self._memory = MemoryCache(options.memory_bytes, lambda: engine.shared_bytes(vocabulary))
         self._failures = FailureCache(options.failure_ttl, REMEMBERED_FAILURES)
         self._jobs: dict[str, Job] = {}
-        self._disk = DiskCache(options.disk_directory, options.disk_bytes, secret=secret, metrics=self.metrics)
-        if store is None and options.store:
-            store = SharedStore.open(
-                options.store,
-                timeout=options.store_timeout,
-                readonly=options.store_readonly,
-                secret=secret,
-                metrics=self.metrics,
-            )
-        self._store = store
+        self._stored = StoredIndexes(vocabulary, engine, options, self.metrics, store)
         self._heavy = heavy if heavy is not None else self._heavy_compiler()
-        self._write_back = WriteBack(
-            self._disk, store, interval=options.warm_interval, secret=secret, metrics=self.metrics
-        )
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)
         self._workers = WorkerPool(self._queue, self._run, threads, threads + EXTRA_THREADS)
@@ -148,7 +130,7 @@ class CompilationManager:
 
     def flush(self, timeout: float = 30.0) -> None:
         """Write everything new to disk and store."""
-        self._write_back.flush(timeout)
+        self._stored.write_back.flush(timeout)
 
     def close(self, flush: float = 2.0) -> None:
         """End all threads and processes; waiting tickets fail. What is new is stored first, in at most ``flush``
@@ -159,18 +141,17 @@ class CompilationManager:
             self._closed = True
             jobs = list(self._jobs.values())
         if flush > 0:
-            self._write_back.flush(flush)
+            self._stored.write_back.flush(flush)
         self._queue.close()
         for job in jobs:
             job.abandoned.set()
             self._fail(job, CompilationError("the compilation manager was closed"), remember=False)
-        self._write_back.close()
+        self._stored.close()
         if self._heavy is not None:
             self._heavy.close()
-        if self._store is not None:
-            self._store.close()
         self._stop.set()
         self._workers.join(1.0)
+        self._supervisor.join(1.0)
 
     # ------------------------------------------------------------------ a job's life
 
@@ -214,14 +195,12 @@ class CompilationManager:
                 return
             job.started = time.monotonic()
         try:
-            path = self._disk.open(job.key)
-            index = None if path is None else self._load_entry(job.key, path, "disk")
+            index = self._stored.from_disk(job.key)
             if index is not None:
                 self._finish(job, index, "disk")
                 return
-            if self._store is not None:
-                job.store_pending = True
-                self._store.fetch(job.key, lambda data: self._fetched(job, data))
+            job.store_pending = self._stored.store is not None
+            self._stored.fetch(job.key, lambda found: self._fetched(job, found))
             index, level = self._compile_job(job)
         except Cancelled:
             self._cancelled(job)
@@ -237,15 +216,12 @@ class CompilationManager:
             index, level = self._heavy.compile(specification, job.abandoned), self._heavy.level
         else:
             faults.strike(self._faults, specification)
-            index, level = self._compile(specification, self.vocabulary), "compile"
+            index, level = self._engine.compile(specification, self.vocabulary), "compile"
         self.metrics.observe("dotllm_compile_seconds", specification.kind.value, value=time.perf_counter() - start)
         return index, level
 
-    def _fetched(self, job: Job, data: bytes | None) -> None:
-        """The shared store answered (on one of its threads)."""
-        index = None
-        if data is not None and not self._closed:
-            index = self._load_fetched(job.key, data)
+    def _fetched(self, job: Job, index: Any) -> None:
+        """The shared store answered (on one of its threads): an index, or None."""
         with self._lock:
             job.store_pending = False
             error = job.error
@@ -253,25 +229,6 @@ class CompilationManager:
             self._finish(job, index, "store")
         elif error is not None:
             self._fail(job, error)
-
-    def _load_fetched(self, key: str, data: bytes) -> Any:
-        path = self._disk.adopt(key, data)
-        if path is not None:
-            return self._load_entry(key, path, "store")
-        with tempfile.TemporaryDirectory(prefix="dotllm-entry-") as directory:
-            path = Path(directory, key)
-            path.write_bytes(data)
-            return self._load_entry(key, path, "store")
-
-    def _load_entry(self, key: str, path: Path, level: str) -> Any:
-        start = time.perf_counter()
-        try:
-            index = self._load(path, self.vocabulary)
-        except Exception as error:  # whatever a damaged file makes of its loader
-            self._disk.reject(key, error)
-            return None
-        self.metrics.observe("dotllm_load_seconds", level, value=time.perf_counter() - start)
-        return index
 
     def _finish(self, job: Job, index: Any, level: str) -> None:
         """An index for the job. The first resolves the tickets; a later one from the store replaces it if warmer."""
@@ -283,7 +240,7 @@ class CompilationManager:
                 self._memory.put(compiled)
             elif level == "store":
                 known = self._memory.get(job.key)
-                if known is None or warmth(index) <= warmth(known.index):
+                if known is None or self._engine.warmth(index) <= self._engine.warmth(known.index):
                     return
                 known.upgrade(index, level)
                 self._memory.remeasure()
@@ -292,7 +249,7 @@ class CompilationManager:
                 return
             waiting = job.waiting() if first else []
         job.abandoned.set()  # a compile still running is of no use now
-        self._write_back.watch(compiled, stored=level in ("disk", "store"))
+        self._stored.watch(compiled, stored=level in ("disk", "store"))
         now = time.monotonic()
         for ticket in waiting:
             ticket.resolve(compiled)
@@ -381,12 +338,10 @@ class CompilationManager:
                 if self._jobs:
                     self._workers.relieve(now)
                     self._look_at_running(now)
-                if self._store is not None:
-                    self._store.expire(now)
+                self._stored.tick(now)
                 if now >= next_measure:
                     next_measure = now + REMEASURE_EVERY
-                    with self._lock:
-                        self._memory.remeasure()
+                    self._measure_memory()
                 if now >= next_publish:
                     next_publish = now + PUBLISH_EVERY
                     self._publish()
@@ -406,6 +361,22 @@ class CompilationManager:
             if job.started is not None and now - job.started > limit + 1.0:
                 # A thread cannot be killed; its fuel ends it. The requests do not wait for that.
                 self._fail(job, CompileTimeout(f"compiling took longer than {limit:g} s", keyword="time"))
+
+    def _measure_memory(self) -> None:
+        """Indexes grow while they are used; mask rows, shared by all, are only ever added.
+
+        When the rows have taken half of the bound, a new table begins: cached indexes are given up (those in use live
+        on, the others come back from disk), and the old table goes with the last of them.
+        """
+        renew = self._engine.shared_bytes(self.vocabulary) > self.options.memory_bytes // 2
+        if renew:
+            logger.info("mask rows take half of the memory bound: beginning a new table")
+            self._engine.renew(self.vocabulary)
+        with self._lock:
+            if renew:
+                self._memory.evictions += len(self._memory)
+                self._memory.clear()
+            self._memory.remeasure()
 
     def _publish(self) -> None:
         set_gauge = self.metrics.set
@@ -434,7 +405,7 @@ class CompilationManager:
             processes=options.heavy_processes,
             timeout=options.compile_timeout,
             memory=options.compile_memory,
-            load=self._load,
+            load=self._engine.load,
         )
         if not options.compile_on:
             return local
@@ -446,7 +417,7 @@ class CompilationManager:
             timeout=options.compile_timeout,
             memory=options.compile_memory,
             fallback=local,
-            load=self._load,
+            load=self._engine.load,
         )
 
 
@@ -455,8 +426,3 @@ def _wrapped(error: BaseException) -> Exception:
     wrapped = CompilationError(f"{type(error).__name__}: {error}"[:500])
     wrapped.__cause__ = None
     return wrapped
-
-
-def _shared_bytes(vocabulary: Any) -> int:
-    """Bytes of what all indexes of a vocabulary share (the mask rows), for a vocabulary that says so."""
-    return int(getattr(vocabulary, "shared_nbytes", 0))

@@ -17,13 +17,13 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import dotllm
 from dotllm.compilation import wire
 from dotllm.compilation.compiler import load_index
-from dotllm.compilation.contract import Load
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout
 from dotllm.compilation.specification import Specification
 
@@ -83,13 +83,20 @@ class ProcessCompiler:
     level = "compile"
 
     def __init__(
-        self, vocabulary: Any, *, processes: int, timeout: float, memory: int, load: Load = load_index, module: str = ""
+        self,
+        vocabulary: Any,
+        *,
+        processes: int,
+        timeout: float,
+        memory: int,
+        load: Callable[[Path, Any], Any] = load_index,
+        command: Sequence[str] = (sys.executable, "-m", "dotllm.compilation.worker"),
     ) -> None:
         self._vocabulary = vocabulary
         self._timeout = timeout
         self._memory = memory
         self._load = load
-        self._module = module or "dotllm.compilation.worker"
+        self._command = tuple(command)
         self._free = threading.BoundedSemaphore(processes)
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
@@ -161,11 +168,14 @@ class ProcessCompiler:
         with self._lock:
             if self._closed:
                 raise CompilationError("the compiler is closed")
-            if self._idle:
-                return self._idle.pop()
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.process.poll() is None:
+                    return worker
+                self._all.discard(worker)  # it died while it had nothing to do
+                worker.kill()
         vocabulary = Path(self._directory(), "vocabulary")
-        command = [sys.executable, "-m", self._module, str(vocabulary), str(self._memory), str(os.getpid())]
-        worker = _Worker(command)
+        worker = _Worker([*self._command, str(vocabulary), str(self._memory), str(os.getpid())])
         with self._lock:
             self._all.add(worker)
         try:

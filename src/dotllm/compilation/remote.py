@@ -12,13 +12,14 @@ import logging
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dotllm.compilation import wire
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.compiler import compile_specification, load_index
-from dotllm.compilation.contract import HeavyCompiler, Load
+from dotllm.compilation.contract import HeavyCompiler
 from dotllm.compilation.errors import Cancelled, CompileTimeout
 from dotllm.compilation.fingerprint import engine_fingerprint
 from dotllm.compilation.specification import Specification
@@ -60,7 +61,7 @@ class RayCompiler:
         timeout: float,
         memory: int,
         fallback: HeavyCompiler,
-        load: Load = load_index,
+        load: Callable[[Path, Any], Any] = load_index,
     ) -> None:
         import ray  # optional: ImportError here says what --dotllm-compile-on needs
 

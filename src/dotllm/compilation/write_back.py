@@ -34,11 +34,6 @@ QUIET_AFTER = 30.0
 NEW_LIMIT = 512
 
 
-def warmth(index: Any) -> int:
-    """A number that grows as an index finds states and rows (its size does)."""
-    return int(index.nbytes)
-
-
 class _Watched:
     """What write-back knows of one index."""
 
@@ -58,11 +53,11 @@ class WriteBack:
         self,
         disk: DiskCache,
         store: SharedStore | None,
+        warmth: Callable[[Any], int],
         *,
         interval: float,
         secret: bytes,
         metrics: Metrics,
-        warmth: Callable[[Any], int] = warmth,
     ) -> None:
         self._disk = disk
         self._store = store

@@ -1,0 +1,88 @@
+"""Indexes that outlive the process: on disk and in the shared store, read on demand, written back in the background."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dotllm.compilation.compiled import Compiled
+from dotllm.compilation.contract import Engine
+from dotllm.compilation.disk import DiskCache
+from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.options import CompilationOptions
+from dotllm.compilation.store import SharedStore
+from dotllm.compilation.write_back import WriteBack
+
+
+class StoredIndexes:
+    """The second and third cache, and what feeds them. Thread-safe."""
+
+    def __init__(
+        self, vocabulary: Any, engine: Engine, options: CompilationOptions, metrics: Metrics, store: SharedStore | None
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._engine = engine
+        self._metrics = metrics
+        secret = options.store_secret.encode()
+        self.disk = DiskCache(options.disk_directory, options.disk_bytes, secret=secret, metrics=metrics)
+        if store is None and options.store:
+            store = SharedStore.open(
+                options.store,
+                timeout=options.store_timeout,
+                readonly=options.store_readonly,
+                secret=secret,
+                metrics=metrics,
+            )
+        self.store = store
+        self.write_back = WriteBack(
+            self.disk, store, engine.warmth, interval=options.warm_interval, secret=secret, metrics=metrics
+        )
+
+    def from_disk(self, key: str) -> Any:
+        """The index of ``key``, or None."""
+        path = self.disk.open(key)
+        return None if path is None else self._load(key, path, "disk")
+
+    def fetch(self, key: str, on_index: Callable[[Any], None]) -> bool:
+        """Ask the shared store; ``on_index(index or None)`` is called once, later. False if there is no store."""
+        if self.store is None:
+            return False
+        self.store.fetch(key, lambda data: on_index(None if data is None else self._load_fetched(key, data)))
+        return True
+
+    def watch(self, compiled: Compiled, *, stored: bool) -> None:
+        """Write this index back when it has something new (see `WriteBack.watch`)."""
+        self.write_back.watch(compiled, stored=stored)
+
+    def tick(self, now: float) -> None:
+        """Called often: answers what the store took too long for."""
+        if self.store is not None:
+            self.store.expire(now)
+
+    def close(self) -> None:
+        """End the threads (does not flush)."""
+        self.write_back.close()
+        if self.store is not None:
+            self.store.close()
+
+    def _load_fetched(self, key: str, data: bytes) -> Any:
+        path = self.disk.adopt(key, data)
+        if path is not None:
+            return self._load(key, path, "store")
+        with tempfile.TemporaryDirectory(prefix="dotllm-entry-") as directory:
+            path = Path(directory, key)
+            path.write_bytes(data)
+            return self._load(key, path, "store")
+
+    def _load(self, key: str, path: Path, level: str) -> Any:
+        start = time.perf_counter()
+        try:
+            index = self._engine.load(path, self._vocabulary)
+        except Exception as error:  # whatever a damaged file makes of its loader
+            self.disk.reject(key, error)
+            return None
+        self._metrics.observe("dotllm_load_seconds", level, value=time.perf_counter() - start)
+        return index

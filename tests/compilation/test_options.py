@@ -1,0 +1,64 @@
+from dataclasses import fields
+
+import pytest
+
+from dotllm.compilation.options import (
+    CompilationOptions,
+    describe,
+    format_bytes,
+    parse_bytes,
+    parse_switch,
+    variable_name,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("4096", 4096),
+        ("64k", 65536),
+        ("512MiB", 512 << 20),
+        ("1.5 GB", 3 << 29),
+        ("2tib", 2 << 40),
+        (" 7b ", 7),
+    ],
+)
+def test_sizes(text: str, value: int) -> None:
+    assert parse_bytes(text) == value
+    assert parse_bytes(format_bytes(value)) == value
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "1x", "1 2", "k"])
+def test_bad_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="not a size"):
+        parse_bytes(text)
+
+
+def test_environment() -> None:
+    options = CompilationOptions.from_environment(
+        {"DOTLLM_DISK_BYTES": "2g", "DOTLLM_STORE": "redis://x", "DOTLLM_OVERLAP": "off", "DOTLLM_STORE_TIMEOUT": "0.5"}
+    )
+    assert options.disk_bytes == 2 << 30 and options.store == "redis://x"
+    assert options.overlap is False and options.store_timeout == 0.5
+    assert CompilationOptions.from_environment({"DOTLLM_STORE": ""}) == CompilationOptions()
+
+
+def test_a_bad_value_is_named() -> None:
+    with pytest.raises(ValueError, match="DOTLLM_QUEUE_LIMIT"):
+        CompilationOptions.from_environment({"DOTLLM_QUEUE_LIMIT": "lots"})
+    with pytest.raises(ValueError, match="expected 1 or 0"):
+        parse_switch("maybe")
+
+
+def test_off_the_network_by_default() -> None:
+    options = CompilationOptions()
+    assert not options.store and not options.compile_on
+
+
+def test_every_option_is_described() -> None:
+    rows = describe()
+    assert len(rows) == len(fields(CompilationOptions))
+    for (flag, variable, metavar, text), field in zip(rows, fields(CompilationOptions), strict=True):
+        assert variable == variable_name(field.name) and flag == "--dotllm-" + field.name.replace("_", "-")
+        assert metavar and text

@@ -1,0 +1,188 @@
+"""Heavy compiles in processes: named errors, true kills, and a compiler that survives its workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fake_engine
+import pytest
+from fake_engine import spec
+
+from dotllm.compilation import wire
+from dotllm.compilation.errors import Cancelled, CompilationError, CompileMemory, CompileTimeout
+from dotllm.compilation.process import ProcessCompiler
+from dotllm.errors import BudgetExceeded, Unsupported
+
+NEVER = threading.Event()
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setattr(wire, "pack_vocabulary", lambda vocabulary: b"")
+    made: list[ProcessCompiler] = []
+
+    def make(**arguments: Any) -> ProcessCompiler:
+        defaults = {"processes": 1, "timeout": 5.0, "memory": 200 << 20, "load": fake_engine.load}
+        command = [sys.executable, str(Path(__file__).parent / "fake_worker.py")]
+        made.append(ProcessCompiler(fake_engine.FakeVocabulary(), command=command, **{**defaults, **arguments}))
+        return made[-1]
+
+    yield make
+    for compiler in made:
+        compiler.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_compiles_and_keeps_its_process(make: Any) -> None:
+    compiler = make()
+    for number in range(3):
+        assert (
+            compiler.compile(spec(id=number, say="noise on stdout"), NEVER).text
+            == spec(id=number, say="noise on stdout").text
+        )
+    assert len(compiler._all) == 1
+
+
+def test_refusals_keep_their_names(make: Any) -> None:
+    compiler = make()
+    with pytest.raises(Unsupported, match="no such thing") as caught:
+        compiler.compile(spec(refuse="no such thing"), NEVER)
+    assert (caught.value.pointer, caught.value.keyword) == ("/a", "not")
+    with pytest.raises(CompilationError, match="RuntimeError: boom"):
+        compiler.compile(spec(fail="boom"), NEVER)
+    assert compiler.compile(spec(id=1), NEVER) and len(compiler._all) == 1, "the process is as good as new"
+
+
+def test_time_limit_kills(make: Any) -> None:
+    compiler = make(timeout=0.3)
+    compiler.compile(spec(id=1), NEVER)
+    (pid,) = [worker.process.pid for worker in compiler._all]
+    start = time.monotonic()
+    with pytest.raises(CompileTimeout) as caught:
+        compiler.compile(spec(sleep=30), NEVER)
+    assert isinstance(caught.value, BudgetExceeded) and time.monotonic() - start < 1.0
+    assert not alive(pid)
+    assert compiler.compile(spec(id=2), NEVER), "and a new one starts"
+
+
+def test_memory_limit(make: Any) -> None:
+    compiler = make(memory=100 << 20)
+    assert compiler.compile(spec(eat=50), NEVER)
+    with pytest.raises(CompileMemory):
+        compiler.compile(spec(eat=300), NEVER)
+    assert compiler.compile(spec(id=2), NEVER)
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSEGV"])
+def test_death_of_a_worker_is_an_error_of_one_compile(make: Any, how: str) -> None:
+    compiler = make()
+    with pytest.raises(CompilationError, match=str(-getattr(signal, how))):
+        compiler.compile(spec(die=how), NEVER)
+    assert compiler.compile(spec(id=2), NEVER)
+
+
+def test_killed_from_outside_while_idle_and_while_busy(make: Any) -> None:
+    compiler = make()
+    compiler.compile(spec(id=1), NEVER)
+    (worker,) = compiler._all
+    os.kill(worker.process.pid, signal.SIGKILL)
+    worker.process.wait()
+    assert compiler.compile(spec(id=2), NEVER), "an idle process that died is not used"
+    (worker,) = compiler._all
+    threading.Timer(0.2, worker.process.kill).start()
+    with pytest.raises(CompilationError):
+        compiler.compile(spec(sleep=10), NEVER)
+
+
+def test_abandoned_compile_is_killed(make: Any) -> None:
+    compiler = make()
+    compiler.compile(spec(id=1), NEVER)
+    (pid,) = [worker.process.pid for worker in compiler._all]
+    abandoned = threading.Event()
+    threading.Timer(0.2, abandoned.set).start()
+    start = time.monotonic()
+    with pytest.raises(Cancelled):
+        compiler.compile(spec(sleep=30), abandoned)
+    assert time.monotonic() - start < 1.0 and not alive(pid)
+
+
+def test_one_at_a_time_per_process_and_waiting_can_be_abandoned(make: Any) -> None:
+    compiler = make()
+    thread = threading.Thread(target=lambda: compiler.compile(spec(sleep=1.0), NEVER))
+    thread.start()
+    time.sleep(0.6)
+    abandoned = threading.Event()
+    abandoned.set()
+    with pytest.raises(Cancelled):
+        compiler.compile(spec(id=1), abandoned)
+    thread.join()
+
+
+def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    """kill -9 of the server while its compile process is busy: the process does not stay behind."""
+    script = f"""
+import sys, threading
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import fake_engine
+from dotllm.compilation import wire
+from dotllm.compilation.process import ProcessCompiler
+wire.pack_vocabulary = lambda vocabulary: b""
+command = [sys.executable, {str(Path(__file__).parent / "fake_worker.py")!r}]
+compiler = ProcessCompiler(fake_engine.FakeVocabulary(), processes=1, timeout=60, memory=1 << 28, load=fake_engine.load,
+                           command=command)
+compiler.compile(fake_engine.spec(id=1), threading.Event())
+print(next(iter(compiler._all)).process.pid, flush=True)
+compiler.compile(fake_engine.spec(sleep=60), threading.Event())
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    assert alive(pid)
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 3
+    while alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_manager_sends_large_specifications_there(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
+    manager = make_manager(heavy=make(), heavy_bytes=1000)
+    assert manager.submit(spec(id=1)).result(20)
+    assert len(compiler.compiled) == 1
+    assert manager.submit(spec(id=2, text="x" * 2000)).result(20)
+    assert len(compiler.compiled) == 1, "not in this process"
+    ticket = manager.submit(spec(id=3, text="x" * 2000, sleep=30))
+    time.sleep(0.3)
+    ticket.cancel()
+    del ticket
+    start = time.monotonic()
+    assert manager.submit(spec(id=4, text="x" * 2000)).result(20)
+    assert time.monotonic() - start < 3, "the abandoned compile did not keep the process"
+    manager.close()
+
+
+def test_somebody_comes_back_while_the_abandoned_compile_ends(make: Any, make_manager: Any) -> None:
+    manager = make_manager(heavy=make(), heavy_bytes=0)
+    request = spec(id=1, sleep=0.5)
+    first = manager.submit(request)
+    time.sleep(0.2)
+    first.cancel()
+    job = next(iter(manager._jobs.values()))
+    job.abandoned.set()  # as the supervisor does
+    second = manager.submit(request)
+    assert second.result(20).index.text == request.text
