@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.vocabulary.oracles import charset_facts, grouped, trie_strings
 
 from dotllm.automata.charset import ANY_CHAR, CharSet
 from dotllm.vocabulary import CharsetTable, Vocabulary
 from dotllm.vocabulary.charset_table import COUNTED
+from tests.vocabulary.oracles import charset_facts, grouped, trie_strings
 
 JSON_STRING = ~CharSet.of((0, 0x1F), '"\\')
 CHARSETS = {

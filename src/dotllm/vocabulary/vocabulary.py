@@ -114,7 +114,8 @@ class Vocabulary:
         """Do now what would otherwise be done when first needed: tables of popular sets, a copy of the tokenizer."""
         for charset in popular_charsets():
             self.charset_table(charset)
-        self.encode(b" ")
+        if self._encoder is not None:
+            self._encoder(" ")
 
     def encode(self, text: bytes) -> list[int]:
         """Ids of tokens whose bytes are exactly ``text``, which may begin and end inside characters. Thread-safe.

@@ -28,7 +28,7 @@ _MAX_LAYERS = 6
 def read_tokenizer(tokenizer: Any) -> TokenizerContents:
     """Tokens as bytes, special tokens and EOS ids of any supported tokenizer.
 
-    What outer layers say is kept: their EOS ids, their special tokens, and tokens added outside the inner tokenizer.
+    What wrappers and Python classes say is kept: their EOS ids, their special tokens, and tokens added outside the inner tokenizer.
     Raises Unsupported, with the class name as keyword, for tokenizers whose tokens are not known to have bytes.
     """
     layers = list(_layers(tokenizer))
@@ -36,7 +36,7 @@ def read_tokenizer(tokenizer: Any) -> TokenizerContents:
         for recognises, read in _READERS:
             if recognises(layer):
                 contents = read(layer)
-                for outer in reversed(layers[:depth]):
+                for outer in reversed(layers[: depth + 1]):
                     contents = _with_outer(contents, outer)
                 return contents
     name = type(tokenizer).__name__
