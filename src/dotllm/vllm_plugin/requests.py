@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
-from dotllm.errors import InvalidSpec
+from dotllm.errors import BudgetExceeded, InvalidSpec
 
 # Names of vLLM's ``StructuredOutputOptions`` members.
 _KINDS = {
@@ -16,7 +16,6 @@ _KINDS = {
     "GRAMMAR": Kind.GRAMMAR,
     "STRUCTURAL_TAG": Kind.STRUCTURAL_TAG,
 }
-_JSON_KINDS = (Kind.JSON_SCHEMA, Kind.JSON_OBJECT)
 
 
 def of_params(params: Any, config: Any) -> Specification:
@@ -25,50 +24,61 @@ def of_params(params: Any, config: Any) -> Specification:
     Raises:
         InvalidSpec: no or an empty specification, named as the API names it.
     """
-    options = _json_options(config, params)
     if params.json is not None:
         _require_text(params.json, "json")
-        return Specification.from_value(Kind.JSON_SCHEMA, params.json, options)
+        return _specification(Kind.JSON_SCHEMA, params.json, _json_options(Kind.JSON_SCHEMA, config, params))
     if params.json_object is not None:
         if params.json_object is not True:
             raise InvalidSpec("structured_outputs.json_object must be true if it is set", keyword="json_object")
-        return Specification.from_value(Kind.JSON_OBJECT, "", options)
+        return _specification(Kind.JSON_OBJECT, "", _json_options(Kind.JSON_OBJECT, config, params))
     if params.regex is not None:
         if "\0" in params.regex:
             raise InvalidSpec("structured_outputs.regex contains a NUL character", keyword="regex")
-        return Specification.from_value(Kind.REGEX, params.regex)
+        return _specification(Kind.REGEX, params.regex)
     if params.choice is not None:
         _require_choices(params.choice)
-        return Specification.from_value(Kind.CHOICE, params.choice)
+        return _specification(Kind.CHOICE, params.choice)
     if params.grammar is not None:
         _require_text(params.grammar, "grammar")
-        return Specification.from_value(Kind.GRAMMAR, params.grammar)
+        return _specification(Kind.GRAMMAR, params.grammar)
     if params.structural_tag is not None:
         _require_text(params.structural_tag, "structural_tag")
-        return Specification.from_value(Kind.STRUCTURAL_TAG, params.structural_tag, options)
+        return _specification(
+            Kind.STRUCTURAL_TAG, params.structural_tag, _json_options(Kind.STRUCTURAL_TAG, config, params)
+        )
     raise InvalidSpec("structured_outputs sets none of json, json_object, regex, choice, grammar, structural_tag")
+
+
+def _specification(kind: Kind, value: Any, options: dict[str, OptionValue] | None = None) -> Specification:
+    try:
+        return Specification.from_value(kind, value, options)
+    except RecursionError:  # of json.dumps, which is neither iterative nor capped
+        raise BudgetExceeded(f"structured_outputs.{kind.value} is nested too deeply") from None
 
 
 def of_key(request_type: Any, text: str, config: Any) -> Specification:
     """The specification in vLLM's ``(StructuredOutputOptions, text)``; the server's options, no per-request ones."""
     kind = _KINDS[request_type.name]
-    return Specification.create(kind, text, _json_options(config) if kind in _JSON_KINDS else None)
+    return Specification.create(kind, text, _json_options(kind, config))
 
 
-def _json_options(config: Any, params: Any = None) -> dict[str, OptionValue]:
-    """What decides the text of a JSON document besides its schema; a request's own word goes before the server's."""
-    compact = bool(getattr(config, "disable_any_whitespace", False))
-    closed = bool(getattr(config, "disable_additional_properties", False))
-    pattern = None
-    if params is not None:
-        compact = compact or bool(params.disable_any_whitespace)
-        closed = closed or bool(params.disable_additional_properties)
-        pattern = params.whitespace_pattern
-    return {
-        "disable_any_whitespace": compact,
-        "disable_additional_properties": closed,
-        "whitespace_pattern": pattern,
-    }
+def _json_options(kind: Kind, config: Any, params: Any = None) -> dict[str, OptionValue]:
+    """What decides the text of a JSON document besides its schema, as `Index.from_json_schema` names it."""
+    options: dict[str, OptionValue] = {}
+    if kind not in (Kind.JSON_SCHEMA, Kind.JSON_OBJECT, Kind.STRUCTURAL_TAG):
+        return options
+    if _either(config, params, "disable_any_whitespace"):
+        options["any_whitespace"] = False
+    if kind is not Kind.JSON_OBJECT and _either(config, params, "disable_additional_properties"):
+        options["additional_properties"] = False
+    if params is not None and params.whitespace_pattern is not None:
+        options["whitespace_pattern"] = params.whitespace_pattern
+    return options
+
+
+def _either(config: Any, params: Any, field: str) -> bool:
+    """Whether the server or the request asks for ``field``."""
+    return bool(getattr(config, field, False)) or bool(getattr(params, field, False))
 
 
 def _require_text(value: Any, field: str) -> None:
