@@ -172,6 +172,12 @@ class Grammar:
             self.children.extend(edge)
         return self._node(Kind.NETWORK, at, len(self.children) - at)
 
+    def flat_network(self, layout: bytes) -> Expression:
+        """`network` for one whose layout in ``children`` already exists, as native int32: large ones are made by arrays."""
+        at = len(self.children)
+        self.children.frombytes(layout)
+        return self._node(Kind.NETWORK, at, len(self.children) - at)
+
     def tokens(self, ids: Iterable[int], *, exclude: bool = False) -> Expression:
         """One token out of ``ids`` (``exclude``: one token that is not in ``ids``), matched by id, whatever its bytes."""
         self.token_sets.append((frozenset(ids), exclude))

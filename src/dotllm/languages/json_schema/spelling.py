@@ -90,6 +90,11 @@ def character_speller(grammar: Grammar) -> Callable[[CharSet], Expression]:
     return partial(character, grammar)
 
 
+def any_canonical_character(grammar: Grammar) -> Expression:
+    """Any one character in its canonical spelling."""
+    return character(grammar, ANY_CHAR)
+
+
 def any_character(grammar: Grammar) -> Expression:
     """Any one character in any of its spellings. The raw ones come first and as one node: the masks of loops over a
     large character set are precomputed."""

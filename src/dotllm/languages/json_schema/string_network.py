@@ -11,18 +11,23 @@ What keeps the network small, and its masks cheap:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.errors import BudgetExceeded
-from dotllm.grammar.fragment import Fragment
 from dotllm.grammar.grammar import Expression, Grammar
-from dotllm.languages.json_schema.spelling import after_backslash, character, spelling
+from dotllm.languages.json_schema.spelling import MUST_ESCAPE, RAW, after_backslash, character, spelling
+from dotllm.languages.json_schema.string_kernels import group_edges, prefix_tree
 
-# Repetitions of more characters than this are refused by name (Grammar.repeat takes numbers below 2**30).
+Ints = NDArray[np.int32]
+
+# Grammar.repeat takes numbers below this.
 MAX_LENGTH = 2**30 - 1
 
 
@@ -70,22 +75,81 @@ def has_length(dfa: Dfa, low: int, high: int | None) -> bool:
     return False
 
 
-@lru_cache(maxsize=512)
-def content(dfa: Dfa, low: int = 0, high: int | None = None) -> Fragment:
+def repeat(grammar: Grammar, character: Expression, low: int, high: int | None) -> Expression:
+    """``low`` to ``high`` characters. No text has 2**30 of them, so a larger ``high`` is that limit.
+
+    Raises `BudgetExceeded` for a larger ``low``.
+    """
+    if low > MAX_LENGTH:
+        raise BudgetExceeded(f"strings of at least {low} characters", keyword="minLength")
+    return grammar.repeat(character, low, None if high is None else min(high, MAX_LENGTH))
+
+
+def content(grammar: Grammar, dfa: Dfa, low: int = 0, high: int | None = None) -> Expression:
     """What stands between the quotes, for the strings of ``dfa`` with ``low`` to ``high`` characters.
 
     Raises `BudgetExceeded` if the automaton has to count to more than the budget allows.
     """
-    low, high = bounds(dfa, low, high)
-    grammar = Grammar()
-    network = _Network(grammar)
-    if (low, high) != (0, None) and not network.count(dfa, low, high):
+    if low or high is not None:
+        low, high = bounds(dfa, low, high)
+    if low or high is not None:
+        counted = _counted(grammar, dfa, low, high)
+        if counted is not None:
+            return counted
         dfa = _limited(dfa, low, high)
-        low, high = 0, None
-    if (low, high) == (0, None):
-        network.copy(dfa)
-    grammar.start = network.expression() if not dfa.is_empty() else grammar.never()
-    return Fragment(grammar)
+    return _copied(grammar, dfa)
+
+
+def all_but(grammar: Grammar, names: Iterable[str]) -> Expression:
+    """What stands between the quotes of every string but ``names``: their prefix tree, and a way out of each node."""
+    words = sorted(name for name in names if not _has_lone_surrogate(name))
+    text = "\0".join(words) + "\0"
+    if not words:
+        return _copied(grammar, Dfa.anything())
+    if not text.isascii() or '"' in text or "\\" in text or not text.replace("\0", " ").isprintable():
+        return _copied(grammar, ~Dfa.literals(words))
+    raw = np.frombuffer(bytearray(text, "ascii"), np.uint8)
+    edges, ends, which, sets = prefix_tree(raw)
+    nodes, outs = len(ends), len(sets)
+    other, escape = nodes + outs, nodes + outs + 1
+    backslash = grammar.literal(b"\\")
+    literals = np.zeros(128, np.int32)
+    for byte in set(text):
+        literals[ord(byte)] = grammar.literal(byte)
+    edges[:, 1] = literals[edges[:, 1]]
+    leave = np.empty((nodes, 3), np.int32)
+    leave[:, 0] = np.arange(nodes)
+    leave[:, 1] = grammar.empty()
+    leave[:, 2] = which + nodes
+    rest = [
+        (other, grammar.chars(RAW), other),
+        (other, backslash, escape),
+        (escape, after_backslash(grammar, spelling(MUST_ESCAPE)), other),
+    ]
+    for out, (low, high) in enumerate(sets.tolist(), nodes):
+        rest.append((out, grammar.chars(_raw_but(low, high)), other))
+        rest.append((out, backslash, escape))
+    finals = np.append(np.flatnonzero(ends == 0), other)
+    return _network(grammar, escape + 1, 0, finals, [edges, leave, np.array(rest, np.int32)])
+
+
+def _has_lone_surrogate(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
+
+
+@lru_cache(maxsize=4096)
+def _raw_but(low: int, high: int) -> CharSet:
+    """`RAW` without the ASCII characters whose bits are set in the two words."""
+    bits = low | high << 64
+    return RAW - CharSet.of(*(point for point in range(128) if bits >> point & 1))
+
+
+def _network(grammar: Grammar, states: int, start: int, finals: Any, edges: list[Ints]) -> Expression:
+    if not len(finals):
+        return grammar.never()
+    flat = [np.array([states, start, len(finals)], np.int32), np.asarray(finals, np.int32)]
+    flat.extend(part.ravel() for part in edges)
+    return grammar.flat_network(np.concatenate(flat, dtype=np.int32).tobytes())
 
 
 def _limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
@@ -97,131 +161,128 @@ def _limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
         raise BudgetExceeded(f"a pattern beside {keyword} is too large: {error.message}", keyword=keyword) from None
 
 
-class _Network:
-    """States and spelled edges, collected for one call of `Grammar.network`. State 0 is the start."""
+def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
+    """All of a Dfa; state 0, which is dead there, stays without edges."""
+    if dfa.is_empty():
+        return grammar.never()
+    edges, uses, sets = group_edges(dfa.table)
+    speller = _Speller(grammar, len(dfa.table))
+    characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]
+    ways = [speller.use(characters[which], target, count > 1) for which, target, count in uses.tolist()]
+    if not ways:
+        return grammar.empty()
+    table = np.array(ways, np.int32)[edges[:, 1]]
+    out = np.empty((len(edges), 3), np.int32)
+    out[:, 0] = edges[:, 0]
+    out[:, 1:] = table
+    # An edge whose characters are all escaped has no raw part.
+    return _network(
+        grammar, speller.states, dfa.start, np.flatnonzero(dfa.accepting), [out, np.array(speller.edges, np.int32)]
+    )
 
-    def __init__(self, grammar: Grammar) -> None:
+
+def _bits(words: list[int]) -> int:
+    bits = 0
+    for at, word in enumerate(words):
+        bits |= word << 64 * at
+    return bits
+
+
+class _Speller:
+    """Spells edges over characters, with states and edges of its own where the spelling needs or shares them."""
+
+    def __init__(self, grammar: Grammar, states: int) -> None:
         self.grammar = grammar
-        self.states = 1
-        self.finals: list[int] = []
+        self.states = states
         self.edges: list[tuple[int, Expression, int]] = []
         self.escapes: dict[tuple[object, int], int] = {}
-
-    def expression(self) -> Expression:
-        if not self.edges:
-            return self.grammar.empty() if self.finals else self.grammar.never()
-        return self.grammar.network(self.states, 0, self.finals, self.edges)
+        self.backslash = grammar.literal(b"\\")
 
     def new_state(self) -> int:
         self.states += 1
         return self.states - 1
 
-    def copy(self, dfa: Dfa) -> None:
-        """All of a Dfa; its states 1.. become 0.. (start is 1)."""
-        if dfa.is_empty():
-            return
-        self.states = len(dfa)
-        self.finals = [int(state) - 1 for state in np.flatnonzero(dfa.accepting)]
-        self.spell([(s - 1, characters, t - 1) for s, characters, t in _edges(dfa)])
-
-    def count(self, dfa: Dfa, low: int, high: int | None) -> bool:
-        """The strings of ``low`` to ``high`` characters, if that needs no counting in loops; else False, and nothing done."""
-        loops: dict[int, CharSet] = {}
-        leaving: dict[int, list[tuple[CharSet, int]]] = {}
-        edges = _edges(dfa)
-        for source, characters, target in edges:
-            if source == target:
-                loops[source] = characters
-            else:
-                leaving.setdefault(source, []).append((characters, target))
-        if any(state in leaving for state in loops) or not all(dfa.accepting[state] for state in loops):
-            return False
-        order = _topological(leaving, dfa.start)
-        if order is None:
-            return False
-        last = self.new_state()
-        self.finals.append(last)
-        numbers: dict[tuple[int, int], int] = {(dfa.start, 0): 0}
-        pending = [(dfa.start, 0)]
-        spelled: list[tuple[int, CharSet, int]] = []
-        budget = Budget().states
-        for state, read in pending:
-            here = numbers[state, read]
-            if state in loops:
-                body = character(self.grammar, loops[state])
-                most = None if high is None else high - read
-                self.edges.append((here, self.grammar.repeat(body, max(0, low - read), most), last))
-                continue
-            if dfa.accepting[state] and read >= low:
-                self.finals.append(here)
-            if high is not None and read >= high:
-                continue
-            for characters, target in leaving.get(state, ()):
-                if high is not None and target not in loops and not dfa.accepting[target] and read + 1 >= high:
-                    continue
-                key = (target, read + 1)
-                if key not in numbers:
-                    numbers[key] = self.new_state()
-                    pending.append(key)
-                spelled.append((here, characters, numbers[key]))
-            if self.states > budget:
-                raise BudgetExceeded(f"a pattern with a length needs more than {budget} states", keyword="maxLength")
-        self.spell(spelled)
-        return True
-
-    def spell(self, edges: list[tuple[int, CharSet, int]]) -> None:
-        """Add edges over characters, sharing those that several states have in common."""
-        uses: dict[tuple[CharSet, int], list[int]] = {}
-        for source, characters, target in edges:
-            uses.setdefault((characters, target), []).append(source)
-        nothing = self.grammar.empty()
-        for (characters, target), sources in uses.items():
-            written = spelling(characters)
-            shared = len(sources) > 1 and (written.raw.size > 1 or any(written.escaped))
-            if shared:
-                via = self.new_state()
-                self.edges.extend((source, nothing, via) for source in sources)
-                sources = [via]
-            for source in sources:
-                if written.raw:
-                    self.edges.append((source, self.grammar.chars(written.raw), target))
-                if any(written.escaped):
-                    key = (written.escaped, target)
-                    if key not in self.escapes:
-                        self.escapes[key] = self.new_state()
-                        self.edges.append((self.escapes[key], after_backslash(self.grammar, written), target))
-                    self.edges.append((source, self.grammar.literal(b"\\"), self.escapes[key]))
+    def use(self, characters: CharSet, target: int, shared: bool) -> tuple[Expression, int]:
+        """The expression and the target of an edge that reads one of ``characters`` on its way to ``target``."""
+        written = spelling(characters)
+        escaped = any(written.escaped)
+        if not escaped and not (shared and len(characters.ranges) > 1):
+            return self.grammar.chars(characters), target
+        via = self.new_state()
+        if written.raw:
+            self.edges.append((via, self.grammar.chars(written.raw), target))
+        if escaped:
+            key = (written.escaped, target)
+            behind = self.escapes.get(key)
+            if behind is None:
+                behind = self.escapes[key] = self.new_state()
+                self.edges.append((behind, after_backslash(self.grammar, written), target))
+            self.edges.append((via, self.backslash, behind))
+        return self.grammar.empty(), via
 
 
-def _edges(dfa: Dfa) -> list[tuple[int, CharSet, int]]:
-    """(source, characters, target), one for each pair of live states."""
-    found: list[tuple[int, CharSet, int]] = []
-    sets: dict[int, CharSet] = {}
-    for source, row in enumerate(dfa.rows):
-        targets: dict[int, int] = {}
-        for cls, target in enumerate(row):
-            if target:
-                targets[target] = targets.get(target, 0) | 1 << cls
-        for target, classes in targets.items():
-            characters = sets.get(classes)
-            if characters is None:
-                characters = sets[classes] = dfa.alphabet.charset(classes)
-            found.append((source, characters, target))
-    return found
+def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expression | None:
+    """The strings of ``low`` to ``high`` characters where that needs no counting in loops, else None.
+
+    That is: every loop reads one character out of a set, is left by nothing and may end anywhere.
+    """
+    edges, uses, sets = group_edges(dfa.table)
+    characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]
+    loops: dict[int, CharSet] = {}
+    leaving: dict[int, list[tuple[CharSet, int]]] = {}
+    all_uses = uses.tolist()
+    for source, use in edges.tolist():
+        which, target, _ = all_uses[use]
+        if source == target:
+            loops[source] = characters[which]
+        else:
+            leaving.setdefault(source, []).append((characters[which], target))
+    accepting = dfa.accepting.tolist()
+    if any(state in leaving or not accepting[state] for state in loops) or _has_cycle(leaving, dfa.start):
+        return None
+    speller = _Speller(grammar, 2)
+    last = 1
+    finals = [last]
+    numbers: dict[tuple[int, int], int] = {(dfa.start, 0): 0}
+    pending = [(dfa.start, 0)]
+    out: list[tuple[int, Expression, int]] = []
+    ways: dict[tuple[CharSet, int], tuple[Expression, int]] = {}
+    budget = Budget().states
+    for state, read in pending:
+        here = numbers[state, read]
+        if state in loops:
+            most = None if high is None else high - read
+            out.append((here, repeat(grammar, character(grammar, loops[state]), max(0, low - read), most), last))
+            continue
+        if accepting[state] and read >= low:
+            finals.append(here)
+        if high is not None and read >= high:
+            continue
+        for charset, target in leaving.get(state, ()):
+            key = (target, read + 1)
+            if key not in numbers:
+                numbers[key] = speller.new_state()
+                pending.append(key)
+            way = (charset, numbers[key])
+            if way not in ways:
+                ways[way] = speller.use(*way, shared=False)
+            out.append((here, *ways[way]))
+        if len(numbers) > budget:
+            raise BudgetExceeded(f"a pattern with a length needs more than {budget:,} states", keyword="maxLength")
+    return grammar.network(speller.states, 0, finals, [*out, *speller.edges])
 
 
-def _topological(leaving: dict[int, list[tuple[CharSet, int]]], start: int) -> list[int] | None:
-    """The states in an order in which edges lead forward, or None if there is a cycle."""
+def _has_cycle(leaving: dict[int, list[tuple[CharSet, int]]], start: int) -> bool:
     arrivals: dict[int, int] = {}
     for edges in leaving.values():
         for _, target in edges:
             arrivals[target] = arrivals.get(target, 0) + 1
     if arrivals.get(start):
-        return None
+        return True
     order = [start]
     for state in order:
         for _, target in leaving.get(state, ()):
             arrivals[target] -= 1
             if not arrivals[target]:
                 order.append(target)
-    return order if not any(arrivals.values()) else None
+    return any(arrivals.values())

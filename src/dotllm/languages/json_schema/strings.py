@@ -207,22 +207,26 @@ class StringLanguage:
 
 def _inside(grammar: Grammar, clause: Clause, *, as_key: bool) -> Expression:
     """What stands between the quotes."""
-    if clause.simple and not clause.excluded:
-        if as_key:
-            character = spelling.character(grammar, spelling.ANY_CHAR)
-        else:
-            character = spelling.any_character(grammar)
-        return grammar.repeat(character, clause.low, clause.high)
-    if clause == Clause(having=clause.having) and len(clause.having) == 1:
+    unlimited = (clause.low, clause.high) == (0, None)
+    if clause.simple:
+        if clause.excluded and unlimited:
+            return string_network.all_but(grammar, clause.excluded)
+        if not clause.excluded:
+            make = spelling.any_canonical_character if as_key else spelling.any_character
+            return string_network.repeat(grammar, make(grammar), clause.low, clause.high)
+    elif unlimited and len(clause.having) == 1 and not clause.lacking and not clause.excluded:
         (atom,) = clause.having
-        if atom.kind == "pattern":
+        if isinstance(atom.content, str):
+            if atom.kind == "format":
+                return formats.fragment(atom.content).copy_into(grammar)
             from dotllm.languages.regex import regex_to_expression
 
-            assert isinstance(atom.content, str)
             return regex_to_expression(atom.content, grammar, lower_chars=spelling.character_speller(grammar))
-    return string_network.content(_unlimited_dfa(clause._replace(low=0, high=None)), clause.low, clause.high).copy_into(
-        grammar
-    )
+    return string_network.content(grammar, _unlimited_dfa(_without_length(clause)), clause.low, clause.high)
+
+
+def _without_length(clause: Clause) -> Clause:
+    return clause._replace(low=0, high=None)
 
 
 def _both(a: Clause, b: Clause) -> Clause:
@@ -331,7 +335,7 @@ def _is_empty(clause: Clause) -> bool:
         (atom,) = clause.having
         if atom.kind == "format" and (clause.low, clause.high) == (0, None):
             return False
-    dfa = _unlimited_dfa(clause._replace(low=0, high=None))
+    dfa = _unlimited_dfa(_without_length(clause))
     return not string_network.has_length(dfa, clause.low, clause.high)
 
 
@@ -340,9 +344,7 @@ def _automaton(atom: Atom) -> Dfa:
     if isinstance(atom.content, Dfa):
         return atom.content
     if atom.kind == "format":
-        known = formats.find(atom.content)
-        assert known is not None
-        return known.dfa()
+        return formats.FORMATS[atom.content].dfa()
     from dotllm.languages.regex import regex_to_dfa
 
     return regex_to_dfa(atom.content)
@@ -364,7 +366,7 @@ def _unlimited_dfa(clause: Clause) -> Dfa:
 
 
 def _clause_dfa(clause: Clause) -> Dfa:
-    dfa = _unlimited_dfa(clause._replace(low=0, high=None))
+    dfa = _unlimited_dfa(_without_length(clause))
     low, high = string_network.bounds(dfa, clause.low, clause.high)
     if (low, high) == (0, None):
         return dfa

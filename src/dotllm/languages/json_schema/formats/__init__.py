@@ -7,6 +7,11 @@ a standard is written in the file of the format.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from dotllm.grammar.fragment import Fragment
+from dotllm.grammar.grammar import Grammar
+from dotllm.languages.json_schema import string_network
 from dotllm.languages.json_schema.formats.date_time import DATE_TIME_FORMATS
 from dotllm.languages.json_schema.formats.email import EMAIL_FORMATS
 from dotllm.languages.json_schema.formats.format import Format
@@ -17,7 +22,7 @@ from dotllm.languages.json_schema.formats.uri import URI_FORMATS
 from dotllm.languages.json_schema.formats.uri_template import URI_TEMPLATE_FORMATS
 from dotllm.languages.json_schema.formats.uuid import UUID_FORMATS
 
-__all__ = ["FORMATS", "Format", "find"]
+__all__ = ["FORMATS", "Format", "find", "fragment"]
 
 FORMATS: dict[str, Format] = {
     known.name: known
@@ -41,3 +46,11 @@ def find(name: str) -> Format | None:
     Raises `Unsupported` for a standard format that no automaton can decide.
     """
     return FORMATS.get(name)
+
+
+@lru_cache(maxsize=None)  # there are as many as there are formats
+def fragment(name: str) -> Fragment:
+    """What stands between the quotes of a string of a known format, built once per process."""
+    grammar = Grammar()
+    grammar.start = string_network.content(grammar, FORMATS[name].dfa())
+    return Fragment(grammar)
