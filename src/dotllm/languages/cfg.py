@@ -1,0 +1,42 @@
+"""Context-free grammars in the two notations users of vLLM write, told apart by how they define a rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from dotllm.grammar import Grammar
+
+Dialect = Literal["auto", "lark", "ebnf"]
+
+# `name ::=` at the beginning of a line (with a rule option, perhaps). vLLM looks for "::=" anywhere outside comments;
+# this finds the same grammars but takes no "::=" inside a string for a definition.
+_EBNF_RULE = re.compile(r"^[ \t]*[A-Za-z_][\w.-]*[ \t]*(?:\[[^\]\n]*\][ \t]*)?(?:\r?\n[ \t]*)?::=", re.MULTILINE)
+
+
+def detect_dialect(text: str) -> Literal["lark", "ebnf"]:
+    """Which of the two notations a grammar is written in."""
+    return "ebnf" if _EBNF_RULE.search(text) else "lark"
+
+
+def grammar_to_grammar(
+    text: str, dialect: Dialect = "auto", special_tokens: Mapping[str, int] | None = None
+) -> Grammar:
+    """The Grammar of a text in Lark (llguidance's dialect) or EBNF (GBNF, xgrammar) notation.
+
+    ``special_tokens``: the tokenizer's, id by name; without them a grammar that names one is refused. Raises
+    InvalidSpec, Unsupported or BudgetExceeded with line and column as ``pointer``. The result may be left-recursive:
+    see `dotllm.grammar.transform.prepare`.
+    """
+    if dialect == "auto":
+        dialect = detect_dialect(text)
+    if dialect == "ebnf":
+        from dotllm.languages.ebnf import ebnf_to_grammar
+
+        return ebnf_to_grammar(text, special_tokens)
+    if dialect == "lark":
+        from dotllm.languages.lark import lark_to_grammar
+
+        return lark_to_grammar(text, special_tokens)
+    raise ValueError(f"dialect must be 'auto', 'lark' or 'ebnf', not {dialect!r}")
