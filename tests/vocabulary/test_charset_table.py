@@ -23,6 +23,7 @@ CHARSETS = {
     "emoji": CharSet.of((0x1F600, 0x1F64F)),
     "from three to four bytes": CharSet.of((0xFF00, 0x10FFF)),
     "last code point": CharSet.of(0x10FFFF),
+    "every other": CharSet(tuple((c, c) for c in range(0x20, 0x3000, 2))),
     "none": CharSet(()),
 }
 

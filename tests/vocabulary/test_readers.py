@@ -258,6 +258,38 @@ def test_slow_sentencepiece_of_transformers(sentencepiece_file: Path) -> None:
         assert joined(vocabulary, vocabulary.encode(text.encode())) == text.encode()
 
 
+def test_slow_byte_level_of_transformers(tmp_path: Path) -> None:
+    """Python tokenizers that carry GPT-2's table, as transformers 4 has them and remote code still does."""
+    python = pytest.importorskip("transformers.tokenization_python").PythonBackend
+    inner = byte_level_bpe()
+
+    class Slow(python):  # type: ignore[misc, valid-type]
+        byte_decoder: ClassVar = {"any": 0}
+        vocab_size = property(lambda self: inner.get_vocab_size(with_added_tokens=False))
+
+        def get_vocab(self) -> dict[str, int]:
+            return inner.get_vocab(with_added_tokens=False) | self.added_tokens_encoder
+
+        def _tokenize(self, text: str) -> list[str]:
+            return inner.encode(text, add_special_tokens=False).tokens
+
+        def _convert_token_to_id(self, token: str) -> int | None:
+            return inner.get_vocab(with_added_tokens=False).get(token)
+
+        def _convert_id_to_token(self, index: int) -> str | None:
+            return inner.id_to_token(index)
+
+    tokenizer = Slow(eos_token="</s>")
+    tokenizer.add_tokens(["<tool_call>"])
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    fast = Vocabulary.from_tokenizer(inner, eos_token_ids=0)
+    assert vocabulary.eos_token_ids == (0,) and vocabulary.special_tokens == {"</s>": 0}
+    words = inner.get_vocab_size(with_added_tokens=False)
+    assert all(vocabulary.token_bytes(i) == fast.token_bytes(i) for i in range(words))
+    assert vocabulary.token_bytes(tokenizer.convert_tokens_to_ids("<tool_call>")) == b"<tool_call>"
+    assert vocabulary.encode(b"The quick brown") == fast.encode(b"The quick brown")
+
+
 def ranks() -> dict[bytes, int]:
     pieces = [bytes([byte]) for byte in range(256)] + [b"th", b"the", b" the", b"qu", b"\n\n", "é".encode()]
     return {piece: rank for rank, piece in enumerate(pieces)}
@@ -291,36 +323,40 @@ def test_tiktoken() -> None:
     assert vocabulary.token_bytes(300) == b"<|endoftext|>"
 
 
-def test_tekken_of_mistral() -> None:
+def test_tekken_of_mistral(tmp_path: Path) -> None:
     tekken = pytest.importorskip("mistral_common.tokens.tokenizers.tekken")
     versions = pytest.importorskip("mistral_common.tokens.tokenizers.base").TokenizerVersion
     vocab = [
         {"rank": rank, "token_bytes": base64.b64encode(piece).decode(), "token_str": None}
         for piece, rank in ranks().items()
     ]
-    names = ["<unk>", "<s>", "</s>", "[INST]"]
+    names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"]
+    names += ["[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]"]
+    names += ["[PREFIX]", "[MIDDLE]", "[SUFFIX]"]
+    first = len(names)
+    described = [{"rank": i, "token_str": name, "is_control": True} for i, name in enumerate(names)]
     tokenizer = tekken.Tekkenizer(
         vocab,
-        [{"rank": i, "token_str": name, "is_control": True} for i, name in enumerate(names)],
+        described,
         pattern=r"\s?\w+|\s+|.",
-        vocab_size=len(vocab) + 10,
-        num_special_tokens=10,
+        vocab_size=len(vocab) + first,
+        num_special_tokens=first,
         version=versions.v3,
     )
 
-    class Wrapper:
-        """As vLLM's and mistral_common's own classes hold it."""
-
-        def __init__(self, **held: Any) -> None:
-            self.__dict__.update(held)
-
-    wrapped = Wrapper(tokenizer=Wrapper(instruct_tokenizer=Wrapper(tokenizer=tokenizer)))
-    for given in (tokenizer, wrapped):
+    config = {"pattern": r"\s?\w+|\s+|.", "num_vocab_tokens": len(vocab), "default_vocab_size": len(vocab) + first}
+    config |= {"default_num_special_tokens": first, "version": "v3"}
+    written = {"config": config, "vocab": vocab, "special_tokens": described}
+    (tmp_path / "tekken.json").write_text(json.dumps(written))
+    common = pytest.importorskip("transformers.tokenization_mistral_common")
+    backend = common.MistralCommonBackend(tokenizer_path=tmp_path / "tekken.json", mode="test")
+    vllms = pytest.importorskip("vllm.tokenizers.mistral").MistralTokenizer(backend)
+    for given in (tokenizer, backend.tokenizer, backend, vllms):
         vocabulary = Vocabulary.from_tokenizer(given)
-        assert vocabulary.size == 10 + len(vocab) and vocabulary.eos_token_ids == (2,)
-        assert list(vocabulary.special_tokens)[:4] == names and len(vocabulary.special_tokens) == 10
-        assert vocabulary.token_bytes(10 + 258) == b" the"
-        assert vocabulary.encode(b"the the") == [10 + 257, 10 + 258]
+        assert vocabulary.size == first + len(vocab) and vocabulary.eos_token_ids == (2,)
+        assert list(vocabulary.special_tokens) == names
+        assert vocabulary.token_bytes(first + 258) == b" the"
+        assert vocabulary.encode(b"the the") == [first + 257, first + 258]
 
 
 def refused(tokenizer: Any) -> str:

@@ -23,7 +23,7 @@ DEAD = -1
 @njit("int32[:, ::1](int32[::1], int32[::1])", cache=True, nogil=True)
 def _table(lengths: NDArray[Any], bounds: NDArray[Any]) -> NDArray[Any]:
     """lengths: int32[n] of byte ranges per sequence; bounds: int32[2 * sum(lengths)] low, high, low, high …"""
-    delta = np.full((1 + len(bounds) // 2, 256), DEAD, np.int32)
+    delta = np.full((64, 256), DEAD, np.int32)  # grows: many sequences share few states, 17,000 at most
     states = 1
     at = 0
     for i in range(len(lengths)):
@@ -35,6 +35,8 @@ def _table(lengths: NDArray[Any], bounds: NDArray[Any]) -> NDArray[Any]:
                 delta[state, low : high + 1] = BOUNDARY
             else:
                 if delta[state, low] == DEAD:
+                    if states == len(delta):
+                        delta = np.concatenate((delta, np.full_like(delta, DEAD)))
                     delta[state, low : high + 1] = states
                     states += 1
                 state = delta[state, low]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dotllm.errors import Unsupported
@@ -28,7 +28,7 @@ _MAX_LAYERS = 6
 def read_tokenizer(tokenizer: Any) -> TokenizerContents:
     """Tokens as bytes, special tokens and EOS ids of any supported tokenizer.
 
-    What wrappers and Python classes say is kept: their EOS ids, their special tokens, and tokens added outside the inner tokenizer.
+    What wrappers and Python classes say is kept: their EOS ids, their special tokens, and the tokens they added.
     Raises Unsupported, with the class name as keyword, for tokenizers whose tokens are not known to have bytes.
     """
     layers = list(_layers(tokenizer))
@@ -60,7 +60,9 @@ def _layers(tokenizer: Any) -> Iterator[Any]:
 def _with_outer(contents: TokenizerContents, outer: Any) -> TokenizerContents:
     """Contents with the added tokens, special tokens and EOS of the wrapper ``outer``."""
     tokens, special = list(contents.tokens), dict(contents.special_tokens)
-    added = getattr(outer, "added_tokens_decoder", None) or {}
+    added = getattr(outer, "added_tokens_decoder", None)
+    if not isinstance(added, Mapping):  # mistral_common's has a method of this name that raises
+        added = {}
     named: dict[int, str] = {i: str(token) for i, token in added.items() if getattr(token, "special", True)}
     ids, names = getattr(outer, "all_special_ids", None), getattr(outer, "all_special_tokens", None)
     if ids is not None and names is not None:
