@@ -57,5 +57,5 @@ class DotllmBackend(StructuredOutputBackend):
         self.compiler.close()
 
     def _grammar_maker(self, stop_token_ids: Iterable[int]) -> Callable[[Compiled], RequestGrammar]:
-        stops, eos, view = tuple(stop_token_ids), self.vocabulary.eos_token_ids, self._view
-        return lambda compiled: RequestGrammar(compiled.guide(), stops, eos, view)
+        stops, vocabulary, view = tuple(stop_token_ids), self.vocabulary, self._view
+        return lambda compiled: RequestGrammar(compiled.guide(), stops, vocabulary, view)

@@ -16,6 +16,7 @@ import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from dotllm.index import Guide
+from dotllm.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +48,10 @@ class RequestGrammar(StructuredOutputGrammar):
     grammar itself asks for that very token, as a structural tag may, and is complete with it.
     """
 
-    def __init__(self, guide: Guide, stop_token_ids: Iterable[int], eos_token_ids: Iterable[int], view: BitmaskView):
+    def __init__(self, guide: Guide, stop_token_ids: Iterable[int], vocabulary: Vocabulary, view: BitmaskView) -> None:
         self._guide = guide
-        self._eos = tuple(eos_token_ids)
+        self._vocabulary = vocabulary
+        self._eos = vocabulary.eos_token_ids
         self._stops = tuple(sorted(set(stop_token_ids) - set(self._eos)))
         self._view = view
         self._stopped_by: int | None = None  # a further stop token has ended the text
@@ -159,9 +161,15 @@ class RequestGrammar(StructuredOutputGrammar):
     def _mask_stops(self, row: Bitmask) -> None:
         can_finish = self._guide.can_finish
         for token in self._stops:
-            if not can_finish and _get(row, token) and self._can_finish_after([token]):
-                continue
-            _set(row, token, can_finish)
+            _set(row, token, can_finish or (_get(row, token) and self._ends_with(token)))
+        if not row.any():
+            raise ValueError(f"the request's stop tokens {self._stops} leave no token to go on with")
+
+    def _ends_with(self, token: int) -> bool:
+        """Whether the grammar itself asks for this special token, and is complete with it. (An ordinary token's text
+        would be missing: vLLM takes a stop token out of the answer.)"""
+        is_special = token < self._vocabulary.size and self._vocabulary.token_bytes(token) is None
+        return is_special and self._can_finish_after([token])
 
     def _fail(self, where: str, error: Exception) -> None:
         self._failed = True

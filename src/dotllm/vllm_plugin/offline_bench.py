@@ -1,0 +1,69 @@
+"""A vLLM engine in this process as a target of ``dotllm bench-structured --offline``: no HTTP between client and engine.
+
+Here rather than in `dotllm.bench` because only this package imports vllm.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from dotllm.bench.client import Request, Sample
+from dotllm.bench.workloads import Constraint
+
+
+def _structured_outputs(constraint: Constraint | None) -> Any:
+    from vllm.sampling_params import StructuredOutputsParams
+
+    if constraint is None:
+        return None
+    field = "json" if constraint.kind == "json_schema" else constraint.kind
+    return StructuredOutputsParams(**{field: constraint.value})
+
+
+class EngineTarget:
+    """See `dotllm.bench.client.Target`. ``flags`` are those of ``vllm serve``."""
+
+    def __init__(self, model: str, flags: Sequence[str] = ()) -> None:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
+        arguments = AsyncEngineArgs.from_cli_args(parser.parse_args(["--model", model, *flags]))
+        self.engine = AsyncLLM.from_engine_args(arguments)
+        self.numbers = itertools.count()
+
+    async def send(self, request: Request) -> Sample:
+        """See `Target`; the prompt is sent as it is, without a chat template."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        sample = Sample(request, time.perf_counter())
+        parts: list[str] = []
+        try:
+            parameters = SamplingParams(
+                temperature=request.temperature,
+                max_tokens=request.tokens or request.max_tokens,
+                min_tokens=request.tokens or 0,
+                ignore_eos=request.tokens is not None,
+                structured_outputs=_structured_outputs(request.constraint),
+                output_kind=RequestOutputKind.DELTA,
+            )
+            async for output in self.engine.generate(request.prompt, parameters, f"bench-{next(self.numbers)}"):
+                piece = output.outputs[0]
+                sample.chunks.append(time.perf_counter())
+                sample.tokens += len(piece.token_ids)
+                parts.append(piece.text)
+                sample.finish_reason = piece.finish_reason or sample.finish_reason
+        except Exception as error:  # a refused constraint, or whatever vLLM raises: the sample says so
+            sample.error = f"{type(error).__name__}: {error}"[:300]
+        sample.text = "".join(parts)
+        sample.end = time.perf_counter()
+        return sample
+
+    async def close(self) -> None:
+        """End the engine's processes."""
+        self.engine.shutdown()

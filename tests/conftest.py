@@ -1,0 +1,54 @@
+"""Fixtures for all tests: the data beside the repository, and models made on the spot."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where there is no vLLM (somebody works on the engine alone), tests of the server are skipped; never in CI."""
+    if importlib.util.find_spec("vllm") is not None or os.environ.get("CI"):
+        return
+    for item in items:
+        if item.get_closest_marker("serve"):
+            item.add_marker(pytest.mark.skip(reason="vLLM is not installed"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path | None:
+    """The folder of data that others wrote (see its README), None where it is not beside the repository."""
+    folder = Path(os.environ.get("DOTLLM_SHARED_DATA", ROOT.parent / "shared" / "data"))
+    return folder if folder.is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def tekken_json(shared_data: Path | None) -> bytes | None:
+    """``tokenizer.json`` of the 131,072-token tekken vocabulary, if it is at hand."""
+    if shared_data is None:
+        return None
+    return gzip.decompress((shared_data / "tokenizers" / "tekken" / "tokenizer.json.gz").read_bytes())
+
+
+@pytest.fixture(scope="session")
+def demo_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of `dotllm demo`: 8,192 tokens."""
+    from dotllm.demo import model
+
+    return model.make(tmp_path_factory.mktemp("demo") / "model")
+
+
+@pytest.fixture(scope="session")
+def large_model(tmp_path_factory: pytest.TempPathFactory, tekken_json: bytes | None, demo_model: Path) -> Path:
+    """A model on the tekken vocabulary if that is at hand, else the demo model."""
+    from dotllm.demo import model
+
+    if tekken_json is None:
+        return demo_model
+    return model.make_with_tokenizer(tmp_path_factory.mktemp("tekken") / "model", tekken_json, eos_token="</s>")
