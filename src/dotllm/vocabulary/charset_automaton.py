@@ -23,7 +23,9 @@ DEAD = -1
 @njit("int32[:, ::1](int32[::1], int32[::1])", cache=True, nogil=True)
 def _table(lengths: NDArray[Any], bounds: NDArray[Any]) -> NDArray[Any]:
     """lengths: int32[n] of byte ranges per sequence; bounds: int32[2 * sum(lengths)] low, high, low, high …"""
-    delta = np.full((64, 256), DEAD, np.int32)  # grows: many sequences share few states, 17,000 at most
+    delta = np.empty((64, 256), np.int32)  # grows: many sequences share few states, 17,000 at most
+    for byte in range(256):
+        delta[0, byte] = DEAD
     states = 1
     at = 0
     for i in range(len(lengths)):
@@ -32,12 +34,20 @@ def _table(lengths: NDArray[Any], bounds: NDArray[Any]) -> NDArray[Any]:
             low, high = bounds[at], bounds[at + 1]
             at += 2
             if k == lengths[i] - 1:
-                delta[state, low : high + 1] = BOUNDARY
+                for byte in range(low, high + 1):
+                    delta[state, byte] = BOUNDARY
             else:
                 if delta[state, low] == DEAD:
                     if states == len(delta):
-                        delta = np.concatenate((delta, np.full_like(delta, DEAD)))
-                    delta[state, low : high + 1] = states
+                        larger = np.empty((2 * states, 256), np.int32)
+                        for s in range(states):
+                            for byte in range(256):
+                                larger[s, byte] = delta[s, byte]
+                        delta = larger
+                    for byte in range(256):
+                        delta[states, byte] = DEAD
+                    for byte in range(low, high + 1):
+                        delta[state, byte] = states
                     states += 1
                 state = delta[state, low]
     return delta[:states].copy()

@@ -86,7 +86,7 @@ def _radix_sort(keys: Ints, order: Ints, spare_keys: Ints, spare_order: Ints) ->
             counts[digit, U(key & 255)] += np.int32(1)
             key >>= 8
     flipped = False
-    for digit in range(8):
+    for digit in range(8 if len(keys) > 0 else 0):
         if counts[digit, (keys[0] >> (8 * digit)) & 255] == len(keys):
             continue
         if flipped:
@@ -95,23 +95,27 @@ def _radix_sort(keys: Ints, order: Ints, spare_keys: Ints, spare_order: Ints) ->
             _pass(keys, order, spare_keys, spare_order, counts[digit], 8 * digit)
         flipped = not flipped
     if flipped:
-        keys[:] = spare_keys
-        order[:] = spare_order
+        for i in range(U(len(keys))):  # a slice assignment would take Numba seconds to compile
+            keys[i] = spare_keys[i]
+            order[i] = spare_order[i]
 
 
 @njit("int32[::1](uint8[::1], int32[::1], int32[::1])", cache=True, nogil=True)
 def sort_strings(data: Bytes, starts: Ints, lengths: Ints) -> Ints:
     """The stable order of strings ``data[starts[i] : starts[i] + lengths[i]]`` by their bytes: int32[n] of indices."""
     n = len(starts)
-    order = np.arange(n).astype(np.int32)
+    order = np.empty(n, np.int32)
+    for i in range(U(n)):
+        order[i] = i
     keys, spare_keys = np.empty(n, np.int64), np.empty(n, np.int64)
     spare_order = np.empty(n, np.int32)
-    runs = [(0, n, 0)]  # low, high, bytes known to be equal
-    while len(runs) > 0:
-        low, high, skip = runs.pop()
-        if high - low <= SMALL_RUN:
-            _insertion_sort(data, starts, lengths, order, low, high, skip)
-            continue
+    # Runs still to sort: low, high, bytes known to be equal. They are disjoint and larger than SMALL_RUN.
+    runs = np.empty((n // SMALL_RUN + 1, 3), np.int64)
+    runs[0, 0], runs[0, 1], runs[0, 2] = 0, n, 0
+    pending = 1
+    while pending > 0:
+        pending -= 1
+        low, high, skip = runs[pending, 0], runs[pending, 1], runs[pending, 2]
         for i in range(low, high):
             start = U(starts[U(order[i])])
             keys[i] = _key(data, start + U(skip), start + U(lengths[U(order[i])]))
@@ -122,6 +126,10 @@ def sort_strings(data: Bytes, starts: Ints, lengths: Ints) -> Ints:
             while j < high and keys[j] == keys[i]:
                 j += 1
             if j - i > 1 and (keys[i] & 15) > KEY_BYTES:
-                runs.append((i, j, skip + KEY_BYTES))
+                if j - i <= SMALL_RUN:
+                    _insertion_sort(data, starts, lengths, order, i, j, skip + KEY_BYTES)
+                else:
+                    runs[pending, 0], runs[pending, 1], runs[pending, 2] = i, j, skip + KEY_BYTES
+                    pending += 1
             i = j
     return order
