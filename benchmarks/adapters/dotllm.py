@@ -13,7 +13,7 @@ from benchmarks.adapters.base import Bitmask, Options, Refused, Spec
 from benchmarks.tokens import Tokens
 from dotllm import Guide, Index, Vocabulary
 from dotllm.errors import SpecError
-from dotllm.index import advance_all, fill_masks
+from dotllm.index.batch import advance_guides, fill_masks, mask_rows
 
 
 class DotllmMatcher:
@@ -39,8 +39,14 @@ class DotllmCompiled:
         return DotllmMatcher(self.index.guide(), self.words)
 
     def growth(self) -> dict[str, int]:
-        """What the index holds: states, rows, bytes."""
-        return dict(self.index.statistics())
+        """What the index holds, and the rows of its vocabulary's table."""
+        index = self.index
+        return {
+            "states": index.states,
+            "configurations": index.configurations,
+            "bytes": index.nbytes,
+            "rows": len(index.masks),
+        }
 
 
 class DotllmBatch:
@@ -50,8 +56,8 @@ class DotllmBatch:
         guides = [m.raw for m in matchers]
         self.bits: Bitmask = np.zeros((len(guides), words), np.int32)
         self.fill = partial(fill_masks, guides, self.bits, threads=threads)
-        self.fill_ids = partial(fill_masks, guides, None, threads=threads)
-        self.advance = partial(advance_all, guides)
+        self.fill_ids = partial(mask_rows, guides, threads=threads)
+        self.advance = partial(advance_guides, guides)
 
 
 class Dotllm:

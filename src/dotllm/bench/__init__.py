@@ -1,0 +1,13 @@
+"""``dotllm bench-structured``: what structured output costs on a server, against its own unconstrained twin.
+
+    workloads   what is asked: sets of schemas, regexes, choices, with the judge of every answer
+    client      one streaming request to any OpenAI-compatible server
+    load        a closed loop of requests, so many at a time
+    plan        the measurements: throughput with twins, time to first token
+    metrics     samples → figures
+    servers     starting and stopping the servers that are compared
+    variants    which servers: engines, and dotllm with one optimisation off (variants.json)
+    report      JSON, tables; plots: PNG and HTML
+
+Everything but `dotllm.vllm_plugin` stays free of vLLM; measuring without a server (``--offline``) lives there.
+"""

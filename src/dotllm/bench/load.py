@@ -1,0 +1,27 @@
+"""A closed loop: at most so many requests in flight, the next one sent when one ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from dotllm.bench.client import Request, Sample, Target
+
+
+async def closed_loop(
+    target: Target, requests: Sequence[Request], concurrency: int, done: Callable[[], None] = lambda: None
+) -> tuple[list[Sample], float]:
+    """Samples in the order of ``requests``, and the wall time. ``done`` is called after each request."""
+    found: list[Sample | None] = [None] * len(requests)
+    waiting = iter(enumerate(requests))
+
+    async def worker() -> None:
+        for number, request in waiting:
+            found[number] = await target.send(request)
+            done()
+
+    start = time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(min(concurrency, len(requests)))))
+    wall = time.perf_counter() - start
+    return [sample for sample in found if sample is not None], wall

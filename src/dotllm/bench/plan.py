@@ -1,0 +1,146 @@
+"""The measurements on one target: throughput beside its unconstrained twin, and time to first token.
+
+A *twin* run repeats the prompts without constraints, each request producing exactly as many tokens as its constrained
+one did, so that the ratio of the two is the cost of the constraint and nothing else. Constrained and twin runs take
+turns in order from round to round, since a machine's clock drifts.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dotllm.bench import workloads
+from dotllm.bench.client import Request, Sample, Target
+from dotllm.bench.load import closed_loop
+from dotllm.bench.metrics import summarise
+from dotllm.bench.workloads import Constraint
+
+Point = dict[str, Any]
+WORDS = ("time", "year", "people", "way", "day", "thing", "life", "world", "school", "state", "group", "country")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure on every target."""
+
+    workloads: Sequence[str] = ("closed", "bounded", "free", "tools")
+    concurrency: Sequence[int] = (1, 32)
+    rounds: int = 1
+    per_slot: int = 4
+    """requests for each slot of concurrency in a run (at least ten in all)"""
+    max_tokens: int = 256
+    ttft_schemas: int = 20
+    """never-seen schemas in the time-to-first-token measurement; 0 leaves it out"""
+    file_schemas: int = 100
+    """schemas taken from a workload that is a file"""
+    seed: int = 0
+
+    def steps(self) -> int:
+        """Requests that will be sent, for a progress bar."""
+        runs = sum(2 * self.requests(c) for c in self.concurrency) * self.rounds * len(self.workloads)
+        warm = sum(len(workloads.load(name, count=self.file_schemas)) for name in self.workloads)
+        return runs + warm + max(self.concurrency) + 4 * self.ttft_schemas
+
+    def requests(self, concurrency: int) -> int:
+        """Requests in a run."""
+        return max(10, concurrency * self.per_slot)
+
+
+class Measurement:
+    """A plan being carried out on one target."""
+
+    def __init__(self, plan: Plan, target: Target, done: Callable[[], None] = lambda: None) -> None:
+        self.plan = plan
+        self.target = target
+        self.done = done
+        self.random = random.Random(plan.seed)
+
+    def _prompt(self) -> str:
+        """Different for every request, so that no prefix cache joins them; ASCII, so that no token is cut."""
+        return " ".join(self.random.choice(WORDS) for _ in range(40))
+
+    async def run(self) -> list[Point]:
+        """All points. One that cannot be measured is there with its reason as ``skipped``."""
+        most = max(self.plan.concurrency)
+        warm = [Request(prompt=self._prompt(), tokens=16) for _ in range(most)]
+        await closed_loop(self.target, warm, most, self.done)
+        points: list[Point] = []
+        for name in self.plan.workloads:
+            points += await self._workload(name)
+        if self.plan.ttft_schemas:
+            points.append(await self._ttft())
+        return points
+
+    async def _workload(self, name: str) -> list[Point]:
+        constraints, refused = await self._warm(workloads.load(name, count=self.plan.file_schemas))
+        if not constraints:
+            return [{"phase": "throughput", "workload": name, "skipped": refused[0] if refused else "empty"}]
+        points = []
+        for round_number in range(self.plan.rounds):
+            for concurrency in self.plan.concurrency:
+                point = await self._pair(constraints, concurrency)
+                about = {"phase": "throughput", "workload": name, "round": round_number, "concurrency": concurrency}
+                points.append(about | {"schemas": len(constraints), "refused": refused} | point)
+        return points
+
+    async def _warm(self, constraints: list[Constraint]) -> tuple[list[Constraint], list[str]]:
+        """Let the server compile each constraint once; those it refuses are left out, with its words."""
+        requests = [Request(c, self._prompt(), self.plan.max_tokens) for c in constraints]
+        samples, _ = await closed_loop(self.target, requests, 8, self.done)
+        pairs = list(zip(constraints, samples, strict=True))
+        refused = [f"{c.name}: {s.error}" for c, s in pairs if s.error is not None]
+        return [c for c, s in pairs if s.error is None], refused
+
+    async def _pair(self, constraints: Sequence[Constraint], concurrency: int) -> Point:
+        count = self.plan.requests(concurrency)
+        requests = [
+            Request(constraints[i % len(constraints)], self._prompt(), self.plan.max_tokens) for i in range(count)
+        ]
+        samples, wall = await closed_loop(self.target, requests, concurrency, self.done)
+        good = [sample for sample in samples if sample.error is None and sample.tokens > 0]
+        twins = [Request(prompt=s.request.prompt, tokens=s.tokens) for s in good]
+        twin_samples, twin_wall = await closed_loop(self.target, twins, concurrency, self.done)
+        figures, twin = summarise(samples, wall), summarise(twin_samples, twin_wall)
+        ratio = figures["tpot_ms"] / twin["tpot_ms"] if figures["tpot_ms"] and twin["tpot_ms"] else None
+        return figures | {"tpot_ratio": round(ratio, 4) if ratio else None, "twin": twin}
+
+    async def _ttft(self) -> Point:
+        """One request at a time, one token each: never-seen schema, the same again, no constraint."""
+        fresh = self._fresh(self.plan.ttft_schemas)
+        times: dict[str, list[float]] = {"new": [], "cached": [], "none": []}
+        refused: list[str] = []
+        for constraint in fresh:
+            for kind, wanted in (("none", None), ("new", constraint), ("cached", constraint), ("none", None)):
+                sample = await self._one(wanted)
+                if sample.first is not None and sample.error is None:
+                    times[kind].append(sample.first * 1e3)
+                elif wanted is not None:
+                    refused.append(f"{constraint.name}: {sample.error}")
+        middle = {kind: round(statistics.median(values), 3) for kind, values in times.items() if values}
+        worst = {kind: round(max(values), 3) for kind, values in times.items() if values}
+        counts = {kind: len(values) for kind, values in times.items()}
+        return {"phase": "ttft", "ttft_ms_p50": middle, "ttft_ms_max": worst, "counts": counts, "refused": refused}
+
+    async def _one(self, constraint: Constraint | None) -> Sample:
+        request = Request(constraint, self._prompt(), max_tokens=1, tokens=None if constraint else 1)
+        sample = await self.target.send(request)
+        self.done()
+        return sample
+
+    def _fresh(self, count: int) -> list[Constraint]:
+        """Schemas no server has seen: salted sets, and files' schemas that the throughput runs did not use."""
+        found: list[Constraint] = []
+        while len(found) < count:
+            salt = f"{self.random.randrange(16**8):08x}"
+            for name in self.plan.workloads:
+                if name in workloads.SETS:
+                    found += workloads.load(name, salt)
+                elif name not in ("regex", "choice"):
+                    found += workloads.load(name, count=4, seed=self.random.randrange(2**30))
+            if not found:
+                found += workloads.load("closed", salt)
+        return found[:count]

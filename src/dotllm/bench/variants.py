@@ -1,0 +1,51 @@
+"""Which servers are compared: read from variants.json, or from a file of the user's in the same form.
+
+``engines``: dotllm and vLLM's own backends. ``ablations``: dotllm as it is, and with one optimisation off at a time. A
+server that does not start (an option its version does not know, say) is reported with its last words, not skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FILE = Path(__file__).with_name("variants.json")
+PROGRAMS = {"dotllm": ("-m", "dotllm.cli"), "vllm": ("-m", "vllm.entrypoints.cli.main")}
+NO_PLUGINS = {"VLLM_PLUGINS": ""}
+"""vLLM alone, without our plugin, although it is installed beside it"""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One server: ``program`` is a key of `PROGRAMS`."""
+
+    name: str
+    program: str
+    flags: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def command(self, model: str) -> list[str]:
+        """The command line, but for host and port."""
+        return [sys.executable, *PROGRAMS[self.program], "serve", model, *self.flags]
+
+    def variables(self) -> dict[str, str]:
+        """Environment variables on top of ours."""
+        return (NO_PLUGINS if self.program == "vllm" else {}) | self.environment
+
+
+def read(group: str, names: Sequence[str] = (), path: Path = FILE) -> list[Variant]:
+    """The variants of a group, or those of it with these names, in their order. ValueError for an unknown name."""
+    groups = json.loads(path.read_text())
+    if group not in groups:
+        raise ValueError(f"{path}: no group {group!r}; it has {', '.join(groups)}")
+    listed = {
+        row["name"]: Variant(row["name"], row["program"], tuple(row["flags"]), row["environment"])
+        for row in groups[group]
+    }
+    unknown = [name for name in names if name not in listed]
+    if unknown:
+        raise ValueError(f"unknown variant {unknown[0]!r}; {group} are {', '.join(listed)}")
+    return [listed[name] for name in names or listed]

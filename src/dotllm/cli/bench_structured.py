@@ -1,0 +1,202 @@
+"""``dotllm bench-structured``: what structured output costs, on a running server or on servers started one by one.
+
+    dotllm bench-structured --url http://localhost:8000          a server that is up (any OpenAI-compatible one)
+    dotllm bench-structured --compare [--model PATH]             dotllm, xgrammar, guidance, outlines in turn
+    dotllm bench-structured --ablate [--model PATH]              dotllm, and with one optimisation off at a time
+    dotllm bench-structured --offline --model PATH               an engine in this process, no HTTP
+
+Each constrained run is followed by its unconstrained twin (same prompts, same token counts); every finished answer is
+judged by jsonschema or re. Without --model the demo's random-weight model is made and served. vLLM flags after ``--``
+go to every server that is started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dotllm.bench.client import Target
+    from dotllm.bench.plan import Plan, Point
+    from dotllm.bench.variants import Variant
+
+MISSING = "dotllm bench-structured needs its extra: pip install 'dotllm[bench]' ({})"
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The command line; what follows ``--`` is in ``server_flags``."""
+    own, flags = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
+    parser = argparse.ArgumentParser(
+        prog="dotllm bench-structured", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--url", help="measure the server at this address")
+    where.add_argument("--compare", action="store_true", help="start and measure the engines one after another")
+    where.add_argument("--ablate", action="store_true", help="dotllm with each optimisation switched off in turn")
+    where.add_argument("--offline", action="store_true", help="an engine in this process")
+    parser.add_argument("--model", help="model path or name (default: the demo model; with --url: the server's first)")
+    parser.add_argument("--variants", default="", help="names of those to run, comma-separated (default: all)")
+    parser.add_argument("--variants-file", type=Path, help="your own variants.json")
+    parser.add_argument(
+        "--workloads", default="closed,bounded,free,tools", help="also regex, choice, a JSONL of schemas"
+    )
+    parser.add_argument("--concurrency", default="1,32")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--per-slot", type=int, default=4, help="requests for each slot of concurrency in a run")
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--schemas", type=int, default=100, help="schemas taken from a workload that is a file")
+    parser.add_argument("--ttft", type=int, default=20, help="never-seen schemas for time to first token; 0: none")
+    parser.add_argument("--endpoint", choices=("chat", "completions"), default="chat")
+    parser.add_argument("--key", default="none", help="API key")
+    parser.add_argument("--out", type=Path, default=Path("bench-structured"), help="folder of the results")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(own)
+    options.server_flags = flags
+    return options
+
+
+def main(argv: list[str]) -> int:
+    """Status 0: everything was measured and every judged answer was valid; 1 otherwise; 2: bad arguments."""
+    options = parse(argv)
+    try:
+        from dotllm.bench import report
+    except ImportError as error:
+        print(MISSING.format(error), file=sys.stderr)
+        return 2
+    from dotllm.bench.plan import Plan
+
+    plan = Plan(
+        workloads=options.workloads.split(","),
+        concurrency=[int(c) for c in options.concurrency.split(",")],
+        rounds=options.rounds,
+        per_slot=options.per_slot,
+        max_tokens=options.max_tokens,
+        ttft_schemas=options.ttft,
+        file_schemas=options.schemas,
+        seed=options.seed,
+    )
+    about: dict[str, Any] = {
+        "when": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "machine": f"{platform.processor() or platform.machine()}, {platform.system()}",
+        "arguments": " ".join(argv),
+    }
+    points: list[Point] = []
+    try:
+        for name, found in _measurements(options, plan, about):
+            points += [{"variant": name, **point} for point in found]
+            report.write(options.out / "results.json", about, points)
+    except ValueError as error:
+        print(f"dotllm bench-structured: {error}", file=sys.stderr)
+        return 2
+    _finish(options.out, about, points)
+    failed = any(p.get("fault_count") or p.get("errors") or "skipped" in p for p in points)
+    return int(failed)
+
+
+def _measurements(options: argparse.Namespace, plan: Plan, about: dict[str, Any]) -> Iterator[tuple[str, list[Point]]]:
+    """(variant, its points), as they come."""
+    from dotllm.bench.client import HttpTarget, first_model
+    from dotllm.bench.variants import FILE, read
+
+    if options.url:
+        model = options.model or asyncio.run(first_model(options.url))
+        about["model"] = model
+        yield options.url, _measure(options.url, plan, lambda: _http(HttpTarget, options, options.url, model))
+        return
+    model = options.model or str(_demo_model(options.out))
+    about["model"] = model
+    if options.offline:
+        from dotllm.vllm_plugin.offline_bench import EngineTarget
+
+        async def engine() -> Target:
+            return EngineTarget(model, options.server_flags)
+
+        yield "offline", _measure("offline", plan, engine)
+        return
+    group = "engines" if options.compare else "ablations"
+    names = [name for name in options.variants.split(",") if name]
+    for variant in read(group, names, options.variants_file or FILE):
+        yield variant.name, _serve_and_measure(variant, model, options, plan)
+
+
+async def _http(kind: Any, options: argparse.Namespace, url: str, model: str) -> Target:
+    target: Target = kind(url, model, endpoint=options.endpoint, key=options.key)
+    return target
+
+
+def _serve_and_measure(variant: Variant, model: str, options: argparse.Namespace, plan: Plan) -> list[Point]:
+    from dotllm.bench.client import HttpTarget
+    from dotllm.bench.servers import VariantServer
+    from dotllm.demo.server import ServerDied
+
+    log = options.out / f"{variant.name.replace(' ', '-')}.log"
+    try:
+        with (
+            _waiting(f"starting {variant.name}") as progress,
+            VariantServer(variant, model, log, flags=options.server_flags, progress=progress) as server,
+        ):
+            points = _measure(variant.name, plan, lambda: _http(HttpTarget, options, server.url, model))
+            return [*points, {"phase": "start", "start_s": round(server.start_seconds, 2)}]
+    except ServerDied as error:
+        return [{"phase": "not started", "skipped": str(error)[-600:]}]
+
+
+@contextmanager
+def _waiting(text: str) -> Iterator[Callable[[float], None]]:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status(text) as status:
+        yield lambda seconds: status.update(f"{text} … {seconds:.0f} s")
+
+
+def _measure(name: str, plan: Plan, make_target: Any) -> list[Point]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from dotllm.bench.plan import Measurement
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+
+    async def run(done: Callable[[], None]) -> list[Point]:
+        target: Target = await make_target()
+        try:
+            return await Measurement(plan, target, done).run()
+        finally:
+            await target.close()
+
+    with Progress(*columns) as progress:
+        bar = progress.add_task(name, total=plan.steps())
+        points = asyncio.run(run(lambda: progress.advance(bar)))
+        progress.update(bar, completed=plan.steps())
+    return points
+
+
+def _demo_model(folder: Path) -> Path:
+    from dotllm.demo import model
+
+    return model.make(folder / "model")
+
+
+def _finish(folder: Path, about: dict[str, Any], points: Sequence[Point]) -> None:
+    from rich.console import Console
+
+    from dotllm.bench import plots, report
+
+    report.show(points)
+    console = Console(width=170, record=True, file=io.StringIO())
+    report.show(points, console)
+    try:
+        images = plots.draw(points, folder)
+    except ImportError as error:
+        print(MISSING.format(error), file=sys.stderr)
+        images = []
+    plots.page(folder / "report.html", about, console.export_text(), images)
+    print(f"{folder / 'results.json'}, {folder / 'report.html'} and {len(images)} plots written")

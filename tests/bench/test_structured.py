@@ -1,0 +1,222 @@
+"""`dotllm bench-structured` against a server of ten lines: what it sends, times, judges, writes and says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from dotllm.bench import plots, report, variants, workloads
+from dotllm.bench.client import HttpTarget, Request, Sample
+from dotllm.bench.metrics import percentiles, summarise, tpot_ms
+from dotllm.bench.plan import Measurement, Plan
+from dotllm.bench.workloads import Constraint
+
+STEP_S = 0.002
+
+
+def answer(body: dict[str, Any]) -> list[str]:
+    """Tokens of a reply: right for a choice, wrong for any schema, filler for a twin."""
+    if "structured_outputs" in body and "choice" in body["structured_outputs"]:
+        return list(body["structured_outputs"]["choice"][0])
+    if "response_format" in body:
+        return list('{"a": 1}')
+    return ["x"] * body["max_tokens"]
+
+
+class Server:
+    """Streams `answer`, one token in ``STEP_S``; refuses regexes with 400; remembers the bodies."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+
+    async def chat(self, http: web.Request) -> web.StreamResponse:
+        """The one route."""
+        body = await http.json()
+        self.bodies.append(body)
+        if "regex" in body.get("structured_outputs", {}):
+            return web.json_response({"error": {"message": "no regex here"}}, status=400)
+        response = web.StreamResponse()
+        await response.prepare(http)
+        pieces = answer(body)
+        for i, piece in enumerate(pieces):
+            await asyncio.sleep(STEP_S)
+            stop = "stop" if i == len(pieces) - 1 else None
+            choice = {"index": 0, "delta": {"content": piece}, "finish_reason": stop}
+            await response.write(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
+        usage = {"choices": [], "usage": {"completion_tokens": len(pieces)}}
+        await response.write(f"data: {json.dumps(usage)}\n\ndata: [DONE]\n\n".encode())
+        return response
+
+
+async def serving(server: Server) -> AsyncIterator[str]:
+    """The server's address while it runs."""
+    application = web.Application()
+    application.router.add_post("/v1/chat/completions", server.chat)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+def measure(plan: Plan) -> tuple[list[dict[str, Any]], Server, int]:
+    """A plan on the small server: points, server, calls of ``done``."""
+    server, calls = Server(), []
+
+    async def run() -> list[dict[str, Any]]:
+        async for url in serving(server):
+            target = HttpTarget(url, "m")
+            try:
+                return await Measurement(plan, target, lambda: calls.append(1)).run()
+            finally:
+                await target.close()
+        return []
+
+    return asyncio.run(run()), server, len(calls)
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[list[dict[str, Any]], Server, int, Plan]:
+    """One run of everything."""
+    plan = Plan(workloads=("choice", "closed", "regex"), concurrency=(2,), per_slot=1, max_tokens=64, ttft_schemas=3)
+    return (*measure(plan), plan)
+
+
+def test_answers_are_judged(measured: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
+    """Choices come out right, schemas wrong, and refused constraints are named, not counted as measured."""
+    by_name = {point.get("workload"): point for point in measured[0]}
+    assert by_name["choice"]["valid_share"] == 1.0
+    assert by_name["closed"]["valid_share"] == 0.0
+    assert "breaks the schema" in by_name["closed"]["faults"][0]["fault"]
+    assert "no regex here" in by_name["regex"]["skipped"]
+
+
+def test_twins_have_the_same_tokens(measured: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
+    """Same number of output tokens, by ignore_eos and min_tokens; TPOT is the server's step."""
+    points, server, _, _ = measured
+    for point in points:
+        if "twin" in point:
+            assert point["twin"]["output_tokens"] == point["output_tokens"]
+            assert point["twin"]["judged"] == 0
+            assert STEP_S * 1e3 * 0.9 < point["tpot_ms"] < STEP_S * 1e3 * 20
+    twins = [body for body in server.bodies if body.get("ignore_eos")]
+    assert twins
+    assert all(body["min_tokens"] == body["max_tokens"] for body in twins)
+
+
+def test_never_seen_schemas_are_new(measured: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
+    """Each fresh schema is sent twice: once new, once cached."""
+    points, server, _, _ = measured
+    assert points[-1]["counts"] == {"new": 3, "cached": 3, "none": 6}
+    singles = [
+        json.dumps(b["response_format"]) for b in server.bodies if b["max_tokens"] == 1 and "response_format" in b
+    ]
+    assert len(singles) == 6
+    assert len(set(singles)) == 3
+
+
+def test_progress_counts_requests(measured: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
+    """`done` is called for each request; the plan's estimate is an upper bound near it."""
+    _, server, calls, plan = measured
+    assert calls == len(server.bodies)
+    assert calls <= plan.steps()
+
+
+def test_results_are_written(measured: tuple[list[dict[str, Any]], Server, int, Plan], tmp_path: Path) -> None:
+    """JSON, PNG, HTML and tables, with skipped points among them."""
+    points = [{"variant": "v", **point} for point in measured[0]]
+    report.write(tmp_path / "results.json", {"model": "m"}, points)
+    assert len(json.loads((tmp_path / "results.json").read_text())["points"]) == len(points)
+    report.show(points)
+    images = plots.draw(points, tmp_path)
+    assert {image.name for image in images} >= {"tpot_ratio.png", "ttft.png"}
+    plots.page(tmp_path / "report.html", {"model": "<m>"}, "table", images)
+    assert "&lt;m&gt;" in (tmp_path / "report.html").read_text()
+
+
+def sample(chunks: list[float], tokens: int) -> Sample:
+    """A finished unconstrained sample."""
+    return Sample(Request(), 0.0, chunks[-1], chunks, tokens, finish_reason="length")
+
+
+def test_tpot_weighs_tokens() -> None:
+    """Total decode time over decoded tokens, chunks of several tokens included."""
+    assert tpot_ms([sample([1.0, 2.0], 11), sample([1.0, 4.0], 2)]) == pytest.approx(1e3 * 4 / 11)
+    assert tpot_ms([sample([1.0], 1)]) is None
+
+
+def test_errors_are_counted_not_measured() -> None:
+    """A failed request adds to errors and to nothing else."""
+    bad = Sample(Request(), 0.0, 1.0, error="HTTP 500")
+    figures = summarise([sample([0.5, 1.0], 6), bad], wall=2.0)
+    assert (figures["errors"], figures["output_tokens"], figures["requests_per_s"]) == (1, 6, 0.5)
+
+
+def test_percentiles() -> None:
+    """Scaled, and empty without values."""
+    assert percentiles([]) == {}
+    assert percentiles(range(101), scale=1)["p90"] == 90
+
+
+@pytest.mark.parametrize("name", [*workloads.SETS, "regex", "choice"])
+def test_salted_sets_differ_in_every_constraint(name: str) -> None:
+    """A salt leaves none of the set as it was, and no two constraints are equal."""
+    plain, salted = workloads.load(name), workloads.load(name, "abc")
+    assert len(plain) == len(salted)
+    for one, other in zip(plain, salted, strict=True):
+        assert one.value != other.value
+    assert len({json.dumps(c.value) for c in plain}) == len(plain)
+
+
+def test_schemas_of_a_file(tmp_path: Path) -> None:
+    """JSONL of schemas, or of records that hold one."""
+    path = tmp_path / "s.jsonl"
+    path.write_text('{"type": "integer"}\n{"name": "n", "schema": {"type": "null"}}\n')
+    values = [c.value for c in workloads.load(str(path))]
+    assert sorted(v["type"] for v in values) == ["integer", "null"]
+    with pytest.raises(ValueError, match="neither one of"):
+        workloads.load("no such set")
+
+
+@pytest.mark.parametrize(
+    ("constraint", "right", "wrong"),
+    [
+        (Constraint("", "regex", "a+"), "aa", "ab"),
+        (Constraint("", "choice", ["x", "xy"]), "xy", "y"),
+        (Constraint("", "json_schema", {"type": "integer"}), "3", '"3"'),
+        (Constraint("", "json_schema", {"type": "integer"}), "3", "3,"),
+    ],
+)
+def test_judges(constraint: Constraint, right: str, wrong: str) -> None:
+    """The judge of each kind says yes and no."""
+    assert constraint.fault(right) is None
+    assert constraint.fault(wrong)
+
+
+def test_variants_are_data(tmp_path: Path) -> None:
+    """Both groups read; vLLM's own backends run without our plugin; a wrong name is an error with the right ones."""
+    assert [v.name for v in variants.read("engines")] == ["dotllm", "xgrammar", "guidance", "outlines"]
+    assert variants.read("engines", ["guidance"])[0].variables() == {"VLLM_PLUGINS": ""}
+    assert variants.read("ablations")[0].flags == ()
+    with pytest.raises(ValueError, match="no group"):
+        variants.read("nothing")
+    with pytest.raises(ValueError, match="dotllm, xgrammar"):
+        variants.read("engines", ["xgramar"])
+
+
+def test_prompts_repeat_with_the_seed() -> None:
+    """Two runs of one plan send the same prompts."""
+
+    def prompts() -> list[str]:
+        measurement = Measurement(Plan(seed=5), target=None)  # type: ignore[arg-type]
+        return [measurement._prompt() for _ in range(3)]
+
+    assert prompts() == prompts()
+    assert len(set(prompts())) == 3
