@@ -148,7 +148,8 @@ compiler.compile(fake_engine.spec(id=1), threading.Event())
 print(next(iter(compiler._all)).process.pid, flush=True)
 compiler.compile(fake_engine.spec(sleep=60), threading.Event())
 """
-    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     assert alive(pid)
@@ -158,6 +159,7 @@ compiler.compile(fake_engine.spec(sleep=60), threading.Event())
     while alive(pid):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    assert not list(tmp_path.iterdir()), "nor do their files"
 
 
 def test_manager_sends_large_specifications_there(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:

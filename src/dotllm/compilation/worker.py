@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 import threading
@@ -21,7 +22,7 @@ from dotllm.compilation.compiler import compile_specification
 from dotllm.compilation.specification import Specification
 
 
-def end_with(parent: int) -> None:
+def end_with(parent: int, scratch: Path) -> None:
     """End this process when ``parent`` is no longer its parent, even in the middle of a compile.
 
     (PR_SET_PDEATHSIG would be sent when the *thread* that started us ends, and compile threads come and go.)
@@ -30,6 +31,7 @@ def end_with(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
+        shutil.rmtree(scratch, ignore_errors=True)  # the parent's, who cannot do it any more
         os._exit(0)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
@@ -64,7 +66,7 @@ def serve(requests: BinaryIO, replies: BinaryIO, vocabulary: Any) -> None:
 
 def main(argv: list[str]) -> None:
     """See the module."""
-    end_with(int(argv[2]))
+    end_with(int(argv[2]), Path(argv[0]).parent)
     # Ctrl-C in the server's terminal is for the server, which then closes our input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(5)

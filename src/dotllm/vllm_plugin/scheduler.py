@@ -1,7 +1,7 @@
 """H5: the prompt of a structured request is processed while its index compiles.
 
-vLLM keeps such a request waiting until its grammar is there, and only then begins with the prompt. Here it is scheduled at
-once, and *held* one token before the end of its prompt until the grammar has come: the last prompt token is not run,
+vLLM keeps such a request waiting until its grammar is there, and only then begins with the prompt. Here it is scheduled
+at once, and *held* one token before the end of its prompt until the grammar has come: the last prompt token is not run,
 so nothing is sampled. Where the scheduler fits no longer (see `why_not`), vLLM's own waiting is what happens.
 
 What must not go wrong, each with a test in tests/serve/test_overlap.py or tests/vllm_plugin/test_scheduler.py:
@@ -58,8 +58,10 @@ class OverlapScheduler:
         return super().schedule(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
 
     def _register_failure(self, request: Any) -> None:
-        """Let vLLM do with a held request what it does with a waiting one whose compile failed. It stays held (nothing is
-        scheduled for it) until vLLM frees it at the end of this step."""
+        """Let vLLM do with a held request what it does with a waiting one whose compile failed.
+
+        It stays held (nothing is scheduled for it) until vLLM frees it at the end of this step.
+        """
         from vllm.v1.request import RequestStatus
 
         status = request.status
@@ -121,8 +123,11 @@ class OverlapScheduler:
         return allowed
 
     def _take_back(self, request: Any) -> None:
-        """Zero tokens for a request that is not running yet end vLLM's waiting loop. `_may_be_held` sees to it that this
-        does not happen; should it, let the request wait as vLLM has it, from the next step on."""
+        """Zero tokens for a request that is not running yet end vLLM's waiting loop.
+
+        `_may_be_held` sees to it that this does not happen; should it, let the request wait as vLLM has it, from the
+        next step on.
+        """
         from vllm.v1.request import RequestStatus
 
         if request.status == RequestStatus.WAITING:

@@ -1,0 +1,155 @@
+"""Compiling ahead of time, in parallel: every specification into the local cache and the shared store, warmed.
+
+Each process has its own vocabulary, handed over as a file; specifications come and results go through the pool. An
+index is written before its result is reported, so what was reported survives a kill.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dotllm.compilation import envelope, fingerprint, wire
+from dotllm.compilation.compiler import compile_specification
+from dotllm.compilation.disk import DiskCache
+from dotllm.compilation.inputs import Input
+from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.options import CompilationOptions
+from dotllm.compilation.transports import Transport, open_transport
+from dotllm.errors import SpecError
+
+# Specifications handed to the pool ahead of its processes, so that a directory of a million files is not read at once.
+AHEAD = 8
+
+
+class Result(NamedTuple):
+    """What became of one specification."""
+
+    name: str
+    key: str
+    seconds: float
+    nbytes: int
+    """Size of the stored entry; 0 if there is none."""
+    masks: int
+    """Masks found while warming."""
+    accepted: int
+    """Texts that the specification accepts to their end."""
+    error: str = ""
+    refused: bool = False
+    """The error is a named refusal of the specification."""
+
+
+def compile_ahead(
+    inputs: Iterable[Input], texts: list[str], vocabulary: Any, options: CompilationOptions, processes: int
+) -> Iterator[Result]:
+    """Compile and store all ``inputs``, each warmed with its own examples and with ``texts``; results as they come."""
+    with tempfile.TemporaryDirectory(prefix="dotllm-ahead-") as directory:
+        shared = Path(directory, "vocabulary")
+        shared.write_bytes(wire.pack_vocabulary(vocabulary))
+        # Texts are tokenised by the process that has the tokenizer.
+        common = [tuple(vocabulary.encode(text.encode())) for text in texts]
+        tasks = ((one, [tuple(vocabulary.encode(text.encode())) for text in one.examples] + common) for one in inputs)
+        if processes <= 1:
+            _start(shared, options)
+            for task in tasks:
+                yield _compile_one(*task)
+            return
+        with ProcessPoolExecutor(
+            processes, multiprocessing.get_context("spawn"), initializer=_start, initargs=(shared, options)
+        ) as pool:
+            pending: set[Future[Result]] = set()
+            for task in tasks:
+                pending.add(pool.submit(_compile_one, *task))
+                if len(pending) >= AHEAD * processes:
+                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    yield from (future.result() for future in done)
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+
+
+class _Process:
+    """What one compiling process holds."""
+
+    def __init__(self, shared: Path, options: CompilationOptions) -> None:
+        self.vocabulary = wire.unpack_vocabulary(shared.read_bytes())
+        self.context = fingerprint.context(self.vocabulary.fingerprint)
+        self.secret = options.store_secret.encode()
+        self.disk = DiskCache(options.disk_directory, options.disk_bytes, secret=self.secret, metrics=Metrics())
+        self.store: Transport | None = None
+        if options.store and not options.store_readonly:
+            self.store = open_transport(options.store, options.store_timeout)
+
+
+_process: _Process | None = None
+_starting = threading.Lock()
+
+
+def _start(shared: Path, options: CompilationOptions) -> None:
+    global _process
+    logging.basicConfig(level=logging.WARNING)
+    with _starting:
+        _process = _Process(shared, options)
+
+
+def _compile_one(one: Input, token_lists: list[tuple[int, ...]]) -> Result:
+    process = _process
+    assert process is not None
+    key = one.specification.key(process.context)
+    start = time.perf_counter()
+    try:
+        index = compile_specification(one.specification, process.vocabulary)
+        masks, accepted = warm(index, token_lists)
+        nbytes = _store(process, key, index)
+    except SpecError as error:
+        return Result(one.name, key, time.perf_counter() - start, 0, 0, 0, f"{type(error).__name__}: {error}", True)
+    except Exception as error:
+        return Result(one.name, key, time.perf_counter() - start, 0, 0, 0, f"{type(error).__name__}: {error}")
+    return Result(one.name, key, time.perf_counter() - start, nbytes, masks, accepted)
+
+
+def warm(index: Any, token_lists: Iterable[Iterable[int]]) -> tuple[int, int]:
+    """Walk outputs (token ids) through an index so that it knows their states and masks.
+
+    Returns (masks looked up, outputs accepted to their end). An output the index rejects is walked up to there.
+    """
+    masks = accepted = 0
+    for tokens in token_lists:
+        guide = index.guide()
+        for token in tokens:
+            _ = guide.mask_row
+            masks += 1
+            if not guide.advance(token):
+                break
+        else:
+            _ = guide.mask_row
+            masks += 1
+            accepted += bool(guide.can_finish)
+    return masks, accepted
+
+
+def _store(process: _Process, key: str, index: Any) -> int:
+    """Write an entry everywhere it shall be; its size. Raises when it can be nowhere, or not in the store."""
+    path = process.disk.put(key, index.save, int(index.nbytes))
+    data: bytes | None = None
+    if process.store is not None:
+        if path is not None:
+            data = path.read_bytes()
+        else:
+            with tempfile.TemporaryDirectory(prefix="dotllm-entry-") as directory:
+                scratch = Path(directory, key)
+                index.save(scratch)
+                envelope.seal(scratch, key, process.secret)
+                data = scratch.read_bytes()
+        process.store.write(key, data)
+        return len(data)
+    if path is None:
+        raise OSError("it was compiled, but neither the cache on disk nor a store could take it")
+    return path.stat().st_size

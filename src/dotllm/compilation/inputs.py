@@ -1,0 +1,134 @@
+"""Specifications and sample texts in files, as `dotllm compile` reads them.
+
+A file is one specification, by its ending; a ``.jsonl`` file holds one on each line, in any of these forms:
+
+    {"json_schema": {…}}   {"regex": "…"}   {"choice": […]}   {"grammar": "…"}   {"structural_tag": …}
+    {"response_format": …} or {"structured_outputs": …}        the body of a request, as in a server's log
+    {"schema": {…}, "tests": [{"valid": true, "data": …}]}     MaskBench's own form
+
+each with an optional "examples": […] of outputs (strings, or JSON values) that warm its masks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dotllm.compilation.specification import Kind, OptionValue, Specification
+
+_BY_SUFFIX = {
+    ".json": Kind.JSON_SCHEMA,
+    ".lark": Kind.GRAMMAR,
+    ".ebnf": Kind.GRAMMAR,
+    ".gbnf": Kind.GRAMMAR,
+    ".regex": Kind.REGEX,
+    ".choice": Kind.CHOICE,
+}
+SUFFIXES = (*_BY_SUFFIX, ".jsonl")
+_JSON_KINDS = (Kind.JSON_SCHEMA, Kind.JSON_OBJECT, Kind.STRUCTURAL_TAG)
+
+
+class Input(NamedTuple):
+    """One specification to compile: what it is called, what it is, and outputs to warm it with."""
+
+    name: str
+    specification: Specification
+    examples: tuple[str, ...] = ()
+
+
+class BadInput(ValueError):
+    """A file or line that holds no specification; the message says where and why."""
+
+
+def read_inputs(
+    paths: list[Path], kind: Kind | None = None, options: Mapping[str, OptionValue] | None = None
+) -> Iterator[Input]:
+    """All specifications in files and directories (recursively, files with a known ending).
+
+    ``kind`` is what single files are, instead of what their ending says; ``options`` go to JSON kinds.
+    """
+    for path in paths:
+        if path.is_dir():
+            found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+            if not found:
+                raise BadInput(f"{path}: no specification files in it (endings: {', '.join(SUFFIXES)})")
+            for file in found:
+                yield from _read_file(file, kind, options)
+        else:
+            yield from _read_file(path, kind, options)
+
+
+def read_texts(path: Path) -> list[str]:
+    """Sample outputs: each file of a directory, each line (a JSON value) of a ``.jsonl`` file, or a whole file."""
+    if path.is_dir():
+        return [text for file in sorted(path.rglob("*")) if file.is_file() for text in read_texts(file)]
+    content = path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        return [_as_text(json.loads(line)) for line in content.splitlines() if line.strip()]
+    return [content]
+
+
+def _read_file(path: Path, kind: Kind | None, options: Mapping[str, OptionValue] | None) -> Iterator[Input]:
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: {error}") from None
+    if path.suffix == ".jsonl":
+        for number, line in enumerate(content.splitlines(), 1):
+            if line.strip():
+                yield _read_line(f"{path.name}:{number}", line, options)
+        return
+    kind = kind or _BY_SUFFIX.get(path.suffix)
+    if kind is None:
+        raise BadInput(f"{path}: say what it is with --kind (known endings: {', '.join(SUFFIXES)})")
+    value: Any = content
+    if kind in (Kind.JSON_SCHEMA, Kind.CHOICE, Kind.STRUCTURAL_TAG):
+        value = _json(content, str(path))
+    elif kind is Kind.REGEX:
+        value = content.removesuffix("\n")
+    yield Input(path.name, _specification(kind, value, options))
+
+
+def _read_line(where: str, line: str, options: Mapping[str, OptionValue] | None) -> Input:
+    body = _json(line, where)
+    if not isinstance(body, dict):
+        raise BadInput(f"{where}: not a JSON object")
+    kind, value = _kind_and_value(body, where)
+    examples = list(body.get("examples", ()))
+    examples += [test["data"] for test in body.get("tests", ()) if test.get("valid")]
+    name = str(body.get("name", where))
+    return Input(name, _specification(kind, value, options), tuple(_as_text(example) for example in examples))
+
+
+def _kind_and_value(body: Mapping[str, Any], where: str) -> tuple[Kind, Any]:
+    if "response_format" in body:
+        response = body["response_format"]
+        if response["type"] == "json_schema":
+            return Kind.JSON_SCHEMA, response["json_schema"]["schema"]
+        if response["type"] == "json_object":
+            return Kind.JSON_OBJECT, ""
+        if response["type"] == "structural_tag":
+            return Kind.STRUCTURAL_TAG, response
+        raise BadInput(f"{where}: response_format of type {response['type']!r} constrains nothing")
+    inner = body.get("structured_outputs", body)
+    for name, kind in (("json", Kind.JSON_SCHEMA), ("schema", Kind.JSON_SCHEMA), *((k.value, k) for k in Kind)):
+        if inner.get(name) is not None:
+            return kind, inner[name]
+    raise BadInput(f"{where}: none of {', '.join(kind.value for kind in Kind)}, response_format, structured_outputs")
+
+
+def _specification(kind: Kind, value: Any, options: Mapping[str, OptionValue] | None) -> Specification:
+    return Specification.from_value(kind, value, options if kind in _JSON_KINDS else None)
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: not JSON: {error}") from None
+
+
+def _as_text(example: Any) -> str:
+    return example if isinstance(example, str) else json.dumps(example, ensure_ascii=False)
