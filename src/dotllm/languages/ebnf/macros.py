@@ -56,7 +56,7 @@ class _Expansion:
             return substring_expression(text, grammar)
         from dotllm.languages.regex import regex_to_expression  # few grammars need it
 
-        return regex_to_expression(text, grammar)
+        return regex_to_expression(text, grammar, search=False)
 
     def _dispatch(self, *, tokens: bool) -> Expression:
         loop, excludes = True, []

@@ -1,0 +1,254 @@
+"""Terminals: regular languages, written with names, ``&`` and ``~`` besides the usual operators.
+
+A terminal becomes an expression of the Grammar part by part. Only what ``&``, ``~`` or ``lazy`` stand on goes through
+the DFA algebra, because only there is it needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dotllm.automata.charset import CharSet
+from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
+from dotllm.grammar import Expression, Grammar, Kind
+from dotllm.languages.lark.common import COMMON
+from dotllm.languages.lark.syntax import Definition, Document, Node, NodeKind, is_terminal
+from dotllm.languages.regex import regex_to_dfa, regex_to_expression
+from dotllm.languages.source import Source
+from dotllm.languages.substring import substring_expression, words_of
+
+INLINE_WEIGHT = 200  # a terminal used more than once is copied up to this size (about NFA nodes), else shared as a rule
+_SPECIAL = frozenset(".^$*+?{}[]\\|()")
+_FLAGS = frozenset("imsxu")
+
+
+class Terminals:
+    """The terminals of one grammar, compiled when they are first asked for."""
+
+    def __init__(self, document: Document, source: Source, grammar: Grammar) -> None:
+        self.document = document
+        self.source = source
+        self.grammar = grammar
+        self.budget = Budget()
+        self._expressions: dict[str, Expression] = {}
+        self._dfas: dict[str, Dfa] = {}
+        self._weights: dict[str, int] = {}
+        self._uses: dict[str, int] = {}
+        for node in document.nodes:
+            if node.kind is NodeKind.NAME:
+                self._uses[node.value] = self._uses.get(node.value, 0) + 1
+
+    def named(self, name: str, at: int) -> Expression:
+        """The terminal of that name."""
+        for ready in self._in_order(name, at):
+            if ready not in self._expressions:
+                self._expressions[ready] = self._compiled(ready)
+        return self._expressions[name]
+
+    def expression(self, definition: Definition) -> Expression:
+        """All of a definition, as a terminal."""
+        if not definition.lazy:
+            return self._expression_of(definition.first, definition.root)
+        dfa = self._dfa_of(definition.first, definition.root)
+        if definition.suffix is not None:
+            dfa = dfa.concat(self._dfa_of(definition.suffix, definition.suffix), self.budget)
+        # Lazy: no proper prefix matches.
+        shortest = dfa.difference(dfa.concat(Dfa.length(1, None), self.budget), self.budget)
+        return self._lower(shortest)
+
+    def leaf(self, node: Node) -> Expression:
+        """A terminal that is one node without children (and no name)."""
+        grammar, value = self.grammar, node.value
+        if node.kind is NodeKind.LITERAL and not value[1]:
+            return grammar.literal(value[0])
+        if node.kind is NodeKind.RANGE:
+            return grammar.chars(CharSet.of((ord(value[0]), ord(value[1]))))
+        if node.kind is NodeKind.STRUCTURED_REGEX:
+            return self._structured(node)
+        if node.kind in (NodeKind.LITERAL, NodeKind.PATTERN):
+            return regex_to_expression(self._pattern(node), grammar, search=False, budget=self.budget)
+        raise self.source.invalid(f"a terminal cannot contain a {node.kind.value}", node.at, node.kind.value)
+
+    # --- names
+
+    def _children(self, name: str) -> list[tuple[str, int]]:
+        definition = self.document.terminals.get(name)
+        if definition is None:
+            return []
+        nodes = self.document.nodes[definition.first : definition.root + 1]
+        return [(node.value, node.at) for node in nodes if node.kind is NodeKind.NAME]
+
+    def _in_order(self, name: str, at: int) -> Iterator[str]:
+        """The terminals that ``name`` is made of, parts first, itself last. Depth first, iterative."""
+        done: set[str] = set()
+        path: dict[str, Iterator[tuple[str, int]]] = {name: iter(self._children(name))}
+        self._check(name, at)
+        while path:
+            current = next(reversed(path))
+            for child, child_at in path[current]:
+                if child in path:
+                    raise self.source.invalid(f"terminal {child} contains itself; make it a rule", child_at, child)
+                if child not in done:
+                    self._check(child, child_at)
+                    path[child] = iter(self._children(child))
+                    break
+            else:
+                del path[current]
+                done.add(current)
+                yield current
+
+    def _check(self, name: str, at: int) -> None:
+        if name not in self.document.terminals and name not in self.document.imports:
+            if is_terminal(name):
+                raise self.source.invalid(f"{name} is not defined", at, name)
+            raise self.source.invalid(f"a terminal cannot use the rule {name}", at, name)
+
+    def _compiled(self, name: str) -> Expression:
+        before = len(self.grammar)
+        definition = self.document.terminals.get(name)
+        if definition is not None:
+            expression = self.expression(definition)
+        else:
+            expression = regex_to_expression(self._imported(name), self.grammar, search=False)
+        weight = self._weight(before) + sum(self._weights[child] for child, _ in self._children(name))
+        if self._uses[name] > 1 and weight > INLINE_WEIGHT:
+            rule = self.grammar.rule(name)
+            self.grammar.define(rule, expression)
+            expression, weight = self.grammar.call(rule), 1
+        self._weights[name] = weight
+        return expression
+
+    def _weight(self, first: int) -> int:
+        """About how many NFA nodes the expressions from ``first`` on need, but for what they refer to."""
+        grammar = self.grammar
+        total = 0
+        for node in range(first, len(grammar)):
+            kind = grammar.kind[node]
+            if kind in (Kind.LITERAL, Kind.NETWORK):
+                total += grammar.b[node]
+            elif kind == Kind.CHARS:
+                total += len(grammar.charsets[grammar.a[node]].ranges)
+            elif kind == Kind.LITERALS:
+                total += sum(map(len, grammar.literal_sets[grammar.a[node]]))
+            total += 1
+        return total
+
+    def _imported(self, name: str) -> str:
+        library_name, at = self.document.imports[name]
+        pattern = COMMON.get(library_name)
+        if pattern is None:
+            raise self.source.invalid(f"the library 'common' has no {library_name}", at, "%import")
+        return pattern
+
+    # --- as expressions
+
+    def _expression_of(self, first: int, root: int) -> Expression:
+        nodes, grammar = self.document.nodes, self.grammar
+        below_algebra = [False] * (root - first + 1)
+        for i in range(root, first - 1, -1):
+            if below_algebra[i - first] or nodes[i].kind in (NodeKind.AND, NodeKind.NOT):
+                for child in nodes[i].children:
+                    below_algebra[child - first] = True
+        found: list[Expression] = []
+        for i in range(first, root + 1):
+            node = nodes[i]
+            parts = [found[child - first] for child in node.children]
+            if below_algebra[i - first]:
+                expression = grammar.never()  # not used: its ancestor is built from its DFA
+            elif node.kind in (NodeKind.AND, NodeKind.NOT):
+                expression = self._lower(self._dfa_of(first, i))
+            elif node.kind is NodeKind.SEQUENCE:
+                expression = grammar.seq(parts)
+            elif node.kind is NodeKind.CHOICE:
+                expression = grammar.alt(parts)
+            elif node.kind is NodeKind.REPEAT:
+                expression = grammar.repeat(parts[0], *node.value)
+            elif node.kind is NodeKind.NAME:
+                expression = self.named(node.value, node.at)
+            else:
+                expression = self.leaf(node)
+            found.append(expression)
+        return found[root - first]
+
+    def _structured(self, node: Node) -> Expression:
+        value = node.value
+        if not isinstance(value, dict) or len(value) != 1:
+            raise self.source.invalid("%regex needs an object with one member", node.at, "%regex")
+        key, content = next(iter(value.items()))
+        if key == "substring_chunks" and isinstance(content, list) and all(isinstance(x, str) for x in content):
+            return substring_expression(content, self.grammar)
+        if key == "substring_words" and isinstance(content, str):
+            return substring_expression(words_of(content), self.grammar)
+        if key == "substring_chars" and isinstance(content, str):
+            return substring_expression(content, self.grammar)
+        raise self.source.invalid(f"%regex has no {key!r} with such a value", node.at, "%regex")
+
+    def _lower(self, dfa: Dfa) -> Expression:
+        return dfa_to_grammar(dfa, self.grammar, self.grammar.chars)
+
+    # --- as automata
+
+    def _dfa_of(self, first: int, root: int) -> Dfa:
+        nodes, budget = self.document.nodes, self.budget
+        needed = {root}
+        for i in range(root, first - 1, -1):
+            if i in needed:
+                needed.update(nodes[i].children)
+        found: dict[int, Dfa] = {}
+        for i in sorted(needed):
+            node = nodes[i]
+            parts = [found[child] for child in node.children]
+            if node.kind is NodeKind.NOT:
+                dfa = parts[0].complement()
+            elif node.kind is NodeKind.AND:
+                dfa = parts[0]
+                for part in parts[1:]:
+                    dfa = dfa.intersection(part, budget)
+            elif node.kind is NodeKind.SEQUENCE:
+                dfa = Dfa.epsilon()
+                for part in reversed(parts):
+                    dfa = part.concat(dfa, budget)
+            elif node.kind is NodeKind.CHOICE:
+                dfa = parts[0]
+                for part in parts[1:]:
+                    dfa = dfa.union(part, budget)
+            elif node.kind is NodeKind.REPEAT:
+                minimum, maximum = node.value
+                dfa = parts[0].repeat(minimum, maximum, budget)
+            elif node.kind is NodeKind.NAME:
+                dfa = self._named_dfa(node.value, node.at)
+            elif node.kind is NodeKind.LITERAL and not node.value[1]:
+                dfa = Dfa.literal(node.value[0])
+            elif node.kind is NodeKind.RANGE:
+                dfa = Dfa.chars(CharSet.of((ord(node.value[0]), ord(node.value[1]))))
+            elif node.kind in (NodeKind.LITERAL, NodeKind.PATTERN):
+                dfa = regex_to_dfa(self._pattern(node), search=False, budget=budget)
+            elif node.kind is NodeKind.STRUCTURED_REGEX:
+                raise self.source.unsupported("%regex under '&', '~' or lazy is not supported", node.at, "%regex")
+            else:
+                raise self.source.invalid(f"a terminal cannot contain a {node.kind.value}", node.at, node.kind.value)
+            found[i] = dfa
+        return found[root]
+
+    def _named_dfa(self, name: str, at: int) -> Dfa:
+        for ready in self._in_order(name, at):
+            if ready not in self._dfas:
+                definition = self.document.terminals.get(ready)
+                if definition is not None:
+                    self._dfas[ready] = self._dfa_of(definition.first, definition.root)
+                else:
+                    self._dfas[ready] = regex_to_dfa(self._imported(ready), search=False)
+        return self._dfas[name]
+
+    def _pattern(self, node: Node) -> str:
+        """The regular expression of a PATTERN, or of a LITERAL that ignores case.
+
+        ``\\d``, ``\\w`` and ``\\s`` are Unicode's, as they are for Lark and llguidance.
+        """
+        text, option = node.value
+        if node.kind is NodeKind.LITERAL:
+            return "(?ui)" + "".join("\\" + c if c in _SPECIAL else c for c in text)
+        unknown = set(option) - _FLAGS
+        if unknown:
+            raise self.source.unsupported(f"regex flag {min(unknown)!r} is not supported", node.at, "flags")
+        return f"(?u{option.replace('u', '')}){text}"

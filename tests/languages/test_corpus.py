@@ -1,0 +1,30 @@
+"""Every grammar of the corpus: its texts are judged by the oracle, before and after `prepare`."""
+
+from __future__ import annotations
+
+import pytest
+from tests.languages.grammar_cases import Case, cases
+
+from dotllm.grammar.analysis import analyse
+from dotllm.grammar.reference import accepts
+from dotllm.grammar.transform import prepare
+from dotllm.languages.cfg import detect_dialect, grammar_to_grammar
+
+
+def test_the_corpus_is_large_enough() -> None:
+    assert len(cases()) >= 60
+    assert all(case.yes and case.no for case in cases())
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_texts(case: Case) -> None:
+    assert detect_dialect(case.grammar) == case.notation
+    grammar = grammar_to_grammar(case.grammar)
+    prepared = prepare(grammar)
+    assert analyse(prepared).reasons == 0
+    for text in case.yes:
+        assert accepts(grammar, text.encode()), text
+        assert accepts(prepared, text.encode()), text
+    for text in case.no:
+        assert not accepts(grammar, text.encode()), text
+        assert not accepts(prepared, text.encode()), text
