@@ -93,8 +93,11 @@ ONE_CLASS = Alphabet((0,), (0,))
 
 
 @lru_cache(maxsize=1024)
-def minterms(charsets: tuple[CharSet, ...]) -> tuple[Alphabet, list[int]]:
-    """The classes of ``charsets``, and for each class the bit set of the charsets it lies in."""
+def minterms(charsets: tuple[CharSet, ...], last: int = MAX_CODE_POINT) -> tuple[Alphabet, list[int]]:
+    """The classes of ``charsets``, and for each class the bit set of the charsets it lies in.
+
+    ``last`` is the largest code point there is; beyond Unicode's a caller may keep marks of its own.
+    """
     toggles: dict[int, int] = {0: 0}
     for i, charset in enumerate(charsets):
         bit = 1 << i
@@ -103,7 +106,7 @@ def minterms(charsets: tuple[CharSet, ...]) -> tuple[Alphabet, list[int]]:
             after = high + 1
             if after == 0xD800:
                 after = 0xE000
-            if after <= MAX_CODE_POINT:
+            if after <= last:
                 toggles[after] = toggles.get(after, 0) ^ bit
     starts = sorted(toggles)
     inside = 0

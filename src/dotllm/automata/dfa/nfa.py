@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotllm.automata.charset import CharSet
+from dotllm.automata.charset import MAX_CODE_POINT, CharSet
 from dotllm.automata.dfa.alphabet import ONE_CLASS, Alphabet, Ints, minterms
 from dotllm.automata.dfa.budget import Budget
 from dotllm.automata.dfa.kernels import determinise
@@ -26,8 +26,10 @@ def _ints(values: array[int]) -> Ints:
 class Nfa:
     """States 0..n-1, edges over CharSets, epsilon edges, any number of start and final states."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, last: int = MAX_CODE_POINT) -> None:
+        """``last``: see `alphabet.minterms`."""
         self.budget = budget
+        self.last = last
         self.states = 0
         self.source, self.label, self.target = array("i"), array("i"), array("i")
         self.epsilon_source, self.epsilon_target = array("i"), array("i")
@@ -54,7 +56,7 @@ class Nfa:
 
     def determinise(self, what: str = "the pattern") -> Dfa:
         """The minimal DFA of the same language; raises BudgetExceeded."""
-        alphabet, members = minterms(tuple(self._labels)) if self._labels else (ONE_CLASS, [0])
+        alphabet, members = minterms(tuple(self._labels), self.last) if self._labels else (ONE_CLASS, [0])
         starts, classes = array("i", [0]), array("i")
         for i in range(len(self._labels)):
             for cls, inside in enumerate(members):

@@ -1,0 +1,127 @@
+"""``^`` and ``$`` outside look-around, resolved in the syntax tree: no automaton is needed for them.
+
+An anchor holds where nothing has been read before (or nothing is read after) it; anywhere else its branch matches
+nothing: ``(^a|b)c`` is ``ac|bc`` at the start of the text and ``bc`` after it. So a tree has two versions, *at the
+edge* and *inside*. A sequence is: its first part at the edge and the rest inside, or, if the first part can be empty,
+the rest at the edge. The inside version accepts nothing that the edge version does not, which is why a first part
+that is empty by chance does no harm.
+
+Described for ``^``; ``$`` is the mirror image.
+"""
+
+from __future__ import annotations
+
+from dotllm.errors import BudgetExceeded
+from dotllm.languages.regex.syntax import (
+    EMPTY,
+    NEVER,
+    Alt,
+    At,
+    Empty,
+    Look,
+    Never,
+    Node,
+    Place,
+    Repeat,
+    Seq,
+    alt,
+    repeat,
+    seq,
+)
+
+# Parts of all sequences built; each anchor behind parts that can be empty costs a copy of what follows it.
+_MAX_PARTS = 500_000
+
+
+def resolve_anchors(node: Node) -> Node:
+    """``node``, matched against a whole text, without `START` and `END` outside look-around; raises BudgetExceeded."""
+    return _Resolver(At.END).edge(_Resolver(At.START).edge(node))
+
+
+def contains(node: Node, at: At) -> bool:
+    """Whether an anchor stands in ``node`` outside look-around."""
+    if isinstance(node, Place):
+        return node.at is at
+    if isinstance(node, Repeat):
+        return contains(node.body, at)
+    if isinstance(node, Seq):
+        return any(contains(part, at) for part in node.parts)
+    return isinstance(node, Alt) and any(contains(choice, at) for choice in node.choices)
+
+
+class _Resolver:
+    def __init__(self, at: At) -> None:
+        self.at = at
+        self.step = 1 if at is At.START else -1  # direction from the edge inwards
+        self.parts = 0
+
+    def _seq(self, parts: list[Node]) -> Node:
+        """``parts`` from the edge inwards, in the order of the text."""
+        self.parts += sum(len(part.parts) if isinstance(part, Seq) else 1 for part in parts)
+        if self.parts > _MAX_PARTS:
+            raise BudgetExceeded("too many anchors between parts that can be empty", keyword="anchor")
+        return seq(parts[:: self.step])
+
+    def edge(self, node: Node) -> Node:
+        """What ``node`` matches where nothing stands before it."""
+        if isinstance(node, Place):
+            return EMPTY if node.at is self.at else node
+        if isinstance(node, Alt):
+            return alt([self.edge(choice) for choice in node.choices])
+        if not isinstance(node, (Seq, Repeat)) or not contains(node, self.at):
+            return node
+        if isinstance(node, Seq):
+            return self._edge_of_seq(node.parts[:: self.step])
+        first = self.edge(node.body)
+        again = self.inside(node.body)
+        below = None if node.maximum is None else node.maximum - 1
+        choices = [self._seq([first, repeat(again, max(node.minimum - 1, 0), below)])]
+        nothing = self.nothing(node.body)
+        if not isinstance(nothing, Never) and (below is None or below > 0):
+            # Some rounds read nothing, and only then does one read something at the edge.
+            rest = repeat(again, 0, None if below is None else below - 1)
+            choices.append(self._seq([nothing, first, rest]))
+        if node.minimum == 0:
+            choices.append(EMPTY)
+        return alt(choices)
+
+    def _edge_of_seq(self, parts: tuple[Node, ...]) -> Node:
+        last = max(i for i, part in enumerate(parts) if contains(part, self.at))
+        at_edge: Node = self._seq(list(parts[last + 1 :]))
+        inside = at_edge  # what parts[i + 1 :] match, at the edge and inside
+        for part in reversed(parts[: last + 1]):
+            here = self.edge(part)
+            if isinstance(part, (Place, Look)):
+                at_edge = self._seq([here, at_edge])
+            else:
+                some = self._seq([here, inside])
+                nothing = self.nothing(part)
+                at_edge = some if at_edge is inside else alt([some, self._seq([nothing, at_edge])])
+            inside = self._seq([self.inside(part), inside])
+        return at_edge
+
+    def inside(self, node: Node) -> Node:
+        """What ``node`` matches where something stands before it."""
+        if isinstance(node, Place):
+            return NEVER if node.at is self.at else node
+        if isinstance(node, Seq):
+            return seq([self.inside(part) for part in node.parts])
+        if isinstance(node, Alt):
+            return alt([self.inside(choice) for choice in node.choices])
+        if isinstance(node, Repeat):
+            return repeat(self.inside(node.body), node.minimum, node.maximum)
+        return node
+
+    def nothing(self, node: Node) -> Node:
+        """The condition under which ``node`` matches the empty text at the edge."""
+        if isinstance(node, (Empty, Look)):
+            return node
+        if isinstance(node, Place):
+            return EMPTY if node.at is self.at else node
+        if isinstance(node, Seq):
+            return seq([self.nothing(part) for part in node.parts])
+        if isinstance(node, Alt):
+            return alt([self.nothing(choice) for choice in node.choices])
+        if isinstance(node, Repeat):
+            return EMPTY if node.minimum == 0 else self.nothing(node.body)
+        return NEVER

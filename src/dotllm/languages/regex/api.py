@@ -1,0 +1,91 @@
+"""The ways from the text of a regular expression to a Grammar, to an expression of one, or to a Dfa."""
+
+from __future__ import annotations
+
+from dotllm.automata.charset import ANY_CHAR
+from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
+from dotllm.errors import InvalidSpec
+from dotllm.grammar import Expression, Grammar
+from dotllm.languages.regex.anchors import resolve_anchors
+from dotllm.languages.regex.atomic import without_atomic
+from dotllm.languages.regex.lengths import with_length
+from dotllm.languages.regex.lookaround import automaton
+from dotllm.languages.regex.lowering import LowerChars, Lowering, LowerText
+from dotllm.languages.regex.measure import NO_CHARS, has_looks
+from dotllm.languages.regex.parser import Dialect, Flags, parse
+from dotllm.languages.regex.syntax import ANY_TEXT, Node, seq
+
+
+def regex_to_grammar(
+    pattern: str,
+    *,
+    search: bool = False,
+    dialect: Dialect = "python",
+    flags: Flags | None = None,
+    budget: Budget | None = None,
+) -> Grammar:
+    """The Grammar of the texts that ``pattern`` matches as a whole, or, with ``search``, somewhere.
+
+    Raises InvalidSpec (not a regular expression, or no text matches it), Unsupported (``keyword`` names the construct),
+    BudgetExceeded.
+    """
+    grammar = Grammar()
+    grammar.start = regex_to_expression(pattern, grammar, search=search, dialect=dialect, flags=flags, budget=budget)
+    if grammar.start == grammar.never():
+        raise InvalidSpec("no text matches the regular expression", keyword="regex")
+    return grammar
+
+
+def regex_to_expression(
+    pattern: str,
+    grammar: Grammar,
+    *,
+    search: bool,
+    dialect: Dialect = "python",
+    lower_chars: LowerChars | None = None,
+    lower_text: LowerText | None = None,
+    minimum: int = 0,
+    maximum: int | None = None,
+    flags: Flags | None = None,
+    budget: Budget | None = None,
+) -> Expression:
+    """``pattern`` as an expression of ``grammar``; `never` where no text matches.
+
+    ``lower_chars`` and ``lower_text`` spell one character out of a set and a literal text; without them characters are
+    written as UTF-8. ``minimum`` and ``maximum`` bound the length of the text in code points. Raises as
+    `regex_to_grammar` does.
+    """
+    budget = budget or Budget()
+    node = _syntax(pattern, search, dialect, flags, budget)
+    lowering = Lowering(grammar, lower_chars, lower_text, budget)
+    if minimum > 0 or maximum is not None:
+        bounded = None if has_looks(node) else with_length(node, minimum, maximum)
+        if bounded is None:
+            dfa = automaton(node, budget).intersection(Dfa.length(minimum, maximum, budget), budget)
+            return dfa_to_grammar(dfa, grammar, lowering.chars)
+        node = bounded
+    return lowering.lower(node)
+
+
+def regex_to_dfa(
+    pattern: str,
+    *,
+    search: bool,
+    dialect: Dialect = "python",
+    flags: Flags | None = None,
+    budget: Budget | None = None,
+) -> Dfa:
+    """The language of ``pattern``; empty where no text matches. Raises as `regex_to_grammar` does."""
+    budget = budget or Budget()
+    return automaton(_syntax(pattern, search, dialect, flags, budget), budget)
+
+
+def _syntax(pattern: str, search: bool, dialect: Dialect, flags: Flags | None, budget: Budget) -> Node:
+    """The syntax tree of the texts to match, without atomic groups and anchors."""
+    parsed = parse(pattern, dialect, flags)
+    node = parsed.node
+    if parsed.atomic:
+        node = without_atomic(node, ANY_CHAR if search else NO_CHARS, budget)
+    if search:
+        node = seq([ANY_TEXT, node, ANY_TEXT])
+    return resolve_anchors(node) if parsed.anchors else node

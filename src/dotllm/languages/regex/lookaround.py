@@ -1,0 +1,211 @@
+"""Look-around and word boundaries in the DFA algebra: an expression with assertions is still a regular language.
+
+Every assertion i gets a *mark*, a code point beyond Unicode, and is read as if its mark stood there in the text. The
+language of marked texts is cut down to those in which every mark stands where its assertion holds, and the marks are
+erased:
+
+    erase( marked − bad_1 − … − bad_k ),    bad_i = marked texts with a mark i where assertion i fails
+
+``bad`` is itself an expression over marked texts: for ``(?!x)`` it is ``.* MARK x .*``, for ``(?=x)`` it is ``.* MARK
+.*`` with one distinguished mark, minus ``.* MARK x .*``. The other marks may stand anywhere in it (loops at every
+state of its NFA). Assertions inside x are solved in the same way first, with marks of their own and on the whole
+text, so they see what stands outside of x: any nesting is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dotllm.automata.charset import MAX_CODE_POINT, CharSet
+from dotllm.automata.dfa import Budget, Dfa, Nfa
+from dotllm.automata.dfa.alphabet import Alphabet, Ints, joint, minterms
+from dotllm.automata.dfa.nfa import subset_construction
+from dotllm.errors import BudgetExceeded
+from dotllm.languages.regex.syntax import (
+    ANY,
+    ANY_TEXT,
+    Alt,
+    At,
+    Chars,
+    Look,
+    Node,
+    Place,
+    Repeat,
+    Seq,
+    alt,
+    chars,
+    charset_of,
+    repeat,
+    seq,
+)
+from dotllm.languages.regex.thompson import connect
+
+_MAX_MARKS = 128
+_LAST = MAX_CODE_POINT + _MAX_MARKS
+
+# A mark, which is a code point, and sets of them; CharSet's operations know only what is Unicode.
+_Marks = frozenset[int]
+
+# What makes two assertions the same one: places are alike, a look-around is only like itself.
+_Key = tuple[At, CharSet] | Look
+
+
+def automaton(node: Node, budget: Budget) -> Dfa:
+    """The language of an expression, matched against whole texts; raises BudgetExceeded."""
+    return _without_marks(_Solver(budget).solve(node, frozenset()))
+
+
+class _Solver:
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self._numbers = count(1)
+
+    def _new_mark(self) -> int:
+        number = next(self._numbers)
+        if number > _MAX_MARKS:
+            raise BudgetExceeded("too many look-around assertions", keyword="look-around")
+        return MAX_CODE_POINT + number
+
+    def solve(self, node: Node, loops: _Marks, own: _Marks = frozenset()) -> Dfa:
+        """The language of ``node``, which reads the marks ``own``; the marks ``loops`` may stand anywhere."""
+        times: dict[_Key, int] = {}
+        _count_assertions(node, 1, times)
+        if not times:
+            return self._plain(node, loops)
+        marks = {key: self._new_mark() for key in times}
+        language = self._plain(node, loops, lambda assertion: _charset(marks[_key(assertion)]))
+        everywhere = loops.union(own, marks.values())
+        for key, mark in marks.items():
+            # A mark that stands in a text at most once needs no other to be told from.
+            others = everywhere - {mark} if times[key] == 1 else everywhere
+            language = language.difference(self._bad(key, mark, others), self.budget)
+        for mark in marks.values():
+            language = self._rename(language, mark, None)
+        return language
+
+    def _plain(self, node: Node, loops: _Marks, mark: Callable[[Node], CharSet] | None = None) -> Dfa:
+        nfa = Nfa(self.budget, _LAST)
+        start, end = nfa.state(), nfa.state()
+        nfa.starts.append(start)
+        nfa.finals.append(end)
+        connect(nfa, node, start, end, mark)
+        if loops:
+            charset = _charset(*loops)
+            for state in range(nfa.states):
+                nfa.edge(state, charset, state)
+        return nfa.determinise()
+
+    def _bad(self, key: _Key, mark: int, others: _Marks) -> Dfa:
+        """Marked texts in which ``mark`` stands at least once where its assertion fails."""
+        if not isinstance(key, Look):
+            return self._plain(_where_place_fails(*key, Chars(_charset(mark))), others)
+        single = charset_of(key.body)
+        if single is not None:
+            return self._plain(_where_char_fails(key, single, Chars(_charset(mark))), others)
+        if key.negated:
+            return self.solve(_where_body_matches(key, Chars(_charset(mark))), others, frozenset((mark,)))
+        distinguished = mark if mark not in others else self._new_mark()
+        own = frozenset((distinguished,))
+        matches = self.solve(_where_body_matches(key, Chars(_charset(distinguished))), others, own)
+        anywhere = self._plain(seq([ANY_TEXT, Chars(_charset(distinguished)), ANY_TEXT]), others)
+        fails = anywhere.difference(matches, self.budget)
+        return fails if distinguished == mark else self._rename(fails, distinguished, mark)
+
+    def _rename(self, dfa: Dfa, mark: int, to: int | None) -> Dfa:
+        """``dfa`` with one mark read as another, or, None, erased."""
+        charsets = (_charset(mark),) if to is None else (_charset(mark), _charset(to))
+        alphabet, columns, _ = joint(dfa.alphabet, minterms(charsets, _LAST)[0])
+        table = dfa.table[:, columns]
+        where = np.nonzero(table)
+        source, label, target = _int32(where[0]), _int32(where[1]), table[where]
+        marked = label == alphabet.index(mark)
+        nothing = np.empty(0, np.int32)
+        epsilons = nothing, nothing
+        if to is None:
+            epsilons = source[marked], target[marked]
+            source, label, target = source[~marked], label[~marked], target[~marked]
+        else:
+            label[marked] = alphabet.index(to)
+        classes = np.arange(alphabet.size, dtype=np.int32)
+        return subset_construction(
+            alphabet,
+            (source, label, target),
+            epsilons,
+            (np.arange(alphabet.size + 1, dtype=np.int32), classes),
+            np.array([dfa.start], np.int32),
+            np.flatnonzero(dfa.accepting).astype(np.int32),
+            len(dfa.table),
+            self.budget,
+            "a look-around assertion",
+        )
+
+
+def _charset(*marks: int) -> CharSet:
+    return CharSet(tuple((mark, mark) for mark in sorted(marks)))
+
+
+def _int32(array: NDArray[Any]) -> Ints:
+    return array.astype(np.int32)
+
+
+def _key(assertion: Node) -> _Key:
+    if isinstance(assertion, Place):
+        return assertion.at, assertion.word
+    assert isinstance(assertion, Look)
+    return assertion
+
+
+def _count_assertions(node: Node, factor: int, times: dict[_Key, int]) -> None:
+    """How often each assertion can be passed in one match of ``node``; more than once is 2 or more."""
+    if isinstance(node, (Place, Look)):
+        times[_key(node)] = times.get(_key(node), 0) + factor
+    elif isinstance(node, Repeat):
+        _count_assertions(node.body, factor if node.maximum == 1 else 2, times)
+    elif isinstance(node, (Seq, Alt)):
+        for part in node.parts if isinstance(node, Seq) else node.choices:
+            _count_assertions(part, factor, times)
+
+
+def _where_body_matches(look: Look, mark: Node) -> Node:
+    return seq([ANY_TEXT, mark, look.body, ANY_TEXT] if look.ahead else [ANY_TEXT, look.body, mark, ANY_TEXT])
+
+
+def _where_char_fails(look: Look, charset: CharSet, mark: Node) -> Node:
+    """Where a look-around for one character fails."""
+    if look.negated:
+        return _where_body_matches(look, mark)
+    other = chars(~charset)
+    if look.ahead:
+        return seq([ANY_TEXT, mark, repeat(seq([other, ANY_TEXT]), 0, 1)])
+    return seq([repeat(seq([ANY_TEXT, other]), 0, 1), mark, ANY_TEXT])
+
+
+def _where_place_fails(at: At, word: CharSet, mark: Node) -> Node:
+    if at is At.START:
+        return seq([ANY_TEXT, ANY, mark, ANY_TEXT])
+    if at is At.END:
+        return seq([ANY_TEXT, mark, ANY, ANY_TEXT])
+    other = chars(~word)
+    word_before, word_after = seq([ANY_TEXT, chars(word)]), seq([chars(word), ANY_TEXT])
+    none_before = repeat(seq([ANY_TEXT, other]), 0, 1)
+    none_after = repeat(seq([other, ANY_TEXT]), 0, 1)
+    if at is At.WORD_BOUNDARY:
+        return alt([seq([word_before, mark, word_after]), seq([none_before, mark, none_after])])
+    return alt([seq([word_before, mark, none_after]), seq([none_before, mark, word_after])])
+
+
+def _without_marks(dfa: Dfa) -> Dfa:
+    """``dfa``, in which no mark can be read any more, over the alphabet of Unicode alone."""
+    starts = dfa.alphabet.starts
+    within = sum(start <= MAX_CODE_POINT for start in starts)
+    if within == len(starts):
+        return dfa
+    class_of = dfa.alphabet.class_of[:within]
+    used = max(class_of) + 1  # classes are numbered by first appearance: those of marks alone come last
+    alphabet = Alphabet(starts[:within], class_of)
+    return Dfa(alphabet, np.ascontiguousarray(dfa.table[:, :used]), dfa.accepting, dfa.start)

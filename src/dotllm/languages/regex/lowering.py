@@ -1,0 +1,99 @@
+r"""Syntax tree → Grammar.
+
+Most of an expression goes straight into `Grammar`: repetitions stay counted, so ``[a-z]{1,200}`` is two nodes. Only the
+parts around assertions go through the DFA algebra, and of them as little as possible: a part whose assertions can look
+no further than the part itself reaches (see `measure.reach`) is compiled alone, as in ``((?!-)[a-z-]{1,63}\.){1,8}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dotllm.automata.charset import CharSet
+from dotllm.automata.dfa import Budget, dfa_to_grammar
+from dotllm.grammar import Expression, Grammar
+from dotllm.languages.regex.lookaround import automaton
+from dotllm.languages.regex.measure import has_looks, length_bounds, reach
+from dotllm.languages.regex.syntax import Alt, Chars, Empty, Node, Repeat, Seq, Text, seq
+
+LowerChars = Callable[[CharSet], Expression]
+LowerText = Callable[[str], Expression]
+
+
+class Lowering:
+    """Adds expressions to ``grammar``; the caller says how characters are spelled: plain, or as in a JSON string."""
+
+    def __init__(
+        self, grammar: Grammar, lower_chars: LowerChars | None, lower_text: LowerText | None, budget: Budget
+    ) -> None:
+        self.grammar = grammar
+        self.budget = budget
+        self.chars = lower_chars or grammar.chars
+        if lower_text is not None:
+            self.text = lower_text
+        elif lower_chars is None:
+            self.text = grammar.literal
+        else:
+            self.text = self._spelled
+
+    def _spelled(self, text: str) -> Expression:
+        return self.grammar.seq([self.chars(CharSet(((ord(char), ord(char)),))) for char in text])
+
+    def plain(self, node: Node) -> Expression:
+        """An expression without assertions."""
+        if isinstance(node, Text):
+            return self.text(node.text)
+        if isinstance(node, Chars):
+            return self.chars(node.charset)
+        grammar = self.grammar
+        if isinstance(node, Seq):
+            return grammar.seq(list(map(self.plain, node.parts)))
+        if isinstance(node, Alt):
+            return grammar.alt(list(map(self.plain, node.choices)))
+        if isinstance(node, Repeat):
+            return grammar.repeat(self.plain(node.body), node.minimum, node.maximum)
+        return grammar.empty() if isinstance(node, Empty) else grammar.never()
+
+    def lower(self, node: Node) -> Expression:
+        """An expression without anchors, whose assertions see nothing beyond it: there is nothing, or it is too far."""
+        if not has_looks(node):
+            return self.plain(node)
+        if isinstance(node, Alt):
+            return self.grammar.alt([self.lower(choice) for choice in node.choices])
+        if isinstance(node, Seq) and len(segments := _segments(node)) > 1:
+            return self.grammar.seq(list(map(self.lower, segments)))
+        if isinstance(node, Repeat) and reach(node.body) == (0, 0):
+            return self.grammar.repeat(self.lower(node.body), node.minimum, node.maximum)
+        return dfa_to_grammar(automaton(node, self.budget), self.grammar, self.chars)
+
+
+def _segments(node: Seq) -> list[Node]:
+    """``node`` cut into the shortest sequences whose assertions do not look beyond them.
+
+    An assertion at the edge of the text may look beyond ``node``: there is nothing to see, which is what an automaton
+    of the segment alone assumes.
+    """
+    parts = node.parts
+    least = [length_bounds(part)[0] for part in parts]
+    glued = [False] * len(parts)  # glued[i]: part i belongs to the segment of part i - 1
+    for i, part in enumerate(parts):
+        if not has_looks(part):
+            continue
+        left, right = reach(part)
+        at = i
+        while left > 0 and at > 0:
+            glued[at] = True
+            at -= 1
+            left -= least[at]
+        at = i
+        while right > 0 and at + 1 < len(parts):
+            at += 1
+            glued[at] = True
+            right -= least[at]
+    segments: list[list[Node]] = []
+    for part, joined in zip(parts, glued, strict=True):
+        if joined and segments:
+            segments[-1].append(part)
+        else:
+            segments.append([part])
+    return [seq(segment) for segment in segments]

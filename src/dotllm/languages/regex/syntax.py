@@ -1,0 +1,202 @@
+"""The abstract syntax of regular expressions, and constructors that keep it small.
+
+Nodes are immutable; a node may stand in several places of a tree. `seq`, `alt` and `repeat` apply only identities that
+hold for languages (we decide which texts match, never what a group captures): ``(a|a)*`` becomes ``a*`` and
+``(a{1,9}){1,9}`` becomes ``a{1,81}``. Such doubly counted expressions are what costs a machine most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from dotllm.automata.charset import ANY_CHAR, CharSet
+
+
+class Node:
+    """A regular expression."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Empty(Node):
+    """The empty string."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Never(Node):
+    """Nothing."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Text(Node):
+    """Exactly this string, not empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Chars(Node):
+    """One code point out of a set, not empty."""
+
+    charset: CharSet
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Seq(Node):
+    """One part after another."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Alt(Node):
+    """Any one of the choices."""
+
+    choices: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Repeat(Node):
+    """``minimum`` to ``maximum`` (None: any number of) times."""
+
+    body: Node
+    minimum: int
+    maximum: int | None
+
+
+class At(Enum):
+    """The places a `Place` asserts."""
+
+    START = "^"
+    END = "$"
+    WORD_BOUNDARY = r"\b"
+    NOT_WORD_BOUNDARY = r"\B"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Place(Node):
+    """A zero-width assertion about the place in the text; ``word`` is the set of word characters of the boundaries."""
+
+    at: At
+    word: CharSet
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Look(Node):
+    """A zero-width assertion: what follows (ahead) or precedes matches ``body``, or, negated, does not."""
+
+    body: Node
+    ahead: bool
+    negated: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Atomic(Node):
+    """A body that is not backtracked into, read at ``offset``; see `atomic.without_atomic`."""
+
+    body: Node
+    offset: int
+
+
+COUNT_LIMIT = 1 << 30
+"""What `Grammar.repeat` can count to."""
+
+EMPTY = Empty()
+NEVER = Never()
+ANY = Chars(ANY_CHAR)
+ANY_TEXT = Repeat(ANY, 0, None)
+
+
+def chars(charset: CharSet) -> Node:
+    """One code point out of ``charset``."""
+    if not charset:
+        return NEVER
+    ranges = charset.ranges
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+        return Text(chr(ranges[0][0]))
+    return Chars(charset)
+
+
+def charset_of(node: Node) -> CharSet | None:
+    """The set of a node that means one code point, else None."""
+    if isinstance(node, Chars):
+        return node.charset
+    if isinstance(node, Text) and len(node.text) == 1:
+        return CharSet(((ord(node.text), ord(node.text)),))
+    return None
+
+
+def seq(parts: Sequence[Node]) -> Node:
+    """``parts`` one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    flat: list[Node] = []
+    for part in parts:
+        if isinstance(part, Seq):
+            flat.extend(part.parts)
+        elif isinstance(part, Never):
+            return NEVER
+        elif not isinstance(part, Empty):
+            flat.append(part)
+    if len(flat) < 2:
+        return flat[0] if flat else EMPTY
+    return Seq(tuple(flat))
+
+
+def alt(choices: Sequence[Node]) -> Node:
+    """Any one of ``choices``; those that are single code points become one set."""
+    if len(choices) == 1:
+        return choices[0]
+    flat: list[Node] = []
+    single: CharSet | None = None
+    place = -1
+    empty = False
+    for choice in choices:
+        for option in choice.choices if isinstance(choice, Alt) else (choice,):
+            charset = charset_of(option)
+            if charset is not None:
+                if single is None:
+                    place = len(flat)
+                    flat.append(option)
+                    single = charset
+                else:
+                    single = single | charset
+                    flat[place] = chars(single)
+            elif isinstance(option, Empty):
+                empty = True
+            elif not isinstance(option, Never):
+                flat.append(option)
+    if not flat:
+        return EMPTY if empty else NEVER
+    some = flat[0] if len(flat) == 1 else Alt(tuple(flat))
+    return repeat(some, 0, 1) if empty else some
+
+
+def repeat(body: Node, minimum: int, maximum: int | None) -> Node:
+    """``body`` repeated; ``(x{a,b}){c,d}`` is ``x{ac,bd}`` where the counts it allows leave no gap."""
+    if maximum is not None and maximum < minimum:
+        return NEVER
+    if maximum == 0 or isinstance(body, Empty):
+        return EMPTY
+    if minimum == maximum == 1:
+        return body
+    if isinstance(body, Never):
+        return NEVER if minimum else EMPTY
+    if isinstance(body, Repeat):
+        low, high = body.minimum, body.maximum
+        # c..d times the interval [a, b]: neighbours k and k + 1 times leave no gap if (k + 1) a <= k b + 1, and for
+        # growing k the condition only gets weaker.
+        gapless = minimum == maximum or (minimum + 1) * low <= 1
+        if not gapless and minimum > 0:
+            gapless = high is None or (minimum + 1) * low <= minimum * high + 1
+        top = None if maximum is None or high is None else high * maximum
+        if gapless and max(low * minimum, top or 0) < COUNT_LIMIT:
+            return repeat(body.body, low * minimum, top)
+    return Repeat(body, minimum, maximum)

@@ -1,0 +1,75 @@
+"""Syntax tree → `Nfa` (Thompson, 1968), for the parts of an expression that need the DFA algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dotllm.automata.charset import CharSet
+from dotllm.automata.dfa import Budget, Dfa, Nfa
+from dotllm.languages.regex.syntax import Alt, Chars, Empty, Never, Node, Repeat, Seq, Text
+
+
+def plain_automaton(node: Node, budget: Budget) -> Dfa:
+    """The language of an expression without assertions; raises BudgetExceeded."""
+    nfa = Nfa(budget)
+    start, end = nfa.state(), nfa.state()
+    nfa.starts.append(start)
+    nfa.finals.append(end)
+    connect(nfa, node, start, end)
+    return nfa.determinise()
+
+
+def connect(nfa: Nfa, node: Node, start: int, end: int, assertion: Callable[[Node], CharSet] | None = None) -> None:
+    """Make ``node`` what is read from state ``start`` to state ``end``.
+
+    ``assertion`` gives the mark that stands for an assertion (see `lookaround`). Repetitions are unrolled: an automaton
+    without counters has no other way.
+    """
+    if isinstance(node, Text):
+        at = start
+        for char in node.text[:-1]:
+            following = nfa.state()
+            nfa.edge(at, CharSet(((ord(char), ord(char)),)), following)
+            at = following
+        last = ord(node.text[-1])
+        nfa.edge(at, CharSet(((last, last),)), end)
+    elif isinstance(node, Chars):
+        nfa.edge(start, node.charset, end)
+    elif isinstance(node, Seq):
+        at = start
+        for part in node.parts[:-1]:
+            following = nfa.state()
+            connect(nfa, part, at, following, assertion)
+            at = following
+        connect(nfa, node.parts[-1], at, end, assertion)
+    elif isinstance(node, Alt):
+        for choice in node.choices:
+            connect(nfa, choice, start, end, assertion)
+    elif isinstance(node, Repeat):
+        _repeat(nfa, node, start, end, assertion)
+    elif isinstance(node, Empty):
+        nfa.epsilon(start, end)
+    elif not isinstance(node, Never):
+        if assertion is None:
+            raise AssertionError(f"{type(node).__name__} in a plain expression")
+        nfa.edge(start, assertion(node), end)
+
+
+def _repeat(nfa: Nfa, node: Repeat, start: int, end: int, assertion: Callable[[Node], CharSet] | None) -> None:
+    at = start
+    for _ in range(node.minimum):
+        following = nfa.state()
+        connect(nfa, node.body, at, following, assertion)
+        at = following
+    if node.maximum is None:
+        loop = nfa.state()  # a state of its own: ``at`` and ``end`` may lie on other loops
+        nfa.epsilon(at, loop)
+        connect(nfa, node.body, loop, loop, assertion)
+        nfa.epsilon(loop, end)
+        return
+    for _ in range(node.maximum - node.minimum):
+        following = nfa.state()
+        nfa.epsilon(at, end)
+        connect(nfa, node.body, at, following, assertion)
+        at = following
+    nfa.epsilon(at, end)
