@@ -1,0 +1,84 @@
+"""The door: a JSON Schema, or "any JSON object", as a Grammar."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema.algebra import Algebra
+from dotllm.languages.json_schema.dialect import dialect_named
+from dotllm.languages.json_schema.document import Document
+from dotllm.languages.json_schema.emission import Emitter
+from dotllm.languages.json_schema.form import Node
+from dotllm.languages.json_schema.keywords import Keywords
+from dotllm.languages.json_schema.options import Budget, Options, Order
+from dotllm.languages.json_schema.productive import is_productive
+
+Schema = dict[str, Any] | bool | str
+"""A schema as Python objects (as `json.loads` gives them) or as its JSON text."""
+
+
+def json_schema_to_grammar(
+    schema: Schema,
+    *,
+    any_whitespace: bool = True,
+    whitespace_pattern: str | None = None,
+    order: Order = "declared",
+    additional_properties: bool | None = None,
+    default_dialect: str = "2020-12",
+    budget: Budget | None = None,
+) -> Grammar:
+    """The texts of the JSON documents that ``schema`` allows.
+
+    ``any_whitespace=False``: none between tokens. ``whitespace_pattern``: a regular expression for it.
+    ``order``: keys in declared order, or in any. ``additional_properties=False``: objects that declare properties
+    have no others unless they say so. ``default_dialect``: of a schema without ``$schema``.
+    Raises `InvalidSpec` (the schema is wrong, or nothing satisfies it), `Unsupported` (a keyword cannot be enforced)
+    or `BudgetExceeded`, each with the keyword and its JSON Pointer.
+    """
+    options = Options(
+        any_whitespace, whitespace_pattern, order, additional_properties, default_dialect, budget or Budget()
+    )
+    grammar = Grammar()
+    grammar.start = schema_expression(schema, grammar, options)
+    return grammar
+
+
+def json_object_to_grammar(*, any_whitespace: bool = True, whitespace_pattern: str | None = None) -> Grammar:
+    """The texts of all JSON objects (``response_format: json_object``)."""
+    return json_schema_to_grammar(
+        {"type": "object"}, any_whitespace=any_whitespace, whitespace_pattern=whitespace_pattern
+    )
+
+
+def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Expression:
+    """The same as part of a larger grammar: an expression of ``grammar`` for the documents of ``schema``."""
+    try:
+        parsed = parse(schema) if isinstance(schema, str) else schema
+        document = Document(parsed, dialect_named(options.default_dialect))
+        keywords = Keywords(document, Algebra(options.budget), options)
+        root: Node = keywords.node(parsed, document.scope)
+        emitter = Emitter(grammar, keywords, options)
+        expression = emitter.expression(root)
+    except RecursionError:
+        raise BudgetExceeded("the schema is nested too deeply") from None
+    if not is_productive(grammar, expression):
+        raise InvalidSpec("nothing satisfies the schema", pointer="/")
+    return expression
+
+
+def parse(text: str) -> Any:
+    """JSON text, with numbers exactly as they are written."""
+    try:
+        return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise BudgetExceeded("the schema is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise InvalidSpec(f"the schema is not JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise InvalidSpec(f"the schema is not JSON: {name} is not a number")

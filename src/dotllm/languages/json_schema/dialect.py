@@ -1,0 +1,116 @@
+"""The dialects of JSON Schema (drafts 4, 6, 7, 2019-09, 2020-12): how one is recognised and which keywords it has.
+
+A keyword that a dialect does not have is an annotation there (JSON Schema Core 2020-12 §4.3.1 and, in other words, all
+drafts): it is ignored, as every validator does. Three keywords outlived the draft that dropped them and mean nothing
+else in later ones, so they are enforced in every dialect: ``dependencies``, ``items`` as a list together with
+``additionalItems``, and boolean ``exclusiveMinimum``/``exclusiveMaximum``.
+
+https://json-schema.org/specification
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from dotllm.errors import InvalidSpec, Unsupported
+
+
+class Dialect(IntEnum):
+    """A draft, ordered by age."""
+
+    DRAFT4 = 4
+    DRAFT6 = 6
+    DRAFT7 = 7
+    DRAFT2019 = 2019
+    DRAFT2020 = 2020
+
+    @property
+    def uri(self) -> str:
+        """The ``$schema`` of this dialect, as the `referencing` library knows it."""
+        return _URI[self]
+
+
+_URI = {
+    Dialect.DRAFT4: "http://json-schema.org/draft-04/schema#",
+    Dialect.DRAFT6: "http://json-schema.org/draft-06/schema#",
+    Dialect.DRAFT7: "http://json-schema.org/draft-07/schema#",
+    Dialect.DRAFT2019: "https://json-schema.org/draft/2019-09/schema",
+    Dialect.DRAFT2020: "https://json-schema.org/draft/2020-12/schema",
+}
+
+_BY_NAME = {
+    "4": Dialect.DRAFT4,
+    "draft4": Dialect.DRAFT4,
+    "draft-04": Dialect.DRAFT4,
+    "6": Dialect.DRAFT6,
+    "draft6": Dialect.DRAFT6,
+    "draft-06": Dialect.DRAFT6,
+    "7": Dialect.DRAFT7,
+    "draft7": Dialect.DRAFT7,
+    "draft-07": Dialect.DRAFT7,
+    "2019-09": Dialect.DRAFT2019,
+    "2020-12": Dialect.DRAFT2020,
+}
+
+# ``$schema`` without its scheme and without an empty fragment.
+_BY_URI = {uri.split("://")[1].rstrip("#"): dialect for dialect, uri in _URI.items()}
+# "the latest version", as old generators write it
+_LATEST = "json-schema.org/schema"
+
+_ALWAYS = (
+    frozenset({"type", "enum", "allOf", "anyOf", "oneOf", "not", "$ref"})
+    | {"multipleOf", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"}
+    | {"maxLength", "minLength", "pattern", "format"}
+    | {"items", "additionalItems", "maxItems", "minItems", "uniqueItems"}
+    | {"maxProperties", "minProperties", "required", "properties", "patternProperties", "additionalProperties"}
+    | {"dependencies"}
+)
+_SINCE_6 = _ALWAYS | {"const", "contains", "propertyNames"}
+_SINCE_7 = _SINCE_6 | {"if", "then", "else"}
+_SINCE_2019 = _SINCE_7 | {
+    "minContains",
+    "maxContains",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+}
+
+ASSERTIONS: dict[Dialect, frozenset[str]] = {
+    Dialect.DRAFT4: _ALWAYS,
+    Dialect.DRAFT6: _SINCE_6,
+    Dialect.DRAFT7: _SINCE_7,
+    Dialect.DRAFT2019: _SINCE_2019 | {"$recursiveRef"},
+    Dialect.DRAFT2020: _SINCE_2019 | {"prefixItems", "$dynamicRef"},
+}
+"""The keywords that can make a document invalid, per dialect."""
+
+
+def dialect_named(name: str) -> Dialect:
+    """``"2020-12"``, ``"7"``, ``"draft-07"`` … or a ``$schema`` URI. Raises `InvalidSpec` for anything else."""
+    found = _BY_NAME.get(name)
+    if found is None:
+        found = _BY_URI.get(name.split("://")[-1].rstrip("#"))
+    if found is None:
+        raise InvalidSpec(f"unknown JSON Schema dialect {name!r}; known: 4, 6, 7, 2019-09, 2020-12")
+    return found
+
+
+def detect(schema: object, default: Dialect) -> Dialect:
+    """The dialect a (sub-)schema declares with ``$schema``, else ``default``. `Unsupported` if it is a foreign one."""
+    if not isinstance(schema, dict):
+        return default
+    declared = schema.get("$schema")
+    if declared is None:
+        return default
+    if not isinstance(declared, str):
+        raise InvalidSpec("$schema must be a string", keyword="$schema")
+    name = declared.split("://")[-1].rstrip("#")
+    if name == _LATEST or not name:
+        return default
+    found = _BY_URI.get(name)
+    if found is None:
+        raise Unsupported(
+            f"$schema {declared!r} is not a dialect dotllm knows (drafts 4, 6, 7, 2019-09, 2020-12)", keyword="$schema"
+        )
+    return found

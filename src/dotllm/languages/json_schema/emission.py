@@ -1,0 +1,110 @@
+"""Canonical forms → Grammar: one rule for each schema with arrays or objects, scalars in place.
+
+The rules are made from a work list, so the depth of a schema costs no stack, and a node has one rule however often it
+is referred to. What nothing satisfies is written as it is: an unproductive rule is pruned with all that needs it.
+"""
+
+from __future__ import annotations
+
+from dotllm.errors import BudgetExceeded, SpecError
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema.algebra import SCHEMA, Algebra
+from dotllm.languages.json_schema.form import (
+    FALSE,
+    FALSE_BIT,
+    NO_NUMBER,
+    NO_STRING,
+    NULL_BIT,
+    TRUE_BIT,
+    Form,
+    Node,
+)
+from dotllm.languages.json_schema.items import array_expression
+from dotllm.languages.json_schema.keywords import Keywords
+from dotllm.languages.json_schema.members import object_expression
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.text import JsonText
+
+_CONSTANTS = ((NULL_BIT, b"null"), (FALSE_BIT, b"false"), (TRUE_BIT, b"true"))
+
+
+class Emitter:
+    """Turns nodes into expressions of one grammar."""
+
+    def __init__(self, grammar: Grammar, keywords: Keywords, options: Options) -> None:
+        self.grammar = grammar
+        self.keywords = keywords
+        self.algebra: Algebra = keywords.algebra
+        self.options = options
+        self.text = JsonText(grammar, options)
+        self.edges_left = options.budget.total_edges
+        self._expressions: dict[Node, Expression] = {FALSE: grammar.never()}
+        self._pending: list[tuple[Node, Form, int]] = []
+
+    def expression(self, node: Node) -> Expression:
+        """The texts of a node, complete."""
+        out = self.value(node)
+        while self._pending:
+            node, form, rule = self._pending.pop()
+            try:
+                body = self._alternatives(form)
+            except SpecError as error:
+                raise self._located(error, node) from error.__cause__
+            self.grammar.define(rule, body)  # type: ignore[arg-type]  # a Rule that went through a tuple
+        return out
+
+    def value(self, node: Node) -> Expression:
+        """The texts of a node; the rules it calls may be defined later."""
+        found = self._expressions.get(node)
+        if found is None:
+            form = self.algebra.form(node)
+            if form.arrays or form.objects:
+                rule = self.grammar.rule(
+                    "value" if form.arrays and form.objects else "array" if form.arrays else "object"
+                )
+                self._pending.append((node, form, rule))
+                found = self.grammar.call(rule)
+            else:
+                try:
+                    found = self._alternatives(form)
+                except SpecError as error:
+                    raise self._located(error, node) from error.__cause__
+            self._expressions[node] = found
+        return found
+
+    def spend(self, edges: int, keyword: str) -> None:
+        """Count the edges of an automaton against the budget of the whole grammar."""
+        self.edges_left -= edges
+        if self.edges_left < 0:
+            raise BudgetExceeded(f"the grammar has more than {self.options.budget.total_edges} edges", keyword=keyword)
+
+    def _alternatives(self, form: Form) -> Expression:
+        grammar = self.grammar
+        choices = [grammar.literal(text) for bit, text in _CONSTANTS if form.constants & bit]
+        if form.number is not NO_NUMBER:
+            choices.append(form.number.to_expression(grammar, self.text.context))
+        if form.string is not NO_STRING:
+            choices.append(form.string.to_expression(grammar, self.text.context))
+        choices.extend(array_expression(self, shape) for shape in form.arrays)
+        choices.extend(object_expression(self, shape) for shape in form.objects)
+        return grammar.alt(choices)
+
+    def _located(self, error: SpecError, node: Node) -> SpecError:
+        """The error with the place of a sub-schema it comes from."""
+        schema = next(self._schemas(node), None)
+        return error if error.pointer or schema is None else self.keywords.located(error, schema)
+
+    def _schemas(self, node: Node):  # type: ignore[no-untyped-def]
+        pending, seen = [node], set()
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            kind, payload = self.algebra.parts[node]
+            if kind is SCHEMA:
+                yield payload[0]
+            elif isinstance(payload, int):
+                pending.append(Node(payload))
+            elif isinstance(payload, (frozenset, tuple)) and kind != "form":
+                pending.extend(sorted(payload, reverse=True))

@@ -1,0 +1,466 @@
+"""Sub-schemas → canonical forms: what each keyword means.
+
+The keywords of a schema are read type by type into one form, then met with the forms of its applicators (``$ref``,
+``allOf``, ``anyOf``, ``oneOf``, ``not``, ``if``, ``dependentSchemas``). A keyword with a malformed value is an
+`InvalidSpec`. Keywords that assert nothing, and those a dialect does not know, are not looked at.
+
+JSON Schema Validation 2020-12 (and the drafts before it), https://json-schema.org/specification
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Set
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from dotllm.errors import InvalidSpec, SpecError
+from dotllm.languages.json_schema import arrays, objects
+from dotllm.languages.json_schema.algebra import Algebra
+from dotllm.languages.json_schema.dialect import ASSERTIONS, Dialect
+from dotllm.languages.json_schema.document import Document, Scope
+from dotllm.languages.json_schema.form import (
+    ANY_ARRAY,
+    ANY_NUMBER,
+    ANY_OBJECT,
+    ANY_REGIONS,
+    ANY_STRING,
+    ANYTHING,
+    FALSE,
+    FALSE_BIT,
+    NO_NUMBER,
+    NO_REGIONS,
+    NO_STRING,
+    NULL_BIT,
+    TRUE,
+    TRUE_BIT,
+    ArrayShape,
+    Clause,
+    Contains,
+    Form,
+    Node,
+    ObjectShape,
+    Region,
+)
+from dotllm.languages.json_schema.numbers import NumberLanguage
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.strings import StringLanguage
+
+INTEGERS = NumberLanguage.integers()
+
+TYPES: dict[str, Form] = {
+    "null": Form(NULL_BIT, NO_NUMBER, NO_STRING, (), ()),
+    "boolean": Form(FALSE_BIT | TRUE_BIT, NO_NUMBER, NO_STRING, (), ()),
+    "number": Form(0, ANY_NUMBER, NO_STRING, (), ()),
+    "integer": Form(0, INTEGERS, NO_STRING, (), ()),
+    "string": Form(0, NO_NUMBER, ANY_STRING, (), ()),
+    "array": Form(0, NO_NUMBER, NO_STRING, (ANY_ARRAY,), ()),
+    "object": Form(0, NO_NUMBER, NO_STRING, (), (ANY_OBJECT,)),
+}
+
+NUMERIC = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+STRINGS = frozenset({"minLength", "maxLength", "pattern", "format"})
+ARRAYS = frozenset(
+    {"items", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "minItems", "maxItems"}
+    | {"uniqueItems"}
+)
+OBJECTS = frozenset(
+    {"properties", "patternProperties", "additionalProperties", "propertyNames", "required", "minProperties"}
+    | {"maxProperties", "dependentRequired", "dependencies"}
+)
+IN_PLACE = frozenset(
+    {"$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas"}
+    | {"dependencies"}
+)
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+MAX_LENGTH = 2**30 - 1
+
+
+class Keywords:
+    """Reads the sub-schemas of one document."""
+
+    def __init__(self, document: Document, algebra: Algebra, options: Options) -> None:
+        self.document = document
+        self.algebra = algebra
+        self.open_objects = options.additional_properties is not False
+        algebra.translate = self.form
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def node(self, schema: Any, scope: Scope) -> Node:
+        """The node of a sub-schema; one that is only a reference is what it refers to."""
+        seen = 0
+        while True:
+            if schema is True:
+                return TRUE
+            if schema is False:
+                return FALSE
+            if not isinstance(schema, dict):
+                raise InvalidSpec("a schema must be an object or a boolean")
+            if "$id" in schema or "id" in schema:
+                scope = self.document.enter(schema, scope)
+            relevant = schema.keys() & ASSERTIONS[scope.dialect]
+            if not relevant:
+                return TRUE
+            reference = next((keyword for keyword in REFERENCES if keyword in relevant), None)
+            if reference is None or (len(relevant) > 1 and scope.dialect >= Dialect.DRAFT2019):
+                return self.algebra.of_schema(schema, scope)
+            seen += 1
+            if seen > 1000:
+                raise InvalidSpec("$ref refers to itself without end", keyword="$ref")
+            try:
+                schema, scope = self.document.follow(reference, schema[reference], scope)
+            except SpecError as error:
+                raise self.located(error, schema, reference) from None
+
+    def nodes(self, keyword: str, schemas: Any, scope: Scope) -> list[Node]:
+        """The nodes of a non-empty list of sub-schemas."""
+        if not isinstance(schemas, list) or not schemas:
+            raise InvalidSpec(f"{keyword} must be a non-empty list of schemas", keyword=keyword)
+        return [self.node(schema, scope) for schema in schemas]
+
+    def located(self, error: SpecError, schema: dict[str, Any], keyword: str = "") -> SpecError:
+        """The error with the place of ``schema`` in the document."""
+        if error.pointer:
+            return error
+        keyword = error.keyword or keyword
+        pointer = self.document.pointer(schema)
+        if keyword in schema:
+            pointer += "/" + keyword
+        return type(error)(error.message, pointer=pointer or "/", keyword=keyword)
+
+    # -- forms ---------------------------------------------------------------------------------------------------------
+
+    def form(self, schema: dict[str, Any], scope: Scope) -> Form:
+        """The canonical form of a sub-schema."""
+        try:
+            return self._form(schema, scope)
+        except SpecError as error:
+            if error.pointer:
+                raise
+            raise self.located(error, schema) from error.__cause__
+
+    def _form(self, schema: dict[str, Any], scope: Scope) -> Form:
+        relevant = schema.keys() & ASSERTIONS[scope.dialect]
+        out = self._types(schema["type"]) if "type" in relevant else ANYTHING
+        if len(relevant) == 1 and out is not ANYTHING:
+            return out
+        constants, number, string, array_shapes, object_shapes = out
+        if number is not NO_NUMBER and not relevant.isdisjoint(NUMERIC):
+            number = number & numeric(schema)
+        if string is not NO_STRING and not relevant.isdisjoint(STRINGS):
+            string = self._string(schema)
+        if array_shapes and not relevant.isdisjoint(ARRAYS):
+            array = self._array(schema, scope)
+            array_shapes = () if array is None else (array,)
+        if object_shapes and not relevant.isdisjoint(OBJECTS):
+            shape = self._object(schema, scope)
+            object_shapes = () if shape is None else (shape,)
+        out = Form(constants, number, string, array_shapes, object_shapes)
+        if "enum" in relevant:
+            out = self._enum(out, schema["enum"])
+        if "const" in relevant:
+            out = self._enum(out, [schema["const"]])
+        if not relevant.isdisjoint(IN_PLACE):
+            out = self._with_applicators(schema, scope, relevant, out)
+        for keyword in ("unevaluatedProperties", "unevaluatedItems"):
+            if keyword in relevant and schema[keyword] not in (True, {}):
+                raise InvalidSpec(f"{keyword} not yet", keyword=keyword)
+        return out
+
+    def _types(self, types: Any) -> Form:
+        if isinstance(types, str):
+            found = TYPES.get(types)
+            if found is None:
+                raise InvalidSpec(f"unknown type {types!r}", keyword="type")
+            return found
+        if not isinstance(types, list) or not types:
+            raise InvalidSpec("type must be a name or a non-empty list of names", keyword="type")
+        names = [name for name in types if name != "integer" or "number" not in types]
+        return self.algebra.unite([self._types(name if isinstance(name, str) else repr(name)) for name in names])
+
+    def _string(self, schema: dict[str, Any]) -> StringLanguage:
+        low, high = count(schema, "minLength") or 0, count(schema, "maxLength")
+        out = ANY_STRING if not low and high is None else StringLanguage.length(low, high)
+        pattern = schema.get("pattern")
+        if pattern is not None:
+            if not isinstance(pattern, str):
+                raise InvalidSpec("pattern must be a string", keyword="pattern")
+            out = out & StringLanguage.pattern(pattern)
+        name = schema.get("format")
+        if name is not None:
+            if not isinstance(name, str):
+                raise InvalidSpec("format must be a string", keyword="format")
+            language = StringLanguage.format(name)
+            if language is not None:
+                out = out & language
+        return out
+
+    # -- enum and const ------------------------------------------------------------------------------------------------
+
+    def _enum(self, form: Form, values: Any) -> Form:
+        """``form`` ∧ one of ``values``."""
+        if not isinstance(values, list):
+            raise InvalidSpec("enum must be a list", keyword="enum")
+        listed = self.values(values)
+        return listed if form is ANYTHING else self.algebra.meet(form, listed)
+
+    def values(self, values: Iterable[Any]) -> Form:
+        """Exactly these JSON values."""
+        constants = 0
+        strings: list[str] = []
+        numbers: list[int | float | Decimal | Fraction] = []
+        array_shapes: list[ArrayShape] = []
+        object_shapes: list[ObjectShape] = []
+        for value in values:
+            if isinstance(value, str):
+                strings.append(value)
+            elif value is None:
+                constants |= NULL_BIT
+            elif isinstance(value, bool):
+                constants |= TRUE_BIT if value else FALSE_BIT
+            elif isinstance(value, (int, float, Decimal, Fraction)):
+                numbers.append(value)
+            elif isinstance(value, list):
+                items = tuple(self.value(item) for item in value)
+                array_shapes.append(ArrayShape(items, FALSE, len(items), len(items)))
+            elif isinstance(value, dict):
+                members = {name: self.value(member) for name, member in value.items()}
+                object_shapes.append(ObjectShape(members, NO_REGIONS, frozenset(members)))
+            else:
+                raise InvalidSpec(f"{value!r} is not a JSON value", keyword="enum")
+        return Form(
+            constants,
+            NumberLanguage.finite(numbers) if numbers else NO_NUMBER,
+            StringLanguage.finite(strings) if strings else NO_STRING,
+            tuple(array_shapes),
+            tuple(object_shapes),
+        )
+
+    def value(self, value: Any) -> Node:
+        """The node of exactly one JSON value."""
+        key = ("value", type(value), value if not isinstance(value, (list, dict)) else id(value))
+        return self.algebra.of_form(self.values([value]), key)
+
+    # -- arrays --------------------------------------------------------------------------------------------------------
+
+    def _array(self, schema: dict[str, Any], scope: Scope) -> ArrayShape | None:
+        prefix: tuple[Node, ...] = ()
+        rest = TRUE
+        items = schema.get("items", True)
+        if scope.dialect >= Dialect.DRAFT2020 and "prefixItems" in schema:
+            prefix = tuple(self.nodes("prefixItems", schema["prefixItems"], scope))
+            rest = self.node(items, scope)
+        elif isinstance(items, list):
+            prefix = tuple(self.node(item, scope) for item in items)
+            rest = self.node(schema.get("additionalItems", True), scope)
+        else:
+            rest = self.node(items, scope)
+        contains: tuple[Contains, ...] = ()
+        if "contains" in schema and scope.dialect >= Dialect.DRAFT6:
+            low, high = 1, None
+            if scope.dialect >= Dialect.DRAFT2019:
+                least = count(schema, "minContains")
+                low, high = 1 if least is None else least, count(schema, "maxContains")
+            contains = (Contains(self.node(schema["contains"], scope), low, high),)
+        unique = schema.get("uniqueItems", False)
+        if not isinstance(unique, bool):
+            raise InvalidSpec("uniqueItems must be a boolean", keyword="uniqueItems")
+        shape = ArrayShape(prefix, rest, count(schema, "minItems") or 0, count(schema, "maxItems"), contains, unique)
+        return ANY_ARRAY if shape == ANY_ARRAY else arrays.simplified(self.algebra, shape)
+
+    # -- objects -------------------------------------------------------------------------------------------------------
+
+    def _object(self, schema: dict[str, Any], scope: Scope) -> ObjectShape | None:
+        declared = mapping(schema, "properties")
+        properties = {name: self.node(child, scope) for name, child in declared.items()} if declared else {}
+        regions = self._regions(schema, scope, properties)
+        required: frozenset[str] = frozenset()
+        if "required" in schema:
+            names = name_list("required", schema["required"])
+            required = frozenset(names)
+            for name in names:
+                if name not in properties:
+                    properties[name] = objects.region_value(regions, name)
+        clauses: frozenset[Clause] = frozenset()
+        if "dependentRequired" in schema or "dependencies" in schema:
+            clauses = self._dependent_required(schema, scope)
+            for name in sorted({name for clause in clauses for name, _ in clause}):
+                if name not in properties:
+                    properties[name] = objects.region_value(regions, name)
+        shape = ObjectShape(
+            properties,
+            regions,
+            required,
+            clauses,
+            count(schema, "minProperties") or 0,
+            count(schema, "maxProperties"),
+            (),
+            frozenset(properties.keys() - declared.keys()) if len(properties) > len(declared) else frozenset(),
+        )
+        return ANY_OBJECT if shape == ANY_OBJECT else objects.simplified(self.algebra, shape)
+
+    def _regions(self, schema: dict[str, Any], scope: Scope, properties: dict[str, Node]) -> tuple[Region, ...]:
+        """The partition of the keys that ``properties`` does not name; patterns and propertyNames also constrain
+        those it does name."""
+        patterns = mapping(schema, "patternProperties")
+        additional = TRUE
+        if "additionalProperties" in schema:
+            additional = self.node(schema["additionalProperties"], scope)
+        elif not self.open_objects and ("properties" in schema or patterns):
+            additional = FALSE
+        regions = (
+            ANY_REGIONS if additional == TRUE else NO_REGIONS if additional == FALSE else ((ANY_STRING, additional),)
+        )
+        named = dict(properties)
+        if patterns:
+            both = self.algebra.both
+            by_pattern = [(StringLanguage.pattern(p), self.node(child, scope)) for p, child in patterns.items()]
+            matched = StringLanguage.nothing()
+            split: tuple[Region, ...] = ANY_REGIONS
+            for language, node in by_pattern:
+                matched = matched | language
+                split = objects.meet_regions(self.algebra, split, ((language, node), (~language, TRUE)))
+                for name in properties:
+                    if language.contains(name):
+                        named[name] = both(named[name], node)
+            if additional != TRUE:
+                rest: tuple[Region, ...] = ((matched, TRUE), (~matched, additional))
+                split = objects.meet_regions(self.algebra, split, rest)
+            regions = split
+        if "propertyNames" in schema and scope.dialect >= Dialect.DRAFT6:
+            allowed = self.algebra.form(self.node(schema["propertyNames"], scope)).string
+            if allowed != ANY_STRING:
+                for name in named:
+                    if not allowed.contains(name):
+                        named[name] = FALSE
+                limits: tuple[Region, ...] = ((allowed, TRUE), (~allowed, FALSE))
+                regions = (
+                    objects.meet_regions(self.algebra, regions, limits) if allowed is not NO_STRING else NO_REGIONS
+                )
+        properties.update(named)
+        return regions
+
+    def _dependent_required(self, schema: dict[str, Any], scope: Scope) -> frozenset[Clause]:
+        clauses: set[Clause] = set()
+        if scope.dialect >= Dialect.DRAFT2019:
+            for name, needed in mapping(schema, "dependentRequired").items():
+                names = name_list("dependentRequired", needed)
+                clauses.update(frozenset([(name, False), (other, True)]) for other in names if other != name)
+        for name, dependency in mapping(schema, "dependencies").items():
+            if isinstance(dependency, list):
+                names = name_list("dependencies", dependency)
+                clauses.update(frozenset([(name, False), (other, True)]) for other in names if other != name)
+        return frozenset(clauses)
+
+    # -- applicators in place ------------------------------------------------------------------------------------------
+
+    def _with_applicators(self, schema: dict[str, Any], scope: Scope, relevant: Set[str], own: Form) -> Form:
+        """``own`` ∧ all that must hold of the same value, met in the order of the schema's text, so that keys are
+        declared in the order in which a reader meets them."""
+        algebra = self.algebra
+        out = ANYTHING if "properties" in relevant else own
+        for keyword, value in schema.items():
+            if keyword == "properties" and keyword in relevant:
+                out = algebra.meet(out, own)
+            elif keyword in IN_PLACE and keyword in relevant:
+                for node in self._applicator(keyword, value, schema, scope):
+                    out = algebra.meet(out, algebra.form(node))
+        return out
+
+    def _applicator(self, keyword: str, value: Any, schema: dict[str, Any], scope: Scope) -> Iterable[Node]:
+        """What a keyword says of the value itself."""
+        algebra = self.algebra
+        if keyword in REFERENCES:
+            yield self.node(*self.document.follow(keyword, value, scope))
+        elif keyword == "allOf":
+            yield from self.nodes(keyword, value, scope)
+        elif keyword == "anyOf":
+            yield algebra.any_of(self.nodes(keyword, value, scope))
+        elif keyword == "oneOf":
+            yield algebra.one_of(self.nodes(keyword, value, scope))
+        elif keyword == "not":
+            yield algebra.complement(self.node(value, scope))
+        elif keyword == "if":
+            yield self._conditional(schema, scope)
+        else:
+            for name, child in mapping(schema, keyword).items():
+                if not isinstance(child, list) or keyword == "dependentSchemas":
+                    yield algebra.any_of([self._absent(name), self.node(child, scope)])
+
+    def _conditional(self, schema: dict[str, Any], scope: Scope) -> Node:
+        algebra = self.algebra
+        condition = self.node(schema["if"], scope)
+        then = self.node(schema.get("then", True), scope)
+        otherwise = self.node(schema.get("else", True), scope)
+        if then == otherwise:
+            return then
+        return algebra.any_of([algebra.both(condition, then), algebra.both(algebra.complement(condition), otherwise)])
+
+    def _absent(self, name: str) -> Node:
+        """Not an object that has the key ``name``."""
+        form = ANYTHING._replace(objects=(objects.mentioning({name: FALSE}),))
+        return self.algebra.of_form(form, ("absent", name))
+
+
+def numeric(schema: dict[str, Any]) -> NumberLanguage:
+    """minimum, maximum, their exclusive forms (numbers, or booleans as in draft 4) and multipleOf."""
+    low, high = number(schema, "minimum"), number(schema, "maximum")
+    low_open = high_open = False
+    bound = schema.get("exclusiveMinimum", False)
+    if isinstance(bound, bool):
+        low_open = bound
+    else:
+        bound = number(schema, "exclusiveMinimum")
+        if low is None or bound >= low:
+            low, low_open = bound, True
+    bound = schema.get("exclusiveMaximum", False)
+    if isinstance(bound, bool):
+        high_open = bound
+    else:
+        bound = number(schema, "exclusiveMaximum")
+        if high is None or bound <= high:
+            high, high_open = bound, True
+    out = ANY_NUMBER
+    if low is not None or high is not None:
+        out = NumberLanguage.interval(low, high, low_open=low_open, high_open=high_open)
+    step = number(schema, "multipleOf")
+    return out if step is None else out & NumberLanguage.multiple_of(step)
+
+
+def number(schema: dict[str, Any], keyword: str) -> Any:
+    """The number a keyword has, None if it is not there."""
+    value = schema.get(keyword)
+    if value is None and keyword not in schema:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)) or not math.isfinite(value):
+        raise InvalidSpec(f"{keyword} must be a number", keyword=keyword)
+    return value
+
+
+def count(schema: dict[str, Any], keyword: str) -> int | None:
+    """The non-negative integer a keyword has (1.0 is one), None if it is not there."""
+    if keyword not in schema:
+        return None
+    value = number(schema, keyword)
+    if value < 0 or value != int(value):
+        raise InvalidSpec(f"{keyword} must be a non-negative integer", keyword=keyword)
+    return min(int(value), MAX_LENGTH)
+
+
+def mapping(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
+    """The object a keyword has, empty if it is not there."""
+    value = schema.get(keyword)
+    if value is None and keyword not in schema:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidSpec(f"{keyword} must be an object", keyword=keyword)
+    return value
+
+
+def name_list(keyword: str, value: Any) -> list[str]:
+    """A list of keys."""
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise InvalidSpec(f"{keyword} must be a list of strings", keyword=keyword)
+    return value

@@ -1,0 +1,328 @@
+"""Objects → automata over their members.
+
+Keys that ``properties`` declares come in declared order, each at most once; all others follow, in any order. The
+automaton is two chains: in state *next(i)* a member from ``i`` on must follow (after a comma), in state *done(i)* one
+before ``i`` has just been written. So n optional properties cost 2n states and every member is written once.
+
+Counts, conditions on which keys are there, and shapes the object must not have multiply these states by what is still
+open: the count so far, the clauses that are not yet decided, the excluded shapes that are not yet broken; and so do
+keys that are named without a place, by which of them have been written. With ``order="any"`` no key has a place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
+
+from dotllm.errors import BudgetExceeded
+from dotllm.grammar.grammar import Expression
+from dotllm.languages.json_schema import objects
+from dotllm.languages.json_schema.form import ANY_STRING, FALSE, TRUE, Clause, Node, ObjectShape, Region
+from dotllm.languages.json_schema.strings import StringLanguage
+
+if TYPE_CHECKING:
+    from dotllm.languages.json_schema.emission import Emitter
+
+MAX_BROKEN_AT_ONCE = 4
+MAX_UNORDERED = 5
+"""Keys without a declared place may come in any order if they are no more than this; else in the order of mention."""
+
+Edge = tuple[int, Expression, int]
+
+
+def object_expression(emitter: Emitter, shape: ObjectShape) -> Expression:
+    """The texts of the objects of a shape."""
+    plain = not (shape.clauses or shape.negated or shape.mentioned or shape.minimum or shape.maximum is not None)
+    if plain and emitter.options.order == "declared":
+        return _chains(emitter, shape)
+    return _Automaton(emitter, shape).expression()
+
+
+def _chains(emitter: Emitter, shape: ObjectShape) -> Expression:
+    """The common case: only properties, required and what other keys may have."""
+    grammar, text = emitter.grammar, emitter.text
+    names = [(name, node) for name, node in shape.properties.items() if node != FALSE or name in shape.required]
+    others = [
+        text.member(language, emitter.value(node))
+        for language, node in other_keys(shape.regions, shape.properties)
+        if node != FALSE
+    ]
+    n = len(names)
+    required = shape.required
+    last_required = max((i for i, (name, _) in enumerate(names) if name in required), default=-1)
+    # States: 0 the start, 1 the end, 2 + 2i next(i), 3 + 2i done(i).
+    skip, comma = grammar.empty(), text.comma
+    edges: list[Edge] = [(0, skip, 2)]
+    if last_required < 0:
+        edges.append((0, skip, 1))
+    for i, (name, node) in enumerate(names):
+        here = 2 + 2 * i
+        edges.append((here, text.named_member(name, emitter.value(node)), here + 3))
+        if name not in required:
+            edges.append((here, skip, here + 2))
+        if i:
+            edges.append((here + 1, comma, here))
+            if i > last_required:
+                edges.append((here + 1, skip, 1))
+    end = 2 + 2 * n
+    for other in others:
+        edges.append((end, other, end + 1))
+    if others:
+        edges.append((end + 1, comma, end))
+    if n or others:
+        edges.append((end + 1, skip, 1))
+    emitter.spend(len(edges), "properties")
+    return text.object(end + 2, (1,), edges)
+
+
+def other_keys(regions: Iterable[Region], names: Iterable[str]) -> list[Region]:
+    """The regions without the named keys."""
+    named = StringLanguage.excluding(names) if names else ANY_STRING
+    found = [(language, node) for language, node in regions]
+    if len(found) == 1:
+        return [(named, found[0][1])]
+    return [(language & named, node) for language, node in found]
+
+
+class State(NamedTuple):
+    """What has been written, as far as it matters.
+
+    ``position``: how many of the keys with a place are behind; ``written``: which of those without one have been
+    written (bits). ``members``: how many so far, capped. ``open``: clauses not yet decided. ``unbroken``: the excluded
+    shapes that the object still has, with their undecided clauses.
+    """
+
+    position: int
+    written: int
+    members: int
+    open: frozenset[Clause]
+    unbroken: tuple[tuple[int, frozenset[Clause]], ...]
+
+
+class _Automaton:
+    """The general case, state by state, as far as states are reached."""
+
+    def __init__(self, emitter: Emitter, shape: ObjectShape) -> None:
+        self.emitter = emitter
+        self.shape = shape
+        self.negated = shape.negated
+        self.ordered, self.unordered = self._places()
+        self.keyword = (
+            "properties"
+            if len(self.unordered) > MAX_UNORDERED
+            else "not"
+            if shape.negated
+            else "minProperties"
+            if shape.minimum
+            else "maxProperties"
+        )
+        limits = [shape.minimum]
+        for limited in (shape, *shape.negated):
+            limits.append(limited.minimum)
+            if limited.maximum is not None:
+                limits.append(limited.maximum + 1)
+        self.count_limit = max(limits)
+        self.edges: list[Edge] = []
+        self.numbers: dict[tuple[State, bool], int] = {}
+        self.pending: list[tuple[State, bool]] = []
+        self._members: dict[object, Expression] = {}
+        self._others = self._other_members()
+
+    def _places(self) -> tuple[list[str], list[str]]:
+        """The named keys that have a place, in order, and those that have none."""
+        names = dict.fromkeys(self.shape.properties)
+        for other in self.negated:
+            names.update(dict.fromkeys(other.properties))
+        possible = [name for name in names if objects.value_of(self.shape, name) != FALSE]
+        if self.emitter.options.order == "any":
+            return [], possible
+        placed = self.shape.properties.keys() - self.shape.mentioned
+        free = [name for name in possible if name not in placed]
+        if len(free) > MAX_UNORDERED:
+            return [name for name in possible if name in placed] + free, []
+        return [name for name in possible if name in placed], free
+
+    def expression(self) -> Expression:
+        """Walk all states that can be reached, then hand the automaton over."""
+        grammar, text = self.emitter.grammar, self.emitter.text
+        skip = grammar.empty()
+        start = self._start()
+        if start is None:
+            return grammar.never()
+        self.edges.append((0, skip, self._number(start, False)))
+        if self._accepts(start):
+            self.edges.append((0, skip, 1))
+        limit = self.emitter.options.budget.edges
+        while self.pending:
+            state, done = self.pending.pop()
+            number = self.numbers[state, done]
+            if done:
+                if self._accepts(state):
+                    self.edges.append((number, skip, 1))
+                self.edges.append((number, text.comma, self._number(state, False)))
+            else:
+                self._expand(state, number)
+            if len(self.edges) > limit:
+                raise BudgetExceeded(f"an object needs an automaton of more than {limit} edges", keyword=self.keyword)
+        self.emitter.spend(len(self.edges), self.keyword)
+        return text.object(2 + len(self.numbers), (1,), self.edges)
+
+    def _start(self) -> State | None:
+        """Before the first member: of the keys that are impossible it is known that they are not there."""
+        shape = self.shape
+        state = State(
+            0,
+            0,
+            0,
+            shape.clauses.union(frozenset([(name, True)]) for name in shape.required),
+            tuple(
+                (j, other.clauses.union(frozenset([(name, True)]) for name in other.required))
+                for j, other in enumerate(self.negated)
+            ),
+        )
+        possible = {*self.ordered, *self.unordered}
+        impossible = {name for other in (shape, *self.negated) for name in other.properties if name not in possible}
+        for name in impossible:
+            decided = self._decided(state, name, False)
+            if decided is None:
+                return None
+            state = state._replace(open=decided[0], unbroken=decided[1])
+        return state
+
+    def _number(self, state: State, done: bool) -> int:
+        key = (state, done)
+        number = self.numbers.get(key)
+        if number is None:
+            number = self.numbers[key] = 2 + len(self.numbers)
+            self.pending.append(key)
+        return number
+
+    def _expand(self, state: State, number: int) -> None:
+        """The edges of a state in which a member must follow."""
+        counted = min(state.members + 1, self.count_limit)
+        room = self.shape.maximum is None or state.members < self.shape.maximum
+        if state.position < len(self.ordered):
+            name = self.ordered[state.position]
+            if room:
+                self._write(state, number, name, state._replace(position=state.position + 1, members=counted))
+            skipped = self._decided(state, name, False)
+            if skipped is not None:
+                after = State(state.position + 1, state.written, state.members, *skipped)
+                self.edges.append((number, self.emitter.grammar.empty(), self._number(after, False)))
+        elif room:
+            for i, name in enumerate(self.unordered):
+                if not state.written >> i & 1:
+                    self._write(state, number, name, state._replace(written=state.written | 1 << i, members=counted))
+            for language, node, excluded in self._others:
+                for value, broken in self._values(node, excluded, state.unbroken):
+                    left = tuple((j, clauses) for j, clauses in state.unbroken if j not in broken)
+                    after = state._replace(members=counted, unbroken=left)
+                    self.edges.append((number, self._member(language, value), self._number(after, True)))
+
+    def _write(self, state: State, number: int, name: str, after: State) -> None:
+        """The edges that write the key ``name``; ``after`` lacks only what is then decided."""
+        decided = self._decided(state, name, True)
+        if decided is None:
+            return
+        open_, unbroken = decided
+        excluded = tuple(objects.value_of(other, name) for other in self.negated)
+        for value, broken in self._values(objects.value_of(self.shape, name), excluded, unbroken):
+            left = tuple((j, clauses) for j, clauses in unbroken if j not in broken)
+            target = self._number(after._replace(open=open_, unbroken=left), True)
+            self.edges.append((number, self._member(name, value), target))
+
+    def _values(
+        self, node: Node, excluded: tuple[Node, ...], unbroken: tuple[tuple[int, frozenset[Clause]], ...]
+    ) -> Iterator[tuple[Node, frozenset[int]]]:
+        """What a member's value may be, with the excluded shapes it then breaks."""
+        algebra = self.emitter.algebra
+        surely = frozenset(j for j, _ in unbroken if excluded[j] == FALSE)
+        yield node, surely
+        by_node: dict[Node, list[int]] = {}
+        for j, _ in unbroken:
+            if excluded[j] not in (TRUE, FALSE):
+                by_node.setdefault(excluded[j], []).append(j)
+        if len(by_node) > MAX_BROKEN_AT_ONCE:
+            raise BudgetExceeded(
+                f"one value is told apart from more than {MAX_BROKEN_AT_ONCE} excluded schemas", keyword="not"
+            )
+        for size in range(1, len(by_node) + 1):
+            for chosen in combinations(by_node, size):
+                value = algebra.all_of([node, *map(algebra.complement, chosen)])
+                if not algebra.is_empty(value):
+                    yield value, surely.union(*(by_node[other] for other in chosen))
+
+    def _decided(
+        self, state: State, name: str, present: bool
+    ) -> tuple[frozenset[Clause], tuple[tuple[int, frozenset[Clause]], ...]] | None:
+        """What is open once it is known whether the key ``name`` is there; None if that must not be."""
+        open_ = decide(state.open, name, present)
+        if open_ is None:
+            return None
+        unbroken = []
+        for j, clauses in state.unbroken:
+            left = decide(clauses, name, present)
+            if left is not None:
+                unbroken.append((j, left))
+        return open_, tuple(unbroken)
+
+    def _accepts(self, state: State) -> bool:
+        """Whether the object may end here: no other named key follows."""
+        if state.members < self.shape.minimum:
+            return False
+        absent = self.ordered[state.position :]
+        absent += [name for i, name in enumerate(self.unordered) if not state.written >> i & 1]
+        for name in absent:
+            decided = self._decided(state, name, False)
+            if decided is None:
+                return False
+            state = state._replace(open=decided[0], unbroken=decided[1])
+        return all(
+            state.members < self.negated[j].minimum
+            or (self.negated[j].maximum is not None and state.members > (self.negated[j].maximum or 0))
+            for j, _ in state.unbroken
+        )
+
+    def _other_members(self) -> list[tuple[StringLanguage, Node, tuple[Node, ...]]]:
+        """Keys that are not named, by what they must satisfy here and in every excluded shape."""
+        names = dict.fromkeys(self.shape.properties)
+        for other in self.negated:
+            names.update(dict.fromkeys(other.properties))
+        regions: list[tuple[StringLanguage, Node, tuple[Node, ...]]] = [
+            (language, node, ()) for language, node in other_keys(self.shape.regions, names) if node != FALSE
+        ]
+        for other in self.negated:
+            if len(other.regions) == 1:
+                regions = [(language, node, (*nodes, other.regions[0][1])) for language, node, nodes in regions]
+                continue
+            split = [
+                (language & keys, node, (*nodes, value))
+                for language, node, nodes in regions
+                for keys, value in other.regions
+            ]
+            regions = [region for region in split if not region[0].is_empty()]
+        return regions
+
+    def _member(self, key: str | StringLanguage, value: Node) -> Expression:
+        found = self._members.get((key, value))
+        if found is None:
+            text, body = self.emitter.text, self.emitter.value(value)
+            found = text.named_member(key, body) if isinstance(key, str) else text.member(key, body)
+            self._members[key, value] = found
+        return found
+
+
+def decide(clauses: frozenset[Clause], name: str, present: bool) -> frozenset[Clause] | None:
+    """The clauses once it is known whether ``name`` is there; None if one of them fails."""
+    if not any((name, True) in clause or (name, False) in clause for clause in clauses):
+        return clauses
+    out: set[Clause] = set()
+    for clause in clauses:
+        if (name, present) in clause:
+            continue
+        clause = clause - {(name, not present)}
+        if not clause:
+            return None
+        out.add(clause)
+    return frozenset(out)

@@ -1,0 +1,87 @@
+"""How a document is written: punctuation and the white space around it. The other half of the text policy is in
+`spelling` (strings) and `number_text`.
+
+White space stands between any two tokens, never before the first or after the last, and is bounded: a model that has
+begun to write blanks must stop. ``whitespace_pattern`` replaces it; without ``any_whitespace`` there is none. Every
+value, bracket and comma is followed by its white space, so no two stretches of it ever meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dotllm.errors import InvalidSpec, SpecError
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.strings import StringLanguage
+from dotllm.languages.regex import regex_to_expression
+
+MAX_WHITESPACE = 320
+"""Characters between two tokens: enough for 4 blanks of indentation at depth 79."""
+
+_RAW_KEY_FORBIDDEN = frozenset(map(chr, range(0x20))) | {'"', "\\"}
+
+
+class JsonText:
+    """The pieces documents are made of, for one grammar. Other styles of writing an object have the same methods."""
+
+    def __init__(self, grammar: Grammar, options: Options) -> None:
+        self.grammar = grammar
+        self.whitespace = whitespace(grammar, options)
+        self.context = Context(grammar, self.whitespace)
+        self.comma = self._then_space(b",")
+        self.object_open = self._then_space(b"{")
+        self.object_close = grammar.literal(b"}")
+        self.array_open = self._then_space(b"[")
+        self.array_close = grammar.literal(b"]")
+        self.spaced = self.whitespace != grammar.empty()
+        if self.spaced:
+            self._colon = grammar.seq([self.whitespace, grammar.literal(b":"), self.whitespace])
+        else:
+            self._colon = grammar.literal(b":")
+
+    def _then_space(self, token: bytes) -> Expression:
+        literal = self.grammar.literal(token)
+        return literal if self.whitespace == self.grammar.empty() else self.grammar.seq([literal, self.whitespace])
+
+    def item(self, value: Expression) -> Expression:
+        """A value in an array and the white space after it."""
+        return self.grammar.seq([value, self.whitespace]) if self.spaced else value
+
+    def named_member(self, name: str, value: Expression) -> Expression:
+        """A member whose key the schema names, and the white space after it."""
+        if _RAW_KEY_FORBIDDEN.isdisjoint(name):
+            try:
+                key = b'"%s"' % name.encode()
+            except UnicodeEncodeError:
+                raise InvalidSpec(f"the key {name!r} is not Unicode text", keyword="properties") from None
+            if not self.spaced:
+                return self.grammar.seq([self.grammar.literal(key + b":"), value])
+            return self.grammar.seq([self.grammar.literal(key), self._colon, value, self.whitespace])
+        return self.member(StringLanguage.finite([name]), value)
+
+    def member(self, keys: StringLanguage, value: Expression) -> Expression:
+        """A member whose key is one of ``keys``, and the white space after it."""
+        key = keys.to_key_expression(self.grammar, self.context)
+        return self.grammar.seq([key, self._colon, value, self.whitespace])
+
+    def object(self, states: int, finals: Sequence[int], edges: Sequence[tuple[int, Expression, int]]) -> Expression:
+        """An object whose members are what a network reads from state 0; commas are on its edges."""
+        network = self.grammar.network(states, 0, finals, edges)
+        return self.grammar.seq([self.object_open, network, self.object_close])
+
+
+def whitespace(grammar: Grammar, options: Options) -> Expression:
+    """The white space between two tokens. Raises `InvalidSpec` for a pattern that is no regular expression."""
+    if options.whitespace_pattern is not None:
+        try:
+            found = regex_to_expression(options.whitespace_pattern, grammar, search=False)
+        except SpecError as error:
+            raise type(error)(f"whitespace_pattern: {error.message}", keyword="whitespace_pattern") from None
+        rule = grammar.rule("whitespace")
+        grammar.define(rule, found)
+        return grammar.call(rule)
+    if not options.any_whitespace:
+        return grammar.empty()
+    return grammar.repeat(grammar.bytes_in(b" \t\n\r"), 0, MAX_WHITESPACE)
