@@ -1,4 +1,4 @@
-"""Compiles on Ray: the adapter against a stand-in with Ray's functions, and against a real local Ray where there is one."""
+"""Compiles on Ray: the adapter against a stand-in with Ray's functions, and a real local Ray where it is installed."""
 
 from __future__ import annotations
 

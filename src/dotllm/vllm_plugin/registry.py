@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 
-from dotllm.vllm_plugin import backend_name, beam_search, manager, structural_tags, validation, warm_start
+from dotllm.vllm_plugin import backend_name, beam_search, manager, scheduler, structural_tags, validation, warm_start
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
 
 logger = logging.getLogger(__name__)
@@ -18,6 +18,7 @@ HOOKS: tuple[Hook, ...] = (
     beam_search.OFFLINE_HOOK,
     beam_search.ONLINE_HOOK,
     structural_tags.HOOK,
+    scheduler.HOOK,
     warm_start.HOOK,
 )
 
