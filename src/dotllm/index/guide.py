@@ -27,9 +27,13 @@ class Guide:
         after = self.index.advance(self.config, token_id)
         if after < 0:
             return False
-        self._history.append(self.config)
-        self.config = after
+        self.move(after)
         return True
+
+    def move(self, config: int) -> None:
+        """Go to a configuration that `Index.advance` or a batch found, as one token."""
+        self._history.append(self.config)
+        self.config = config
 
     def accepts(self, token_ids: Sequence[int]) -> int:
         """How many of ``token_ids`` would be allowed, one after another. Nothing changes."""

@@ -57,15 +57,16 @@ class Index:
         self.vocabulary = vocabulary
         self.space = TokenSpace.of(vocabulary)
         self.lock = threading.RLock()
-        self._token_sets = token_sets
-        self._charsets = list(charsets)
+        self.token_sets = token_sets
+        self.charsets = list(charsets)
         self.token_rows = token_set_rows(token_sets, self.space)
+        self.token_rows_machine = (self.token_rows.ctypes.data, len(self.token_rows))
         self._scratch = np.zeros(self.space.words, np.int32)
         self._set_memory(mem)
 
     def _set_memory(self, mem: Int32) -> None:
         self.mem = mem
-        self.address, self.size = mem.ctypes.data, len(mem)
+        self.machine = (mem.ctypes.data, len(mem))  # for kernels over a batch: address and size of the arena
 
     # ---- constructors
 
@@ -75,9 +76,7 @@ class Index:
         space = TokenSpace.of(vocabulary)
         nfa = lower(grammar, space.alive_bytes)
         used = set(nfa.charset.tolist())
-        numbers = np.array(
-            [space.charset_number(c) if i in used else -1 for i, c in enumerate(nfa.charsets)], np.int32
-        )
+        numbers = np.array([space.charset_number(c) if i in used else -1 for i, c in enumerate(nfa.charsets)], np.int32)
         return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets)
 
     @classmethod
@@ -154,7 +153,7 @@ class Index:
     def _used(self, region: int) -> int:
         return int(self.mem[layout.R + 3 * region + 2])
 
-    def _run(self, kernel: Callable[[Int32], int]) -> int:
+    def run(self, kernel: Callable[[Int32], int]) -> int:
         """Call a kernel with fuel, growing the arena as it asks; raises BudgetExceeded."""
         while True:
             self.mem[layout.H_FUEL] = FUEL
@@ -171,7 +170,7 @@ class Index:
         """The configuration after ``token``; -1: not allowed."""
         space = self.space
         with self.lock:
-            return self._run(
+            return self.run(
                 lambda mem: advance(
                     mem, config, token, space.token_data, space.token_offset, space.ends, self.token_rows
                 )
@@ -181,13 +180,13 @@ class Index:
         """The configuration after raw bytes; -1: not allowed."""
         array = np.frombuffer(bytearray(data), np.uint8)
         with self.lock:
-            return self._run(lambda mem: advance_bytes(mem, config, array))
+            return self.run(lambda mem: advance_bytes(mem, config, array))
 
     def forced_bytes(self, config: int, limit: int = 4096) -> bytes:
         """The bytes that must come next, at most ``limit``."""
         out = np.empty(limit, np.uint8)
         with self.lock:
-            n = self._run(lambda mem: forced_bytes(mem, config, out))
+            n = self.run(lambda mem: forced_bytes(mem, config, out))
         return out[:n].tobytes()
 
     def can_finish(self, config: int) -> bool:
@@ -204,7 +203,7 @@ class Index:
             return END_ROW
         space = self.space
         with self.lock:
-            row = self._run(lambda mem: known_row(mem, config))
+            row = self.run(lambda mem: known_row(mem, config))
             if row >= 0:
                 return row
             entry = layout.R + 3 * layout.CONFIG
@@ -219,9 +218,9 @@ class Index:
                     )
                 )  # fmt: skip
 
-            consulted = self._run(find)
+            consulted = self.run(find)
             row = space.intern(self._scratch)
-            self._run(lambda mem: remember_row(mem, config, consulted, row))
+            self.run(lambda mem: remember_row(mem, config, consulted, row))
             return row
 
     # ---- persistence

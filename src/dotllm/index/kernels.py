@@ -13,7 +13,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from dotllm.automata.machine.layout import CONFIG, FINISHED, FULL, H_FUEL, R
-from dotllm.automata.machine.masks import find_row, known_row, remember_row
+from dotllm.automata.machine.masks import find_row, known_row
 from dotllm.automata.machine.run import advance
 from dotllm.index.token_space import END_ROW
 from dotllm.jit import kernel
@@ -47,11 +47,11 @@ def known_rows(machines, configs, out):
 
 
 @kernel(
-    nb.void(L1, I1, L1, U8, I1, I1, I1, I1, I, I2, I2, I1, I1, I, I1, I1, I2, I1),
+    nb.void(L1, I1, L1, U8, I1, I1, I1, I1, I, I2, I2, I1, I1, I, I1, I1, I2),
 )
 def find_rows(
     machines, configs, token_row_addresses, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows,
-    set_ints, eos, fuel, guides, codes, scratch, unused,
+    set_ints, eos, fuel, guides, codes, scratch,
 ):  # fmt: skip
     """Compute the missing masks of the guides listed in ``guides``: row into scratch[i], symbols consulted (or an error) into
     codes[i]. token_row_addresses [n * 2]: address and number of rows of each guide's token sets."""
@@ -87,9 +87,3 @@ def copy_rows(rows, numbers, bitmask, targets):
             bitmask[targets[i], j] = rows[numbers[i], j]
         for j in range(words, bitmask.shape[1]):
             bitmask[targets[i], j] = 0
-
-
-@kernel(I(I1, I, I))
-def remember(mem, packed, row):
-    """`masks.remember_row` with config and consulted packed as config << 16 | consulted."""
-    return remember_row(mem, packed >> 16, packed & 0xFFFF, row)

@@ -128,7 +128,9 @@ class TokenSpace:
         self.rows_used = np.zeros(1, np.int64)
         self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
         only_end = np.zeros(self.words, np.int32)
-        np.bitwise_or.at(only_end, self.eos >> 5, np.left_shift(np.uint32(1), (self.eos & 31).astype(np.uint32)).view(np.int32))
+        np.bitwise_or.at(
+            only_end, self.eos >> 5, np.left_shift(np.uint32(1), (self.eos & 31).astype(np.uint32)).view(np.int32)
+        )
         self.intern(only_end)
 
     def intern(self, row: Int32) -> int:
@@ -142,7 +144,15 @@ class TokenSpace:
     @property
     def nbytes(self) -> int:
         """Bytes really in use."""
-        return int(self.rows_used[0]) * self.words * 4 + self._trie_used * 17 + len(self._numbers) * K_ROWS * self.words * 4
+        return (
+            int(self.rows_used[0]) * self.words * 4
+            + self._trie_used * 17
+            + len(self._numbers) * K_ROWS * self.words * 4
+        )
+
+    def known_charset(self, charset: CharSet) -> int:
+        """The number of a set's tables if they exist, else -1."""
+        return self._numbers.get(charset, -1)
 
     def charset_number(self, charset: CharSet) -> int:
         """The number of a set's tables, made on first use; -1 if there is no room for another set."""

@@ -120,43 +120,52 @@ def initialise(mem):
     return configuration(mem, state, mem[at.H_OUT])
 
 
-@kernel(nb.void(MEM, MEM))
-def rehash_triples(old, new):
-    """Move all triples to a larger table (already zeroed)."""
-    base, capacity = old[R + 3 * TRIPLES], old[R + 3 * TRIPLES + 1]
-    new[R + 3 * TRIPLES + 2] = 0
-    for slot in range(capacity):
-        i = base + 5 * slot
-        if old[i] != 0:
-            triple_put(new, old[i] - 1, old[i + 1], old[i + 2], old[i + 3], old[i + 4])
+@kernel(nb.void(MEM, nb.int32[:, ::1]))
+def rehash(mem, triples):
+    """Fill both hash tables (zeroed) again. triples [n, 5]: (kind + 1, a, b, c, value), kind + 1 = 0 where there is none."""
+    mem[R + 3 * TRIPLES + 2] = 0
+    for i in range(triples.shape[0]):
+        if triples[i, 0] != 0:
+            triple_put(mem, triples[i, 0] - 1, triples[i, 1], triples[i, 2], triples[i, 3], triples[i, 4])
+    rehash_lists(mem)
+
+
+def allocate(slots: Int32, constant: Int32, capacity: list[int]) -> Int32:
+    """An arena with the given header, NFA part and capacities; its regions are zero, their used counts as in ``slots``."""
+    first = at.HEADER + len(constant)
+    size = first + sum(count * width for count, width in zip(capacity, WIDTH, strict=True))
+    new = np.zeros(size, np.int32)
+    new[: at.HEADER] = slots
+    new[at.HEADER : first] = constant
+    position = first
+    for r in range(REGIONS):
+        new[R + 3 * r], new[R + 3 * r + 1] = position, capacity[r]
+        position += capacity[r] * WIDTH[r]
+    new[at.H_SIZE] = size
+    return new
 
 
 def grow(mem: Int32, region: int) -> Int32:
     """A larger copy of the arena with more room in ``region``. Raises BudgetExceeded at the arena's limit."""
     capacity = [int(mem[R + 3 * r + 1]) for r in range(REGIONS)]
-    old_units = capacity[region]
-    small = old_units * WIDTH[region] < _GROW_FAST
-    capacity[region] = old_units * (4 if small else 2)
+    small = capacity[region] * WIDTH[region] < _GROW_FAST
+    capacity[region] *= 4 if small else 2
     if region == STATE:
         capacity[at.DELTA] = max(capacity[at.DELTA], capacity[STATE] * int(mem[at.H_CLASSES]))
     first = int(mem[R])  # regions follow each other from here
-    size = first + sum(count * width for count, width in zip(capacity, WIDTH, strict=True))
-    if size > int(mem[at.H_LIMIT]):
+    if first + sum(c * w for c, w in zip(capacity, WIDTH, strict=True)) > int(mem[at.H_LIMIT]):
         raise BudgetExceeded(f"the automaton needs more than {int(mem[at.H_LIMIT]) * 4 >> 20} MiB", keyword="memory")
-    new = np.zeros(size, np.int32)
-    new[:first] = mem[:first]
-    position = first
+    new = allocate(mem[: at.HEADER], mem[at.HEADER : first], capacity)
+    tables = region in (at.LISTS, TRIPLES)
     for r in range(REGIONS):
-        offset, used = int(mem[R + 3 * r]), int(mem[R + 3 * r + 1]) * WIDTH[r]
-        new[R + 3 * r], new[R + 3 * r + 1] = position, capacity[r]
-        if r != region or r not in (at.LISTS, at.TRIPLES):
-            new[position : position + used] = mem[offset : offset + used]
-        position += capacity[r] * WIDTH[r]
-    new[at.H_SIZE] = size
-    if region == at.LISTS:
-        rehash_lists(new)
-    elif region == at.TRIPLES:
-        rehash_triples(mem, new)
+        if tables and r in (at.LISTS, TRIPLES):
+            continue
+        offset, length = int(mem[R + 3 * r]), int(mem[R + 3 * r + 1]) * WIDTH[r]
+        start = int(new[R + 3 * r])
+        new[start : start + length] = mem[offset : offset + length]
+    if tables:
+        start, slots = int(mem[R + 3 * TRIPLES]), int(mem[R + 3 * TRIPLES + 1])
+        rehash(new, mem[start : start + 5 * slots].reshape(slots, 5))
     return new
 
 

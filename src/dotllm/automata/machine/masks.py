@@ -187,8 +187,8 @@ def walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, low, high, state,
     return 0
 
 
-@kernel(I(MEM, I, I, I1, I))
-def take_character(mem, state, handle, table_row, unused):
+@kernel(I(MEM, I, I, I1))
+def take_character(mem, state, handle, table_row):
     """(state, handle) after one character of a set: the core state (handle in H_OUT), 0 if dead, or an error."""
     n = table_row[K_REP_END]
     for i in range(n):
@@ -206,8 +206,19 @@ def take_character(mem, state, handle, table_row, unused):
     return state
 
 
-@kernel(I(MEM, I, I, I, I1))
-def inspect_set(mem, state, number, has, table_row):
+@kernel(nb.boolean(MEM, I, I))
+def same_stack(mem, one, other):
+    """Whether two handles stand for equal stacks, as far as their topmost cells show."""
+    if one == other:
+        return True
+    if one < BASE_CELLS or other < BASE_CELLS:
+        return False
+    x, y = mem[R + 3 * LOCAL] + 4 * one, mem[R + 3 * LOCAL] + 4 * other
+    return mem[x] == mem[y] and mem[x + 1] == mem[y + 1]
+
+
+@kernel(I(MEM, I, I, I1))
+def inspect_set(mem, state, number, table_row):
     """Who takes characters of set ``number`` next: 2 only items that loop over it, 1 others (too), 0 nobody."""
     entry = mem[R + 3 * STATE] + 8 * state
     items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
@@ -295,33 +306,25 @@ def allow_overlapping(
     state, env = loop, handle
     k = 0
     endless = False
-    while k < table[K_MAX_CHARS]:
-        state = take_character(mem, state, env, table, 0)
-        if state < 0:
-            return state
-        if state == 0:
+    longest = max(table[K_MAX_CHARS], table[K_MAX_COUNT])
+    while k < longest and not endless:
+        after = take_character(mem, state, env, table)
+        if after < 0:
+            return after
+        if after == 0:
             break
         k += 1
         new_env = I(mem[H_OUT])
-        alone = select(mem, state, number, 1)
+        alone = select(mem, after, number, 1)
         if alone < 0:
             return alone
         if alone == 0:
             break
-        same = alone == loop and new_env == env
-        if not same and alone == loop and new_env >= BASE_CELLS and env >= BASE_CELLS:
-            x, y = mem[R + 3 * LOCAL] + 4 * new_env, mem[R + 3 * LOCAL] + 4 * env
-            same = mem[x] == mem[y] and mem[x + 1] == mem[y + 1]
-        if same:
-            endless = True
-            break
+        endless = alone == state and same_stack(mem, new_env, env)
         state, env = alone, new_env
-        loop_now = alone
-        if loop_now != loop and k > 64:
-            break
     mem[H_LOCAL] = BASE_CELLS
-    if endless or k >= table[K_MAX_CHARS]:
-        done = allow_inside(sets, set_rows, set_ints, number, table[K_MAX_CHARS], out)
+    if endless or k >= longest:
+        allow_inside(sets, set_rows, set_ints, number, longest, out)
         return walk(
             mem, t_byte, t_depth, t_end, t_token_start, t_tokens, table[K_WORDS], table[K_WORDS_END], loop, handle, out
         )
@@ -341,19 +344,19 @@ def allow_set(
     characters are a row; tokens that leave it after j characters are walked from Cj.
     """
     table = sets[number]
-    max_chars = table[K_MAX_CHARS]
+    longest = max(table[K_MAX_CHARS], table[K_MAX_COUNT])  # characters of the set in any token
     mem[H_LOCAL] = BASE_CELLS  # nothing of an earlier walk is needed
     state, env = loop, handle
     k = 0
     repeats = False
-    while k < max_chars:
-        state = take_character(mem, state, env, table, 0)
+    while k < longest:
+        state = take_character(mem, state, env, table)
         if state < 0:
             return state
         if state == 0:
             break
         new_env = I(mem[H_OUT])
-        kind = inspect_set(mem, state, number, 0, table)
+        kind = inspect_set(mem, state, number, table)
         k += 1
         if kind == 1:
             return allow_overlapping(
@@ -363,17 +366,12 @@ def allow_set(
         # does the next character lead back here? (equal state, and equal top symbol on an equal rest)
         if kind == 2:
             saved = I(mem[H_LOCAL])
-            after = take_character(mem, state, new_env, table, 0)
+            after = take_character(mem, state, new_env, table)
             if after < 0:
                 return after
             after_env = I(mem[H_OUT])
             if after == state:
-                if after_env == new_env:
-                    repeats = True
-                elif after_env >= BASE_CELLS and new_env >= BASE_CELLS:
-                    x, y = mem[R + 3 * LOCAL] + 4 * after_env, mem[R + 3 * LOCAL] + 4 * new_env
-                    if mem[x] == mem[y] and mem[x + 1] == mem[y + 1]:
-                        repeats = True
+                repeats = same_stack(mem, after_env, new_env)
             mem[H_LOCAL] = saved
         # tokens that leave the set here
         if repeats and k == 1:
@@ -391,7 +389,7 @@ def allow_set(
                 if done < 0:
                     return done
         if repeats:
-            k = max_chars
+            k = longest
             break
         if kind == 0:
             break

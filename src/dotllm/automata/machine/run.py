@@ -170,9 +170,10 @@ def run_bytes(mem, state, stack, data, start, end):
                 return raw
         if raw == DEAD:
             return 0
-        if mem[states + 8 * raw + S_FLAGS] & COMPLEX or mem[states + 8 * raw + S_HOLES] != mem[
-            states + 8 * state + S_HOLES
-        ]:
+        if (
+            mem[states + 8 * raw + S_FLAGS] & COMPLEX
+            or mem[states + 8 * raw + S_HOLES] != mem[states + 8 * state + S_HOLES]
+        ):
             state = apply(mem, raw, stack)
             if state <= 0:
                 return state
