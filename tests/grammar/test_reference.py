@@ -7,11 +7,11 @@ import random
 import time
 
 import pytest
-from tests.grammar.random_grammars import ALPHABET, random_grammar
 
 from dotllm.automata.charset import CharSet
 from dotllm.grammar import Grammar, Kind
 from dotllm.grammar.reference import Recogniser, accepts
+from tests.grammar.random_grammars import ALPHABET, random_grammar
 
 LONGEST = 5
 

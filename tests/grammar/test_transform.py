@@ -7,13 +7,13 @@ import random
 import time
 
 import pytest
-from tests.grammar.random_grammars import ALPHABET, random_grammar
 
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.grammar.transform import prepare
+from tests.grammar.random_grammars import ALPHABET, random_grammar
 
 
 def assert_same_language(grammar: Grammar, prepared: Grammar, longest: int, label: object = None) -> None:

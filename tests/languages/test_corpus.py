@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.languages.grammar_cases import Case, cases
 
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.reference import accepts
 from dotllm.grammar.transform import prepare
 from dotllm.languages.cfg import detect_dialect, grammar_to_grammar
+from tests.languages.grammar_cases import Case, cases
 
 
 def test_the_corpus_is_large_enough() -> None:

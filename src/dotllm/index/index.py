@@ -20,6 +20,7 @@ from dotllm.automata.machine.masks import find_row, known_row, remember_row
 from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
 from dotllm.automata.nfa import Int32
 from dotllm.grammar import Grammar
+from dotllm.grammar.transform import prepare
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vocabulary import Vocabulary
 
@@ -74,7 +75,7 @@ class Index:
     def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, *, limit: int = DEFAULT_LIMIT) -> Index:
         """Compile a `Grammar`. ``limit``: ints the automaton may grow to."""
         space = TokenSpace.of(vocabulary)
-        nfa = lower(grammar, space.alive_bytes)
+        nfa = lower(prepare(grammar), space.alive_bytes)
         used = set(nfa.charset.tolist())
         numbers = np.array([space.charset_number(c) if i in used else -1 for i, c in enumerate(nfa.charsets)], np.int32)
         return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets)
@@ -112,7 +113,8 @@ class Index:
         """Texts of a context-free grammar written in Lark or EBNF (see `languages.cfg`)."""
         from dotllm.languages.cfg import grammar_to_grammar
 
-        return cls.from_grammar_object(grammar_to_grammar(text, dialect=dialect, **options), vocabulary)
+        grammar = grammar_to_grammar(text, dialect=dialect, special_tokens=vocabulary.special_tokens, **options)
+        return cls.from_grammar_object(grammar, vocabulary)
 
     @classmethod
     def from_structural_tag(cls, spec: Any, vocabulary: Vocabulary, **options: Any) -> Index:
