@@ -1,0 +1,37 @@
+"""``structured_outputs.choice``: exactly one of the given strings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dotllm.errors import InvalidSpec
+from dotllm.grammar import Grammar
+
+
+def choice_to_grammar(choices: Sequence[str]) -> Grammar:
+    """The Grammar of the strings in ``choices``; duplicates do no harm, and one may be a prefix of another.
+
+    Raises InvalidSpec, with a JSON Pointer to the choice where there is one, when ``choices`` is no list, is empty, or
+    has a member that is not a string, is empty (an answer must say something), or has a lone surrogate.
+    """
+    if isinstance(choices, (str, bytes)) or not isinstance(choices, Sequence):
+        raise InvalidSpec(f"choice must be a list of strings, not {type(choices).__name__}", keyword="choice")
+    if not choices:
+        raise InvalidSpec("choice must not be an empty list", keyword="choice")
+    texts: list[bytes] = []
+    for i, choice in enumerate(choices):
+        if not isinstance(choice, str):
+            raise _invalid(i, f"must be a string, not {type(choice).__name__}")
+        if not choice:
+            raise _invalid(i, "must not be empty")
+        try:
+            texts.append(choice.encode())
+        except UnicodeEncodeError:
+            raise _invalid(i, "must not contain a lone surrogate, which no UTF-8 text has") from None
+    grammar = Grammar()
+    grammar.start = grammar.literals(texts)
+    return grammar
+
+
+def _invalid(position: int, problem: str) -> InvalidSpec:
+    return InvalidSpec(f"choice {problem}", pointer=f"/{position}", keyword="choice")
