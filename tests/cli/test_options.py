@@ -1,0 +1,37 @@
+"""Our flags become environment variables; nothing of vLLM's arguments is touched."""
+
+from __future__ import annotations
+
+import pytest
+
+from dotllm.cli import options
+
+
+def test_flags_move_to_the_environment() -> None:
+    environment: dict[str, str] = {}
+    argv = ["serve", "m", "--dotllm-take-auto", "0", "--port", "1", "--dotllm-memory-bytes=64MiB", "--", "--x"]
+    assert options.export(argv, environment) == ["serve", "m", "--port", "1", "--", "--x"]
+    assert environment == {"DOTLLM_TAKE_AUTO": "0", "DOTLLM_MEMORY_BYTES": "64MiB"}
+
+
+@pytest.mark.parametrize("argv", [["--dotllm-nonsense", "1"], ["--dotllm-take-auto"]])
+def test_bad_flags_end_the_program(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        options.export(argv, {})
+    assert ended.value.code == 2
+    assert argv[0] in capsys.readouterr().err
+
+
+def test_every_option_is_in_the_help() -> None:
+    text = options.help_text()
+    assert all(option.flag in text and option.variable in text and option.help in text for option in options.OPTIONS)
+    assert len({option.flag for option in options.OPTIONS}) == len(options.OPTIONS)
+
+
+def test_what_a_server_cannot_start_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert options.refused({}) is None
+    assert options.refused({"VLLM_USE_RUST_FRONTEND": "0"}) is None
+    assert "Rust" in (options.refused({"VLLM_USE_RUST_FRONTEND": "1"}) or "")
+    assert "DOTLLM_MEMORY_BYTES" in (options.refused({"DOTLLM_MEMORY_BYTES": "much"}) or "")
+    monkeypatch.setenv("DOTLLM_TAKE_AUTO", "perhaps")
+    assert "DOTLLM_TAKE_AUTO" in (options.refused({}) or "")

