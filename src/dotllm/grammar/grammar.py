@@ -92,6 +92,10 @@ class Grammar:
         mask = 0
         for byte in members:
             mask |= 1 << byte
+        return self.byteset(mask)
+
+    def byteset(self, mask: int) -> Expression:
+        """One byte out of those whose bits are set in ``mask``."""
         if not mask:
             return self._never
         key = ("bytes", mask)

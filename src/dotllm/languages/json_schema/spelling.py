@@ -75,6 +75,30 @@ def character(grammar: Grammar, characters: CharSet) -> Expression:
     return grammar.alt([grammar.chars(written.raw), escape]) if written.raw else escape
 
 
+def one_of(grammar: Grammar, characters: CharSet) -> Expression:
+    """`Grammar.chars` for a place where only one character is read. The machine keeps tables of the vocabulary for
+    each set that it finds in a `chars` node, which pay off where many are read; bytes have no such tables."""
+    if characters.ranges and characters.ranges[-1][1] < 0x80:
+        return grammar.byteset(_mask(characters.ranges))
+    sequences = characters.utf8()
+    if characters.size < 24 or len(sequences) > 24:
+        return grammar.chars(characters)
+    single = grammar.byteset(_mask(sequence[0] for sequence in sequences if len(sequence) == 1))
+    several = [
+        grammar.seq([grammar.byteset(_mask((part,))) for part in sequence])
+        for sequence in sequences
+        if len(sequence) > 1
+    ]
+    return grammar.alt([single, *several])
+
+
+def _mask(ranges: Iterable[tuple[int, int]]) -> int:
+    mask = 0
+    for low, high in ranges:
+        mask |= (2 << high) - (1 << low)
+    return mask
+
+
 def after_backslash(grammar: Grammar, written: Spelling) -> Expression:
     """The rest of an escape."""
     choices = [grammar.bytes_in(written.short)] if written.short else []

@@ -5,6 +5,7 @@ What keeps the network small, and its masks cheap:
 * a set of characters that leads to the same place from many states is spelled once, in a state of its own reached by epsilon
   ("any character but c" occurs at every node of a prefix tree of keys);
 * the escapes that lead to one state share the state after the backslash;
+* a large set is one node (which the machine speeds up with tables of the vocabulary) only where it may be read again;
 * a length limit does not multiply the states where the rest of the string is a loop over one set of characters: there
   it is a counted repetition. Only loops before that are counted state by state.
 """
@@ -12,20 +13,22 @@ What keeps the network small, and its masks cheap:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.charset import CharSet
+from dotllm.automata.charset import MAX_CODE_POINT, CharSet
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
-from dotllm.languages.json_schema.spelling import MUST_ESCAPE, RAW, after_backslash, character, spelling
+from dotllm.languages.json_schema.spelling import MUST_ESCAPE, RAW, after_backslash, character, one_of, spelling
 from dotllm.languages.json_schema.string_kernels import group_edges, prefix_tree
 
 Ints = NDArray[np.int32]
+
+_RAW_ASCII = sum(1 << byte for byte in range(128) if byte in RAW)
+_WIDE = CharSet.of((0x80, MAX_CODE_POINT))
 
 # Grammar.repeat takes numbers below this.
 MAX_LENGTH = 2**30 - 1
@@ -108,40 +111,35 @@ def all_but(grammar: Grammar, names: Iterable[str]) -> Expression:
         return _copied(grammar, Dfa.anything())
     if not text.isascii() or '"' in text or "\\" in text or not text.replace("\0", " ").isprintable():
         return _copied(grammar, ~Dfa.literals(words))
-    raw = np.frombuffer(bytearray(text, "ascii"), np.uint8)
-    edges, ends, which, sets = prefix_tree(raw)
-    nodes, outs = len(ends), len(sets)
-    other, escape = nodes + outs, nodes + outs + 1
-    backslash = grammar.literal(b"\\")
+    edges, ends, which, sets = prefix_tree(np.frombuffer(bytearray(text, "ascii"), np.uint8))
+    nodes = len(ends)
+    other = nodes + len(sets)
+    escape, wide = other + 1, other + 2
+    nothing, backslash = grammar.empty(), grammar.literal(b"\\")
     literals = np.zeros(128, np.int32)
-    for byte in set(text):
-        literals[ord(byte)] = grammar.literal(byte)
+    for char in set(text):
+        literals[ord(char)] = grammar.literal(char)
     edges[:, 1] = literals[edges[:, 1]]
     leave = np.empty((nodes, 3), np.int32)
     leave[:, 0] = np.arange(nodes)
-    leave[:, 1] = grammar.empty()
+    leave[:, 1] = nothing
     leave[:, 2] = which + nodes
     rest = [
         (other, grammar.chars(RAW), other),
         (other, backslash, escape),
         (escape, after_backslash(grammar, spelling(MUST_ESCAPE)), other),
+        (wide, one_of(grammar, _WIDE), other),
     ]
     for out, (low, high) in enumerate(sets.tolist(), nodes):
-        rest.append((out, grammar.chars(_raw_but(low, high)), other))
+        rest.append((out, grammar.byteset(_RAW_ASCII & ~(low | high << 64)), other))
+        rest.append((out, nothing, wide))
         rest.append((out, backslash, escape))
     finals = np.append(np.flatnonzero(ends == 0), other)
-    return _network(grammar, escape + 1, 0, finals, [edges, leave, np.array(rest, np.int32)])
+    return _network(grammar, other + 3, 0, finals, [edges, leave, np.array(rest, np.int32)])
 
 
 def _has_lone_surrogate(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
-
-
-@lru_cache(maxsize=4096)
-def _raw_but(low: int, high: int) -> CharSet:
-    """`RAW` without the ASCII characters whose bits are set in the two words."""
-    bits = low | high << 64
-    return RAW - CharSet.of(*(point for point in range(128) if bits >> point & 1))
 
 
 def _network(grammar: Grammar, states: int, start: int, finals: Any, edges: list[Ints]) -> Expression:
@@ -166,19 +164,30 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
     if dfa.is_empty():
         return grammar.never()
     edges, uses, sets = group_edges(dfa.table)
-    speller = _Speller(grammar, len(dfa.table))
-    characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]
-    ways = [speller.use(characters[which], target, count > 1) for which, target, count in uses.tolist()]
-    if not ways:
+    if not len(uses):
         return grammar.empty()
-    table = np.array(ways, np.int32)[edges[:, 1]]
+    which, target, count = uses.T
+    characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]
+    # Where the target reads the same set again.
+    again = np.isin(target * len(sets) + which, edges[:, 0] * len(sets) + which[edges[:, 1]])
+    escaped = np.array([any(spelling(charset).escaped) for charset in characters], np.bool_)
+    size = np.array([len(charset.ranges) for charset in characters], np.int32)[which]
+    shared = escaped[which] | (size * count > size + count + 2)
+    speller = _Speller(grammar, len(dfa.table))
+    ways = np.empty((len(uses), 2), np.int32)
+    ways[:, 1] = target
+    kind = 2 * which + again
+    read = np.zeros(2 * len(sets), np.int32)
+    for one in np.unique(kind[~shared]).tolist():
+        read[one] = speller.read(characters[one >> 1], again=bool(one & 1))
+    ways[:, 0] = read[kind]
+    for use in np.flatnonzero(shared).tolist():
+        ways[use] = speller.use(characters[which[use]], int(target[use]), shared=True, again=bool(again[use]))
     out = np.empty((len(edges), 3), np.int32)
     out[:, 0] = edges[:, 0]
-    out[:, 1:] = table
-    # An edge whose characters are all escaped has no raw part.
-    return _network(
-        grammar, speller.states, dfa.start, np.flatnonzero(dfa.accepting), [out, np.array(speller.edges, np.int32)]
-    )
+    out[:, 1:] = ways[edges[:, 1]]
+    own = np.array(speller.edges, np.int32).reshape(-1, 3)
+    return _network(grammar, speller.states, dfa.start, np.flatnonzero(dfa.accepting), [out, own])
 
 
 def _bits(words: list[int]) -> int:
@@ -202,15 +211,22 @@ class _Speller:
         self.states += 1
         return self.states - 1
 
-    def use(self, characters: CharSet, target: int, shared: bool) -> tuple[Expression, int]:
-        """The expression and the target of an edge that reads one of ``characters`` on its way to ``target``."""
+    def read(self, characters: CharSet, *, again: bool) -> Expression:
+        """One of ``characters``, none of which needs an escape; ``again``: the next may be one of them too."""
+        return self.grammar.chars(characters) if again else one_of(self.grammar, characters)
+
+    def use(self, characters: CharSet, target: int, *, shared: bool, again: bool) -> tuple[Expression, int]:
+        """The expression and the target of an edge that reads one of ``characters`` on its way to ``target``.
+
+        ``shared``: several edges are to use it, so it should be short.
+        """
         written = spelling(characters)
         escaped = any(written.escaped)
-        if not escaped and not (shared and len(characters.ranges) > 1):
-            return self.grammar.chars(characters), target
+        if not escaped and not shared:
+            return self.read(characters, again=again), target
         via = self.new_state()
         if written.raw:
-            self.edges.append((via, self.grammar.chars(written.raw), target))
+            self.edges.append((via, self.read(written.raw, again=again), target))
         if escaped:
             key = (written.escaped, target)
             behind = self.escapes.get(key)
@@ -265,7 +281,7 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
                 pending.append(key)
             way = (charset, numbers[key])
             if way not in ways:
-                ways[way] = speller.use(*way, shared=False)
+                ways[way] = speller.use(*way, shared=False, again=False)
             out.append((here, *ways[way]))
         if len(numbers) > budget:
             raise BudgetExceeded(f"a pattern with a length needs more than {budget:,} states", keyword="maxLength")
