@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.grammar.analysis import analyse
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.dialect import dialect_named
@@ -15,7 +16,6 @@ from dotllm.languages.json_schema.emission import Emitter
 from dotllm.languages.json_schema.form import Node
 from dotllm.languages.json_schema.keywords import Keywords
 from dotllm.languages.json_schema.options import Budget, Options, Order
-from dotllm.languages.json_schema.productive import is_productive
 
 Schema = dict[str, Any] | bool | str
 """A schema as Python objects (as `json.loads` gives them) or as its JSON text."""
@@ -65,7 +65,7 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
         expression = emitter.expression(root)
     except RecursionError:
         raise BudgetExceeded("the schema is nested too deeply") from None
-    if not is_productive(grammar, expression):
+    if not analyse(grammar).derives[expression]:
         raise InvalidSpec("nothing satisfies the schema", pointer="/")
     return expression
 

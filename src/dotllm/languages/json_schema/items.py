@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from itertools import combinations, product
 from typing import TYPE_CHECKING, NamedTuple
 
-from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema import arrays
 from dotllm.languages.json_schema.form import FALSE, TRUE, ArrayShape, Node
+from dotllm.languages.json_schema.unique import all_different, unique_expression
 
 if TYPE_CHECKING:
     from dotllm.languages.json_schema.emission import Emitter
@@ -21,8 +22,10 @@ Edge = tuple[int, Expression, int]
 
 def array_expression(emitter: Emitter, shape: ArrayShape) -> Expression:
     """The texts of the arrays of a shape."""
+    if shape.unique and all_different(emitter.algebra, shape):
+        shape = shape._replace(unique=False)
     if shape.unique or shape.repeated:
-        raise Unsupported("uniqueItems over values that are not finitely many", keyword="uniqueItems")
+        return unique_expression(emitter, shape)
     if shape.contains or shape.negated:
         return _Automaton(emitter, shape).expression()
     return _sequence(emitter, shape)

@@ -46,6 +46,7 @@ from dotllm.languages.json_schema.form import (
 from dotllm.languages.json_schema.numbers import NumberLanguage
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.strings import StringLanguage
+from dotllm.languages.json_schema.unevaluated import Unevaluated
 
 INTEGERS = NumberLanguage.integers()
 
@@ -73,6 +74,7 @@ IN_PLACE = frozenset(
     {"$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas"}
     | {"dependencies"}
 )
+UNEVALUATED = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 MAX_LENGTH = 2**30 - 1
 
@@ -164,9 +166,8 @@ class Keywords:
             out = self._enum(out, [schema["const"]])
         if not relevant.isdisjoint(IN_PLACE):
             out = self._with_applicators(schema, scope, relevant, out)
-        for keyword in ("unevaluatedProperties", "unevaluatedItems"):
-            if keyword in relevant and schema[keyword] not in (True, {}):
-                raise InvalidSpec(f"{keyword} not yet", keyword=keyword)
+        if not relevant.isdisjoint(UNEVALUATED):
+            out = Unevaluated(self).limit(schema, scope, out)
         return out
 
     def _types(self, types: Any) -> Form:
@@ -402,6 +403,11 @@ class Keywords:
         """Not an object that has the key ``name``."""
         form = ANYTHING._replace(objects=(objects.mentioning({name: FALSE}),))
         return self.algebra.of_form(form, ("absent", name))
+
+    def present(self, name: str) -> Node:
+        """Not an object, or one that has the key ``name``."""
+        form = ANYTHING._replace(objects=(objects.mentioning({name: TRUE}, [name]),))
+        return self.algebra.of_form(form, ("present", name))
 
 
 def numeric(schema: dict[str, Any]) -> NumberLanguage:
