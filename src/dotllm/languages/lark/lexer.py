@@ -61,6 +61,8 @@ def tokenise(source: Source) -> list[Token]:
         assert kind is not None  # every alternative is a group
         if kind == "SPACE":
             continue
+        if match.group() == "::":
+            raise source.unsupported("'::', a rule with a parameter, is not supported", begin, "::")
         if kind == "DIRECTIVE" and match.group() in JSON_DIRECTIVES:
             space = _JSON_SPACE.match(text, at)
             value, at = _json(source, space.end() if space else at, match.group())

@@ -259,8 +259,6 @@ class Parser:
             assert match is not None  # the lexer's expression is narrower
             return self._node(NodeKind.PATTERN, match.groups(), token.at)
         if kind == "NAME":
-            if self.token.kind == "::":
-                raise self.source.unsupported("parametric rules are not supported", token.at, "::")
             return self._node(NodeKind.NAME, text, token.at)
         if kind == "TOKEN":
             return self._node(NodeKind.TOKEN, text, token.at)
@@ -368,6 +366,4 @@ class Parser:
     def _unexpected(self, what: str) -> Exception:
         token = self.token
         found = {"END": "the end of the grammar", "NEWLINE": "the end of the line"}.get(token.kind, repr(token.text))
-        if token.kind == "::":
-            return self.source.unsupported("parametric rules are not supported", token.at, "::")
         return self.source.invalid(f"expected {what}, found {found}", token.at)

@@ -1,0 +1,165 @@
+"""GBNF and xgrammar EBNF: what each construct means, and what is refused, where and by what name."""
+
+from __future__ import annotations
+
+import pytest
+
+from dotllm.errors import InvalidSpec, SpecError, Unsupported
+from dotllm.grammar.reference import Recogniser, accepts
+from dotllm.languages.cfg import detect_dialect, grammar_to_grammar
+from dotllm.languages.ebnf import ebnf_to_grammar
+
+
+def language(grammar: str, *texts: str) -> list[str]:
+    """Those of ``texts`` that are in the language."""
+    compiled = ebnf_to_grammar(grammar)
+    return [text for text in texts if accepts(compiled, text.encode())]
+
+
+@pytest.mark.parametrize(
+    ("body", "yes", "no"),
+    [
+        ('"a" | "b" "c"', ["a", "bc"], ["", "b", "ac"]),
+        ('("a" | "b") "c"', ["ac", "bc"], ["a", "c"]),
+        ('"a"? "b"* "c"+', ["c", "abbc"], ["a", ""]),
+        ('"a"{2} "b"{1,} "c"{0,2} "d"{0}', ["aab", "aabbbcc"], ["aa", "aabccc", "aabd"]),
+        ('("a"+)+ "b"{2}{2}', ["abbbb", "aaabbbb"], ["abb", "abbb"]),
+        ('( ) "a"', ["a"], [""]),
+        ('| "a"', ["", "a"], ["aa"]),
+        (". .", ["ab", "\né"], ["a", "abc"]),
+        ("[^]", ["a", "\n", "😀"], ["", "ab"]),
+        ("[a-c] [^a-c\\n]", ["ad", "b😀"], ["aa", "d\n"]),
+        ("[-a] [a-] [\\]\\-\\^]", ["-a]", "a--", "aa^"], ["b-]", "-b^"]),
+        (r'"\x41\u00e9\U0001F600\"\\\/\e\0\a"', ['Aé😀"\\/\x1b\0\a'], ["A"]),
+        ('"a" # comment | "b"\n | # more\n "c"', ["a", "c"], ["b"]),
+        ('a-b a_b a.b\na-b ::= "x"\na_b ::= "y"\na.b ::= "z"', ["xyz"], ["xy"]),
+        ('Token "(x)"\nToken ::= "t"', ["t(x)"], ["(x)"]),
+    ],
+)
+def test_expressions(body: str, yes: list[str], no: list[str]) -> None:
+    assert language(f"root ::= {body}\n", *yes, *no) == yes
+
+
+def test_tokens() -> None:
+    grammar = ebnf_to_grammar('root ::= <think> !<[5]> Token(1, 2) ExcludeToken(3) !<think> "x"', {"<think>": 9})
+    recogniser = Recogniser(grammar)
+    for refused, taken in ((8, 9), (5, 4), (3, 2), (3, 1), (9, 10)):
+        assert not recogniser.feed_token(refused)
+        assert recogniser.feed_token(taken)
+    assert recogniser.feed(ord("x"))
+    assert recogniser.can_finish
+
+
+def test_tag_dispatch_with_overlapping_tags() -> None:
+    grammar = 'root ::= TagDispatch(("<a>", x), ("<<b", y), excludes=("no", "<c"))\nx ::= "1"\ny ::= "2"'
+    yes = ["", "<<<a>1", "<<b2<a>1", "<<<b2n", "<", "n", "nno"[:2]]
+    no = ["<a>", "<a>2", "<<b1", "no", "nno", "<c", "<<c", "x<a>1no"]
+    assert language(grammar, *yes, *no) == yes
+
+
+def test_tag_dispatch_ends_the_text_at_the_first_complete_tag() -> None:
+    assert language('root ::= TagDispatch(("ab", x), ("b", y))\nx ::= "1"\ny ::= "2"', "ab1", "ab2", "b2", "b1") == [
+        "ab1",
+        "ab2",
+        "b2",
+    ]
+
+
+def test_token_tag_dispatch() -> None:
+    grammar = ebnf_to_grammar('root ::= TokenTagDispatch((7, x), (8, y), excludes=(9,))\nx ::= "1"\ny ::= "2"')
+    recogniser = Recogniser(grammar)
+    assert recogniser.can_finish
+    assert recogniser.feed_token(1)
+    assert not recogniser.feed_token(9)
+    assert recogniser.feed_token(8)
+    assert not recogniser.can_finish
+    assert recogniser.allowed_bytes() == {ord("2")}
+    assert recogniser.feed(ord("2"))
+    assert recogniser.can_finish
+    assert recogniser.feed_token(7)
+
+
+def test_regex_and_substring_macros() -> None:
+    assert language('root ::= Regex("[a-c]+(x|y)") Substring("ab")', "ax", "cby", "axab", "a", "axba") == [
+        "ax",
+        "cby",
+        "axab",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("grammar", "error", "keyword", "where"),
+    [
+        ("", InvalidSpec, "root", "line 1, column 1"),
+        ('start ::= "a"', InvalidSpec, "root", "line 1, column 1"),
+        ("root ::= x", InvalidSpec, "x", "line 1, column 10"),
+        ('root ::= "a"\nroot ::= "b"', InvalidSpec, "root", "line 2, column 1"),
+        ('root ::= ("a"', InvalidSpec, "", "line 1, column 10"),
+        ('root ::= "a")', InvalidSpec, "", "line 1, column 13"),
+        ("root ::= 'a'", InvalidSpec, "", "line 1, column 10"),
+        ('root ::= "a', InvalidSpec, "", "line 1, column 10"),
+        ('root ::= "\\q"', InvalidSpec, "", "line 1, column 11"),
+        ("root ::= [\\d]", InvalidSpec, "", "line 1, column 11"),
+        ("root ::= [z-a]", InvalidSpec, "", "line 1, column 11"),
+        ('root ::= "\\x41B"', InvalidSpec, "\\x", "line 1, column 11"),
+        ('root ::= "\\ud800"', InvalidSpec, "", "line 1, column 11"),
+        ('root ::= "a"{3,2}', InvalidSpec, "", "line 1, column 13"),
+        ('root ::= "a"{99999999999}', InvalidSpec, "", "line 1, column 14"),
+        ('root ::= "a" (= "b")', Unsupported, "(=", "line 1, column 14"),
+        ('root[temperature=0.5] ::= "a"', Unsupported, "temperature", "line 1, column 5"),
+        ('root ::= "a" // b', InvalidSpec, "", "line 1, column 14"),
+        ("root ::= *", InvalidSpec, "", "line 1, column 10"),
+        ('"a"', InvalidSpec, "root", "line 1, column 1"),
+        ("root ::= <tool>", Unsupported, "special token", "line 1, column 10"),
+        ("root ::= Token()", InvalidSpec, "Token", "line 1, column 10"),
+        ('root ::= Token("a")', InvalidSpec, "Token", "line 1, column 10"),
+        ("root ::= TagDispatch((1, root))", InvalidSpec, "TagDispatch", "line 1, column 10"),
+        ('root ::= TagDispatch(("", root))', InvalidSpec, "TagDispatch", "line 1, column 10"),
+        ('root ::= TagDispatch(("a", x))', InvalidSpec, "x", "line 1, column 28"),
+        ('root ::= TagDispatch(("ab", root), excludes=("a",))', InvalidSpec, "excludes", "line 1, column 10"),
+        ('root ::= TagDispatch(("ab", root), other=true)', InvalidSpec, "other", "line 1, column 36"),
+        ('root ::= Regex("a", "b")', InvalidSpec, "Regex", "line 1, column 10"),
+    ],
+)
+def test_refusals(grammar: str, error: type[SpecError], keyword: str, where: str) -> None:
+    with pytest.raises(error) as found:
+        ebnf_to_grammar(grammar)
+    assert type(found.value) is error
+    assert found.value.pointer == where
+    if keyword:
+        assert found.value.keyword == keyword
+
+
+@pytest.mark.parametrize(
+    ("grammar", "dialect"),
+    [
+        ('root ::= "a"', "ebnf"),
+        ('# start: x\nroot\n  ::= "a"', "ebnf"),
+        ('root[temperature=1] ::= "a"', "ebnf"),
+        ('start: "a"', "lark"),
+        ('start: "::=" "b"', "lark"),
+        ('// root ::= x\nstart: "a"', "lark"),
+        ("", "lark"),
+    ],
+)
+def test_notations_are_told_apart(grammar: str, dialect: str) -> None:
+    assert detect_dialect(grammar) == dialect
+
+
+def test_an_unknown_dialect_is_an_error_of_the_caller() -> None:
+    with pytest.raises(ValueError, match="dialect"):
+        grammar_to_grammar('root ::= "a"', dialect="bnf")  # type: ignore[arg-type]  # that is the point
+
+
+def test_nesting_is_not_limited_by_the_stack() -> None:
+    depth = 30_000
+    assert accepts(ebnf_to_grammar("root ::= " + "(" * depth + '"a"' + ")" * depth), b"a")
+    recogniser = Recogniser(ebnf_to_grammar("root ::= " + '("a" ' * depth + ")?" * depth))
+    assert recogniser.feed(ord("a"))
+    with pytest.raises(InvalidSpec, match="never closed"):
+        ebnf_to_grammar("root ::= " + "(" * depth)
+
+
+def test_long_literals() -> None:
+    text = "x" * 100_000
+    assert accepts(ebnf_to_grammar(f'root ::= "{text}"'), text.encode())

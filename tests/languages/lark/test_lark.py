@@ -1,0 +1,231 @@
+"""Lark: what each construct means, and what is refused, where and by what name."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
+from dotllm.grammar import Kind
+from dotllm.grammar.reference import Recogniser, accepts
+from dotllm.languages.lark import lark_to_grammar
+
+
+def language(grammar: str, *texts: str) -> list[str]:
+    """Those of ``texts`` that are in the language."""
+    compiled = lark_to_grammar(grammar)
+    return [text for text in texts if accepts(compiled, text.encode())]
+
+
+@pytest.mark.parametrize(
+    ("body", "yes", "no"),
+    [
+        ('"a" | "b" "c"', ["a", "bc"], ["", "b", "ac"]),
+        ('("a" | "b") "c"', ["ac", "bc"], ["a", "c"]),
+        ('["a"] "b"?', ["", "a", "b", "ab"], ["ba"]),
+        ('"a"~2 "b"~0..1', ["aa", "aab"], ["a", "aabb"]),
+        ('"a"{2} "b"{,1} "c"{1,}', ["aac", "aabccc"], ["aa", "ac", "aabb"]),
+        ('"a"+ "b"*', ["a", "aabb"], ["", "b"]),
+        ('"a" -> first | "b" -> second', ["a", "b"], ["ab"]),
+        ('"" | "a"', ["", "a"], ["aa"]),
+        ('"a".."c" "\\u03b1".."\\u03b3"', ["aα", "cγ"], ["dα", "a"]),
+        ('"\\x41\\U0001F600\\ud83d\\ude00"', ["A😀😀"], ["A"]),
+        ('"aB"i', ["ab", "AB", "Ab"], ["a"]),
+        ('"é"i', ["é", "É"], ["e"]),
+        ("/a+/ /b/i", ["aab", "aB"], ["b", "aA"]),
+        ("/a b # c\n/x", ["ab"], ["a b"]),
+        ("/a.b/s /c.d/", ["a\nbcxd"], ["a\nbc\nd"]),
+        (r"/\d\w/", ["1a", "٣é"], ["a1"]),
+        ('("a"\n "b")', ["ab"], ["a"]),
+        ('"a" |\n "b"', ["a", "b"], ["ab"]),
+        ('"a"\n  | "b"\n\n  // comment\n  | "c"', ["a", "b", "c"], ["ab"]),
+    ],
+)
+def test_expressions(body: str, yes: list[str], no: list[str]) -> None:
+    assert language(f"start: {body}\n", *yes, *no) == yes
+
+
+@pytest.mark.parametrize(
+    ("terminal", "yes", "no"),
+    [
+        ('"a" & "a"', ["a"], ["b"]),
+        ("/[a-z]+/ & ~/.*x.*/", ["ab"], ["ax", "x", ""]),
+        ("/a/ & /b/ | /c/", ["c"], ["a", "b"]),
+        ('/[ab]{2}/ & ~("aa" | "bb")', ["ab", "ba"], ["aa", "bb"]),
+        ("~/a/+ & /a*/", ["", "aa", "aaa"], ["a"]),
+        ("~~/a/", ["a"], ["", "b"]),
+        ('/[ab]/~2 & ~"ab"~1', ["aa", "ba"], ["ab"]),
+        ("A2 & ~B2", ["aaa"], ["aa", "a"]),
+    ],
+)
+def test_terminal_algebra(terminal: str, yes: list[str], no: list[str]) -> None:
+    grammar = f"start: A\nA: {terminal}\nA2: /a{{2,3}}/\nB2: C C\nC: /a/\n"
+    assert language(grammar, *yes, *no) == yes
+
+
+def test_rule_prefixes_priorities_and_captures_do_not_change_the_language() -> None:
+    grammar = 'start[capture]: a b _c\n?a.2: A\n!b[capture="x"]: "b"\n!?_c: "c"\nA.-1: "a"\n'
+    assert language(grammar, "abc", "ab") == ["abc"]
+
+
+def test_ignored_text_stands_behind_terminals() -> None:
+    grammar = 'start: "a" N "b"\nN: /[0-9]/ /[0-9]/\n%ignore " "\n%ignore /#[^\\n]*\\n/\n'
+    assert language(grammar, "a12b", "a 12 # b\n  b  ", " a12b", "a1 2b", "a12b #") == ["a12b", "a 12 # b\n  b  "]
+    initial = '%llguidance {"allow_initial_skip": true}\n' + grammar
+    assert language(initial, " a12b") == [" a12b"]
+    once = '%llguidance {"skip_repetition": "once", "no_forcing": true}\nstart: "a" "b"\n%ignore /[ ]{1,2}/\n'
+    assert language(once, "ab", "a  b", "a   b") == ["ab", "a  b"]
+
+
+def test_imports() -> None:
+    grammar = "start: INT | W\n%import common.INT\n%import common (CNAME, HEXDIGIT)\n%import common.WORD -> W\n"
+    assert language(grammar, "12", "ab", "a1") == ["12", "ab"]
+
+
+def test_templates() -> None:
+    grammar = """
+        start: list{"x", ","} | pair{item}
+        list{what, by}: what (by what)*
+        pair{p}: "<" p "," list{p, "|"} ">"
+        item: /[a-c]/
+        %ignore " "
+    """
+    assert language(grammar, "x,x, x", "<a,b|c>", "< a , b >", "x|x", "<x,x>") == ["x,x, x", "<a,b|c>", "< a , b >"]
+
+
+def test_a_template_may_call_itself() -> None:
+    assert language('start: nest{"x"}\nnest{e}: e | "(" nest{e} ")"\n', "x", "((x))", "(x") == ["x", "((x))"]
+
+
+def test_a_template_that_grows_for_ever_is_refused() -> None:
+    started = time.perf_counter()
+    with pytest.raises(BudgetExceeded, match="grow"):
+        lark_to_grammar('start: grow{"x"}\ngrow{e}: e | grow{(e "y")}\n')
+    assert time.perf_counter() - started < 5
+
+
+def test_lazy_and_suffix() -> None:
+    assert language("start: a b\na[lazy]: /.*;/\nb: /.*/\n", ";", "x;y;z", "x") == [";", "x;y;z"]
+    assert language("start: a\na[lazy]: /[0-9]+/\n", "1", "12") == ["1"]
+    assert language("start: a\na[lazy]: /.*/\n", "", "x") == [""]
+    assert language('start: a\na[suffix="<end>"]: /.*/\n', "x<end>", "x<end><end>", "x<en") == ["x<end>"]
+    assert language("start: a\na[suffix=END, capture]: T\nT: /[a-z]*/\nEND: /[.!]/\n", "ab!", "ab", "ab!.") == ["ab!"]
+
+
+def test_json_schema_inside() -> None:
+    grammar = 'start: "f(" %json {"enum": [1, "two", 0.10]} ")"\n'
+    assert language(grammar, "f(1)", 'f("two")', "f(2)", "f(0.1)") == ["f(1)", 'f("two")', "f(0.1)"]
+
+
+def test_structured_regex() -> None:
+    chunks = 'start: %regex {"substring_chunks": ["ab", "", "c", "ab"]}\n'
+    assert language(chunks, "", "ab", "cab", "abcab", "b", "abab") == ["", "ab", "cab", "abcab"]
+
+
+def test_special_tokens() -> None:
+    names = {"<|tool|>": 300, "<eos>": 2}
+    grammar = lark_to_grammar("start: <|tool|> <[7,9-11]> <[^5]> <[*]> /x/\n", names)
+    recogniser = Recogniser(grammar)
+    assert not recogniser.feed_token(301)
+    assert recogniser.feed_token(300)
+    assert not recogniser.feed_token(8)
+    assert recogniser.feed_token(10)
+    assert not recogniser.feed_token(5)
+    assert recogniser.feed_token(6)
+    assert recogniser.feed_token(5)
+    assert recogniser.feed(ord("x"))
+    assert recogniser.can_finish
+
+
+def test_terminals_used_often_are_shared() -> None:
+    """A: B B, B: C C, …: 2**40 copies if every use were one."""
+    lines = [f"T{i}: T{i + 1} T{i + 1}" for i in range(40)]
+    grammar = lark_to_grammar("start: T0\n" + "\n".join(lines) + '\nT40: "abc"\n')
+    assert grammar.rule_names.count("T0") <= 1
+    assert any(grammar.kind[node] == Kind.CALL for node in range(len(grammar)))
+    recogniser = Recogniser(grammar)
+    assert all(recogniser.feed(byte) for byte in b"abc" * 50)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "error", "keyword", "where"),
+    [
+        ("", InvalidSpec, "start", "line 1, column 1"),
+        ('begin: "a"', InvalidSpec, "start", "line 1, column 1"),
+        ("start: x", InvalidSpec, "x", "line 1, column 8"),
+        ('start: "a"\nother: X', InvalidSpec, "X", "line 2, column 8"),
+        ('start: "a"\nstart: "b"', InvalidSpec, "start", "line 2, column 1"),
+        ("start: A\nA: B\nB: A", InvalidSpec, "A", "line 3, column 4"),
+        ('start: A\nA: b\nb: "x"', InvalidSpec, "b", "line 2, column 4"),
+        ('start: ("a"', InvalidSpec, "", "line 1, column 8"),
+        ('start: "a")', InvalidSpec, "", "line 1, column 11"),
+        ("start: 'a'", InvalidSpec, "", "line 1, column 8"),
+        ('start: "a', InvalidSpec, "", "line 1, column 8"),
+        ('start: "\\q"', InvalidSpec, "", "line 1, column 8"),
+        ("start: /a", InvalidSpec, "", "line 1, column 8"),
+        ('start: "a"~3..2', InvalidSpec, "", "line 1, column 11"),
+        ('start: "a"~99999999999', InvalidSpec, "", "line 1, column 12"),
+        ('start: "a"*+', InvalidSpec, "", "line 1, column 8"),
+        ('start: "z".."a"', InvalidSpec, "", "line 1, column 8"),
+        ('start: "ab".."c"', InvalidSpec, "", "line 1, column 8"),
+        ('start: "a" & "b"', InvalidSpec, "&", "line 1, column 8"),
+        ('start: ~"b"', InvalidSpec, "~", "line 1, column 9"),
+        ("start: A\nA: <|x|>", InvalidSpec, "special token", "line 2, column 4"),
+        ("start: %json {", InvalidSpec, "%json", "line 1, column 15"),
+        ("start: %json {x}", InvalidSpec, "%json", "line 1, column 15"),
+        ('start: %json {"const": NaN}', InvalidSpec, "%json", "line 1, column 14"),
+        ('start: %regex {"pattern": "x"}', InvalidSpec, "%regex", "line 1, column 8"),
+        ('%llguidance {"nonsense": 1}\nstart: "a"', InvalidSpec, "nonsense", "line 1, column 1"),
+        ('%llguidance {"allow_invalid_utf8": true}\nstart: "a"', Unsupported, "allow_invalid_utf8", "line 1, column 1"),
+        ("start: X\n%import common.NONSENSE -> X", InvalidSpec, "%import", "line 2, column 16"),
+        ('start: "a"\n%import python.NAME', Unsupported, "%import", "line 2, column 9"),
+        ('start: "a"\n%declare X', Unsupported, "%declare", "line 2, column 1"),
+        ('start: "a"\n%override x: "b"', Unsupported, "%override", "line 2, column 1"),
+        ("start: @other", Unsupported, "@", "line 1, column 8"),
+        ("start: <|x|>", Unsupported, "special token", "line 1, column 8"),
+        ("start: <[x]>", InvalidSpec, "special token", "line 1, column 8"),
+        ("start: <[5-2]>", InvalidSpec, "special token", "line 1, column 8"),
+        ("start: <[0-999999999]>", InvalidSpec, "special token", "line 1, column 8"),
+        ('start: a\na[stop="x"]: /.*/', Unsupported, "stop", "line 2, column 3"),
+        ("start: a\na[max_tokens=3]: /.*/", Unsupported, "max_tokens", "line 2, column 3"),
+        ("start: a\na[temperature=0.5]: /.*/", Unsupported, "temperature", "line 2, column 3"),
+        ("start: a\na[color=1]: /.*/", InvalidSpec, "color", "line 2, column 3"),
+        ('start: a\na[lazy]: b\nb: "x"', InvalidSpec, "b", "line 2, column 10"),
+        ('start: perm::0x0\nperm::_: "x"', Unsupported, "::", "line 1, column 12"),
+        ("start: A{1}x\nA{x}: x", Unsupported, "template", "line 2, column 1"),
+        ('start: a\na{x}: "y"', InvalidSpec, "a", "line 1, column 8"),
+        ("start: /a/l", Unsupported, "flags", "line 1, column 8"),
+        ("start: /(a/", InvalidSpec, "", ""),
+        ("start: /(a)\\1/", Unsupported, "", ""),
+        ('start: "a" 5', InvalidSpec, "", "line 1, column 12"),
+        ('start: "a" %lark {', Unsupported, "%lark", "line 1, column 12"),
+        ("%nonsense", InvalidSpec, "%nonsense", "line 1, column 1"),
+        ("start: ~", InvalidSpec, "", "line 1, column 9"),
+    ],
+)
+def test_refusals(grammar: str, error: type[SpecError], keyword: str, where: str) -> None:
+    with pytest.raises(error) as found:
+        lark_to_grammar(grammar)
+    assert type(found.value) is error
+    if keyword:
+        assert found.value.keyword == keyword
+    if where:
+        assert found.value.pointer == where
+
+
+def test_nesting_is_not_limited_by_the_stack() -> None:
+    depth = 30_000
+    grammar = "start: " + '("a" ' * depth + ")" * depth + "\n"
+    recogniser = Recogniser(lark_to_grammar(grammar))
+    assert recogniser.feed(ord("a"))
+    assert accepts(lark_to_grammar("start: A\nA: " + "(" * depth + '"a"' + ")" * depth + "\n"), b"a")
+    with pytest.raises(InvalidSpec, match="never closed"):
+        lark_to_grammar("start: " + "(" * depth)
+    with pytest.raises(InvalidSpec, match="nested too deeply"):
+        lark_to_grammar("start: %json " + "[" * 100_000)
+
+
+def test_long_literals() -> None:
+    text = "x" * 100_000
+    assert accepts(lark_to_grammar(f'start: "{text}"'), text.encode())
