@@ -117,6 +117,11 @@ def targets(summary: Record) -> list[Target]:
     return found
 
 
+def _kind(row: Record) -> str:
+    """Wrong answers of one kind belong together: the same problem, and for exceptions the same message."""
+    return f"{row['problem']}: {row['description'].splitlines()[0][:120] if row['description'] else ''}"
+
+
 def show(summary: Record) -> None:
     """Tables on the terminal."""
     console = Console(width=150)
@@ -138,8 +143,10 @@ def show(summary: Record) -> None:
     console.print(table)
     for name, rows in summary["wrong"].items():
         if name == "dotllm":
-            for row in rows[:40]:
-                console.print(f"[red]{name}: {row}", soft_wrap=True)
+            kinds = Counter(_kind(row) for row in rows)
+            for kind, count in kinds.most_common(20):
+                example = next(row for row in rows if _kind(row) == kind)
+                console.print(f"[red]{name}, {count} ×:[/] {kind}\n    such as {example}", soft_wrap=True, markup=True)
     if summary["targets"]:
         table = Table("target", "measured", "met")
         for target in summary["targets"]:

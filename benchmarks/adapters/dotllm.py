@@ -45,7 +45,7 @@ class DotllmCompiled:
             "states": index.states,
             "configurations": index.configurations,
             "bytes": index.nbytes,
-            "rows": len(index.masks),
+            "rows": int(index.space.rows_used[0]),
         }
 
 

@@ -42,7 +42,7 @@ class VariantServer:
         cpu = not has_gpu()
         address = ("--host", "127.0.0.1", "--port", str(self.port))
         self.command = [*variant.command(model), *address, *(CPU_FLAGS if cpu else ()), *flags]
-        self.environment = {**os.environ, **(CPU_ENVIRONMENT if cpu else {}), **variant.variables()}
+        self.environment = {**os.environ, **(CPU_ENVIRONMENT if cpu else {}), **variant.environment}
         self.start_seconds = 0.0
 
     def __enter__(self) -> VariantServer:

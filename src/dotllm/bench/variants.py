@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FILE = Path(__file__).with_name("variants.json")
-PROGRAMS = {"dotllm": ("-m", "dotllm.cli"), "vllm": ("-m", "vllm.entrypoints.cli.main")}
-NO_PLUGINS = {"VLLM_PLUGINS": ""}
-"""vLLM alone, without our plugin, although it is installed beside it"""
+PROGRAMS = {"dotllm": ("-m", "dotllm.cli"), "vllm": (str(Path(__file__).with_name("plain_vllm.py")),)}
 
 
 @dataclass(frozen=True)
@@ -30,10 +28,6 @@ class Variant:
     def command(self, model: str) -> list[str]:
         """The command line, but for host and port."""
         return [sys.executable, *PROGRAMS[self.program], "serve", model, *self.flags]
-
-    def variables(self) -> dict[str, str]:
-        """Environment variables on top of ours."""
-        return (NO_PLUGINS if self.program == "vllm" else {}) | self.environment
 
 
 def read(group: str, names: Sequence[str] = (), path: Path = FILE) -> list[Variant]:
