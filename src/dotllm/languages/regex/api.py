@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dotllm.automata.charset import ANY_CHAR
-from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
+from dotllm.automata.dfa import Budget, Dfa
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.regex.anchors import resolve_anchors
 from dotllm.languages.regex.atomic import without_atomic
 from dotllm.languages.regex.lengths import with_length
 from dotllm.languages.regex.lookaround import automaton
-from dotllm.languages.regex.lowering import LowerChars, Lowering, LowerText
+from dotllm.languages.regex.lowering import LowerChars, LowerDfa, Lowering, LowerText
 from dotllm.languages.regex.measure import NO_CHARS, has_looks
 from dotllm.languages.regex.parser import Dialect, Flags, parse
 from dotllm.languages.regex.syntax import ANY_TEXT, Node, seq
@@ -44,6 +44,7 @@ def regex_to_expression(
     dialect: Dialect = "python",
     lower_chars: LowerChars | None = None,
     lower_text: LowerText | None = None,
+    lower_dfa: LowerDfa | None = None,
     minimum: int = 0,
     maximum: int | None = None,
     flags: Flags | None = None,
@@ -51,18 +52,18 @@ def regex_to_expression(
 ) -> Expression:
     """``pattern`` as an expression of ``grammar``; `never` where no text matches.
 
-    ``lower_chars`` and ``lower_text`` spell one character out of a set and a literal text; without them characters are
-    written as UTF-8. ``minimum`` and ``maximum`` bound the length of the text in code points. Raises as
-    `regex_to_grammar` does.
+    ``lower_chars``, ``lower_text`` and ``lower_dfa`` spell one character out of a set, a literal text and an automaton;
+    without them characters are written as UTF-8. ``minimum`` and ``maximum`` bound the length of the text in code
+    points. Raises as `regex_to_grammar` does.
     """
     budget = budget or Budget()
     node = _syntax(pattern, search, dialect, flags, budget)
-    lowering = Lowering(grammar, lower_chars, lower_text, budget)
+    lowering = Lowering(grammar, lower_chars, lower_text, lower_dfa, budget)
     if minimum > 0 or maximum is not None:
         bounded = None if has_looks(node) else with_length(node, minimum, maximum)
         if bounded is None:
             dfa = automaton(node, budget).intersection(Dfa.length(minimum, maximum, budget), budget)
-            return dfa_to_grammar(dfa, grammar, lowering.chars)
+            return lowering.dfa(dfa)
         node = bounded
     return lowering.lower(node)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dotllm.automata.charset import CharSet
-from dotllm.automata.dfa import Budget, dfa_to_grammar
+from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.regex.lookaround import automaton
 from dotllm.languages.regex.measure import has_looks, length_bounds, reach
@@ -18,17 +18,24 @@ from dotllm.languages.regex.syntax import Alt, Chars, Empty, Node, Repeat, Seq, 
 
 LowerChars = Callable[[CharSet], Expression]
 LowerText = Callable[[str], Expression]
+LowerDfa = Callable[[Dfa], Expression]
 
 
 class Lowering:
     """Adds expressions to ``grammar``; the caller says how characters are spelled: plain, or as in a JSON string."""
 
     def __init__(
-        self, grammar: Grammar, lower_chars: LowerChars | None, lower_text: LowerText | None, budget: Budget
+        self,
+        grammar: Grammar,
+        lower_chars: LowerChars | None,
+        lower_text: LowerText | None,
+        lower_dfa: LowerDfa | None,
+        budget: Budget,
     ) -> None:
         self.grammar = grammar
         self.budget = budget
         self.chars = lower_chars or grammar.chars
+        self.dfa = lower_dfa or (lambda dfa: dfa_to_grammar(dfa, grammar, self.chars))
         if lower_text is not None:
             self.text = lower_text
         elif lower_chars is None:
@@ -64,7 +71,7 @@ class Lowering:
             return self.grammar.seq(list(map(self.lower, segments)))
         if isinstance(node, Repeat) and reach(node.body) == (0, 0):
             return self.grammar.repeat(self.lower(node.body), node.minimum, node.maximum)
-        return dfa_to_grammar(automaton(node, self.budget), self.grammar, self.chars)
+        return self.dfa(automaton(node, self.budget))
 
 
 def _segments(node: Seq) -> list[Node]:
@@ -75,21 +82,16 @@ def _segments(node: Seq) -> list[Node]:
     """
     parts = node.parts
     least = [length_bounds(part)[0] for part in parts]
+    reaches = [reach(part) for part in parts]
     glued = [False] * len(parts)  # glued[i]: part i belongs to the segment of part i - 1
-    for i, part in enumerate(parts):
-        if not has_looks(part):
-            continue
-        left, right = reach(part)
-        at = i
-        while left > 0 and at > 0:
-            glued[at] = True
-            at -= 1
-            left -= least[at]
-        at = i
-        while right > 0 and at + 1 < len(parts):
-            at += 1
-            glued[at] = True
-            right -= least[at]
+    seen = 0  # how far beyond the border on its left (then: right) any part looks
+    for i in range(len(parts) - 1, 0, -1):
+        seen = max(reaches[i][0], seen - least[i])
+        glued[i] = seen > 0
+    seen = 0
+    for i in range(len(parts) - 1):
+        seen = max(reaches[i][1], seen - least[i])
+        glued[i + 1] = glued[i + 1] or seen > 0
     segments: list[list[Node]] = []
     for part, joined in zip(parts, glued, strict=True):
         if joined and segments:
