@@ -12,6 +12,7 @@ import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
 
 from dotllm.compilation import CompilationManager, Compiled, Specification
+from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import requests, warm_start
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
 
@@ -26,6 +27,8 @@ class DotllmBackend(StructuredOutputBackend):
         self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size)
         self.compiler = CompilationManager(self.vocabulary)
         self._view = BitmaskView()
+        self.row_sender: Any = None
+        """Decided at the first step (see `gpu.manager_hook`): a `RowSender`, or False where bitmasks are used."""
 
     def begin(self, specification: Specification, stop_token_ids: Iterable[int]) -> Future[Any]:
         """Start compiling; the future yields the request's `RequestGrammar` or raises why there is none.
@@ -55,6 +58,11 @@ class DotllmBackend(StructuredOutputBackend):
     def destroy(self) -> None:
         """Stop compiling; what is new goes to the caches that outlive this process."""
         self.compiler.close()
+
+    @property
+    def token_space(self) -> TokenSpace:
+        """The table of mask rows that all grammars share."""
+        return TokenSpace.of(self.vocabulary)
 
     def _grammar_maker(self, stop_token_ids: Iterable[int]) -> Callable[[Compiled], RequestGrammar]:
         stops, vocabulary, view = tuple(stop_token_ids), self.vocabulary, self._view

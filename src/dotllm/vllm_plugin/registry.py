@@ -6,6 +6,7 @@ import functools
 import logging
 
 from dotllm.vllm_plugin import backend_name, beam_search, manager, scheduler, structural_tags, validation, warm_start
+from dotllm.vllm_plugin.gpu import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,7 @@ HOOKS: tuple[Hook, ...] = (
     structural_tags.HOOK,
     scheduler.HOOK,
     warm_start.HOOK,
+    manager_hook.HOOK,
 )
 
 

@@ -16,6 +16,8 @@ import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from dotllm.index import Guide
+from dotllm.index.index import FINISHED
+from dotllm.index.token_space import END_ROW
 from dotllm.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class RequestGrammar(StructuredOutputGrammar):
         self._view = view
         self._stopped_by: int | None = None  # a further stop token has ended the text
         self._failed = False
+        self._rows_with_stops: dict[tuple[int, bool, int], int] = {}
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advance by sampled tokens (-1 is padding and ends the list). False: not allowed, and nothing has changed.
@@ -145,6 +148,39 @@ class RequestGrammar(StructuredOutputGrammar):
         """Whether an internal error has ended this request."""
         return self._failed
 
+    @property
+    def is_special(self) -> bool:
+        """Whether the mask of this request may differ from its guide's: stop tokens, the end, a failure."""
+        return self._failed or self._stopped_by is not None or bool(self._stops) or self._guide.config == FINISHED
+
+    def fail(self, where: str, error: Exception) -> None:
+        """An error of the engine, found outside of this class, ends this request."""
+        self._fail(where, error)
+
+    def row_with_stops(self, row: int, config: int) -> int:
+        """The mask row of ``config`` with this request's stop tokens in it; ``row`` is that without them."""
+        if not self._stops:
+            return row
+        try:
+            index = self._guide.index
+            mask = index.masks[row]
+            can_finish = index.can_finish(config)
+            asked = not can_finish and any(_get(mask, token) for token in self._stops)
+            key = (row, can_finish, config if asked else -1)
+            if key not in self._rows_with_stops:
+                if len(self._rows_with_stops) >= 4096:
+                    self._rows_with_stops.clear()
+                place = self._guide if config == self._guide.config else self._guide.fork()
+                if place is not self._guide:
+                    place.config = config
+                mask = mask.copy()
+                self._mask_stops(mask, place)
+                self._rows_with_stops[key] = index.space.intern(mask)
+            return self._rows_with_stops[key]
+        except Exception as error:
+            self._fail("stops", error)
+            return END_ROW
+
     def _advance(self, token: int) -> bool:
         if self._guide.advance(token):
             return True
@@ -153,23 +189,25 @@ class RequestGrammar(StructuredOutputGrammar):
             return True
         return False
 
-    def _can_finish_after(self, tokens: list[int]) -> bool:
+    def _can_finish_after(self, tokens: list[int], guide: Guide | None = None) -> bool:
+        place = guide or self._guide
         if not tokens:
-            return bool(self._guide.can_finish)
-        return any(self._guide.accepts([*tokens, eos]) > len(tokens) for eos in self._eos)
+            return bool(place.can_finish)
+        return any(place.accepts([*tokens, eos]) > len(tokens) for eos in self._eos)
 
-    def _mask_stops(self, row: Bitmask) -> None:
-        can_finish = self._guide.can_finish
+    def _mask_stops(self, row: Bitmask, guide: Guide | None = None) -> None:
+        place = guide or self._guide
+        can_finish = place.can_finish
         for token in self._stops:
-            _set(row, token, can_finish or (_get(row, token) and self._ends_with(token)))
+            _set(row, token, can_finish or (_get(row, token) and self._ends_with(token, place)))
         if not row.any():
             raise ValueError(f"the request's stop tokens {self._stops} leave no token to go on with")
 
-    def _ends_with(self, token: int) -> bool:
+    def _ends_with(self, token: int, guide: Guide) -> bool:
         """Whether the grammar itself asks for this special token, and is complete with it. (An ordinary token's text
         would be missing: vLLM takes a stop token out of the answer.)"""
         is_special = token < self._vocabulary.size and self._vocabulary.token_bytes(token) is None
-        return is_special and self._can_finish_after([token])
+        return is_special and self._can_finish_after([token], guide)
 
     def _fail(self, where: str, error: Exception) -> None:
         self._failed = True

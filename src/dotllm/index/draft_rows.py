@@ -1,0 +1,120 @@
+"""The masks along drafts: one row for each guide, and one more after each of its draft tokens, in one kernel call.
+
+Speculative decoding verifies several tokens of a sequence in one pass of the model, so it needs the mask before each of
+them. The guides do not move; only configurations are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import numba as nb
+import numpy as np
+
+from dotllm.automata.machine.arena import FUEL
+from dotllm.automata.machine.layout import FINISHED, H_FUEL
+from dotllm.automata.machine.run import advance
+from dotllm.automata.nfa import Int32
+from dotllm.errors import SpecError
+from dotllm.index.batch import Failures, _lock_all, _machines, _token_rows, mask_rows
+from dotllm.index.guide import Guide
+from dotllm.index.index import Index
+from dotllm.index.kernels import B1, I1, L1, NEEDS_ROW, U8, I, _pointer, known_rows
+from dotllm.jit import kernel
+
+NO_MASK = -1  # not a row: whatever is sampled there is not used
+NOWHERE = -1  # not a configuration: the draft before it is not allowed
+
+
+class Place(NamedTuple):
+    """Where a guide would be: enough of a `Guide` to ask for a mask."""
+
+    index: Index
+    config: int
+
+
+@kernel(nb.void(L1, I1, L1, I1, I1, U8, I1, B1, I, I, I1, I1))
+def configs_along(
+    machines, configs, token_row_addresses, starts, drafts, token_data, token_offset, ends, words, fuel, out, codes
+):
+    """out[starts[g] + g + j]: the configuration of guide g after j of its drafts[starts[g]:starts[g + 1]], or NOWHERE.
+
+    codes[g]: 0, or the error of a kernel (see run.advance): that guide must be done again.
+    """
+    for g in range(configs.shape[0]):
+        mem = nb.carray(_pointer(machines[2 * g]), (machines[2 * g + 1],), nb.int32)
+        token_rows = nb.carray(_pointer(token_row_addresses[2 * g]), (token_row_addresses[2 * g + 1], words), nb.int32)
+        place = starts[g] + g
+        config = I(configs[g])
+        codes[g] = 0
+        out[place] = config
+        for j in range(starts[g], starts[g + 1]):
+            place += 1
+            if config >= 0:
+                mem[H_FUEL] = fuel
+                config = advance(mem, config, drafts[j], token_data, token_offset, ends, token_rows)
+                if config < NEEDS_ROW:
+                    codes[g] = config
+                    break
+            out[place] = config
+
+
+def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> tuple[Int32, Int32, Failures]:
+    """Rows and configurations, both int32 [sum(1 + len(drafts[g]))], and by guide why it failed.
+
+    Guide g owns 1 + len(drafts[g]) entries: before its first draft, after it, and so on. After a draft that is not
+    allowed (or is padding, below 0) the row is NO_MASK: nothing sampled there can be kept. FINISHED has the row of the
+    end tokens, as in `mask_rows`. A failed guide's entries are NO_MASK and NOWHERE.
+    """
+    space = guides[0].index.space
+    counts = np.fromiter((len(d) for d in drafts), np.int32, len(drafts))
+    starts = np.zeros(len(guides) + 1, np.int32)
+    np.cumsum(counts, out=starts[1:])
+    flat = np.fromiter((t for d in drafts for t in d), np.int32, int(starts[-1]))
+    configs = np.fromiter((g.config for g in guides), np.int32, len(guides))
+    out = np.full(len(flat) + len(guides), NOWHERE, np.int32)
+    codes = np.zeros(len(guides), np.int32)
+    failures: Failures = {}
+    owner = np.repeat(np.arange(len(guides)), counts + 1)
+    with ExitStack() as stack:
+        _lock_all(stack, guides)
+        while True:
+            machines = _machines(guides)
+            configs_along(
+                machines, configs, _token_rows(guides), starts, flat, space.token_data, space.token_offset, space.ends,
+                space.words, FUEL, out, codes,
+            )  # fmt: skip
+            failed = np.nonzero(codes)[0].tolist()
+            again = False
+            for g in failed:
+                if g in failures:
+                    continue
+                try:
+                    guides[g].index.recover(int(codes[g]))
+                    again = True
+                except SpecError as error:
+                    failures[g] = error
+            if not again:
+                break
+        for g in failures:
+            out[owner == g] = NOWHERE
+        rows = np.full(len(out), NO_MASK, np.int32)
+        real = np.nonzero(out >= 0)[0]
+        found = np.empty(len(real), np.int32)
+        known_rows(machines.reshape(-1, 2)[owner[real]].ravel(), out[real], found)
+        rows[real] = found
+        missing = real[found < 0]
+        if len(missing):
+            places = [Place(guides[owner[i]].index, int(out[i])) for i in missing.tolist()]
+            computed, trouble = mask_rows(places)  # type: ignore[arg-type]  # a Place has what it asks of a Guide
+            rows[missing] = computed
+            for at, error in trouble.items():
+                failures[int(owner[missing[at]])] = error
+    for g in failures:
+        rows[owner == g], out[owner == g] = NO_MASK, NOWHERE
+    return rows, out, failures
+
+
+__all__ = ["FINISHED", "NOWHERE", "NO_MASK", "Place", "mask_rows_along"]

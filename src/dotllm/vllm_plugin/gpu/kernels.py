@@ -1,0 +1,41 @@
+"""Triton kernels: masks out of a table on the device. Tests run them in Triton's interpreter (TRITON_INTERPRET=1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+BLOCK = 8192  # tokens a program looks at
+
+
+@triton.jit
+def _apply_rows(logits, logits_stride, where, slots, table, table_stride, vocabulary, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Program (i, b): in row where[i] of logits, block b, set what table[slots[i]] does not allow to -inf."""
+    i = tl.program_id(0)
+    slot = tl.load(slots + i).to(tl.int64)
+    if slot >= 0:
+        row = tl.load(where + i).to(tl.int64)
+        first = tl.program_id(1) * BLOCK
+        word = first // 32 + tl.arange(0, BLOCK // 32)
+        packed = tl.load(table + slot * table_stride + word, mask=word < table_stride, other=0)
+        allowed = (packed[:, None] >> tl.arange(0, 32)[None, :]) & 1
+        token = first + tl.arange(0, BLOCK)
+        blocked = (tl.reshape(allowed, (BLOCK,)) == 0) & (token < vocabulary)
+        tl.store(logits + row * logits_stride + token, -float("inf"), mask=blocked)
+
+
+def apply_rows(logits: Any, where: Any, slots: Any, table: Any) -> None:
+    """Mask ``logits`` in place.
+
+    logits: float [rows, vocabulary], last dimension contiguous. where: int32 [n], rows of logits, distinct. slots:
+    int32 [n], a row of ``table`` each, or below 0 for no mask. table: int32 [slots, words], 32 tokens a word; tokens
+    beyond the last word are not allowed.
+    """
+    rows, vocabulary = len(where), logits.shape[-1]
+    if rows == 0:
+        return
+    _apply_rows[(rows, triton.cdiv(vocabulary, BLOCK))](
+        logits, logits.stride(0), where, slots, table, table.stride(0), vocabulary, BLOCK=BLOCK
+    )

@@ -1,0 +1,118 @@
+"""H6, engine core's side: where workers keep a table, the manager gives out row numbers instead of a bitmask.
+
+``StructuredOutputManager.grammar_bitmask`` has had one signature for all releases, and what it returns is only handed
+on to the workers. Its inside, which this stands in for, has been rewritten often: it is left to vLLM wherever it does more
+than fill masks (reasoning parsers, diffusion models).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import wraps
+from typing import Any
+
+from dotllm.vllm_plugin.gpu import worker_hooks
+from dotllm.vllm_plugin.hook import Hook, Target
+
+logger = logging.getLogger(__name__)
+
+VARIABLE = "DOTLLM_GPU_MASKS"
+
+
+def setting() -> str:
+    """``auto`` (default): on CUDA devices; ``on``: everywhere (for tests); ``off``: vLLM's bitmasks.
+
+    Raises:
+        ValueError: none of these.
+    """
+    value = os.environ.get(VARIABLE, "auto").strip().lower() or "auto"
+    if value not in ("auto", "on", "off"):
+        raise ValueError(f"{VARIABLE}={value!r}: expected auto, on or off")
+    return value
+
+
+def why_not(manager: Any) -> str:
+    """Why this engine's masks cannot live on the device; "" if they can."""
+    from vllm.platforms import current_platform
+
+    config = manager.vllm_config
+    worker = str(config.parallel_config.worker_cls)
+    chosen = setting()
+    checks = (
+        (chosen == "off", "switched off"),
+        (chosen == "auto" and not current_platform.is_cuda_alike(), "not a CUDA device"),
+        (chosen == "auto" and not worker.startswith("vllm.v1.worker.gpu_worker."), f"the worker is {worker}"),
+        (manager.reasoner_cls is not None, "a reasoning parser decides where constraints begin"),
+        (getattr(config.model_config, "is_diffusion", False), "the model is a diffusion model"),
+    )
+    return next((reason for applies, reason in checks if applies), "") or worker_hooks.why_not(config)
+
+
+def message(manager: Any, requests: Any, ids: list[str], drafts: dict[str, list[int]]) -> Any:
+    """The `MaskRows` of a step, or None where vLLM's own way is to be taken."""
+    from dotllm.vllm_plugin.backend import DotllmBackend
+    from dotllm.vllm_plugin.gpu import rows
+
+    backend = manager.backend
+    if not ids or not isinstance(backend, DotllmBackend):
+        return None
+    if backend.row_sender is None:
+        reason = why_not(manager)
+        logger.info("masks live on the device: %s", f"no ({reason})" if reason else "yes")
+        backend.row_sender = False if reason else rows.RowSender(backend.token_space)
+    if not backend.row_sender:
+        return None
+    grammars = [requests[i].structured_output_request.grammar for i in ids]
+    by_place = {place: drafts[i] for place, i in enumerate(ids) if drafts.get(i)} if drafts else None
+    if not all(map(rows.is_ours, grammars)):
+        return None
+    counts, found = rows.rows_of_step(grammars, by_place)
+    return backend.row_sender.message(counts, found)
+
+
+def _apply() -> None:
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    original = StructuredOutputManager.grammar_bitmask
+    if getattr(original, "is_dotllm", False):
+        return
+    setting()
+    worker_hooks.apply()
+
+    @wraps(original)
+    def grammar_bitmask(
+        self: Any, requests: Any, structured_output_request_ids: list[str], scheduled_spec_decode_tokens: Any
+    ) -> Any:
+        try:
+            found = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
+        except Exception:
+            # Bitmasks serve as well; workers take either, in any order.
+            logger.exception("masks on the device: falling back to bitmasks for this step")
+            found = None
+        if found is not None:
+            return found
+        return original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
+
+    grammar_bitmask.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    StructuredOutputManager.grammar_bitmask = grammar_bitmask
+
+
+_MANAGER = "vllm.v1.structured_output"
+
+HOOK = Hook(
+    name="gpu-masks",
+    summary="mask rows live in a table on the GPU; only row numbers travel",
+    targets=(
+        Target(
+            _MANAGER,
+            "StructuredOutputManager.grammar_bitmask",
+            ("self", "requests", "structured_output_request_ids", "scheduled_spec_decode_tokens"),
+        ),
+        Target(_MANAGER, "StructuredOutputManager.__init__@reasoner_cls"),
+        *worker_hooks.TARGETS,
+    ),
+    apply=_apply,
+    required=False,
+    without_it="masks are copied to the GPU in every step, as in vLLM",
+)

@@ -1,0 +1,86 @@
+"""Engine core: the masks of a step as row numbers, found in one call for the batch; and which rows must be sent."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dotllm.index import mask_rows
+from dotllm.index.draft_rows import mask_rows_along
+from dotllm.index.token_space import END_ROW, TokenSpace
+from dotllm.vllm_plugin.gpu.message import NO_MASK, TABLE_SLOTS, Int32, MaskRows
+from dotllm.vllm_plugin.request_grammar import RequestGrammar
+
+
+class RowSender:
+    """Knows which rows the workers have; one for the lifetime of an engine core and its workers.
+
+    Row r has slot r while r < TABLE_SLOTS. Rows beyond are put behind the table for one step only, and sent whenever they
+    are needed.
+    """
+
+    def __init__(self, space: TokenSpace) -> None:
+        self.space = space
+        self.sender = secrets.randbits(62)
+        self._sent = np.zeros(TABLE_SLOTS, np.bool_)
+
+    def message(self, counts: Int32, rows: Int32) -> MaskRows:
+        """The message for ``rows`` (int32 [positions], row numbers or NO_MASK)."""
+        slots = rows
+        known = rows[(rows >= 0) & (rows < TABLE_SLOTS)]
+        fresh = known[~self._sent[known]]
+        if len(fresh):
+            fresh = np.unique(fresh)
+            self._sent[fresh] = True
+        new_slots = fresh
+        beyond = rows >= TABLE_SLOTS
+        if beyond.any():
+            passing, place = np.unique(rows[beyond], return_inverse=True)
+            slots = rows.copy()
+            slots[beyond] = TABLE_SLOTS + place
+            new_slots = np.concatenate([fresh, TABLE_SLOTS + np.arange(len(passing), dtype=np.int32)])
+            fresh = np.concatenate([fresh, passing])
+        return MaskRows(self.sender, counts, slots, new_slots.astype(np.int32), self.space.rows[fresh])
+
+
+def rows_of_step(
+    grammars: Sequence[RequestGrammar], drafts: Mapping[int, Sequence[int]] | None = None
+) -> tuple[Int32, Int32]:
+    """(counts, rows) for the grammars of a step; drafts: by position in ``grammars``.
+
+    A text that has ended has no mask (with ``ignore_eos`` generation goes on freely), as vLLM has it. A grammar that
+    fails ends its request, and may only produce the end until then.
+    """
+    n = len(grammars)
+    if drafts:
+        lists = [drafts.get(i, ()) for i in range(n)]
+        counts = np.fromiter((1 + len(d) for d in lists), np.int32, n)
+        rows, configs, failures = mask_rows_along([g.guide for g in grammars], lists)
+    else:
+        counts = np.ones(n, np.int32)
+        rows, failures = mask_rows([g.guide for g in grammars])
+        configs = None
+    for i, error in failures.items():
+        grammars[i].fail("masks", error)
+    if any(g.is_special for g in grammars):
+        starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
+        for i, grammar in enumerate(grammars):
+            if not grammar.is_special:
+                continue
+            for at in range(starts[i], starts[i + 1]):
+                if grammar.failed:
+                    rows[at] = END_ROW
+                elif grammar.is_terminated():
+                    rows[at] = NO_MASK
+                elif rows[at] >= 0:
+                    config = grammar.guide.config if configs is None else int(configs[at])
+                    rows[at] = grammar.row_with_stops(int(rows[at]), config)
+    return counts, rows
+
+
+def is_ours(grammar: Any) -> bool:
+    """Whether vLLM's grammar object is one of dotllm's."""
+    return isinstance(grammar, RequestGrammar)

@@ -1,0 +1,134 @@
+"""H6, workers' side: a `MaskRows` message in place of a bitmask is applied from the table; anything else is vLLM's.
+
+Both model runners call something named ``apply_grammar_bitmask``: V1 a function, V2 a method of the object that holds its
+buffers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from functools import wraps
+from typing import Any
+
+from dotllm.vllm_plugin.gpu.message import MaskRows
+from dotllm.vllm_plugin.hook import Target
+
+V1_FUNCTION = "vllm.v1.structured_output.utils"
+V1_RUNNER = "vllm.v1.worker.gpu_model_runner"
+V2_MODULE = "vllm.v1.worker.gpu.structured_outputs"
+_V1_PARAMETERS = ("scheduler_output", "grammar_output", "input_batch", "logits")
+_V2_PARAMETERS = ("self", "logits", "input_batch", "grammar_req_ids", "grammar_bitmask")
+
+TARGETS = (
+    Target(V1_FUNCTION, "apply_grammar_bitmask", _V1_PARAMETERS),
+    Target(V2_MODULE, "StructuredOutputsWorker.apply_grammar_bitmask", _V2_PARAMETERS),
+)
+
+_faults = {"V1": "not applied", "V2": "not applied"}
+
+
+def why_not(config: Any) -> str:
+    """Why the model runner of this engine cannot take our messages; "" if it can."""
+    v2 = bool(getattr(config, "use_v2_model_runner", False))
+    fault = _faults["V2" if v2 else "V1"]
+    if fault:
+        return f"the {'V2' if v2 else 'V1'} model runner: {fault}"
+    if not v2:
+        return ""
+    parallel = config.parallel_config
+    if parallel.tensor_parallel_size > 1 and importlib.util.find_spec("vllm.v1.worker.gpu.batch_shard"):
+        return "this vLLM shards the masks among tensor-parallel ranks"
+    if config.num_speculative_tokens and _trims_drafts():
+        return "this vLLM's V2 model runner places logits on the device when it speculates"
+    return ""
+
+
+def _trims_drafts() -> bool:
+    from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
+
+    return "mask_stride" in inspect.signature(StructuredOutputsWorker.__init__).parameters
+
+
+def apply() -> None:
+    """Wrap both. What does not fit is kept as a reason for `why_not`."""
+    for name, wrap in (("V1", _wrap_v1), ("V2", _wrap_v2)):
+        try:
+            wrap()
+        except Exception as error:  # whatever a foreign version of vLLM makes of it
+            _faults[name] = f"{type(error).__name__}: {error}"
+        else:
+            _faults[name] = ""
+
+
+def _wrap_v1() -> None:
+    from vllm.v1.structured_output import utils
+
+    original = utils.apply_grammar_bitmask
+    if getattr(original, "is_dotllm", False):
+        return
+    _require(original, _V1_PARAMETERS)
+
+    @wraps(original)
+    def apply_grammar_bitmask(scheduler_output: Any, grammar_output: Any, input_batch: Any, logits: Any) -> None:
+        message = grammar_output.grammar_bitmask
+        if not isinstance(message, MaskRows):
+            original(scheduler_output, grammar_output, input_batch, logits)
+            return
+        drafts = scheduler_output.scheduled_spec_decode_tokens
+        first, at = {}, 0
+        for request in input_batch.req_ids:
+            first[request] = at
+            at += 1 + len(drafts.get(request, ()))
+        ids = grammar_output.structured_output_request_ids
+        _apply(message, logits, [first.get(i, -1) for i in ids])
+
+    apply_grammar_bitmask.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    utils.apply_grammar_bitmask = apply_grammar_bitmask
+    runner = sys.modules.get(V1_RUNNER)
+    if runner is not None:  # it has imported the function by name
+        runner.apply_grammar_bitmask = apply_grammar_bitmask  # type: ignore[attr-defined]
+
+
+def _wrap_v2() -> None:
+    from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
+
+    original = StructuredOutputsWorker.apply_grammar_bitmask
+    if getattr(original, "is_dotllm", False):
+        return
+    _require(original, _V2_PARAMETERS)
+
+    @wraps(original)
+    def apply_grammar_bitmask(
+        self: Any, logits: Any, input_batch: Any, grammar_req_ids: list[str], grammar_bitmask: Any
+    ) -> None:
+        if not isinstance(grammar_bitmask, MaskRows):
+            original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
+            return
+        if input_batch.num_draft_tokens:
+            first = dict(zip(input_batch.req_ids, input_batch.cu_num_logits_np.tolist(), strict=False))
+        else:
+            first = {request: i for i, request in enumerate(input_batch.req_ids)}
+        _apply(grammar_bitmask, logits, [first[i] for i in grammar_req_ids])
+
+    apply_grammar_bitmask.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    StructuredOutputsWorker.apply_grammar_bitmask = apply_grammar_bitmask
+
+
+def _require(function: Any, leading: tuple[str, ...]) -> None:
+    found = tuple(inspect.signature(function).parameters)
+    if found[: len(leading)] != leading:
+        raise TypeError(f"{function.__qualname__} has the parameters {found}")
+
+
+_tables: dict[Any, Any] = {}
+
+
+def _apply(message: MaskRows, logits: Any, first: list[int]) -> None:
+    from dotllm.vllm_plugin.gpu.mask_table import MaskTable, positions
+
+    table = _tables.get(logits.device)  # one model runner a process and device
+    if table is None:
+        table = _tables[logits.device] = MaskTable(logits.device)
+    table.apply(logits, positions(message.counts, first), message)

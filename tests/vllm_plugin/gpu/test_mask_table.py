@@ -1,0 +1,84 @@
+"""Masks from the table equal the bits they stand for, whatever travels when."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from dotllm.vllm_plugin.gpu.mask_table import MaskTable, positions  # noqa: E402
+from dotllm.vllm_plugin.gpu.message import NO_MASK, MaskRows  # noqa: E402
+
+WORDS, VOCABULARY = 5, 150  # the last word is not full
+
+
+def message(slots: list[int], new: dict[int, np.ndarray], counts: list[int] | None = None, sender: int = 1) -> MaskRows:
+    rows = np.stack(list(new.values())) if new else np.zeros((0, WORDS), np.int32)
+    return MaskRows(
+        sender,
+        np.array(counts or [1] * len(slots), np.int32),
+        np.array(slots, np.int32),
+        np.array(list(new), np.int32),
+        rows.astype(np.int32),
+    )
+
+
+def random_row(generator: np.random.Generator) -> np.ndarray:
+    return generator.integers(-(2**31), 2**31, WORDS).astype(np.int32)
+
+
+def allowed(row: np.ndarray) -> np.ndarray:
+    return np.unpackbits(row.view(np.uint8), bitorder="little")[:VOCABULARY].astype(bool)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rows_are_applied_where_they_belong(dtype: torch.dtype) -> None:
+    generator = np.random.default_rng(0)
+    rows = [random_row(generator) for _ in range(3)]
+    table = MaskTable(torch.device("cpu"))
+    logits = torch.from_numpy(generator.normal(size=(6, VOCABULARY))).to(dtype)
+    before = logits.clone()
+    where = np.array([4, 0, 2, 5], np.int32)
+    table.apply(logits, where, message([7, 2, 7, NO_MASK], {7: rows[0], 2: rows[1]}))
+    for at, row in ((4, rows[0]), (0, rows[1]), (2, rows[0])):
+        keep = torch.from_numpy(allowed(row))
+        assert torch.equal(logits[at][keep], before[at][keep])
+        assert torch.isinf(logits[at][~keep]).all() and (logits[at][~keep] < 0).all()
+    for at in (1, 3, 5):
+        assert torch.equal(logits[at], before[at])
+    # the rows are there now; only numbers travel, and the table grows
+    again = before.clone()
+    table.apply(again, np.array([0], np.int32), message([2], {}))
+    assert torch.equal(again[0], logits[0])
+    table.apply(again, np.array([1], np.int32), message([5000], {5000: rows[2]}))
+    assert torch.equal(torch.isinf(again[1]), torch.from_numpy(~allowed(rows[2])))
+
+
+def test_another_sender_begins_anew() -> None:
+    generator = np.random.default_rng(1)
+    first, second = random_row(generator), random_row(generator)
+    table = MaskTable(torch.device("cpu"))
+    logits = torch.zeros((1, VOCABULARY))
+    table.apply(logits.clone(), np.array([0], np.int32), message([0], {0: first}, sender=1))
+    table.apply(logits, np.array([0], np.int32), message([0], {0: second}, sender=2))
+    assert torch.equal(torch.isinf(logits[0]), torch.from_numpy(~allowed(second)))
+
+
+def test_positions_of_drafts() -> None:
+    assert positions(np.array([1, 1], np.int32), [3, -1]).tolist() == [3, -1]
+    assert positions(np.array([2, 1, 3], np.int32), [5, -1, 0]).tolist() == [5, 6, -1, 0, 1, 2]
+    assert positions(np.array([1, 2], np.int32), [5, -1]).tolist() == [5, -1, -1]
+
+
+def test_a_wide_vocabulary_takes_several_programs() -> None:
+    words, vocabulary = 700, 22_390
+    generator = np.random.default_rng(2)
+    row = generator.integers(-(2**31), 2**31, words).astype(np.int32)
+    table = MaskTable(torch.device("cpu"))
+    logits = torch.zeros((1, vocabulary))
+    one = np.ones(1, np.int32)
+    table.apply(logits, np.zeros(1, np.int32), MaskRows(1, one, one, one, row[None]))
+    expected = np.unpackbits(row.view(np.uint8), bitorder="little")[:vocabulary] == 0
+    assert np.array_equal(torch.isinf(logits[0]).numpy(), expected)

@@ -1,0 +1,129 @@
+"""The rows of a step are the masks that vLLM's own way would fill, one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("vllm")
+
+from dotllm import Index, Vocabulary  # noqa: E402
+from dotllm.index.draft_rows import NO_MASK, mask_rows_along  # noqa: E402
+from dotllm.vllm_plugin.gpu import rows as rows_module  # noqa: E402
+from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS  # noqa: E402
+from dotllm.vllm_plugin.gpu.rows import RowSender, rows_of_step  # noqa: E402
+from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
+
+TOKENS: list[bytes | None] = [b"a", b"b", b"c", b"ab", b"bc", b"abc", b"\n", None, None, None]
+A, B, C, AB, BC, ABC, NEWLINE, EOS, EOT, CALL = range(10)
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary.from_bytes(TOKENS, eos_token_ids=EOS, special_tokens={"<eot>": EOT, "<call>": CALL})
+
+
+@pytest.fixture(scope="module")
+def index(vocabulary: Vocabulary) -> Index:
+    return Index.from_regex("(abc|a{2,5}b*)c?", vocabulary)
+
+
+def grammar(index: Index, taken: list[int], stops: tuple[int, ...] = ()) -> RequestGrammar:
+    made = RequestGrammar(index.guide(), stops, index.vocabulary, BitmaskView())
+    assert made.accept_tokens("r", taken)
+    return made
+
+
+def filled(grammar: RequestGrammar) -> np.ndarray:
+    bitmask = torch.full((1, grammar.guide.index.space.words), -1, dtype=torch.int32)
+    if not grammar.is_terminated():
+        grammar.fill_bitmask(bitmask, 0)
+    return bitmask.numpy()[0]
+
+
+def of_row(index: Index, row: int) -> np.ndarray:
+    return np.full(index.space.words, -1, np.int32) if row == NO_MASK else index.masks[row]
+
+
+@pytest.mark.parametrize("stops", [(), (EOT,), (EOT, NEWLINE)])
+def test_rows_are_the_masks_vllm_would_fill(index: Index, stops: tuple[int, ...]) -> None:
+    paths = [[], [A], [A, A], [ABC], [ABC, EOS], [AB], [A, A, B, B, C]]
+    grammars = [grammar(index, path, stops) for path in paths]
+    expected = [filled(grammar(index, path, stops)) for path in paths]
+    counts, rows = rows_of_step(grammars)
+    assert counts.tolist() == [1] * len(paths)
+    for row, mask in zip(rows.tolist(), expected, strict=True):
+        assert np.array_equal(of_row(index, row), mask)
+
+
+@pytest.mark.parametrize("stops", [(), (EOT,)])
+def test_rows_along_drafts(index: Index, stops: tuple[int, ...]) -> None:
+    drafts = {0: [A, A, B], 2: [B, B, -1], 3: [C, A]}
+    paths = [[], [A], [A, A], [AB]]
+    grammars = [grammar(index, path, stops) for path in paths]
+    counts, rows = rows_of_step(grammars, drafts)
+    assert counts.tolist() == [4, 1, 4, 3]
+    at = 0
+    for i, path in enumerate(paths):
+        walked = list(path)
+        alive = True
+        for j in range(counts[i]):
+            if j:
+                token = drafts[i][j - 1]
+                alive = alive and token >= 0 and grammar(index, walked).validate_tokens([token]) == [token]
+                walked.append(token)
+            expected = filled(grammar(index, walked, stops)) if alive else of_row(index, NO_MASK)
+            assert np.array_equal(of_row(index, rows[at]), expected), (i, j)
+            at += 1
+    assert grammars[0].guide.tokens_taken == 0, "nothing moves"
+
+
+def test_a_failed_grammar_may_only_end(index: Index) -> None:
+    broken = grammar(index, [A])
+    broken.fail("test", ValueError("x"))
+    _, rows = rows_of_step([grammar(index, []), broken])
+    assert np.nonzero(np.unpackbits(of_row(index, int(rows[1])).view(np.uint8), bitorder="little"))[0].tolist() == [EOS]
+
+
+def test_budget_errors_stay_with_their_request(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dotllm.errors import BudgetExceeded
+
+    def fails(guides: list[object]) -> object:
+        return np.array([0, -1], np.int32), {1: BudgetExceeded("too much", keyword="steps")}
+
+    monkeypatch.setattr(rows_module, "mask_rows", fails)
+    grammars = [grammar(index, []), grammar(index, [A])]
+    rows_of_step(grammars)
+    assert [g.failed for g in grammars] == [False, True]
+
+
+def test_each_row_travels_once(index: Index) -> None:
+    sender = RowSender(index.space)
+    ones = np.ones(3, np.int32)
+    first = sender.message(ones, np.array([1, NO_MASK, 1], np.int32))
+    assert first.new_slots.tolist() == [1] and np.array_equal(first.new_rows, index.masks[[1]])
+    second = sender.message(ones, np.array([0, 1, 0], np.int32))
+    assert second.new_slots.tolist() == [0]
+    assert sender.message(ones, np.array([0, 1, 0], np.int32)).new_rows.shape == (0, index.space.words)
+
+
+def test_rows_beyond_the_table_travel_each_time(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "TABLE_SLOTS", 1)
+    sender = RowSender(index.space)
+    for _ in range(2):
+        sent = sender.message(np.ones(4, np.int32), np.array([2, 0, 1, 2], np.int32))
+        table = dict(zip(sent.new_slots.tolist(), sent.new_rows, strict=True))
+        table.setdefault(0, index.masks[0])
+        assert sent.slots.tolist() == [2, 0, 1, 2]
+        assert all(np.array_equal(table[s], index.masks[r]) for s, r in zip(sent.slots, [2, 0, 1, 2], strict=True))
+    assert TABLE_SLOTS > 1
+
+
+def test_rows_along_many_indexes(vocabulary: Vocabulary) -> None:
+    indexes = [Index.from_regex(p, vocabulary) for p in ("a+b", "(abc)+", "[abc]{3}")]
+    guides = [i.guide() for i in indexes]
+    rows, configs, failures = mask_rows_along(guides, [[A, A], [ABC], [A, B, C, A]])
+    assert not failures
+    assert len(rows) == len(configs) == 3 + 2 + 5
+    assert configs[-1] == -1 and rows[-1] == NO_MASK
