@@ -64,6 +64,7 @@ class Index:
         self.token_rows_machine = (self.token_rows.ctypes.data, len(self.token_rows))
         self._scratch = np.zeros(self.space.words, np.int32)
         self._set_memory(mem)
+        self.space.register(self)
 
     def _set_memory(self, mem: Int32) -> None:
         self.mem = mem
@@ -224,6 +225,12 @@ class Index:
             row = space.intern(self._scratch)
             self.run(lambda mem: remember_row(mem, config, consulted, row))
             return row
+
+    def row_places(self) -> list[Int32]:
+        """Views of all places in the arena that hold row numbers (or a negative mark). Hold `lock`."""
+        from dotllm.index.storage import row_places
+
+        return row_places(self.mem)
 
     # ---- persistence
 

@@ -1,7 +1,8 @@
 """An Index as a file: what it is and all it has found so far, so that another process starts warm.
 
-Layout: MAGIC, the length of the header (uint32, little-endian), the header (JSON), then int32 arrays back to back, checksummed
-together. No pickle, and nothing is trusted before the checksum holds. Of the arena only what is in use is written (hash tables
+Layout: MAGIC, lengths of header and payload (uint64, little-endian), a checksum over all the rest, the header (JSON), the
+payload: int32 arrays back to back. What follows is not ours to read (caches keep a trailer there). No pickle, and nothing
+is trusted before the checksum holds. Of the arena only what is in use is written (hash tables
 are rebuilt); mask rows are written as differences, because most are either nearly empty or nearly equal to another one.
 """
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from dotllm.index.index import Index
 
 MAGIC = b"dotllmIX"
-VERSION = 1
+VERSION = 2
+_START = len(MAGIC) + 8 + 8 + 16
 _TABLES = (at.LISTS, at.TRIPLES)
 _SCRATCH = (at.BUFFER, at.LOCAL)
 
@@ -40,7 +42,7 @@ def _region(mem: Int32, region: int) -> Int32:
     return mem[start : start + used]
 
 
-def _row_places(mem: Int32) -> list[Int32]:
+def row_places(mem: Int32) -> list[Int32]:
     """Views of all places in the arena that hold row numbers (or a negative mark)."""
     return [
         _region(mem, at.CONFIG)[2::3],
@@ -89,10 +91,10 @@ def save(index: Index, path: Path) -> None:
     with index.lock:
         mem = index.mem.copy()
     space = index.space
-    numbers = sorted({int(n) for place in _row_places(mem) for n in np.unique(place[place >= 0])})
+    numbers = sorted({int(n) for place in row_places(mem) for n in np.unique(place[place >= 0])})
     renumber = np.full(max(numbers, default=0) + 1, -1, np.int32)
     renumber[numbers] = np.arange(len(numbers), dtype=np.int32)
-    for place in _row_places(mem):
+    for place in row_places(mem):
         known = place >= 0
         place[known] = renumber[place[known]]
     n = int(mem[at.H_NODES])
@@ -116,12 +118,16 @@ def save(index: Index, path: Path) -> None:
         "rows": len(numbers),
         "token_sets": [[sorted(ids), exclude] for ids, exclude in index.token_sets],
         "charsets": [list(map(list, c.ranges)) for c in index.charsets],
-        "checksum": hashlib.blake2b(payload, digest_size=16).hexdigest(),
     }
     raw = json.dumps(header, separators=(",", ":")).encode()
+    lengths = len(raw).to_bytes(8, "little") + len(payload).to_bytes(8, "little")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(MAGIC + len(raw).to_bytes(4, "little") + raw + payload)
+    temporary.write_bytes(MAGIC + lengths + _checksum(raw + payload) + raw + payload)
     temporary.replace(path)
+
+
+def _checksum(data: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _region_table(mem: Int32, region: int, width: int, tag: int) -> Int32:
@@ -136,21 +142,19 @@ def load(path: Path, vocabulary: Vocabulary) -> Index:
     from dotllm.index.index import Index
 
     raw = path.read_bytes()
-    if raw[:8] != MAGIC or len(raw) < 12:
+    if len(raw) < _START or raw[: len(MAGIC)] != MAGIC:
         raise ValueError("not an index file")
-    size = int.from_bytes(raw[8:12], "little")
-    try:
-        header: dict[str, Any] = json.loads(raw[12 : 12 + size])
-        version, vocabulary_hash = (header["version"], header["layout"]), header["vocabulary"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError("damaged index: header") from error
+    header_length, payload_length = (int.from_bytes(raw[at_ : at_ + 8], "little") for at_ in (8, 16))
+    body = memoryview(raw)[_START : _START + header_length + payload_length]
+    if len(body) != header_length + payload_length or _checksum(body) != raw[24:_START]:
+        raise ValueError("damaged index: checksum")
+    header: dict[str, Any] = json.loads(bytes(body[:header_length]))
+    version = (header["version"], header["layout"])
     if version != (VERSION, at.MAGIC):
         raise ValueError(f"index of another version: {version}")
-    if vocabulary_hash != vocabulary.fingerprint:
+    if header["vocabulary"] != vocabulary.fingerprint:
         raise ValueError("index of another vocabulary")
-    payload = raw[12 + size :]
-    if hashlib.blake2b(payload, digest_size=16).hexdigest() != header["checksum"]:
-        raise ValueError("damaged index: checksum")
+    payload = bytes(body[header_length:])  # aligned
     numbers = np.frombuffer(payload, np.int32)
     parts = np.split(numbers, np.cumsum(header["lengths"])[:-1])
     space = TokenSpace.of(vocabulary)
@@ -162,13 +166,14 @@ def load(path: Path, vocabulary: Vocabulary) -> Index:
     of_charset = [space.charset_number(c) if i in used else -1 for i, c in enumerate(charsets)]
     charset[:] = np.append(np.array(of_charset, np.int32), np.int32(-1))[charset]
     rows = _unpack_rows(parts[-1], int(header["rows"]), space.words)
-    renumber = np.array([space.intern(row) for row in rows], np.int32)
-    for place in _row_places(mem):
-        known = place >= 0
-        place[known] = renumber[place[known]]
-    mem[mem[at.R + 3 * at.CONFIG] + 2] = END_ROW
     token_sets = [(frozenset(ids), bool(exclude)) for ids, exclude in header["token_sets"]]
-    return Index(mem, vocabulary, token_sets, charsets)
+    with space.lock:  # rows must not be freed before the index that knows them is registered
+        renumber = np.array([space.intern(row) for row in rows], np.int32)
+        for place in row_places(mem):
+            known = place >= 0
+            place[known] = renumber[place[known]]
+        mem[mem[at.R + 3 * at.CONFIG] + 2] = END_ROW
+        return Index(mem, vocabulary, token_sets, charsets)
 
 
 def _restore(parts: list[Int32], slots: list[int]) -> Int32:

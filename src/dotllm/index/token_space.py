@@ -4,15 +4,21 @@ Rows are de-duplicated by content: the masks of a long JSON text are some dozens
 most of theirs. A row is int32 [words], 32 tokens a word, token t at bit t % 32 of word t // 32 (the layout of vLLM,
 xgrammar and llguidance). The large arrays are reserved at their final size and filled from the front: the operating system
 gives memory to a page when it is first written, so nothing has to be moved while kernels run on it.
+
+Indexes come and go, and a row stays only as long as an index knows it: `collect` frees the others, and `intern` uses their
+numbers again. So a row number means its content only while an index that knows it is alive; who copies rows elsewhere (to a
+GPU) compares ``versions``, which is raised whenever a number gets a content.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
+from typing import TYPE_CHECKING
 
 import numba as nb
 import numpy as np
+import numpy.typing as npt
 
 from dotllm.automata.charset import CharSet
 from dotllm.automata.machine.masks import (
@@ -38,17 +44,22 @@ from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
 from dotllm.vocabulary.trie import Trie
 
+if TYPE_CHECKING:
+    from dotllm.index.index import Index
+
 MAX_CHARSETS = 96  # further sets are walked without a table
 MAX_ROW_BYTES = 512 << 20
 _TRIE_NODES = 24 << 20  # reserved, not used
 END_ROW = 0  # the row that allows the end tokens only
+_USED, _FREE, _EPOCH = 0, 1, 2  # of TokenSpace.rows_used
 
 
-@kernel(nb.int64(nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int32[::1]))
-def intern_row(rows, used, table, row):
+@kernel(nb.int64(nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.int32[::1]))
+def intern_row(rows, used, table, about, free, row):
     """The number of a row with this content, stored if it is new; -1: the table is full.
 
-    used [1]; table [slots, 2]: (hash, row + 1), open addressing, slots a power of two and never more than half full.
+    used [3]: rows ever used, rows free again, epoch; table [slots, 2]: (hash, row + 1), open addressing, slots a power of
+    two and never more than half full; about [rows, 3]: hash, epoch of the last `intern`, version; free: a stack of numbers.
     """
     words = row.shape[0]
     h = np.uint64(0x243F6A8885A308D3)
@@ -67,17 +78,50 @@ def intern_row(rows, used, table, row):
                     same = False
                     break
             if same:
+                about[number, 1] = used[_EPOCH]
                 return number
         slot = (slot + 1) & (slots - 1)
-    number = used[0]
-    if number >= rows.shape[0]:
-        return -1
+    if used[_FREE] > 0:
+        used[_FREE] -= 1
+        number = nb.int64(free[used[_FREE]])
+    else:
+        number = used[_USED]
+        if number >= rows.shape[0]:
+            return -1
+        used[_USED] = number + 1
     for i in range(words):
         rows[number, i] = row[i]
-    used[0] = number + 1
+    about[number, 0] = tag
+    about[number, 1] = used[_EPOCH]
+    about[number, 2] += 1
     table[slot, 0] = tag
     table[slot, 1] = number + 1
     return number
+
+
+@kernel(nb.int64(nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.boolean[::1]))
+def free_rows(used, table, about, free, known):
+    """Free the rows that are not ``known`` and were not interned in this epoch; how many. The table is built again."""
+    already = np.zeros(about.shape[0], nb.boolean)
+    for i in range(used[_FREE]):
+        already[free[i]] = True
+    table[:] = 0
+    slots = table.shape[0]
+    freed = 0
+    for number in range(used[_USED]):
+        if already[number]:
+            continue
+        if not known[number] and about[number, 1] < used[_EPOCH]:
+            free[used[_FREE]] = number
+            used[_FREE] += 1
+            freed += 1
+            continue
+        slot = about[number, 0] & (slots - 1)
+        while table[slot, 1] != 0:
+            slot = (slot + 1) & (slots - 1)
+        table[slot, 0] = about[number, 0]
+        table[slot, 1] = number + 1
+    return freed
 
 
 class TokenSpace:
@@ -125,7 +169,10 @@ class TokenSpace:
 
         capacity = max(64, MAX_ROW_BYTES // (4 * self.words))
         self.rows = np.empty((capacity, self.words), np.int32)
-        self.rows_used = np.zeros(1, np.int64)
+        self.rows_used = np.zeros(3, np.int64)
+        self._about = np.zeros((capacity, 3), np.int64)
+        self._free = np.empty(capacity, np.int32)
+        self._indexes: weakref.WeakSet[Index] = weakref.WeakSet()
         self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
         only_end = np.zeros(self.words, np.int32)
         np.bitwise_or.at(
@@ -136,19 +183,49 @@ class TokenSpace:
     def intern(self, row: Int32) -> int:
         """The number of a row with this content. Raises BudgetExceeded when the table is full."""
         with self.lock:
-            number = int(intern_row(self.rows, self.rows_used, self._table, row))
+            number = int(intern_row(self.rows, self.rows_used, self._table, self._about, self._free, row))
         if number < 0:
             raise BudgetExceeded(f"more than {len(self.rows)} distinct masks", keyword="memory")
         return number
 
+    def register(self, index: Index) -> None:
+        """An index from now on may know rows."""
+        with self.lock:
+            self._indexes.add(index)
+
+    def collect(self) -> int:
+        """Free the rows that no living index knows; how many. Waits for each index in turn, not for all at once.
+
+        Whoever interns a row holds the lock of the index that is to know it until it does (or `lock`, for an index not
+        yet registered). So a row interned before this epoch is known by its index when that is looked at, and one
+        interned since is kept.
+        """
+        with self.lock:
+            self.rows_used[_EPOCH] += 1
+            indexes = list(self._indexes)
+        known = np.zeros(len(self.rows), np.bool_)
+        known[END_ROW] = True
+        for index in indexes:
+            with index.lock:
+                for place in index.row_places():
+                    known[place[place >= 0]] = True
+        with self.lock:
+            return int(free_rows(self.rows_used, self._table, self._about, self._free, known))
+
+    @property
+    def versions(self) -> npt.NDArray[np.int64]:
+        """int64 [rows], not contiguous: raised whenever a row number gets a content; 0: it has none yet."""
+        return self._about[:, 2]
+
+    @property
+    def row_count(self) -> int:
+        """Rows that are not free."""
+        return int(self.rows_used[_USED] - self.rows_used[_FREE])
+
     @property
     def nbytes(self) -> int:
-        """Bytes really in use."""
-        return (
-            int(self.rows_used[0]) * self.words * 4
-            + self._trie_used * 17
-            + len(self._numbers) * K_ROWS * self.words * 4
-        )
+        """Bytes in use (free rows not counted)."""
+        return self.row_count * self.words * 4 + self._trie_used * 17 + len(self._numbers) * K_ROWS * self.words * 4
 
     def known_charset(self, charset: CharSet) -> int:
         """The number of a set's tables if they exist, else -1."""
