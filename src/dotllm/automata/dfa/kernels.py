@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dotllm.jit import kernel
 
 Array = NDArray[Any]
 Int = Any  # an int64 inside a kernel, an int outside
@@ -25,7 +26,7 @@ Int = Any  # an int64 inside a kernel, an int outside
 _CANONICAL = "Tuple((int32[:, ::1], boolean[::1], int64, int32[::1], int64))"
 
 
-@njit("int32[::1](int32[::1])")
+@kernel("int32[::1](int32[::1])")
 def _copy(old: Array) -> Array:
     new = np.empty(len(old), np.int32)
     for i in range(len(old)):
@@ -33,7 +34,7 @@ def _copy(old: Array) -> Array:
     return new
 
 
-@njit("Tuple((int32[::1], int64))(int32[:, ::1], boolean[::1])")
+@kernel("Tuple((int32[::1], int64))(int32[:, ::1], boolean[::1])")
 def _equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
     """The block of each state in the coarsest congruence, and the steps taken: Hopcroft (1971), O(n · k · log n).
 
@@ -144,7 +145,7 @@ def _equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
     return block, steps
 
 
-@njit(_CANONICAL + "(int32[:, ::1], boolean[::1], int64)")
+@kernel(_CANONICAL + "(int32[:, ::1], boolean[::1], int64)")
 def canonical(delta: Array, accepting: Array, start: Int) -> tuple[Array, Array, Int, Array, Int]:
     """(table, accepting, start, new class of each class, steps): the canonical form of a total automaton."""
     n, k = delta.shape
@@ -226,7 +227,7 @@ def canonical(delta: Array, accepting: Array, start: Int) -> tuple[Array, Array,
     return narrow, final, first, column, steps
 
 
-@njit("int32[:, ::1](int32[:, ::1], int64, int64)")
+@kernel("int32[:, ::1](int32[:, ::1], int64, int64)")
 def _longer_table(old: Array, used: Int, capacity: Int) -> Array:
     """A copy of the first ``used`` rows with room for more; loops, because slice assignment compiles for seconds."""
     new = np.zeros((capacity, old.shape[1]), np.int32)
@@ -236,7 +237,7 @@ def _longer_table(old: Array, used: Int, capacity: Int) -> Array:
     return new
 
 
-@njit("int64[::1](int64[::1], int64, int64)")
+@kernel("int64[::1](int64[::1], int64, int64)")
 def _longer(old: Array, used: Int, capacity: Int) -> Array:
     """A copy of the first ``used`` values with room for more."""
     new = np.zeros(capacity, np.int64)
@@ -245,7 +246,7 @@ def _longer(old: Array, used: Int, capacity: Int) -> Array:
     return new
 
 
-@njit("int64(int64[::1], int64[::1], int64, int64)")
+@kernel("int64(int64[::1], int64[::1], int64, int64)")
 def _slot(keys: Array, used: Array, key: Int, mask: Int) -> Int:
     """The slot of ``key`` in an open-addressing table, or the free slot where it belongs (used[slot] < 0)."""
     slot = (key * np.int64(-7046029254386353131) >> 17) & mask
@@ -254,7 +255,7 @@ def _slot(keys: Array, used: Array, key: Int, mask: Int) -> Int:
     return np.int64(slot)
 
 
-@njit(
+@kernel(
     "Tuple((int32[:, ::1], boolean[::1], int64, int32[::1], int64))"
     "(int32[:, ::1], boolean[::1], int64, int32[:, ::1], boolean[::1], int64, int32[::1], int32[::1],"
     " int64, int64, int64)",
@@ -336,7 +337,7 @@ def product(
     return result, accepting, start, column, steps + more
 
 
-@njit(
+@kernel(
     "Tuple((int32[:, ::1], boolean[::1], int64, int32[::1], int64))"
     "(int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], boolean[::1],"
     " int64, int64, int64, int64)",
@@ -546,7 +547,7 @@ def determinise(
     return result, finals, start, column, steps + more
 
 
-@njit("Tuple((int32[:, ::1], boolean[::1]))(int32[::1], int64[::1], int64)")
+@kernel("Tuple((int32[:, ::1], boolean[::1]))(int32[::1], int64[::1], int64)")
 def trie(classes: Array, ends: Array, width: Int) -> tuple[Array, Array]:
     """The tree of sorted words, word i being ``classes[ends[i-1] : ends[i]]``: state 0 is dead, 1 the root."""
     count = len(ends)
