@@ -30,7 +30,7 @@ from dotllm.languages.regex.syntax import (
 )
 
 # Parts of all sequences built; each anchor behind parts that can be empty costs a copy of what follows it.
-_MAX_PARTS = 500_000
+_MAX_PARTS = 100_000
 
 
 def resolve_anchors(node: Node) -> Node:

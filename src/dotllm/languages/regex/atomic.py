@@ -27,8 +27,9 @@ def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
         body = without_atomic(node.body, follow, budget)
         if not _is_harmless(body, follow, budget):
             raise Unsupported(
-                f"unsupported in a regular expression: the atomic group or possessive quantifier at offset "
-                f"{node.offset} changes which texts match; use an ordinary group or quantifier",
+                "unsupported in a regular expression: this atomic group or possessive quantifier changes which texts "
+                "match; use an ordinary group or quantifier",
+                pointer=f"offset {node.offset}",
                 keyword="atomic group",
             )
         return body

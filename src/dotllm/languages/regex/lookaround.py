@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dotllm.automata.charset import MAX_CODE_POINT, CharSet
-from dotllm.automata.dfa import Budget, Dfa, Nfa
+from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.alphabet import Alphabet, Ints, joint, minterms
 from dotllm.automata.dfa.nfa import subset_construction
 from dotllm.errors import BudgetExceeded
@@ -43,7 +43,7 @@ from dotllm.languages.regex.syntax import (
     repeat,
     seq,
 )
-from dotllm.languages.regex.thompson import connect
+from dotllm.languages.regex.thompson import plain_automaton
 
 _MAX_MARKS = 128
 _LAST = MAX_CODE_POINT + _MAX_MARKS
@@ -89,16 +89,7 @@ class _Solver:
         return language
 
     def _plain(self, node: Node, loops: _Marks, mark: Callable[[Node], CharSet] | None = None) -> Dfa:
-        nfa = Nfa(self.budget, _LAST)
-        start, end = nfa.state(), nfa.state()
-        nfa.starts.append(start)
-        nfa.finals.append(end)
-        connect(nfa, node, start, end, mark)
-        if loops:
-            charset = _charset(*loops)
-            for state in range(nfa.states):
-                nfa.edge(state, charset, state)
-        return nfa.determinise()
+        return plain_automaton(node, self.budget, _LAST, mark, _charset(*loops) if loops else None)
 
     def _bad(self, key: _Key, mark: int, others: _Marks) -> Dfa:
         """Marked texts in which ``mark`` stands at least once where its assertion fails."""

@@ -164,11 +164,11 @@ class _Parser:
 
     def invalid(self, what: str, at: int | None = None) -> InvalidSpec:
         offset = self.at if at is None else at
-        return InvalidSpec(f"invalid regular expression: {what} at offset {offset}", keyword="regex")
+        return InvalidSpec(f"invalid regular expression: {what}", pointer=f"offset {offset}", keyword="regex")
 
     def unsupported(self, what: str, at: int, why: str = "is not regular") -> Unsupported:
-        message = f"unsupported in a regular expression: {what} at offset {at} ({self.text[at : at + 8]!r}) {why}"
-        return Unsupported(message, keyword=what)
+        message = f"unsupported in a regular expression: {what} ({self.text[at : at + 8]!r}) {why}"
+        return Unsupported(message, pointer=f"offset {at}", keyword=what)
 
     def _nul(self) -> str:
         if self.dialect == "python":
@@ -194,7 +194,7 @@ class _Parser:
                 if opened is not None:
                     if len(stack) >= MAX_NESTING:
                         raise BudgetExceeded(
-                            f"groups nested deeper than {MAX_NESTING} at offset {start}", keyword="nesting"
+                            f"groups nested deeper than {MAX_NESTING}", pointer=f"offset {start}", keyword="nesting"
                         )
                     stack.append(group)
                     group = opened
@@ -218,8 +218,9 @@ class _Parser:
                 elif group.atomic:
                     self.atomic = True
                     body = Atomic(body, group.offset)
+                opening = group.offset
                 group = stack.pop()
-                group.parts.append(self._quantified(body, start))
+                group.parts.append(self._quantified(body, opening))
                 continue
             if self.flags.verbose and (char.isspace() or char == "#"):
                 self._skip_comment(char)
@@ -309,7 +310,7 @@ class _Parser:
                 raise self.invalid("the counts of a repetition are out of order")
             if max(low, high or 0) >= COUNT_LIMIT:
                 raise BudgetExceeded(
-                    f"a repetition of more than {COUNT_LIMIT - 1} at offset {self.at}", keyword="repetition"
+                    f"a repetition of more than {COUNT_LIMIT - 1}", pointer=f"offset {self.at}", keyword="repetition"
                 )
         else:
             return node
@@ -466,7 +467,7 @@ class _Parser:
             raise self.invalid("incomplete \\p", start)
         charset = unicode.unicode_property(found[2] or found[3] or "")
         if charset is None:
-            raise self.unsupported(found[0], start, "is a Unicode property we have no table of")
+            raise self.unsupported("\\" + found[0], start, "is a Unicode property we have no table of")
         self.at = found.end()
         if self.flags.ignore_case:
             charset = unicode.folded(charset, self.flags.ascii)
@@ -580,7 +581,9 @@ class _Parser:
                 self.at += 2
                 if text[self.at] == "[":
                     if len(stack) >= MAX_NESTING:
-                        raise BudgetExceeded(f"classes nested deeper than {MAX_NESTING}", keyword="nesting")
+                        raise BudgetExceeded(
+                            f"classes nested deeper than {MAX_NESTING}", pointer=f"offset {self.at}", keyword="nesting"
+                        )
                     self.at += 1
                     stack.append(_Class(self.at - 1))
                     self._class_head(stack[-1])

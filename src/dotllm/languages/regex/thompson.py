@@ -4,27 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dotllm.automata.charset import CharSet
+from dotllm.automata.charset import MAX_CODE_POINT, CharSet
 from dotllm.automata.dfa import Budget, Dfa, Nfa
 from dotllm.languages.regex.syntax import Alt, Chars, Empty, Never, Node, Repeat, Seq, Text
 
 
-def plain_automaton(node: Node, budget: Budget) -> Dfa:
-    """The language of an expression without assertions; raises BudgetExceeded."""
-    nfa = Nfa(budget)
+def size(node: Node) -> int:
+    """About how many states `connect` makes of ``node``."""
+    if isinstance(node, Text):
+        return len(node.text)
+    if isinstance(node, Seq):
+        return len(node.parts) + sum(map(size, node.parts))
+    if isinstance(node, Alt):
+        return sum(map(size, node.choices))
+    if isinstance(node, Repeat):
+        return (1 + size(node.body)) * (node.minimum + 1 if node.maximum is None else node.maximum)
+    return 0
+
+
+def plain_automaton(
+    node: Node,
+    budget: Budget,
+    last: int = MAX_CODE_POINT,
+    assertion: Callable[[Node], CharSet] | None = None,
+    loops: CharSet | None = None,
+) -> Dfa:
+    """The language of an expression, in which assertions are characters of their own; raises BudgetExceeded.
+
+    ``assertion`` gives the mark that stands for an assertion, ``loops`` the marks that may be read anywhere, ``last``
+    the largest of them (see `lookaround`).
+    """
+    if size(node) > budget.states:
+        raise budget.exceeded("the pattern")
+    nfa = Nfa(budget, last)
     start, end = nfa.state(), nfa.state()
     nfa.starts.append(start)
     nfa.finals.append(end)
-    connect(nfa, node, start, end)
+    connect(nfa, node, start, end, assertion)
+    if loops:
+        for state in range(nfa.states):
+            nfa.edge(state, loops, state)
     return nfa.determinise()
 
 
 def connect(nfa: Nfa, node: Node, start: int, end: int, assertion: Callable[[Node], CharSet] | None = None) -> None:
-    """Make ``node`` what is read from state ``start`` to state ``end``.
-
-    ``assertion`` gives the mark that stands for an assertion (see `lookaround`). Repetitions are unrolled: an automaton
-    without counters has no other way.
-    """
+    """Make ``node`` what is read from state ``start`` to state ``end``. Repetitions are unrolled."""
     if isinstance(node, Text):
         at = start
         for char in node.text[:-1]:
