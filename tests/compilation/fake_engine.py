@@ -67,12 +67,8 @@ class Compiler:
         return FakeIndex(specification.text, request.get("bytes", 100))
 
 
-def renew(vocabulary: FakeVocabulary) -> None:
-    vocabulary.shared_nbytes = 0
-
-
-def engine(compile_: Any) -> Engine:
-    return Engine(compile_, load, lambda vocabulary: vocabulary.shared_nbytes, renew, lambda index: index.nbytes)
+def engine(compile_: Any, collect: Any = lambda vocabulary: 0) -> Engine:
+    return Engine(compile_, load, lambda vocabulary: vocabulary.shared_nbytes, collect, lambda index: index.nbytes)
 
 
 def spec(**request: Any) -> Specification:

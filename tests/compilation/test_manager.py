@@ -315,17 +315,29 @@ def test_many_threads_many_specifications(make_manager: Make, compiler: fake_eng
 
 
 def test_shared_rows_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows only grow; at half the bound a new table begins, and what is cached on the old one is given up."""
+    """Rows beyond half the bound: first those nobody knows are freed, then the oldest indexes go, until it fits."""
     monkeypatch.setattr("dotllm.compilation.manager.REMEASURE_EVERY", 0.05)
     manager = make_manager(memory_bytes=1_000_000, disk_bytes=1 << 20)
-    request = spec(id=1, bytes=1000)
-    held = manager.submit(request).result(5)
+    collections = []
+
+    def collect(vocabulary: Any) -> int:
+        collections.append(len(manager._memory))
+        vocabulary.shared_nbytes = min(vocabulary.shared_nbytes, 10_000 * len(manager._memory))
+        return 0
+
+    manager._engine = manager._engine._replace(collect=collect)
+    for number in range(100):
+        manager.submit(spec(id=number, bytes=1000)).result(5)
+    held = manager.cached(spec(id=0, bytes=1000))
     manager.flush()
     manager.vocabulary.shared_nbytes = 400_000
     time.sleep(0.15)
-    assert manager.cached(request) is held and manager.metrics.value("dotllm_cache_bytes", "memory") >= 0
-    manager.vocabulary.shared_nbytes = 600_000
-    wait_for(lambda: manager.vocabulary.shared_nbytes == 0)
-    wait_for(lambda: manager.cached(request) is None)
-    assert held.guide(), "a running request keeps its index"
-    assert manager.submit(request).result(5).level == "disk", "and the next one finds it on disk"
+    assert not collections and len(manager._memory) == 100
+    manager.cached(spec(id=99, bytes=1000))
+    manager.vocabulary.shared_nbytes = 1_000_000
+    wait_for(lambda: manager.vocabulary.shared_nbytes <= 500_000)
+    time.sleep(0.15)
+    assert 35 <= len(manager._memory) <= 50, "a quarter at a time"
+    assert manager.cached(spec(id=99, bytes=1000)), "the last used is still there"
+    assert manager.cached(spec(id=1, bytes=1000)) is None and held is not None and held.guide()
+    assert manager.submit(spec(id=1, bytes=1000)).result(5).level == "disk", "evicted, not lost"

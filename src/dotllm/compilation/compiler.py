@@ -49,11 +49,11 @@ def shared_bytes(vocabulary: Any) -> int:
     return TokenSpace.of(vocabulary).nbytes
 
 
-def renew(vocabulary: Any) -> None:
-    """A new, empty table of mask rows for indexes made from now on."""
+def collect(vocabulary: Any) -> int:
+    """Free the mask rows that no living index knows; how many."""
     from dotllm.index.token_space import TokenSpace
 
-    TokenSpace.renew(vocabulary)
+    return TokenSpace.of(vocabulary).collect()
 
 
 def warmth(index: Any) -> int:
@@ -71,4 +71,4 @@ def _choices(text: str) -> list[str]:
     return choices
 
 
-ENGINE = Engine(compile_specification, load_index, shared_bytes, renew, warmth)
+ENGINE = Engine(compile_specification, load_index, shared_bytes, collect, warmth)

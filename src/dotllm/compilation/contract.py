@@ -33,9 +33,8 @@ class Engine(NamedTuple):
     """(path, vocabulary) → index; raises for a file that is damaged, foreign or newer."""
     shared_bytes: Callable[[Any], int]
     """Bytes that all indexes of a vocabulary share: its mask rows."""
-    renew: Callable[[Any], None]
-    """Begin an empty table of mask rows for the indexes of a vocabulary compiled from now on. The rows of the old table
-    are freed with the last index that uses them."""
+    collect: Callable[[Any], Any]
+    """Free the shared rows that no living index of a vocabulary knows any more (perhaps not before the next call)."""
     warmth: Callable[[Any], int]
     """A number that grows as an index finds states and rows."""
 

@@ -48,7 +48,9 @@ PUBLISH_EVERY = 0.25
 # Threads beyond the configured number, for when all of these are held up (`workers`).
 EXTRA_THREADS = 30
 REMEMBERED_FAILURES = 4096
-REMEASURE_EVERY = 5.0
+# Also the time between two collections of mask rows; a step of the engine must be much shorter (`index.token_space`).
+REMEASURE_EVERY = 2.0
+EVICTED_SHARE = 0.25
 
 # Guessed seconds per character, and a constant; only the order of jobs depends on it (`queue`).
 _BASE_COST, _COST_PER_CHARACTER = 0.001, 1e-6
@@ -363,20 +365,19 @@ class CompilationManager:
                 self._fail(job, CompileTimeout(f"compiling took longer than {limit:g} s", keyword="time"))
 
     def _measure_memory(self) -> None:
-        """Indexes grow while they are used; mask rows, shared by all, are only ever added.
+        """Hold the memory bound although indexes and the rows they share grow while they are used.
 
-        When the rows have taken half of the bound, a new table begins: cached indexes are given up (those in use live
-        on, the others come back from disk), and the old table goes with the last of them.
+        Rows may take half of the bound. Beyond that those that no index knows are freed; if that is not enough, the
+        least recently used indexes go, so that the next round can free theirs.
         """
-        renew = self._engine.shared_bytes(self.vocabulary) > self.options.memory_bytes // 2
-        if renew:
-            logger.info("mask rows take half of the memory bound: beginning a new table")
-            self._engine.renew(self.vocabulary)
+        crowded = self._engine.shared_bytes(self.vocabulary) > self.options.memory_bytes // 2
+        if crowded:
+            self._engine.collect(self.vocabulary)
+            crowded = self._engine.shared_bytes(self.vocabulary) > self.options.memory_bytes // 2
         with self._lock:
-            if renew:
-                self._memory.evictions += len(self._memory)
-                self._memory.clear()
             self._memory.remeasure()
+            if crowded:
+                self._memory.evict(EVICTED_SHARE)
 
     def _publish(self) -> None:
         set_gauge = self.metrics.set

@@ -43,7 +43,11 @@ class MemoryCache:
         return entry
 
     def put(self, entry: Compiled) -> None:
-        """Add or replace, then evict others until the bound holds. An index larger than the bound is not kept."""
+        """Add or replace, then evict others until the bound holds. An index larger than the bound is not kept.
+
+        The rows shared by all indexes do not become fewer with an evicted index, only with a collection after it, so
+        they are not allowed to evict everything: they count up to half of the bound here.
+        """
         self._forget(entry.key)
         self._entries[entry.key] = entry
         self._measure(entry)
@@ -55,15 +59,11 @@ class MemoryCache:
             self._measure(entry)
         self._shrink()
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._entries.clear()
-        self._sizes.clear()
-        self._own_bytes = 0
-
-    def values(self) -> list[Compiled]:
-        """All entries, least recently used first."""
-        return list(self._entries.values())
+    def evict(self, share: float) -> None:
+        """Evict this share of the entries (at least one, if there are any), least recently used first."""
+        for key in list(self._entries)[: max(1, int(len(self._entries) * share))]:
+            self._forget(key)
+            self.evictions += 1
 
     def _measure(self, entry: Compiled) -> None:
         size = entry.nbytes
@@ -75,6 +75,7 @@ class MemoryCache:
             self._own_bytes -= self._sizes.pop(key)
 
     def _shrink(self) -> None:
-        while self._entries and self.nbytes > self.limit:
+        own_limit = self.limit - min(self._shared_bytes(), self.limit // 2)
+        while self._entries and self._own_bytes > own_limit:
             self._forget(next(iter(self._entries)))
             self.evictions += 1

@@ -6,8 +6,9 @@ xgrammar and llguidance). The large arrays are reserved at their final size and 
 gives memory to a page when it is first written, so nothing has to be moved while kernels run on it.
 
 Indexes come and go, and a row stays only as long as an index knows it: `collect` frees the others, and `intern` uses their
-numbers again. So a row number means its content only while an index that knows it is alive; who copies rows elsewhere (to a
-GPU) compares ``versions``, which is raised whenever a number gets a content.
+numbers again. So a row number means its content only while an index that knows it is alive, or, for a row that no index
+knows, in the `epoch` in which it was interned and the next (an epoch lasts from one collection to the next: seconds). Who
+copies rows elsewhere (to a GPU) compares ``versions``, which is raised whenever a number gets a content.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 MAX_CHARSETS = 96  # further sets are walked without a table
 MAX_ROW_BYTES = 512 << 20
+MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
 _TRIE_NODES = 24 << 20  # reserved, not used
 END_ROW = 0  # the row that allows the end tokens only
 _USED, _FREE, _EPOCH = 0, 1, 2  # of TokenSpace.rows_used
@@ -101,7 +103,7 @@ def intern_row(rows, used, table, about, free, row):
 
 @kernel(nb.int64(nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.boolean[::1]))
 def free_rows(used, table, about, free, known):
-    """Free the rows that are not ``known`` and were not interned in this epoch; how many. The table is built again."""
+    """Free the rows that are not ``known`` and not interned in this epoch or the last; how many. Rebuilds the table."""
     already = np.zeros(about.shape[0], nb.boolean)
     for i in range(used[_FREE]):
         already[free[i]] = True
@@ -111,7 +113,7 @@ def free_rows(used, table, about, free, known):
     for number in range(used[_USED]):
         if already[number]:
             continue
-        if not known[number] and about[number, 1] < used[_EPOCH]:
+        if not known[number] and about[number, 1] < used[_EPOCH] - 1:
             free[used[_FREE]] = number
             used[_FREE] += 1
             freed += 1
@@ -167,7 +169,7 @@ class TokenSpace:
         self._set_ints_used = 0
         self._numbers: dict[CharSet, int] = {}
 
-        capacity = max(64, MAX_ROW_BYTES // (4 * self.words))
+        capacity = min(MAX_ROWS, max(64, MAX_ROW_BYTES // (4 * self.words)))
         self.rows = np.empty((capacity, self.words), np.int32)
         self.rows_used = np.zeros(3, np.int64)
         self._about = np.zeros((capacity, 3), np.int64)
@@ -194,11 +196,11 @@ class TokenSpace:
             self._indexes.add(index)
 
     def collect(self) -> int:
-        """Free the rows that no living index knows; how many. Waits for each index in turn, not for all at once.
+        """Begin an epoch: free the rows that no living index knows and nobody interned of late; how many.
 
-        Whoever interns a row holds the lock of the index that is to know it until it does (or `lock`, for an index not
-        yet registered). So a row interned before this epoch is known by its index when that is looked at, and one
-        interned since is kept.
+        Waits for each index in turn, not for all at once. Whoever interns a row holds the lock of the index that is to
+        know it until it does (or `lock`, for an index not yet registered). So a row interned before this epoch is known
+        by its index when that is looked at, and one interned since is kept.
         """
         with self.lock:
             self.rows_used[_EPOCH] += 1
@@ -211,6 +213,11 @@ class TokenSpace:
                     known[place[place >= 0]] = True
         with self.lock:
             return int(free_rows(self.rows_used, self._table, self._about, self._free, known))
+
+    @property
+    def epoch(self) -> int:
+        """The number of collections so far."""
+        return int(self.rows_used[_EPOCH])
 
     @property
     def versions(self) -> npt.NDArray[np.int64]:

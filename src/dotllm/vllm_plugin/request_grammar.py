@@ -58,7 +58,7 @@ class RequestGrammar(StructuredOutputGrammar):
         self._view = view
         self._stopped_by: int | None = None  # a further stop token has ended the text
         self._failed = False
-        self._rows_with_stops: dict[tuple[int, bool, int], int] = {}
+        self._rows_with_stops: dict[tuple[int, bool, int, int], int] = {}
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advance by sampled tokens (-1 is padding and ends the list). False: not allowed, and nothing has changed.
@@ -166,7 +166,9 @@ class RequestGrammar(StructuredOutputGrammar):
             mask = index.masks[row]
             can_finish = index.can_finish(config)
             asked = not can_finish and any(_get(mask, token) for token in self._stops)
-            key = (row, can_finish, config if asked else -1)
+            # No index knows these rows, so a number is good for an epoch (see `TokenSpace`); so is ``row`` as a key.
+            epoch = index.space.epoch
+            key = (row, can_finish, config if asked else -1, epoch)
             if key not in self._rows_with_stops:
                 if len(self._rows_with_stops) >= 4096:
                     self._rows_with_stops.clear()
