@@ -1,0 +1,159 @@
+"""Guide: the promises of the public API."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dotllm import BudgetExceeded, Index, InvalidSpec, Vocabulary
+from dotllm.grammar import Grammar
+from dotllm.languages.regex import regex_to_grammar
+
+
+def spell(guide_index: Index, text: str) -> list[int]:
+    return guide_index.vocabulary.encode(text.encode())
+
+
+def test_advance_refuses_and_stays(bytes_vocabulary: Vocabulary) -> None:
+    guide = Index.from_regex("ab|ac", bytes_vocabulary).guide()
+    assert not guide.advance(ord("b"))
+    assert guide.tokens_taken == 0
+    assert guide.advance(ord("a"))
+    assert not guide.can_finish
+    assert guide.advance(ord("c"))
+    assert guide.can_finish
+    assert not guide.is_finished
+
+
+def test_every_end_token_ends_and_nothing_follows(bytes_vocabulary: Vocabulary) -> None:
+    for end in bytes_vocabulary.eos_token_ids:
+        guide = Index.from_regex("a*", bytes_vocabulary).guide()
+        assert guide.advance(end)
+        assert guide.is_finished
+        assert not guide.advance(end)
+        assert set(guide.allowed_tokens()) == set(bytes_vocabulary.eos_token_ids)
+
+
+@pytest.mark.parametrize("token", [-1, 10**6, 2**31 - 1])
+def test_tokens_out_of_range_are_refused(token: int, bytes_vocabulary: Vocabulary) -> None:
+    assert not Index.from_regex("a*", bytes_vocabulary).guide().advance(token)
+
+
+def test_rollback_fork_reset(bytes_vocabulary: Vocabulary) -> None:
+    guide = Index.from_regex("abc(d|e)", bytes_vocabulary).guide()
+    for letter in b"abc":
+        assert guide.advance(letter)
+    other = guide.fork()
+    assert other.advance(ord("d"))
+    assert guide.advance(ord("e"))
+    guide.rollback(2)
+    assert guide.allowed_tokens() == [ord("c")]
+    other.rollback(4)
+    assert other.config == Index.from_regex("x", bytes_vocabulary).guide().config
+    with pytest.raises(ValueError, match="cannot undo"):
+        other.rollback(1)
+    guide.reset()
+    assert guide.tokens_taken == 0
+    assert guide.advance(ord("a"))
+
+
+def test_rollback_over_the_end(bytes_vocabulary: Vocabulary) -> None:
+    guide = Index.from_regex("ab?", bytes_vocabulary).guide()
+    guide.advance(ord("a"))
+    guide.advance(bytes_vocabulary.eos_token_ids[0])
+    assert guide.is_finished
+    guide.rollback(1)
+    assert not guide.is_finished
+    assert guide.advance(ord("b"))
+
+
+def test_accepts_counts_and_changes_nothing(bytes_vocabulary: Vocabulary) -> None:
+    guide = Index.from_regex("abc", bytes_vocabulary).guide()
+    assert guide.accepts([ord("a"), ord("b"), ord("x"), ord("c")]) == 2
+    assert guide.accepts([]) == 0
+    assert guide.accepts([ord("a"), ord("b"), ord("c"), bytes_vocabulary.eos_token_ids[1]]) == 4
+    assert guide.tokens_taken == 0
+
+
+def test_write_mask_into_a_wider_bitmask(bytes_vocabulary: Vocabulary) -> None:
+    guide = Index.from_regex("[ab]", bytes_vocabulary).guide()
+    bitmask = np.full((3, bytes_vocabulary.words + 2), -1, np.int32)
+    guide.write_mask(bitmask, 1)
+    assert np.unpackbits(bitmask[1].view(np.uint8)).sum() == 2
+    assert (bitmask[[0, 2]] == -1).all()
+
+
+def test_tokens_by_id(bytes_vocabulary: Vocabulary) -> None:
+    """A special token is matched by its id and by nothing else; text around it goes on as bytes."""
+    tool = bytes_vocabulary.special_tokens["<tool>"]
+    grammar = Grammar()
+    grammar.start = grammar.seq([grammar.literal("a"), grammar.tokens([tool]), grammar.literal("b")])
+    guide = Index.from_grammar_object(grammar, bytes_vocabulary).guide()
+    assert guide.advance(ord("a"))
+    assert guide.allowed_tokens() == [tool]
+    assert guide.advance(tool)
+    assert guide.advance(ord("b"))
+    assert guide.can_finish
+
+
+def test_a_token_allowed_by_id_and_by_bytes(bytes_vocabulary: Vocabulary) -> None:
+    """Both readings go on."""
+    grammar = Grammar()
+    by_id = grammar.seq([grammar.tokens([ord("x")]), grammar.literal("1")])
+    by_bytes = grammar.seq([grammar.literal("x"), grammar.literal("2")])
+    grammar.start = grammar.alt([by_id, by_bytes])
+    guide = Index.from_grammar_object(grammar, bytes_vocabulary).guide()
+    assert guide.advance(ord("x"))
+    assert guide.allowed_tokens() == [ord("1"), ord("2")]
+
+
+def test_any_token_but_some(bytes_vocabulary: Vocabulary) -> None:
+    grammar = Grammar()
+    grammar.start = grammar.tokens([ord("a")], exclude=True)
+    guide = Index.from_grammar_object(grammar, bytes_vocabulary).guide()
+    expected = set(range(bytes_vocabulary.size)) - {ord("a"), *bytes_vocabulary.eos_token_ids}
+    assert set(guide.allowed_tokens()) == expected
+
+
+def test_forced_text(bytes_vocabulary: Vocabulary) -> None:
+    guide = Index.from_regex('\\{"name":"[a-z]+"\\}', bytes_vocabulary).guide()
+    assert guide.forced_bytes() == b'{"name":"'
+    tokens = guide.forced_tokens()
+    assert guide.accepts(tokens) == len(tokens)
+    spelled = b"".join(bytes_vocabulary.token_bytes(t) or b"" for t in tokens)
+    assert b'{"name":"'.startswith(spelled)
+    for letter in b'{"name":"x':
+        guide.advance(letter)
+    assert guide.forced_bytes() == b""
+
+
+def test_forced_tokens_leave_out_what_could_merge(bytes_vocabulary: Vocabulary) -> None:
+    """`hel` then free: `hel` may become `hello`, so it is not drafted; `tru` + e is."""
+    guide = Index.from_regex("hel[a-z]*", bytes_vocabulary).guide()
+    assert guide.forced_bytes() == b"hel"
+    assert guide.forced_tokens() == []
+    guide = Index.from_regex("true!|true\\?", bytes_vocabulary).guide()
+    assert guide.forced_tokens() == [bytes_vocabulary.encode(b"true")[0]]
+
+
+def test_the_end_is_not_forced_text(bytes_vocabulary: Vocabulary) -> None:
+    guide = Index.from_regex("a(bc)?", bytes_vocabulary).guide()
+    guide.advance(ord("a"))
+    assert guide.forced_bytes() == b""
+    guide.advance(ord("b"))
+    assert guide.forced_bytes() == b"c"
+
+
+def test_unsatisfiable_is_named(bytes_vocabulary: Vocabulary) -> None:
+    grammar = Grammar()
+    grammar.start = grammar.seq([grammar.literal("a"), grammar.never()])
+    with pytest.raises(InvalidSpec):
+        Index.from_grammar_object(grammar, bytes_vocabulary)
+
+
+def test_memory_budget_is_named(bytes_vocabulary: Vocabulary) -> None:
+    index = Index.from_grammar_object(regex_to_grammar("([a-z]{1,200},){1,200}"), bytes_vocabulary, limit=60_000)
+    config = index.guide().config
+    with pytest.raises(BudgetExceeded, match="MiB"):
+        for length in range(1, 200):
+            config = index.advance_bytes(config, b"a" * length + b",")

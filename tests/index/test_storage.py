@@ -1,0 +1,92 @@
+"""Saved indexes come back warm, and a file that is not exactly right is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dotllm import Index, Vocabulary
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "maxLength": 9}, "b": {"enum": ["x", "yy"]}},
+    "required": ["a"],
+}
+TEXT = '{"a": "hello", "b": "yy"}'
+
+
+def rows(index: Index) -> list[bytes]:
+    guide = index.guide()
+    out = []
+    for token in index.vocabulary.encode(TEXT.encode()):
+        out.append(index.masks[guide.mask_row].tobytes())
+        assert guide.advance(token)
+    assert guide.can_finish
+    return out
+
+
+def test_round_trip_is_warm(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
+    index = Index.from_json_schema(SCHEMA, bytes_vocabulary)
+    before = rows(index)
+    index.save(tmp_path / "i")
+    again = Index.load(tmp_path / "i", bytes_vocabulary)
+    visited = (again.states, again.configurations)
+    assert visited == (index.states, index.configurations)
+    assert rows(again) == before
+    assert (again.states, again.configurations) == visited
+
+
+def test_a_loaded_index_goes_on_growing(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
+    Index.from_json_schema(SCHEMA, bytes_vocabulary).save(tmp_path / "i")
+    assert rows(Index.load(tmp_path / "i", bytes_vocabulary)) == rows(Index.from_json_schema(SCHEMA, bytes_vocabulary))
+
+
+def test_another_process_numbers_rows_differently(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
+    index = Index.from_json_schema(SCHEMA, bytes_vocabulary)
+    expected = rows(index)
+    index.save(tmp_path / "i")
+    tokens = [bytes_vocabulary.token_bytes(t) for t in range(bytes_vocabulary.size)]
+    twin = Vocabulary.from_bytes(tokens, bytes_vocabulary.eos_token_ids, bytes_vocabulary.special_tokens)
+    Index.from_regex("[0-9]+", twin).guide().allowed_tokens()  # takes the first row numbers of the other token space
+    assert rows(Index.load(tmp_path / "i", twin)) == expected
+
+
+@pytest.mark.parametrize("where", [0, 9, 40, -1, -200])
+def test_damage_is_refused(where: int, tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
+    path = tmp_path / "i"
+    index = Index.from_json_schema(SCHEMA, bytes_vocabulary)
+    rows(index)
+    index.save(path)
+    raw = bytearray(path.read_bytes())
+    raw[where] ^= 0x40
+    path.write_bytes(raw)
+    with pytest.raises(ValueError, match="index"):
+        Index.load(path, bytes_vocabulary)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, 0.5, 0.99])
+def test_half_a_file_is_refused(keep: float, tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
+    path = tmp_path / "i"
+    Index.from_json_schema(SCHEMA, bytes_vocabulary).save(path)
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(keep if keep > 1 else keep * len(raw))])
+    with pytest.raises(ValueError, match="index"):
+        Index.load(path, bytes_vocabulary)
+
+
+def test_another_vocabulary_is_refused(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
+    Index.from_json_schema(SCHEMA, bytes_vocabulary).save(tmp_path / "i")
+    other = Vocabulary.from_bytes([bytes([i]) for i in range(256)] + [None], eos_token_ids=[256])
+    with pytest.raises(ValueError, match="another vocabulary"):
+        Index.load(tmp_path / "i", other)
+
+
+def test_save_changes_nothing(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
+    index = Index.from_json_schema(SCHEMA, bytes_vocabulary)
+    expected = rows(index)
+    copy = index.mem.copy()
+    index.save(tmp_path / "i")
+    assert np.array_equal(copy, index.mem)
+    assert rows(index) == expected
