@@ -1,8 +1,8 @@
 """The corpus of regular expressions (tests/corpus/regex) through every layer: automaton, grammar, machine.
 
 A case says which texts are accepted and rejected, or with which error, keyword and offset the expression is refused.
-The expectations themselves are checked against Python's `re` (``"re": "regex"`` or ``"V1"``: the `regex` package, version 0 or
-1) except where ``"re": false`` says, in its ``note``, how we differ.
+The expectations themselves are checked against `re` (``"re": "regex"`` or ``"V1"``: the `regex` package in its
+version 0 or 1) except where ``"re": false`` says, in its ``note``, how we differ.
 """
 
 from __future__ import annotations

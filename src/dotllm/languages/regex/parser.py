@@ -258,14 +258,16 @@ class _Parser:
         self.at += 1
         if char == "\\":
             node = self._escape(start)
+            if isinstance(node, Place):
+                return self._unrepeated(node)
         elif char == "[":
             node = chars(self._class(start))
         elif char == ".":
             node = chars(ANY_CHAR if self.flags.dot_all else _DOTS[self.dialect])
         elif char == "^":
-            return self._anchor(At.START)
+            return self._unrepeated(self._anchor(At.START))
         elif char == "$":
-            return self._anchor(At.END)
+            return self._unrepeated(self._anchor(At.END))
         elif char in "*+?":
             raise self.invalid(f"nothing to repeat before {char!r}", start)
         elif char == "{" and _COUNT.match(self.text, start):
@@ -314,12 +316,9 @@ class _Parser:
                 )
         else:
             return node
-        if isinstance(node, Place):
-            raise self.invalid("a word boundary cannot be repeated")
         mode = text[end : end + 1]
         self.at = end + 1 if mode and mode in "?+" else end
-        following = text[self.at : self.at + 1]
-        if following and (following in "*+?" or (following == "{" and _COUNT.match(text, self.at))):
+        if self._at_quantifier():
             raise self.invalid("multiple repeat")
         repeated = repeat(node, low, high)
         if mode == "+":
@@ -327,13 +326,20 @@ class _Parser:
             return Atomic(repeated, start)
         return repeated
 
+    def _at_quantifier(self) -> bool:
+        following = self.text[self.at : self.at + 1]
+        return following in tuple("*+?") or (following == "{" and _COUNT.match(self.text, self.at) is not None)
+
+    def _unrepeated(self, node: Node) -> Node:
+        """``node``, an assertion that no quantifier may follow (unless it is in a group)."""
+        if self._at_quantifier():
+            raise self.invalid("a repeated assertion")
+        return node
+
     # -- assertions --------------------------------------------------------------------------------------------------
 
     def _anchor(self, at: At) -> Node:
         """``^`` or ``$``; under ``(?m)`` also at line ends."""
-        following = self.text[self.at : self.at + 1]
-        if following and (following in "*+?" or (following == "{" and _COUNT.match(self.text, self.at))):
-            raise self.invalid(f"{at.value!r} cannot be repeated")
         if not self.inside_look:
             self.anchors = True
         here = Place(at, _WORD)
