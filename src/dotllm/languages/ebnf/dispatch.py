@@ -1,8 +1,11 @@
 """Free text until a tag appears, then what the tag calls for: TagDispatch, on characters and on tokens.
 
-The free text is the automaton of Aho and Corasick ("Efficient string matching", CACM 18(6), 1975) over the tags and the
-excluded strings: its states are the prefixes of these; completing a tag leads to its rule, completing an excluded
+The free text is the automaton of Aho and Corasick ("Efficient string matching", CACM 18(6), 1975) over the tags and
+the excluded strings: its states are the prefixes of these; completing a tag leads to its rule, completing an excluded
 string is no edge. The text may end in any state of the free text.
+
+Where tags overlap: of the tags that end at one place the longest counts; and a tag that is complete may still become a
+longer one (``<f`` and ``<form``), but the text may then neither end nor go on otherwise.
 """
 
 from __future__ import annotations
@@ -20,35 +23,39 @@ def tag_dispatch(
 ) -> Expression:
     """Any text, in which ``expression`` follows wherever its ``tag`` has appeared; ``loop``: more text may follow that.
 
-    No tag and no excluded string may be empty. A tag ends the free text as soon as it is complete.
+    No tag and no excluded string may be empty.
     """
     children, tag_at, excluded_at = _trie([tag for tag, _ in tags], excluded)
-    states = len(children)
-    fail = _failures(children)
-    # What is complete in a state is complete in its longest proper suffix, too; parents come first.
-    for state in _breadth_first(children):
-        tag_at[state] = tag_at[state] + tag_at[fail[state]]
+    order = _breadth_first(children)
+    fail = _failures(children, order)
+    done = len(children)
+    goto: list[dict[str, int]] = [children[0]] + [{} for _ in order]
+    waiting = [False] * len(children)  # a tag is complete before this state, and this one leads to a longer tag only
+    for state in order:
+        goto[state] = {**goto[fail[state]], **children[state]}
+        # What is complete in a state is complete in its longest proper suffix, too.
+        if not waiting[state]:
+            tag_at[state] = tag_at[state] or tag_at[fail[state]]
         excluded_at[state] = excluded_at[state] or excluded_at[fail[state]]
-    done = states
+        for child in children[state].values():
+            waiting[child] = waiting[state] or bool(tag_at[state])
     edges: list[Edge] = []
-    goto: list[dict[str, int]] = [{} for _ in range(states)]
-    for state in [0, *_breadth_first(children)]:
-        goto[state] = {**(goto[fail[state]] if state else {}), **children[state]}
-        if tag_at[state] or excluded_at[state]:
+    finals = [done]
+    for state in [0, *order]:
+        free = not (tag_at[state] or waiting[state])
+        if excluded_at[state] and not tag_at[state]:
             continue
+        edges += [(state, tags[tag][1], 0 if loop else done) for tag in tag_at[state]]
+        out = goto[state] if free else children[state]
         by_target: dict[int, list[str]] = {}
-        for character, target in goto[state].items():
+        for character, target in out.items():
             by_target.setdefault(target, []).append(character)
-        edges.append((state, grammar.chars(~CharSet.of("".join(goto[state]))), 0))
         for target, characters in by_target.items():
-            read = grammar.chars(CharSet.of("".join(characters)))
-            if tag_at[target]:
-                after = 0 if loop else done
-                edges += [(state, grammar.seq([read, tags[tag][1]]), after) for tag in tag_at[target]]
-            elif not excluded_at[target]:
-                edges.append((state, read, target))
-    free = [state for state in range(states) if not tag_at[state] and not excluded_at[state]]
-    return grammar.network(states + 1, 0, [*free, done], edges)
+            edges.append((state, grammar.chars(CharSet.of("".join(characters))), target))
+        if free:
+            edges.append((state, grammar.chars(~CharSet.of("".join(out))), 0))
+            finals.append(state)
+    return grammar.network(done + 1, 0, finals, edges)
 
 
 def token_tag_dispatch(
@@ -94,10 +101,10 @@ def _breadth_first(children: Sequence[dict[str, int]]) -> list[int]:
     return order
 
 
-def _failures(children: Sequence[dict[str, int]]) -> list[int]:
-    """For every state that of its longest proper suffix."""
+def _failures(children: Sequence[dict[str, int]], order: Sequence[int]) -> list[int]:
+    """For every state that of its longest proper suffix; ``order``: all states but the root, by depth."""
     fail = [0] * len(children)
-    for state in _breadth_first(children):
+    for state in order:
         for character, child in children[state].items():
             suffix = fail[state]
             while suffix and character not in children[suffix]:

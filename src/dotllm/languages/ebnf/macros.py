@@ -49,14 +49,14 @@ class _Expansion:
             if not ids:
                 raise self._wrong()
             return grammar.tokens(ids, exclude=name == "ExcludeToken")
-        if len(self.macro.values) != 1:
-            raise self._wrong()
-        text = self._string(self.macro.values[0])
+        texts = [self._string(value) for value in self.macro.values]
         if name == "Substring":
-            return substring_expression(text, grammar)
+            return substring_expression(texts, grammar)
+        if len(texts) != 1:
+            raise self._wrong()
         from dotllm.languages.regex import regex_to_expression  # few grammars need it
 
-        return regex_to_expression(text, grammar, search=False)
+        return regex_to_expression(texts[0], grammar, search=False)
 
     def _dispatch(self, *, tokens: bool) -> Expression:
         loop, excludes = True, []
