@@ -9,7 +9,7 @@ from dotllm.grammar.grammar import Expression, Grammar
 
 @dataclass(slots=True)
 class Context:
-    """One per grammar. ``memo`` holds the call of the rule that has already been made for a language (or another key)."""
+    """One per grammar. ``memo``: the call of the rule that was made for a language (or another key)."""
 
     grammar: Grammar
     whitespace: Expression  # between the tokens of a document; may be empty

@@ -1,8 +1,8 @@
 """What a set of numbers says about a decimal whose digits are read from left to right.
 
-A bound is compared digit by digit. After a prefix the future is one of two things: *tight*, the prefix is still a prefix
-of some bound, or *diverged*, membership depends only on how many digits follow. So the number of states is linear in
-the digits of the bounds, whatever their size, and nothing is ever converted to a machine number.
+A bound is compared digit by digit. After a prefix the future is one of two things: *tight*, the prefix is still a
+prefix of some bound, or *diverged*, membership depends only on how many digits follow. So the number of states is
+linear in the digits of the bounds, whatever their size, and nothing is ever converted to a machine number.
 Three readers share this idea: `Digits` (integer part and fraction), `Mantissas` (scientific notation with one digit
 before the point, where the exponent plays the part of the length) and `Residues` (multipleOf).
 """
@@ -37,7 +37,7 @@ def decimal_places(value: Exact) -> int:
 
 
 def _rest(numbers: RealSet, low: int, high: int) -> Part | None:
-    """Membership of the values ``low <= v < high``: a bool, or (of ``low``, of the others), or None if neither says it."""
+    """Membership of ``low <= v < high``: a bool, or (of ``low``, of the others), or None if neither says it."""
     whole = numbers.on((low, 0), (high, 0))
     if whole is not None:
         return whole

@@ -98,6 +98,13 @@ def _trimmed(edges: list[dict[int, list[int]]], finals: set[int]) -> ByteNetwork
     return ByteNetwork(len(number), tuple(number[state] for state in sorted(finals)), tuple(symbols), kept)
 
 
+class _Exponents(NamedTuple):
+    """A set of exponents and its readers: of what follows a plus sign or none, and of what follows a minus sign."""
+
+    allowed: RealSet
+    signed: tuple[Digits, Digits]
+
+
 class _Magnitudes:
     """The automaton, state by state: keys are tuples whose first member says where in the number they are."""
 
@@ -117,7 +124,7 @@ class _Magnitudes:
         self.mantissas = Mantissas(scientific) if scientific else None
         self.zero_exponent = not plain and not self.any_exponent and not shape.not_steps and 0 in numbers
         self.exponents: dict[RealSet, int] = {}
-        self.exponent_digits: list[tuple[RealSet, Digits, Digits]] = []
+        self.exponent_digits: list[_Exponents] = []
 
     def accepts(self, key: Key) -> bool:
         where = key[0]
@@ -126,10 +133,10 @@ class _Magnitudes:
         if where == "fraction":
             return self.digits.fraction_accepts(key[1]) and self.residues.fraction_accepts(key[2])
         if where == "exponent zeros":
-            return 0 in self.exponent_digits[key[1]][0]
+            return 0 in self.exponent_digits[key[1]].allowed
         if where == "exponent":
-            return self.exponent_digits[key[1]][1 + key[2]].accepts(key[3])
-        return where == "any exponent"
+            return self.exponent_digits[key[1]].signed[key[2]].accepts(key[3])
+        return bool(where == "any exponent")
 
     def successors(self, key: Key) -> Iterator[tuple[bytes, Key]]:
         where = key[0]
@@ -212,7 +219,7 @@ class _Magnitudes:
             return ("any exponent mark",)
         which = self.exponents.setdefault(allowed, len(self.exponents))
         if which == len(self.exponent_digits):
-            self.exponent_digits.append((allowed, Digits(allowed), Digits(allowed.mirrored())))
+            self.exponent_digits.append(_Exponents(allowed, (Digits(allowed), Digits(allowed.mirrored()))))
         return ("exponent mark", which)
 
     def _exponent(self, key: Key) -> Iterator[tuple[bytes, Key]]:
@@ -222,7 +229,7 @@ class _Magnitudes:
             yield b"+", ("exponent sign", which, 0)
             yield b"-", ("exponent sign", which, 1)
         negative = 0 if where == "exponent mark" else key[2]
-        digits = self.exponent_digits[which][1 + negative]
+        digits = self.exponent_digits[which].signed[negative]
         for digit in range(10):
             byte = b"%d" % digit
             if where == "exponent":

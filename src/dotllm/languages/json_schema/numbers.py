@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 from math import ceil, floor, gcd, lcm
 
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.number_digits import decimal_places
 from dotllm.languages.json_schema.number_text import ByteNetwork, Shape, magnitudes
 from dotllm.languages.json_schema.real_set import EMPTY_SET, EVERYTHING, Exact, Interval, RealSet, exact
 
@@ -175,33 +175,25 @@ class NumberLanguage:
 
 def spellings(value: Exact, *, integer: bool = False) -> set[bytes]:
     """How a single value is written: plain, and as Python and JavaScript print it."""
-    if isinstance(value, int):
-        texts = {str(value)}
-        if not integer:
-            texts.add(f"{value}.0")
-    else:
-        texts = {_plain(value)}
-    # Both print the shortest decimal form, with an exponent if it is small or large enough.
-    if not integer and (abs(value) >= 10**16 or 0 < abs(value) < Fraction(1, 1000)):
-        sign, digits, exponent = Decimal(_plain(value)).normalize().as_tuple()
-        assert isinstance(exponent, int)
-        power = exponent + len(digits) - 1
-        mantissa = "".join(map(str, digits))
-        mantissa = ("-" if sign else "") + mantissa[0] + ("." + mantissa[1:] if len(mantissa) > 1 else "")
-        marks = (f"e{power:+}", f"e{power:+03}") + ((f"e{power}",) if power > 0 else ())
-        texts.update(mantissa + mark for mark in marks)
-    return {text.encode() for text in texts}
-
-
-def _plain(value: Exact) -> str:
-    """The shortest decimal notation without an exponent."""
-    if isinstance(value, int):
-        return str(value)
-    from dotllm.languages.json_schema.number_digits import decimal_places
-
     places = decimal_places(value)
-    digits = str(abs(int(value * 10**places))).rjust(places + 1, "0")
-    return ("-" if value < 0 else "") + digits[:-places] + "." + digits[-places:]
+    sign = "-" if value < 0 else ""
+    digits = str(abs(int(value * 10**places)))
+    if places:
+        padded = digits.rjust(places + 1, "0")
+        texts = [f"{sign}{padded[:-places]}.{padded[-places:]}"]
+    elif integer:
+        return {f"{sign}{digits}".encode()}
+    else:
+        texts = [f"{sign}{digits}", f"{sign}{digits}.0"]
+    # Both print the shortest decimal form, with an exponent if it is small or large enough.
+    power = len(digits) - 1 - places
+    if value and (power >= 16 or power < -3):
+        digits = digits.rstrip("0")
+        mantissa = sign + digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
+        texts += [f"{mantissa}e{power:+}", f"{mantissa}e{power:+03}"]
+        if power > 0:
+            texts.append(f"{mantissa}e{power}")
+    return {text.encode() for text in texts}
 
 
 def _simple(value: Exact) -> Exact:
@@ -328,7 +320,7 @@ def _some_member(interval: Interval, shape: Shape) -> bool:
     assert shape.step is not None
     first, last = _multiples(interval, shape.step)
     assert first is not None and last is not None
-    # Two neighbours of a multiple of all of them are no multiple of any (each of not_steps is a proper multiple of step).
+    # Most often the first or the second is no multiple: each of not_steps is a proper multiple of the step.
     for tried, k in enumerate(range(first, last + 1)):
         if tried > MAX_CANDIDATES:
             raise BudgetExceeded("a bounded range in which almost every number is excluded", keyword="multipleOf")

@@ -92,7 +92,7 @@ class RealSet(NamedTuple):
         return _merge(self, other, lambda a, b: a or b)
 
     def __contains__(self, value: object) -> bool:
-        return self.below ^ bool(bisect_right(self.cuts, (value, 0)) & 1)  # type: ignore[type-var]  # value is Exact
+        return self.below ^ bool(bisect_right(self.cuts, (value, 0)) & 1)
 
     @property
     def above(self) -> bool:

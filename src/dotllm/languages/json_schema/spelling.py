@@ -11,8 +11,8 @@ RFC 8259 §7 lets most characters be written raw or escaped, in several ways. We
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import lru_cache, partial
+from collections.abc import Iterable
+from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import NamedTuple
 
@@ -109,11 +109,6 @@ def after_backslash(grammar: Grammar, written: Spelling) -> Expression:
     return grammar.alt(choices)
 
 
-def character_speller(grammar: Grammar) -> Callable[[CharSet], Expression]:
-    """`character` as the function that the regex and DFA lowerings ask for."""
-    return partial(character, grammar)
-
-
 def any_canonical_character(grammar: Grammar) -> Expression:
     """Any one character in its canonical spelling."""
     return character(grammar, ANY_CHAR)
@@ -151,11 +146,18 @@ def has_one_spelling(text: str) -> bool:
     return text.isprintable() or not any(char < " " for char in text)
 
 
+def text_inside(grammar: Grammar, text: str) -> Expression:
+    """A text in all its canonical spellings, without quotes."""
+    if has_one_spelling(text):
+        return grammar.literal(quoted(text)[1:-1])
+    return grammar.seq(
+        [character(grammar, CharSet.of(char)) if char < " " else grammar.literal(quoted(char)[1:-1]) for char in text]
+    )
+
+
 def literal(grammar: Grammar, text: str) -> Expression:
     """A whole string in all its canonical spellings, quotes included."""
     if has_one_spelling(text):
         return grammar.literal(quoted(text))
-    parts = [
-        character(grammar, CharSet.of(char)) if char < " " else grammar.literal(quoted(char)[1:-1]) for char in text
-    ]
-    return grammar.seq([grammar.literal(b'"'), *parts, grammar.literal(b'"')])
+    quote = grammar.literal(b'"')
+    return grammar.seq([quote, text_inside(grammar, text), quote])

@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 @kernel("int64(uint64[:, ::1], int64, int32[::1])")
-def _find_set(sets: Array, count: int, slots: Array) -> int:
+def _find_set(sets: Array, count: int, slots: Array) -> Any:
     """Intern the row ``sets[count]`` (the last, a candidate) among those before it; open addressing over ``slots``."""
     words = sets.shape[1]
     mixed = np.uint64(1469598103934665603)
@@ -41,8 +41,8 @@ def _find_set(sets: Array, count: int, slots: Array) -> int:
 def prefix_tree(text: Array) -> tuple[Array, Array, Array, Array]:
     """The prefix tree of sorted distinct ASCII words, each ended by a NUL byte. Node 0 is the root.
 
-    Returns int32[nodes - 1, 3] (parent, byte, child), int32[nodes] whether a word ends there, int32[nodes] which set of bytes
-    leads to its children, and uint64[sets, 2] these sets, as bits.
+    Returns int32[nodes - 1, 3] (parent, byte, child), int32[nodes] whether a word ends there, int32[nodes] which set of
+    bytes leads to its children, and uint64[sets, 2] these sets, as bits.
     """
     size = len(text)
     edges = np.empty((size, 3), np.int32)

@@ -2,8 +2,8 @@
 
 What keeps the network small, and its masks cheap:
 
-* a set of characters that leads to the same place from many states is spelled once, in a state of its own reached by epsilon
-  ("any character but c" occurs at every node of a prefix tree of keys);
+* a set of characters that leads to the same place from many states is spelled once, in a state of its own reached by
+  epsilon ("any character but c" occurs at every node of a prefix tree of keys);
 * the escapes that lead to one state share the state after the backslash;
 * a large set is one node (which the machine speeds up with tables of the vocabulary) only where it may be read again;
 * a length limit does not multiply the states where the rest of the string is a loop over one set of characters: there
@@ -27,7 +27,7 @@ from dotllm.languages.json_schema.string_kernels import group_edges, prefix_tree
 
 Ints = NDArray[np.int32]
 
-_RAW_ASCII = sum(1 << byte for byte in range(128) if byte in RAW)
+_RAW_ASCII = (1 << 0x80) - (1 << 0x20) - (1 << 0x22) - (1 << 0x5C)
 _WIDE = CharSet.of((0x80, MAX_CODE_POINT))
 
 # Grammar.repeat takes numbers below this.
@@ -167,27 +167,57 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
     if not len(uses):
         return grammar.empty()
     which, target, count = uses.T
-    characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]
-    # Where the target reads the same set again.
-    again = np.isin(target * len(sets) + which, edges[:, 0] * len(sets) + which[edges[:, 1]])
-    escaped = np.array([any(spelling(charset).escaped) for charset in characters], np.bool_)
-    size = np.array([len(charset.ranges) for charset in characters], np.int32)[which]
-    shared = escaped[which] | (size * count > size + count + 2)
-    speller = _Speller(grammar, len(dfa.table))
-    ways = np.empty((len(uses), 2), np.int32)
-    ways[:, 1] = target
-    kind = 2 * which + again
-    read = np.zeros(2 * len(sets), np.int32)
-    for one in np.unique(kind[~shared]).tolist():
-        read[one] = speller.read(characters[one >> 1], again=bool(one & 1))
-    ways[:, 0] = read[kind]
-    for use in np.flatnonzero(shared).tolist():
-        ways[use] = speller.use(characters[which[use]], int(target[use]), shared=True, again=bool(again[use]))
-    out = np.empty((len(edges), 3), np.int32)
-    out[:, 0] = edges[:, 0]
-    out[:, 1:] = ways[edges[:, 1]]
-    own = np.array(speller.edges, np.int32).reshape(-1, 3)
-    return _network(grammar, speller.states, dfa.start, np.flatnonzero(dfa.accepting), [out, own])
+    source, use = edges.T
+    written = [spelling(dfa.alphabet.charset(_bits(words))) for words in sets.tolist()]
+    # Expressions by set: the raw characters (again: where the same set may follow), what follows a backslash.
+    again = np.isin(target * len(sets) + which, source * len(sets) + which[use])
+    raw = np.zeros((len(sets), 2), np.int32)
+    has_raw = np.array([bool(way.raw) for way in written], np.bool_)[which]
+    for one in np.unique(2 * which + again).tolist():
+        if written[one >> 1].raw:
+            raw[one >> 1, one & 1] = _read(grammar, written[one >> 1].raw, again=bool(one & 1))
+    kinds: dict[object, int] = {}
+    escape = np.array(
+        [kinds.setdefault(way.escaped, len(kinds)) if any(way.escaped) else -1 for way in written], np.int32
+    )[which]
+    after = np.zeros(max(1, len(kinds)), np.int32)
+    for way in written:
+        if any(way.escaped):
+            after[kinds[way.escaped]] = after_backslash(grammar, way)
+    # States of our own: one behind the backslash for each kind of escape and target, one for each use of many edges.
+    states = len(dfa.table)
+    escaping = np.flatnonzero(escape >= 0)
+    pairs, behind = np.unique(escape[escaping] * states + target[escaping], return_inverse=True)
+    behind_state = np.zeros(len(uses), np.int32)
+    behind_state[escaping] = states + behind
+    size = np.array([len(way.raw.ranges) + 2 * any(way.escaped) for way in written], np.int32)[which]
+    shared = size * count > size + count + 2
+    via = np.flatnonzero(shared)
+    via_state = np.zeros(len(uses), np.int32)
+    via_state[via] = states + len(pairs) + np.arange(len(via))
+    # Read a use from the state of its own, or from each of its sources.
+    alone = ~shared[use]
+    begin = np.concatenate((source[alone], via_state[via]))
+    begun = np.concatenate((use[alone], via))
+    is_raw, is_escape = has_raw[begun], escape[begun] >= 0
+    parts = [
+        _edges(source[~alone], grammar.empty(), via_state[use[~alone]]),
+        _edges(begin[is_raw], raw[which, again.astype(np.int32)][begun[is_raw]], target[begun[is_raw]]),
+        _edges(begin[is_escape], grammar.literal(b"\\"), behind_state[begun[is_escape]]),
+        _edges(states + np.arange(len(pairs)), after[pairs // states], pairs % states),
+    ]
+    return _network(grammar, states + len(pairs) + len(via), dfa.start, np.flatnonzero(dfa.accepting), parts)
+
+
+def _read(grammar: Grammar, characters: CharSet, *, again: bool) -> Expression:
+    """One of ``characters``, none of which needs an escape; ``again``: the next may be one of them too."""
+    return grammar.chars(characters) if again else one_of(grammar, characters)
+
+
+def _edges(source: Any, expression: Any, target: Any) -> Ints:
+    edges = np.empty((len(source), 3), np.int32)
+    edges[:, 0], edges[:, 1], edges[:, 2] = source, expression, target
+    return edges
 
 
 def _bits(words: list[int]) -> int:
@@ -195,46 +225,6 @@ def _bits(words: list[int]) -> int:
     for at, word in enumerate(words):
         bits |= word << 64 * at
     return bits
-
-
-class _Speller:
-    """Spells edges over characters, with states and edges of its own where the spelling needs or shares them."""
-
-    def __init__(self, grammar: Grammar, states: int) -> None:
-        self.grammar = grammar
-        self.states = states
-        self.edges: list[tuple[int, Expression, int]] = []
-        self.escapes: dict[tuple[object, int], int] = {}
-        self.backslash = grammar.literal(b"\\")
-
-    def new_state(self) -> int:
-        self.states += 1
-        return self.states - 1
-
-    def read(self, characters: CharSet, *, again: bool) -> Expression:
-        """One of ``characters``, none of which needs an escape; ``again``: the next may be one of them too."""
-        return self.grammar.chars(characters) if again else one_of(self.grammar, characters)
-
-    def use(self, characters: CharSet, target: int, *, shared: bool, again: bool) -> tuple[Expression, int]:
-        """The expression and the target of an edge that reads one of ``characters`` on its way to ``target``.
-
-        ``shared``: several edges are to use it, so it should be short.
-        """
-        written = spelling(characters)
-        escaped = any(written.escaped)
-        if not escaped and not shared:
-            return self.read(characters, again=again), target
-        via = self.new_state()
-        if written.raw:
-            self.edges.append((via, self.read(written.raw, again=again), target))
-        if escaped:
-            key = (written.escaped, target)
-            behind = self.escapes.get(key)
-            if behind is None:
-                behind = self.escapes[key] = self.new_state()
-                self.edges.append((behind, after_backslash(self.grammar, written), target))
-            self.edges.append((via, self.backslash, behind))
-        return self.grammar.empty(), via
 
 
 def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expression | None:
@@ -256,19 +246,18 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
     accepting = dfa.accepting.tolist()
     if any(state in leaving or not accepting[state] for state in loops) or _has_cycle(leaving, dfa.start):
         return None
-    speller = _Speller(grammar, 2)
-    last = 1
+    states, last = 2, 1
     finals = [last]
     numbers: dict[tuple[int, int], int] = {(dfa.start, 0): 0}
     pending = [(dfa.start, 0)]
     out: list[tuple[int, Expression, int]] = []
-    ways: dict[tuple[CharSet, int], tuple[Expression, int]] = {}
+    read_one = {charset: character(grammar, charset) for charset in characters}
     budget = Budget().states
     for state, read in pending:
         here = numbers[state, read]
         if state in loops:
             most = None if high is None else high - read
-            out.append((here, repeat(grammar, character(grammar, loops[state]), max(0, low - read), most), last))
+            out.append((here, repeat(grammar, read_one[loops[state]], max(0, low - read), most), last))
             continue
         if accepting[state] and read >= low:
             finals.append(here)
@@ -277,15 +266,13 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
         for charset, target in leaving.get(state, ()):
             key = (target, read + 1)
             if key not in numbers:
-                numbers[key] = speller.new_state()
+                numbers[key] = states
+                states += 1
                 pending.append(key)
-            way = (charset, numbers[key])
-            if way not in ways:
-                ways[way] = speller.use(*way, shared=False, again=False)
-            out.append((here, *ways[way]))
-        if len(numbers) > budget:
+            out.append((here, read_one[charset], numbers[key]))
+        if states > budget:
             raise BudgetExceeded(f"a pattern with a length needs more than {budget:,} states", keyword="maxLength")
-    return grammar.network(speller.states, 0, finals, [*out, *speller.edges])
+    return grammar.network(states, 0, finals, out)
 
 
 def _has_cycle(leaving: dict[int, list[tuple[CharSet, int]]], start: int) -> bool:

@@ -1,27 +1,35 @@
 """Sets of strings, closed under and, or, not: lengths, patterns, formats, enum, const and propertyNames.
 
-A language is a finite set of values and a union of *clauses*; a clause is a length together with patterns and formats that hold
-and that do not hold, and single strings left out. That form is symbolic: nothing is computed until a question needs
-it, and the common cases (any string, a length, one pattern, one format, a list of values) never build an automaton.
-The others go through the algebra of `Dfa`, whose automata are kept per clause for the life of the process.
+A language is a finite set of values and a union of *clauses*; a clause is a length together with patterns and formats
+that hold and that do not hold, and single strings left out. That form is symbolic: nothing is computed until a question
+needs it, and the common cases (any string, a length, one pattern, one format, a list of values) never build an
+automaton. The others go through the algebra of `Dfa`; the automata of the latest thousand clauses are kept.
 
 Lengths count code points (JSON Schema Validation §6.3). How characters are spelled is in `spelling`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 from dotllm.automata.dfa import Budget, Dfa, union_of
-from dotllm.errors import InvalidSpec
+from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema import formats, spelling, string_network
 from dotllm.languages.json_schema.context import Context
+from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 
 # A union of more clauses than this becomes one automaton.
 MAX_CLAUSES = 16
+
+# Patterns that surely match something: anchors stand at the ends only, no look-around, \b or back-reference, and no
+# class can be empty. Others are asked for their automaton.
+_SURELY_MATCHES = re.compile(
+    r"\^?(?:\\[^bBkpPucx0-9]|\[(?!\^)(?:[^\]\\]|\\[^pPux])+\]|\[\^[^\]\\]+\]|\((?:\?:)?(?!\?)|[^\\\[\]^$(])*\$?"
+)
 
 _NONE: frozenset[str] = frozenset()
 
@@ -34,7 +42,7 @@ class Atom(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """The strings with ``low`` to ``high`` characters and all of ``having``, none of ``lacking``, that are not ``excluded``."""
+    """Strings of ``low`` to ``high`` characters with all of ``having``, none of ``lacking``, and not ``excluded``."""
 
     low: int = 0
     high: int | None = None
@@ -70,7 +78,7 @@ class StringLanguage:
         self.clauses, self.values = _canonical(list(clauses), set(values))
         self._hash = hash((self.clauses, self.values))
 
-    # -- constructors ----------------------------------------------------------------------------------------------------
+    # -- constructors --------------------------------------------------------------------------------------------------
 
     @classmethod
     def any(cls) -> StringLanguage:
@@ -91,7 +99,7 @@ class StringLanguage:
     def pattern(cls, source: str) -> StringLanguage:
         """The strings in which the ECMA-262 regular expression ``source`` matches somewhere (it is not anchored).
 
-        The pattern is only read when a question or the grammar needs it; then it may raise `InvalidSpec` or `Unsupported`.
+        It is only read when a question or the grammar needs it; then it may raise `InvalidSpec` or `Unsupported`.
         """
         return cls((Clause(having=frozenset((Atom("pattern", source),))),))
 
@@ -214,15 +222,33 @@ def _inside(grammar: Grammar, clause: Clause, *, as_key: bool) -> Expression:
         if not clause.excluded:
             make = spelling.any_canonical_character if as_key else spelling.any_character
             return string_network.repeat(grammar, make(grammar), clause.low, clause.high)
-    elif unlimited and len(clause.having) == 1 and not clause.lacking and not clause.excluded:
+    elif len(clause.having) == 1 and not clause.lacking and not clause.excluded:
         (atom,) = clause.having
-        if isinstance(atom.content, str):
-            if atom.kind == "format":
-                return formats.fragment(atom.content).copy_into(grammar)
-            from dotllm.languages.regex import regex_to_expression
-
-            return regex_to_expression(atom.content, grammar, lower_chars=spelling.character_speller(grammar))
+        if atom.kind == "pattern":
+            return _pattern(grammar, clause, str(atom.content))
+        if atom.kind == "format" and unlimited:
+            return formats.fragment(str(atom.content)).copy_into(grammar)
     return string_network.content(grammar, _unlimited_dfa(_without_length(clause)), clause.low, clause.high)
+
+
+def _pattern(grammar: Grammar, clause: Clause, source: str) -> Expression:
+    """One pattern with a length: repetitions stay counted where the pattern allows it."""
+    try:
+        return regex_to_expression(
+            source,
+            grammar,
+            search=True,
+            dialect="ecma",
+            lower_chars=partial(spelling.character, grammar),
+            lower_text=partial(spelling.text_inside, grammar),
+            lower_dfa=partial(string_network.content, grammar),
+            minimum=clause.low,
+            maximum=clause.high,
+        )
+    except BudgetExceeded:
+        if (clause.low, clause.high) == (0, None):
+            raise
+        return string_network.content(grammar, _unlimited_dfa(_without_length(clause)), clause.low, clause.high)
 
 
 def _without_length(clause: Clause) -> Clause:
@@ -251,7 +277,7 @@ def _canonical(clauses: list[Clause], values: set[str]) -> tuple[frozenset[Claus
     for value in values:
         if not value.isascii():
             spelling.quoted(value)  # raises if it is not a text
-    if len(clauses) > 1 or clauses and (clauses[0].excluded or clauses[0].high == 0 or clauses[0].lacking):
+    if len(clauses) > 1 or (clauses and (clauses[0].excluded or clauses[0].high == 0 or clauses[0].lacking)):
         clauses = _reduced(clauses, values)
     elif clauses and clauses[0].high is not None and clauses[0].low > clauses[0].high:
         clauses = []
@@ -268,7 +294,7 @@ def _reduced(clauses: list[Clause], values: set[str]) -> list[Clause]:
     where it is all that is left of a clause."""
     alive: list[Clause] = []
     for clause in clauses:
-        if clause.high is not None and clause.low > clause.high or clause.having & clause.lacking:
+        if (clause.high is not None and clause.low > clause.high) or clause.having & clause.lacking:
             continue
         if clause.high == 0:
             if clause.contains(""):
@@ -333,7 +359,9 @@ def _is_empty(clause: Clause) -> bool:
         return False  # _reduced has seen to the rest: there are more characters than excluded strings
     if not clause.lacking and not clause.excluded and len(clause.having) == 1:
         (atom,) = clause.having
-        if atom.kind == "format" and (clause.low, clause.high) == (0, None):
+        if (clause.low, clause.high) == (0, None) and (
+            atom.kind == "format" or (atom.kind == "pattern" and _SURELY_MATCHES.fullmatch(str(atom.content)))
+        ):
             return False
     dfa = _unlimited_dfa(_without_length(clause))
     return not string_network.has_length(dfa, clause.low, clause.high)
@@ -345,9 +373,7 @@ def _automaton(atom: Atom) -> Dfa:
         return atom.content
     if atom.kind == "format":
         return formats.FORMATS[atom.content].dfa()
-    from dotllm.languages.regex import regex_to_dfa
-
-    return regex_to_dfa(atom.content)
+    return regex_to_dfa(atom.content, search=True, dialect="ecma")
 
 
 @lru_cache(maxsize=1024)

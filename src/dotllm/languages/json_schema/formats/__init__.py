@@ -7,7 +7,7 @@ a standard is written in the file of the format.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from dotllm.grammar.fragment import Fragment
 from dotllm.grammar.grammar import Grammar
@@ -48,7 +48,7 @@ def find(name: str) -> Format | None:
     return FORMATS.get(name)
 
 
-@lru_cache(maxsize=None)  # there are as many as there are formats
+@cache  # there are as many as there are formats
 def fragment(name: str) -> Fragment:
     """What stands between the quotes of a string of a known format, built once per process."""
     grammar = Grammar()

@@ -1,8 +1,9 @@
 """date-time, date, time: RFC 3339 §5.6 with the restrictions of §5.7; duration: its Appendix A.
 
-Months have their lengths and leap years their day. A second 60 is the last one of a UTC day: its local time and its offset
-must add up to 23:59. For that, offsets beside a second 60 are multiples of 15 minutes, as all are that have been
-in use since leap seconds exist (any offset would need 1,440 local times to be told apart); which days had one is not checked.
+Months have their lengths and leap years their day. A second 60 is the last one of a UTC day: its local time and its
+offset must add up to 23:59. For that, offsets beside a second 60 are multiples of 15 minutes, as all are that have been
+in use since leap seconds exist (any offset would need 1,440 local times to be told apart); which days had one is not
+checked.
 """
 
 from __future__ import annotations
@@ -30,9 +31,7 @@ def _leap_seconds() -> str:
     for offset in range(0, 24 * 60, 15):
         # The other offset that has the same local time is a day's complement of this one, and negative.
         negative = (24 * 60 - offset) % (24 * 60)
-        choices.append(
-            rf"{_clock(_LAST_MINUTE + offset)}:60{_FRACTION}(?:\+{_clock(offset)}|-{_clock(negative)})"
-        )
+        choices.append(rf"{_clock(_LAST_MINUTE + offset)}:60{_FRACTION}(?:\+{_clock(offset)}|-{_clock(negative)})")
     return "|".join(choices)
 
 

@@ -1,8 +1,8 @@
 """email: RFC 5321 §4.1.2 Mailbox; idn-email: RFC 6531 §3.3.
 
-Lengths of RFC 5321 §4.5.3.1 are what an implementation must at least handle, not limits of the grammar. Address literals are
-IPv4 and IPv6: no other tag has been registered. The labels of an internationalised domain consist of the letters, marks and
-digits of RFC 5892 §2.1 (lower case); contextual rules and normal forms are not checked.
+Lengths of RFC 5321 §4.5.3.1 are what an implementation must at least handle, not limits of the grammar. Address
+literals are IPv4 and IPv6: no other tag has been registered. The labels of an internationalised domain consist of the
+letters, marks and digits of RFC 5892 §2.1 (lower case); contextual rules and normal forms are not checked.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from dotllm.automata.dfa import Dfa
+from dotllm.languages.regex import regex_to_dfa
 
 
 class Format(NamedTuple):
@@ -25,9 +26,7 @@ class Format(NamedTuple):
         return _dfa(self)
 
 
-@lru_cache(maxsize=None)  # there are as many as there are formats
+@cache  # there are as many as there are formats
 def _dfa(known: Format) -> Dfa:
-    from dotllm.languages.regex import regex_to_dfa
-
-    dfa = regex_to_dfa(known.pattern, search=False)
+    dfa = regex_to_dfa(known.pattern, search=False, dialect="ecma")
     return dfa if known.refine is None else known.refine(dfa)

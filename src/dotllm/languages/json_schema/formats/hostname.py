@@ -1,14 +1,15 @@
 """hostname: RFC 1123 §2.1: labels of at most 63 letters, digits and inner hyphens, at most 253 characters in all.
 
-A label that begins with ``xn--`` is Punycode (RFC 5891 §4.4); whether it decodes to a valid label is not regular, so such
-labels are not allowed. idn-hostname (RFC 5890) needs Punycode for its lengths, normal form C and rules between distant
-characters, and is refused by name.
+A label that begins with ``xn--`` is Punycode (RFC 5891 §4.4); whether it decodes to a valid label is not regular, so
+such labels are not allowed. idn-hostname (RFC 5890) needs Punycode for its lengths, normal form C and rules between
+distant characters, and is refused by name.
 """
 
 from __future__ import annotations
 
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.languages.json_schema.formats.format import Format
+from dotllm.languages.regex import regex_to_dfa
 
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _PUNYCODE = r"(?:.*\.)?[Xx][Nn]--.*"
@@ -16,10 +17,8 @@ _LONGEST = 253
 
 
 def _refine(names: Dfa) -> Dfa:
-    from dotllm.languages.regex import regex_to_dfa
-
     budget = Budget(states=100_000)
-    names = names.difference(regex_to_dfa(_PUNYCODE, search=False), budget)
+    names = names.difference(regex_to_dfa(_PUNYCODE, search=False, dialect="ecma"), budget)
     return names.intersection(Dfa.length(1, _LONGEST, budget), budget)
 
 

@@ -17,10 +17,7 @@ def _ipv6() -> str:
     for before in range(8):  # at most this many groups before the "::"
         head = f"(?:(?:{_GROUP}:){{0,{before - 1}}}{_GROUP})?" if before else ""
         after = 7 - before
-        if after >= 2:
-            tail = f"(?:{_GROUP}:){{{after - 2}}}{_LAST_TWO}"
-        else:
-            tail = _GROUP if after else ""
+        tail = f"(?:{_GROUP}:){{{after - 2}}}{_LAST_TWO}" if after >= 2 else _GROUP * after
         forms.append(f"{head}::{tail}")
     return "(?:" + "|".join(forms) + ")"
 

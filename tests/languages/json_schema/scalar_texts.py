@@ -1,0 +1,35 @@
+"""What the tests of scalar languages share: the texts of a language, judged by the oracle `grammar.reference`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from dotllm.grammar import Grammar
+from dotllm.grammar.reference import accepts
+from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.numbers import NumberLanguage
+from dotllm.languages.json_schema.strings import StringLanguage
+
+
+def grammar_of(language: NumberLanguage | StringLanguage, *, as_key: bool = False) -> Grammar:
+    """The grammar whose texts are those of one language."""
+    grammar = Grammar()
+    context = Context(grammar, grammar.empty())
+    if as_key:
+        assert isinstance(language, StringLanguage)
+        grammar.start = language.to_key_expression(grammar, context)
+    else:
+        grammar.start = language.to_expression(grammar, context)
+    return grammar
+
+
+def acceptor(language: NumberLanguage | StringLanguage, *, as_key: bool = False) -> Callable[[str], bool]:
+    """Whether a text is one of the language's."""
+    grammar = grammar_of(language, as_key=as_key)
+    return lambda text: accepts(grammar, text.encode())
+
+
+def spelled(text: str) -> str:
+    """A string as serialisers write it."""
+    return json.dumps(text, ensure_ascii=False)
