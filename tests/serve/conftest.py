@@ -18,8 +18,8 @@ NAME = "random"
 @pytest.fixture(scope="session")
 def server(large_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("server")
-    flags = ("--max-model-len", "4096")
-    environment = {"DOTLLM_CACHE_DIR": str(directory / "cache")}
+    flags = ("--max-model-len", "8192", "--max-num-batched-tokens", "1024")
+    environment = {"DOTLLM_DISK_BYTES": "0"}  # every index is compiled here and now
     with Server(large_model, directory / "log", name=NAME, flags=flags, environment=environment) as running:
         running.wait()
         yield running

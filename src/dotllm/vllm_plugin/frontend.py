@@ -44,6 +44,7 @@ def check(specification: Specification, special_tokens: Callable[[], Mapping[str
 
 def _judge(specification: Specification, special_tokens: Callable[[], Mapping[str, int]]) -> None:
     from dotllm.automata.lowering import lower
+    from dotllm.grammar.transform import prepare
 
     text, options = specification.text, dict(specification.options)
     kind = specification.kind
@@ -64,12 +65,12 @@ def _judge(specification: Specification, special_tokens: Callable[[], Mapping[st
     elif kind is Kind.GRAMMAR:
         from dotllm.languages.cfg import grammar_to_grammar
 
-        grammar = grammar_to_grammar(text, **options)
+        grammar = grammar_to_grammar(text, special_tokens=special_tokens(), **options)
     else:
         from dotllm.languages.structural_tag import structural_tag_to_grammar
 
         grammar = structural_tag_to_grammar(text, special_tokens=special_tokens(), **options)
-    lower(grammar)
+    lower(prepare(grammar))
 
 
 class _Verdicts:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import functools
 import logging
 
-from dotllm.vllm_plugin import backend_name, beam_search, manager, scheduler, structural_tags, validation, warm_start
+from dotllm.vllm_plugin import (
+    backend_name,
+    beam_search,
+    cpu_seeds,
+    manager,
+    scheduler,
+    structural_tags,
+    validation,
+    warm_start,
+)
 from dotllm.vllm_plugin.gpu import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
 
@@ -22,6 +31,7 @@ HOOKS: tuple[Hook, ...] = (
     scheduler.HOOK,
     warm_start.HOOK,
     manager_hook.HOOK,
+    cpu_seeds.HOOK,
 )
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
+from dotllm.compilation import Kind, Specification
+from dotllm.vllm_plugin import frontend
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import is_ours
 
@@ -59,9 +61,8 @@ def prepare_engine(vllm_config: Any) -> None:
 
 def prepare_frontend(_: Any) -> None:
     """Load what checking a specification needs: the languages, and the kernels that lower a grammar."""
-    from dotllm.automata.lowering import lower
-
-    lower(_letter())
+    for kind, text in ((Kind.JSON_SCHEMA, '{"type": "string", "pattern": "a"}'), (Kind.REGEX, "a")):
+        frontend.check(Specification.create(kind, text))
 
 
 def _letter() -> Any:

@@ -1,0 +1,76 @@
+"""A request with a seed must not end a CPU server while its prompt is processed in pieces.
+
+When a step runs only a part of a request's prompt, the token it samples is discarded, and vLLM takes the request's
+random generator back by one draw: ``set_offset``, which generators of the CPU do not have, so the worker raises and
+the whole engine dies. (Any long prompt with a seed does it; requests held while their index compiles would do it all
+the time.) Here these generators are out of sight while vLLM looks. Where the request has produced no token yet, every
+draw so far was a discarded one, and the generator starts again from its seed: the answer does not depend on how the
+prompt was cut.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from dotllm.vllm_plugin.hook import Hook, Target
+
+_RUNNER = "vllm.v1.worker.gpu_model_runner"
+
+
+def hide(runner: Any) -> dict[int, Any]:
+    """Take the generators of requests whose token is discarded out of the batch; by index in the batch."""
+    count = runner.input_batch.num_reqs
+    generators = runner.input_batch.generators
+    discarded = np.nonzero(runner.discard_request_mask.np[:count])[0].tolist()
+    return {index: generators.pop(index) for index in discarded if index in generators}
+
+
+def restore(runner: Any, hidden: dict[int, Any]) -> None:
+    """Put them back, at their beginning where nothing has been drawn that counts."""
+    for index, generator in hidden.items():
+        if not runner.requests[runner.input_batch.req_ids[index]].output_token_ids:
+            generator.manual_seed(generator.initial_seed())
+        runner.input_batch.generators[index] = generator
+
+
+def _apply() -> None:
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+
+    original = CPUModelRunner._bookkeeping_sync
+    if getattr(original, "is_dotllm", False):
+        return
+
+    @wraps(original)
+    def _bookkeeping_sync(self: Any, *args: Any, **kwargs: Any) -> Any:
+        hidden = hide(self)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            restore(self, hidden)
+
+    _bookkeeping_sync.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    CPUModelRunner._bookkeeping_sync = _bookkeeping_sync
+
+
+HOOK = Hook(
+    name="cpu-seeds",
+    summary="on a CPU, a seeded request whose prompt is processed in pieces does not end the server",
+    targets=(
+        Target(_RUNNER, "GPUModelRunner._bookkeeping_sync", ("self",)),
+        Target(_RUNNER, "GPUModelRunner.__init__@discard_request_mask"),
+        Target(_RUNNER, "GPUModelRunner.__init__@input_batch"),
+        Target(_RUNNER, "GPUModelRunner.__init__@requests"),
+        Target("vllm.v1.worker.gpu_input_batch", "InputBatch.__init__@generators"),
+        Target("vllm.v1.worker.cpu_model_runner", "CPUModelRunner"),
+    ),
+    apply=_apply,
+    required=False,
+    without_it="on a CPU, a request with a seed and a long prompt ends the server",
+)
