@@ -41,7 +41,7 @@ class FakeIndex:
 
 
 def load(path: Path, vocabulary: Any) -> FakeIndex:
-    data = json.loads(path.read_bytes().split(b"dotllmIX")[0])
+    data = json.loads(path.read_bytes().split(b"dotllmEN")[0])
     return FakeIndex(data["text"], data["nbytes"])
 
 

@@ -21,7 +21,7 @@ from dotllm.compilation import CompilationManager, envelope
 from dotllm.compilation.breaker import FAILURES, FIRST_PAUSE, CircuitBreaker
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.store import SharedStore
-from dotllm.compilation.transports import PREFIX, FsspecTransport, open_transport
+from dotllm.compilation.transports import PREFIX, FsspecTransport, open_transport, pack, unpack
 
 Make = Callable[..., CompilationManager]
 
@@ -79,7 +79,7 @@ def fill(transport: FakeTransport, manager: CompilationManager, specification: A
     key = manager.key(specification)
     fake_engine.FakeIndex(specification.text, nbytes).save(path)
     envelope.seal(path, key)
-    transport.data[key] = path.read_bytes()
+    transport.data[key] = pack(path.read_bytes())
 
 
 # ---------------------------------------------------------------- circuit breaker
@@ -259,7 +259,7 @@ def test_store_comes_back(transport: FakeTransport, monkeypatch: pytest.MonkeyPa
     store.close()
 
 
-@pytest.mark.parametrize("what", ["cut", "flip", "other", "empty", "newer"])
+@pytest.mark.parametrize("what", ["cut", "cut inside", "flip", "flip inside", "other", "empty", "bomb", "newer"])
 def test_damaged_entries_are_ignored_and_replaced(
     make_manager: Make, transport: FakeTransport, store: SharedStore, what: str
 ) -> None:
@@ -269,12 +269,16 @@ def test_damaged_entries_are_ignored_and_replaced(
     fill(transport, manager, other)
     key = manager.key(request)
     whole = transport.data[key]
+    entry = unpack(whole, 1 << 20)
     transport.data[key] = {
         "cut": whole[:-9],
+        "cut inside": pack(entry[:-9]),
         "flip": bytes([whole[0] ^ 1]) + whole[1:],
+        "flip inside": pack(bytes([entry[0] ^ 1]) + entry[1:]),
         "other": transport.data[manager.key(other)],
         "empty": b"",
-        "newer": whole.replace(envelope.MAGIC + b"\1", envelope.MAGIC + b"\2"),
+        "bomb": pack(bytes(200 << 20)),
+        "newer": pack(entry.replace(envelope.MAGIC + b"\1", envelope.MAGIC + b"\2")),
     }[what]
     assert manager.submit(request).result(5).level == "compile"
     manager.flush()

@@ -22,7 +22,7 @@ from dotllm.compilation.disk import DiskCache
 from dotllm.compilation.inputs import Input
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
-from dotllm.compilation.transports import Transport, open_transport
+from dotllm.compilation.transports import Transport, open_transport, pack
 from dotllm.errors import SpecError
 
 # Specifications handed to the pool ahead of its processes, so that a directory of a million files is not read at once.
@@ -148,8 +148,9 @@ def _store(process: _Process, key: str, index: Any) -> int:
                 index.save(scratch)
                 envelope.seal(scratch, key, process.secret)
                 data = scratch.read_bytes()
-        process.store.write(key, data)
-        return len(data)
+        packed = pack(data)
+        process.store.write(key, packed)
+        return len(packed)
     if path is None:
         raise OSError("it was compiled, but neither the cache on disk nor a store could take it")
     return path.stat().st_size

@@ -16,7 +16,7 @@ import mmap
 import struct
 from pathlib import Path
 
-MAGIC = b"dotllmIX"
+MAGIC = b"dotllmEN"
 VERSION = 1
 _FIELDS = struct.Struct("<8sIIQ32s")
 _CHECKSUM = 32

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from dotllm.compilation import envelope
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.metrics import Metrics
-from dotllm.compilation.transports import Transport, open_transport
+from dotllm.compilation.transports import Transport, open_transport, pack, unpack
 
 logger = logging.getLogger(__name__)
 
@@ -177,6 +177,7 @@ class SharedStore:
             data = self._transport.read(task.key)
             self._succeeded()
             if data is not None:
+                data = unpack(data, LARGEST_ENTRY)
                 envelope.verify_bytes(data, task.key, self._secret)
         except envelope.Damaged as error:
             logger.warning("shared store: ignoring entry %s: %s", task.key[:12], error)
@@ -193,7 +194,7 @@ class SharedStore:
         outcome = "failed"
         try:
             if self.breaker.allow(time.monotonic()):
-                self._transport.write(key, data)
+                self._transport.write(key, pack(data))
                 self._succeeded()
                 outcome = "stored"
         except Exception as error:
