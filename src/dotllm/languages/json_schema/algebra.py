@@ -281,6 +281,11 @@ class Algebra:
         self._empty[a] = empty
         return empty
 
+    def is_scalar(self, a: Node) -> bool:
+        """Whether ``a`` does not tell arrays or objects apart."""
+        form = self.form(a)
+        return form.arrays in ((), (ANY_ARRAY,)) and form.objects in ((), (ANY_OBJECT,))
+
     def are_disjoint(self, a: Node, b: Node, depth: int = DISJOINT_DEPTH) -> bool:
         """True: no value satisfies both. False: some does, or it takes more than a look at types and discriminators."""
         if a == FALSE or b == FALSE or self._complements.get(a) == b:

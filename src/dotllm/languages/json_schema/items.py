@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema import arrays
 from dotllm.languages.json_schema.form import FALSE, TRUE, ArrayShape, Node
+from dotllm.languages.json_schema.members import told_apart
 from dotllm.languages.json_schema.unique import all_different, unique_expression
 
 if TYPE_CHECKING:
     from dotllm.languages.json_schema.emission import Emitter
-
-MAX_BROKEN_AT_ONCE = 4
 
 Edge = tuple[int, Expression, int]
 
@@ -141,27 +140,17 @@ class _Automaton:
                 choices.append(
                     [(algebra.complement(c.node), count)] + ([(c.node, count + 1)] if count < c.maximum else [])
                 )
-        by_node: dict[Node, list[int]] = {}
-        surely: set[int] = set()
+        by_node: dict[Node, set[int]] = {}
         for j in state.unbroken:
-            excluded = arrays.item_of(shape.negated[j], state.length)
-            if excluded == FALSE:
-                surely.add(j)
-            elif excluded != TRUE:
-                by_node.setdefault(excluded, []).append(j)
-        if len(by_node) > MAX_BROKEN_AT_ONCE:
-            raise BudgetExceeded(
-                f"one value is told apart from more than {MAX_BROKEN_AT_ONCE} excluded schemas", keyword="not"
-            )
-        broken = [chosen for size in range(len(by_node) + 1) for chosen in combinations(by_node, size)]
+            by_node.setdefault(arrays.item_of(shape.negated[j], state.length), set()).add(j)
         for picked in product(*choices):
-            for chosen in broken:
-                conditions = [node for node, _ in picked] + [algebra.complement(node) for node in chosen]
-                item = algebra.all_of([here, *conditions])
-                if item == FALSE or (item != here and algebra.is_empty(item)):
-                    continue
-                gone = surely.union(*(by_node[node] for node in chosen))
-                yield item, State(length, tuple(count for _, count in picked), state.unbroken - gone)
+            item = algebra.all_of([here, *(node for node, _ in picked)])
+            if item == FALSE or (item != here and algebra.is_empty(item)):
+                continue
+            counts = tuple(count for _, count in picked)
+            for value, others in told_apart(algebra, item, by_node):
+                gone = {j for other in others for j in by_node[other]}
+                yield value, State(length, counts, state.unbroken - gone)
 
     def _accepts(self, state: State) -> bool:
         shape = self.shape

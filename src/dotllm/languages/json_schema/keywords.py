@@ -75,6 +75,7 @@ IN_PLACE = frozenset(
     | {"dependencies"}
 )
 UNEVALUATED = frozenset({"unevaluatedProperties", "unevaluatedItems"})
+DECLARING = frozenset({"properties", "additionalProperties"})
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 MAX_LENGTH = 2**30 - 1
 
@@ -359,12 +360,14 @@ class Keywords:
 
     def _with_applicators(self, schema: dict[str, Any], scope: Scope, relevant: Set[str], own: Form) -> Form:
         """``own`` ∧ all that must hold of the same value, met in the order of the schema's text, so that keys are
-        declared in the order in which a reader meets them."""
+        declared in the order in which a reader meets them. The place of ``own`` is where its members are declared."""
         algebra = self.algebra
-        out = ANYTHING if "properties" in relevant else own
+        out = ANYTHING
+        if relevant.isdisjoint(DECLARING):
+            out, own = own, ANYTHING
         for keyword, value in schema.items():
-            if keyword == "properties" and keyword in relevant:
-                out = algebra.meet(out, own)
+            if keyword in DECLARING and keyword in relevant:
+                out, own = algebra.meet(out, own), ANYTHING
             elif keyword in IN_PLACE and keyword in relevant:
                 for node in self._applicator(keyword, value, schema, scope):
                     out = algebra.meet(out, algebra.form(node))

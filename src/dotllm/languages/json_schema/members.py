@@ -12,7 +12,6 @@ keys that are named without a place, by which of them have been written. With ``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dotllm.errors import BudgetExceeded
@@ -22,9 +21,10 @@ from dotllm.languages.json_schema.form import ANY_STRING, FALSE, TRUE, Clause, N
 from dotllm.languages.json_schema.strings import StringLanguage
 
 if TYPE_CHECKING:
+    from dotllm.languages.json_schema.algebra import Algebra
     from dotllm.languages.json_schema.emission import Emitter
 
-MAX_BROKEN_AT_ONCE = 4
+MAX_TOLD_APART = 64
 MAX_UNORDERED = 5
 """Keys without a declared place may come in any order if they are no more than this; else in the order of mention."""
 
@@ -236,22 +236,11 @@ class _Automaton:
         self, node: Node, excluded: tuple[Node, ...], unbroken: tuple[tuple[int, frozenset[Clause]], ...]
     ) -> Iterator[tuple[Node, frozenset[int]]]:
         """What a member's value may be, with the excluded shapes it then breaks."""
-        algebra = self.emitter.algebra
-        surely = frozenset(j for j, _ in unbroken if excluded[j] == FALSE)
-        yield node, surely
         by_node: dict[Node, list[int]] = {}
         for j, _ in unbroken:
-            if excluded[j] not in (TRUE, FALSE):
-                by_node.setdefault(excluded[j], []).append(j)
-        if len(by_node) > MAX_BROKEN_AT_ONCE:
-            raise BudgetExceeded(
-                f"one value is told apart from more than {MAX_BROKEN_AT_ONCE} excluded schemas", keyword="not"
-            )
-        for size in range(1, len(by_node) + 1):
-            for chosen in combinations(by_node, size):
-                value = algebra.all_of([node, *map(algebra.complement, chosen)])
-                if not algebra.is_empty(value):
-                    yield value, surely.union(*(by_node[other] for other in chosen))
+            by_node.setdefault(excluded[j], []).append(j)
+        for value, others in told_apart(self.emitter.algebra, node, by_node):
+            yield value, frozenset(j for other in others for j in by_node[other])
 
     def _decided(
         self, state: State, name: str, present: bool
@@ -311,6 +300,37 @@ class _Automaton:
             found = text.named_member(key, body) if isinstance(key, str) else text.member(key, body)
             self._members[key, value] = found
         return found
+
+
+def told_apart(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[tuple[Node, tuple[Node, ...]]]:
+    """The values of ``node``, with those of ``others`` they are outside of. Every value is in the answer that names
+    all nodes it is outside of, and may be in answers that name fewer."""
+    surely: list[Node] = []
+    possible: list[Node] = []
+    for other in others:
+        if other == FALSE or (other != TRUE and algebra.is_empty(algebra.both(node, other))):
+            surely.append(other)
+        elif other != TRUE and not algebra.is_empty(algebra.both(node, algebra.complement(other))):
+            possible.append(other)
+    # Sets of scalars are split, because the parts can be no more than there are values. Arrays and objects are not: a
+    # value that need not be outside is not made to be inside, which would cost a schema more.
+    split = all(algebra.is_scalar(other) for other in possible)
+    parts: list[tuple[Node, tuple[Node, ...]]] = [(node, tuple(surely))]
+    for other in possible:
+        divided: list[tuple[Node, tuple[Node, ...]]] = []
+        for part, outside_of in parts:
+            outside = algebra.both(part, algebra.complement(other))
+            if algebra.is_empty(outside):
+                divided.append((part, outside_of))
+                continue
+            divided.append((outside, (*outside_of, other)))
+            inside = algebra.both(part, other) if split else part
+            if not split or not algebra.is_empty(inside):
+                divided.append((inside, outside_of))
+        parts = divided
+        if len(parts) > MAX_TOLD_APART:
+            raise BudgetExceeded(f"excluded schemas tell more than {MAX_TOLD_APART} kinds of values apart", keyword="not")
+    return parts
 
 
 def decide(clauses: frozenset[Clause], name: str, present: bool) -> frozenset[Clause] | None:
