@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dotllm.bench.plan import Plan, Point
     from dotllm.bench.variants import Variant
 
+# Random weights would write white space until max_tokens wherever an engine lets them.
+RANDOM_WEIGHTS_FLAGS = ("--structured-outputs-config.disable_any_whitespace", "true")
 MISSING = "dotllm bench-structured needs its extra: pip install 'dotllm[bench]' ({})"
 
 
@@ -111,8 +113,10 @@ def _measurements(options: argparse.Namespace, plan: Plan, about: dict[str, Any]
         about["model"] = model
         yield options.url, _measure(options.url, plan, lambda: _http(HttpTarget, options, options.url, model))
         return
+    if not options.model:
+        options.server_flags = [*RANDOM_WEIGHTS_FLAGS, *options.server_flags]
     model = options.model or str(_demo_model(options.out))
-    about["model"] = model
+    about |= {"model": model, "server_flags": " ".join(options.server_flags)}
     if options.offline:
         from dotllm.vllm_plugin.offline_bench import EngineTarget
 
