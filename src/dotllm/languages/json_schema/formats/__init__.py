@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from dotllm.errors import Unsupported
 from dotllm.grammar.fragment import Fragment
 from dotllm.grammar.grammar import Grammar
 from dotllm.languages.json_schema import string_network
@@ -40,11 +41,18 @@ FORMATS: dict[str, Format] = {
 }
 
 
+# Standard formats that no automaton can decide, and why.
+_UNDECIDABLE = {"idn-hostname": "Punycode and normal form C are not regular"}
+
+
 def find(name: str) -> Format | None:
     """The format of this name (names are case-sensitive), or None: then ``format`` is an annotation.
 
     Raises `Unsupported` for a standard format that no automaton can decide.
     """
+    reason = _UNDECIDABLE.get(name)
+    if reason is not None:
+        raise Unsupported(f"format {name!r} cannot be enforced: {reason}", keyword="format")
     return FORMATS.get(name)
 
 

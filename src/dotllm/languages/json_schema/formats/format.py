@@ -25,6 +25,10 @@ class Format(NamedTuple):
         """The language; built once per process."""
         return _dfa(self)
 
+    def accepts(self, text: str) -> bool:
+        """Whether ``text`` has this format."""
+        return self.dfa().accepts(text)
+
 
 @cache  # there are as many as there are formats
 def _dfa(known: Format) -> Dfa:
