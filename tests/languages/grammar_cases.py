@@ -38,3 +38,7 @@ def cases() -> list[Case]:
 
 def _texts(block: str) -> list[str]:
     return [json.loads(line) for line in block.splitlines() if line]
+
+
+# "case/peer" → who is right ("dotllm", "policy", "peer extension") and why.
+DIFFERENCES: dict[str, dict[str, str]] = json.loads((FOLDER / "differences.json").read_text(encoding="utf-8"))
