@@ -93,6 +93,9 @@ def thompson(
     while sp > 0:
         sp -= 1
         e, u, v = stack[sp, 0], stack[sp, 1], stack[sp, 2]
+        passing = e < 0  # an edge of a network that leads elsewhere
+        if passing:
+            e = ~e
         k = kind[e]
         if nodes + 8 > max_nodes or n_eps + 8 > max_eps or n_edges + 8 > max_edges or n_loops + 2 > max_loops:
             return -1
@@ -128,7 +131,7 @@ def thompson(
             if nodes + (hi - lo) + 4 > max_nodes or n_edges + (hi - lo) + 4 > max_edges:
                 return -1
             at = u
-            if char_marked[a[e]] != 0:
+            if char_marked[a[e]] != 0 and not passing:
                 at = nodes
                 nodes += 1
                 node_charset[at] = a[e]
@@ -335,7 +338,9 @@ def thompson(
                 n_eps += 1
             p = at + 3 + finals
             for i in range(n_net):
-                stack[sp, 0] = children[p + 1]
+                # a large set that is taken once on the way is not worth tables; one that loops is
+                once = children[p] != children[p + 2] and kind[children[p + 1]] == CHARS
+                stack[sp, 0] = ~children[p + 1] if once else children[p + 1]
                 stack[sp, 1] = base + children[p]
                 stack[sp, 2] = base + children[p + 2]
                 sp += 1

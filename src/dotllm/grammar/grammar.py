@@ -207,5 +207,33 @@ class Grammar:
             found = self._memo[key] = self._node(Kind.CALL, rule)
         return found
 
+    def include(self, other: Grammar) -> Expression:
+        """Copy all of ``other`` in; what it starts with, as an expression of this grammar. Nothing is shared after that."""
+        nodes, rules, children = len(self.kind), len(self.rule_body), len(self.children)
+        data, bytesets, charsets = len(self.data), len(self.bytesets), len(self.charsets)
+        words, tokens = len(self.literal_sets), len(self.token_sets)
+        first_operand = {
+            Kind.LITERAL: data, Kind.BYTES: bytesets, Kind.CHARS: charsets, Kind.SEQ: children, Kind.ALT: children,
+            Kind.REPEAT: nodes, Kind.CALL: rules, Kind.LITERALS: words, Kind.NETWORK: children, Kind.TOKENS: tokens,
+        }  # fmt: skip
+        moved = array("i", other.children)
+        for kind, a, b, c in zip(other.kind, other.a, other.b, other.c, strict=True):
+            self._node(Kind(kind), a + first_operand.get(Kind(kind), 0), b, c)
+            if kind in (Kind.SEQ, Kind.ALT):
+                for i in range(a, a + b):
+                    moved[i] += nodes
+            elif kind == Kind.NETWORK:
+                for i in range(a + 3 + other.children[a + 2] + 1, a + b, 3):
+                    moved[i] += nodes
+        self.children.extend(moved)
+        self.data += other.data
+        self.bytesets += other.bytesets
+        self.charsets += other.charsets
+        self.literal_sets += other.literal_sets
+        self.token_sets += other.token_sets
+        self.rule_names += other.rule_names
+        self.rule_body += [None if body is None else Expression(body + nodes) for body in other.rule_body]
+        return Expression(other.start + nodes)
+
     def __len__(self) -> int:
         return len(self.kind)

@@ -10,21 +10,53 @@ longer one (``<f`` and ``<form``), but the text may then neither end nor go on o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from dotllm.automata.charset import CharSet
 from dotllm.grammar import Expression, Grammar
 
 Edge = tuple[int, Expression, int]
+Symbols = Sequence[str]
+"""A text as the automaton reads it: characters, and names of special tokens, which are one symbol each."""
+
+
+def symbols(text: str, special_tokens: Mapping[str, int]) -> list[str]:
+    """``text`` with the names of special tokens (where they do not overlap, the longest from the left) as one symbol each."""
+    names = [name for name in special_tokens if len(name) > 1 and name in text]
+    if not names:
+        return list(text)
+    pattern = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) + "|.", re.DOTALL)
+    return pattern.findall(text)
+
+
+def literal(grammar: Grammar, text: str, special_tokens: Mapping[str, int]) -> Expression:
+    """``text``, its special tokens matched by their ids."""
+    parts: list[Expression] = []
+    plain = ""
+    for symbol in symbols(text, special_tokens):
+        if len(symbol) == 1:
+            plain += symbol
+            continue
+        parts += [grammar.literal(plain), grammar.tokens([special_tokens[symbol]])]
+        plain = ""
+    return grammar.seq([*parts, grammar.literal(plain)] if plain or not parts else parts)
 
 
 def tag_dispatch(
-    grammar: Grammar, tags: Sequence[tuple[str, Expression]], excluded: Sequence[str], *, loop: bool
+    grammar: Grammar,
+    tags: Sequence[tuple[Symbols, Expression]],
+    excluded: Sequence[Symbols],
+    *,
+    loop: bool,
+    special_tokens: Mapping[str, int] | None = None,
 ) -> Expression:
     """Any text, in which ``expression`` follows wherever its ``tag`` has appeared; ``loop``: more text may follow that.
 
-    No tag and no excluded string may be empty.
+    Of the special tokens only those that a tag begins or goes on with may be in the text. No tag and no excluded string
+    may be empty.
     """
+    ids = special_tokens or {}
     children, tag_at, excluded_at = _trie([tag for tag, _ in tags], excluded)
     order = _breadth_first(children)
     fail = _failures(children, order)
@@ -48,12 +80,15 @@ def tag_dispatch(
         edges += [(state, tags[tag][1], 0 if loop else done) for tag in tag_at[state]]
         out = goto[state] if free else children[state]
         by_target: dict[int, list[str]] = {}
-        for character, target in out.items():
-            by_target.setdefault(target, []).append(character)
+        for symbol, target in out.items():
+            if len(symbol) == 1:
+                by_target.setdefault(target, []).append(symbol)
+            else:
+                edges.append((state, grammar.tokens([ids[symbol]]), target))
         for target, characters in by_target.items():
             edges.append((state, grammar.chars(CharSet.of("".join(characters))), target))
         if free:
-            edges.append((state, grammar.chars(~CharSet.of("".join(out))), 0))
+            edges.append((state, grammar.chars(~CharSet.of("".join(s for s in out if len(s) == 1))), 0))
             finals.append(state)
     return grammar.network(done + 1, 0, finals, edges)
 
@@ -70,7 +105,7 @@ def token_tag_dispatch(
 
 
 def _trie(
-    tags: Sequence[str], excluded: Sequence[str]
+    tags: Sequence[Symbols], excluded: Sequence[Symbols]
 ) -> tuple[list[dict[str, int]], list[tuple[int, ...]], list[bool]]:
     """Children of every prefix; the tags and whether an excluded string end there."""
     children: list[dict[str, int]] = [{}]

@@ -1,0 +1,410 @@
+"""Structural tags → Grammar, in both request forms.
+
+``{"type": "structural_tag", "format": {...}}`` with the formats of xgrammar 0.2.8, and the legacy
+``{"structures": [{"begin", "schema", "end"}], "triggers": [...]}``, which is triggered_tags over JSON Schemas.
+
+*Special tokens.* Where the text of a begin, end, trigger or constant names a special token of the tokenizer, that token is
+matched by its id: it has no bytes, and writing its name out in ordinary tokens is something else.
+
+*Ends.* Free text inside a tag runs until the first end string (as xgrammar has it), so what the tag's reader would take for the
+end is the end. The ends are therefore handed down to the format that stands last in the tag.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
+from dotllm.grammar import Expression, Grammar
+from dotllm.languages.cfg import grammar_to_grammar
+from dotllm.languages.dispatch import Symbols, literal, symbols, tag_dispatch
+from dotllm.languages.json_schema.build import schema_expression
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.regex import regex_to_expression
+from dotllm.languages.structural_tag.fields import Fields
+
+MAX_NESTING = 64
+
+Ends = tuple[str, ...]
+
+
+class Tag(NamedTuple):
+    """A tag, compiled but for where it begins."""
+
+    begin: str
+    rest: Callable[[int], Expression]  # content and end, behind the first n characters of begin
+
+
+def structural_tag_to_grammar(
+    spec: Mapping[str, Any] | str, *, special_tokens: Mapping[str, int] | None = None, options: Options | None = None
+) -> Grammar:
+    """The texts of a structural tag. ``special_tokens``: ids by name; ``options``: how JSON is written.
+
+    Raises InvalidSpec, Unsupported or BudgetExceeded with JSON Pointers.
+    """
+    if isinstance(spec, str):
+        try:
+            spec = json.loads(spec)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise InvalidSpec(f"the structural tag is not JSON: {error}") from None
+    grammar = Grammar()
+    compiler = _Compiler(grammar, special_tokens or {}, options or Options())
+    try:
+        grammar.start = compiler.start(Fields(spec, ""))
+    except RecursionError:
+        raise BudgetExceeded("the structural tag is nested too deeply", keyword="nesting") from None
+    return grammar
+
+
+class _Compiler:
+    def __init__(self, grammar: Grammar, special_tokens: Mapping[str, int], options: Options) -> None:
+        self.grammar = grammar
+        self.special_tokens = special_tokens
+        self.options = options
+        self.depth = 0
+        self._schemas: dict[str, Expression] = {}
+
+    # ---- the two request forms
+
+    def start(self, spec: Fields) -> Expression:
+        """The whole specification."""
+        if spec.has("structures"):
+            triggers = spec.strings("triggers")
+            items = [Fields(item, f"/structures/{i}") for i, item in enumerate(spec.list("structures"))]
+            tags = [self._legacy_tag(item) for item in items]
+            spec.any("type", None)
+            spec.finish()
+            return self._triggered(tags, triggers, [], (), "/triggers", at_least_one=False, stop_after_first=False)
+        kind = spec.string("type", "structural_tag")
+        if kind != "structural_tag":
+            raise InvalidSpec("'type' must be 'structural_tag'", pointer="/type", keyword="type")
+        found = self.format(spec.any("format"), "/format", ())
+        spec.finish()
+        return found
+
+    def _legacy_tag(self, item: Fields) -> Tag:
+        schema = item.any("schema", {})
+        if isinstance(schema, str):
+            try:
+                schema = json.loads(schema)
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise InvalidSpec(f"the schema is not JSON: {error}", pointer=item.at("schema")) from None
+        content = self._schema(schema, item.at("schema"), self.options)
+        begin, end = item.string("begin"), item.string("end")
+        item.finish()
+        return self._tag_of(begin, content, [self._text(end)])
+
+    # ---- formats
+
+    def format(self, value: Any, pointer: str, ends: Ends) -> Expression:
+        """One format. ``ends``: the strings that end the tag it stands last in (they are not part of it)."""
+        fields = Fields(value, pointer)
+        kind = fields.string("type")
+        method = getattr(self, f"_format_{kind}", None)
+        if method is None:
+            raise Unsupported(f"unknown format {kind!r}", pointer=fields.at("type"), keyword=kind)
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise BudgetExceeded(f"formats are nested deeper than {MAX_NESTING}", pointer=pointer, keyword="nesting")
+        found: Expression = method(fields, ends)
+        self.depth -= 1
+        fields.finish()
+        return found
+
+    def _format_const_string(self, fields: Fields, _: Ends) -> Expression:
+        return self._text(fields.string("value"))
+
+    def _format_json_schema(self, fields: Fields, _: Ends) -> Expression:
+        schema, style = fields.any("json_schema"), fields.string("style", "json")
+        options = self.options
+        if fields.flag("any_order"):
+            options = options._replace(order="any")
+        blanks = fields.count("max_whitespace_cnt", None)
+        if blanks is not None:
+            options = options._replace(whitespace_pattern=rf"[ \t\n\r]{{0,{blanks}}}")
+        if fields.strings("excludes"):
+            raise Unsupported("'excludes' of a json_schema", pointer=fields.at("excludes"), keyword="excludes")
+        if style == "json":
+            return self._schema(schema, fields.at("json_schema"), options)
+        return self._styled(schema, fields, style, options)
+
+    def _format_qwen_xml_parameter(self, fields: Fields, _: Ends) -> Expression:
+        return self._styled(fields.any("json_schema"), fields, "qwen_xml", self.options)
+
+    def _styled(self, schema: Any, fields: Fields, style: str, options: Options) -> Expression:
+        from dotllm.languages.structural_tag.styles import STYLES, styled_expression
+
+        if style not in STYLES:
+            raise Unsupported(f"the style {style!r}", pointer=fields.at("style"), keyword="style")
+        try:
+            return styled_expression(schema, self.grammar, options, STYLES[style])
+        except SpecError as error:
+            raise _inside(error, fields.at("json_schema")) from error
+
+    def _format_grammar(self, fields: Fields, _: Ends) -> Expression:
+        try:
+            other = grammar_to_grammar(fields.string("grammar"), special_tokens=self.special_tokens)
+        except SpecError as error:
+            raise _inside(error, fields.at("grammar")) from error
+        return self.grammar.include(other)
+
+    def _format_regex(self, fields: Fields, _: Ends) -> Expression:
+        try:
+            return regex_to_expression(fields.string("pattern"), self.grammar, search=False)
+        except SpecError as error:
+            raise _inside(error, fields.at("pattern")) from error
+
+    def _format_any_text(self, fields: Fields, ends: Ends) -> Expression:
+        excluded = fields.strings("excludes")
+        tokens, characters = fields.count("max_tokens", None), fields.count("max_chars", None)
+        for limit, name in ((tokens, "max_tokens"), (characters, "max_chars")):
+            if limit is not None and (excluded or ends):
+                raise Unsupported(
+                    f"{name!r} together with an end string or 'excludes'", pointer=fields.at(name), keyword=name
+                )
+        if characters is not None and tokens is not None:
+            raise Unsupported("'max_tokens' together with 'max_chars'", pointer=fields.at("max_chars"), keyword="max_chars")
+        if characters is not None:
+            from dotllm.automata.charset import ANY_CHAR
+
+            return self.grammar.repeat(self.grammar.chars(ANY_CHAR), 0, characters)
+        if tokens is not None:
+            ordinary = self.grammar.tokens(self.special_tokens.values(), exclude=True)
+            return self.grammar.repeat(ordinary, 0, tokens)
+        return self._free([], excluded, ends)
+
+    def _format_token(self, fields: Fields, _: Ends) -> Expression:
+        return self.grammar.tokens([self._token(fields.any("token"), fields.at("token"))])
+
+    def _format_exclude_token(self, fields: Fields, _: Ends) -> Expression:
+        return self.grammar.tokens(self._tokens(fields, "exclude_tokens"), exclude=True)
+
+    def _format_any_tokens(self, fields: Fields, _: Ends) -> Expression:
+        one = self.grammar.tokens(self._tokens(fields, "exclude_tokens"), exclude=True)
+        return self.grammar.repeat(one, 0, fields.count("max_tokens", None))
+
+    def _format_sequence(self, fields: Fields, ends: Ends) -> Expression:
+        elements = fields.list("elements")
+        last = len(elements) - 1
+        return self.grammar.seq(
+            [self.format(e, f"{fields.at('elements')}/{i}", ends if i == last else ()) for i, e in enumerate(elements)]
+        )
+
+    def _format_or(self, fields: Fields, ends: Ends) -> Expression:
+        elements = fields.list("elements")
+        if not elements:
+            raise InvalidSpec("'or' needs at least one element", pointer=fields.at("elements"), keyword="elements")
+        return self.grammar.alt(
+            [self.format(e, f"{fields.at('elements')}/{i}", ends) for i, e in enumerate(elements)]
+        )
+
+    def _format_optional(self, fields: Fields, ends: Ends) -> Expression:
+        return self.grammar.optional(self.format(fields.any("content"), fields.at("content"), ends))
+
+    def _format_plus(self, fields: Fields, _: Ends) -> Expression:
+        return self.grammar.repeat(self.format(fields.any("content"), fields.at("content"), ()), 1)
+
+    def _format_star(self, fields: Fields, _: Ends) -> Expression:
+        return self.grammar.repeat(self.format(fields.any("content"), fields.at("content"), ()))
+
+    def _format_repeat(self, fields: Fields, _: Ends) -> Expression:
+        low, high = fields.count("min"), fields.count("max", minimum=-1)
+        if 0 <= high < low:
+            raise InvalidSpec("'max' is below 'min'", pointer=fields.at("max"), keyword="max")
+        body = self.format(fields.any("content"), fields.at("content"), ())
+        return self.grammar.repeat(body, low, None if high < 0 else high)
+
+    # ---- tags
+
+    def _format_tag(self, fields: Fields, _: Ends) -> Expression:
+        begin = fields.any("begin")
+        rest = self._tag_rest(fields)
+        opening = self._text(begin) if isinstance(begin, str) else self._token_format(begin, fields.at("begin"))
+        return self.grammar.seq([opening, rest])
+
+    def _tag_rest(self, fields: Fields) -> Expression:
+        """Content and end of a tag."""
+        end = fields.any("end")
+        content = fields.any("content")
+        if isinstance(end, Mapping):
+            closing = self._token_format(end, fields.at("end"))
+            return self.grammar.seq([self.format(content, fields.at("content"), ()), closing])
+        ends = [end] if isinstance(end, str) else end
+        if not isinstance(ends, list) or not ends or not all(isinstance(text, str) for text in ends):
+            raise InvalidSpec("'end' must be a string, strings, or a token", pointer=fields.at("end"), keyword="end")
+        inner = self.format(content, fields.at("content"), tuple(text for text in ends if text))
+        return self.grammar.seq([inner, self.grammar.alt([self._text(text) for text in ends])])
+
+    def _tag_of(self, begin: str, content: Expression, ends: list[Expression]) -> Tag:
+        tail = self.grammar.seq([content, self.grammar.alt(ends)])
+        return Tag(begin, lambda n: self.grammar.seq([self._text(begin[n:]), tail]))
+
+    def _tags(self, fields: Fields) -> list[Tag]:
+        """The tags of a list, which must begin with strings."""
+        tags = []
+        for i, value in enumerate(fields.list("tags")):
+            tag = Fields(value, f"{fields.at('tags')}/{i}")
+            tag.any("type", None)
+            begin, tail = tag.string("begin"), self._tag_rest(tag)
+            tag.finish()
+            tags.append(Tag(begin, lambda n, b=begin, t=tail: self.grammar.seq([self._text(b[n:]), t])))  # type: ignore[misc]
+        if not tags:
+            raise InvalidSpec("'tags' must not be empty", pointer=fields.at("tags"), keyword="tags")
+        return tags
+
+    def _format_triggered_tags(self, fields: Fields, ends: Ends) -> Expression:
+        tags, triggers = self._tags(fields), fields.strings("triggers")
+        return self._triggered(
+            tags, triggers, fields.strings("excludes"), ends, fields.at("triggers"),
+            at_least_one=fields.flag("at_least_one"), stop_after_first=fields.flag("stop_after_first"),
+        )  # fmt: skip
+
+    def _triggered(
+        self, tags: list[Tag], triggers: list[str], excluded: list[str], ends: Ends, pointer: str, *,
+        at_least_one: bool, stop_after_first: bool,
+    ) -> Expression:  # fmt: skip
+        """Free text with tags behind their triggers; ``at_least_one``: it begins with a tag."""
+        grammar = self.grammar
+        if not triggers:
+            raise InvalidSpec("'triggers' must not be empty", pointer=pointer, keyword="triggers")
+        groups: dict[str, list[Tag]] = {trigger: [] for trigger in triggers}
+        for tag in tags:
+            matching = [trigger for trigger in groups if tag.begin.startswith(trigger)]
+            if len(matching) != 1:
+                what = "no trigger" if not matching else "more than one trigger"
+                raise InvalidSpec(f"{what} is a prefix of the tag {tag.begin!r}", pointer=pointer, keyword="triggers")
+            groups[matching[0]].append(tag)
+        dispatch = [
+            (trigger, grammar.alt([tag.rest(len(trigger)) for tag in group]))
+            for trigger, group in groups.items()
+            if group
+        ]
+        first = grammar.alt([grammar.seq([self._text(trigger), rest]) for trigger, rest in dispatch])
+        if at_least_one and stop_after_first:
+            return first
+        text = self._free(dispatch, excluded, ends, loop=not stop_after_first)
+        return grammar.seq([first, text]) if at_least_one else text
+
+    def _format_token_triggered_tags(self, fields: Fields, _: Ends) -> Expression:
+        grammar = self.grammar
+        triggers = self._tokens(fields, "trigger_tokens")
+        excluded = self._tokens(fields, "exclude_tokens")
+        branches = []
+        for i, value in enumerate(fields.list("tags")):
+            tag = Fields(value, f"{fields.at('tags')}/{i}")
+            tag.any("type", None)
+            token = self._token_of_format(tag.any("begin"), tag.at("begin"))
+            if token not in triggers:
+                raise InvalidSpec("no trigger token begins this tag", pointer=tag.at("begin"), keyword="begin")
+            branches.append(grammar.seq([grammar.tokens([token]), self._tag_rest(tag)]))
+            tag.finish()
+        first = grammar.alt(branches)
+        at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
+        if at_least_one and once:
+            return first
+        free = grammar.tokens([*triggers, *excluded], exclude=True)
+        edges = [(0, free, 0), (0, first, 1 if once else 0)]
+        text = grammar.network(2, 0, [0, 1], edges)
+        return grammar.seq([first, text]) if at_least_one else text
+
+    def _format_tags_with_separator(self, fields: Fields, _: Ends) -> Expression:
+        grammar = self.grammar
+        separator = self._text(fields.string("separator"))
+        tags = [
+            self.format({"type": "tag", **tag} if isinstance(tag, Mapping) else tag, f"{fields.at('tags')}/{i}", ())
+            for i, tag in enumerate(fields.list("tags"))
+        ]
+        at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
+        one = grammar.alt(tags)
+        rule = grammar.rule("tag")
+        grammar.define(rule, one)
+        one = grammar.call(rule)
+        found = one if once else grammar.seq([one, grammar.repeat(grammar.seq([separator, one]))])
+        return found if at_least_one else grammar.optional(found)
+
+    def _format_dispatch(self, fields: Fields, ends: Ends) -> Expression:
+        rules = []
+        for i, rule in enumerate(fields.list("rules")):
+            at = f"{fields.at('rules')}/{i}"
+            if not isinstance(rule, list | tuple) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
+                raise InvalidSpec("a rule is a pattern and a format", pointer=at, keyword="rules")
+            rules.append((rule[0], self.format(rule[1], f"{at}/1", ())))
+        return self._free(rules, fields.strings("excludes"), ends, loop=fields.flag("loop", True))
+
+    def _format_token_dispatch(self, fields: Fields, _: Ends) -> Expression:
+        grammar = self.grammar
+        branches, triggers = [], []
+        for i, rule in enumerate(fields.list("rules")):
+            at = f"{fields.at('rules')}/{i}"
+            if not isinstance(rule, list | tuple) or len(rule) != 2:
+                raise InvalidSpec("a rule is a token and a format", pointer=at, keyword="rules")
+            token = self._token(rule[0], f"{at}/0")
+            triggers.append(token)
+            branches.append(grammar.seq([grammar.tokens([token]), self.format(rule[1], f"{at}/1", ())]))
+        free = grammar.tokens([*triggers, *self._tokens(fields, "exclude_tokens")], exclude=True)
+        done = 0 if fields.flag("loop", True) else 1
+        return grammar.network(2, 0, [0, 1], [(0, free, 0), *((0, branch, done) for branch in branches)])
+
+    # ---- pieces
+
+    def _free(
+        self, rules: list[tuple[str, Expression]], excluded: list[str], ends: Ends, *, loop: bool = True
+    ) -> Expression:
+        """Free text with its dispatch rules, in which none of ``ends`` occurs: the first one ends the tag."""
+        # (an end that overlaps itself, like a blank line, may begin with the last characters of the text)
+        excluded = [*excluded, *ends]
+        return tag_dispatch(
+            self.grammar, [(self._symbols(tag), rest) for tag, rest in rules], [self._symbols(t) for t in excluded],
+            loop=loop, special_tokens=self.special_tokens,
+        )  # fmt: skip
+
+    def _text(self, text: str) -> Expression:
+        return literal(self.grammar, text, self.special_tokens)
+
+    def _symbols(self, text: str) -> Symbols:
+        return symbols(text, self.special_tokens)
+
+    def _token_of_format(self, value: Any, pointer: str) -> int:
+        fields = Fields(value, pointer)
+        if fields.string("type", "token") != "token":
+            raise InvalidSpec("a string or a token is expected here", pointer=pointer, keyword="type")
+        token = self._token(fields.any("token"), fields.at("token"))
+        fields.finish()
+        return token
+
+    def _token_format(self, value: Any, pointer: str) -> Expression:
+        return self.grammar.tokens([self._token_of_format(value, pointer)])
+
+    def _token(self, value: Any, pointer: str) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+        if isinstance(value, str):
+            if value in self.special_tokens:
+                return self.special_tokens[value]
+            raise InvalidSpec(f"the tokenizer has no special token {value!r}", pointer=pointer, keyword="token")
+        raise InvalidSpec("a token is an id or a name", pointer=pointer, keyword="token")
+
+    def _tokens(self, fields: Fields, name: str) -> list[int]:
+        return [self._token(v, f"{fields.at(name)}/{i}") for i, v in enumerate(fields.list(name, []))]
+
+    def _schema(self, schema: Any, pointer: str, options: Options) -> Expression:
+        """A schema as one rule, shared by all uses of an equal schema."""
+        key = json.dumps([schema, options], sort_keys=False, default=str)
+        found = self._schemas.get(key)
+        if found is None:
+            try:
+                body = schema_expression(schema, self.grammar, options)
+            except SpecError as error:
+                raise _inside(error, pointer) from error
+            rule = self.grammar.rule("json")
+            self.grammar.define(rule, body)
+            found = self._schemas[key] = self.grammar.call(rule)
+        return found
+
+
+def _inside(error: SpecError, pointer: str) -> SpecError:
+    """The same refusal, with its place in the whole specification."""
+    place = pointer if error.pointer in ("", "/") else f"{pointer}{error.pointer if error.pointer[0] == '/' else ': ' + error.pointer}"
+    return type(error)(error.message, pointer=place, keyword=error.keyword)

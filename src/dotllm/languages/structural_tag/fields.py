@@ -1,0 +1,81 @@
+"""Reading the fields of a format: every mistake is an `InvalidSpec` with its JSON Pointer, unknown fields included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dotllm.errors import InvalidSpec
+
+_MISSING = object()
+
+
+class Fields:
+    """One JSON object of the specification, taken apart field by field; `finish` refuses what nobody has read."""
+
+    def __init__(self, value: Any, pointer: str) -> None:
+        if not isinstance(value, Mapping):
+            raise InvalidSpec(f"an object is expected here, not {type(value).__name__}", pointer=pointer or "/")
+        self._value = value
+        self._read: set[str] = set()
+        self.pointer = pointer
+
+    def at(self, name: str) -> str:
+        """The JSON Pointer of a field."""
+        return f"{self.pointer}/{name}"
+
+    def has(self, name: str) -> bool:
+        """Whether a field is there (null counts as absent)."""
+        return self._value.get(name) is not None
+
+    def any(self, name: str, default: Any = _MISSING) -> Any:
+        """A field of any type."""
+        self._read.add(name)
+        value = self._value.get(name)
+        if value is None:
+            if default is _MISSING:
+                raise InvalidSpec(f"the field {name!r} is missing", pointer=self.pointer or "/", keyword=name)
+            return default
+        return value
+
+    def _of(self, name: str, kind: type, what: str, default: Any) -> Any:
+        value = self.any(name, default)
+        if value is not default and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise InvalidSpec(f"{name!r} must be {what}", pointer=self.at(name), keyword=name)
+        return value
+
+    def string(self, name: str, default: Any = _MISSING) -> str:
+        """A string."""
+        found: str = self._of(name, str, "a string", default)
+        return found
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """true or false."""
+        found: bool = self._of(name, bool, "true or false", default)
+        return found
+
+    def count(self, name: str, default: Any = _MISSING, minimum: int = 0) -> Any:
+        """An integer not below ``minimum``."""
+        found = self._of(name, int, "an integer", default)
+        if found is not default and not minimum <= found < 2**30:
+            raise InvalidSpec(f"{name!r} is out of range", pointer=self.at(name), keyword=name)
+        return found
+
+    def list(self, name: str, default: Any = _MISSING) -> list[Any]:
+        """A list."""
+        found: list[Any] = self._of(name, list, "a list", default)
+        return found
+
+    def strings(self, name: str) -> list[str]:
+        """A list of non-empty strings; absent: none."""
+        found = self.list(name, [])
+        for i, text in enumerate(found):
+            if not isinstance(text, str) or not text:
+                raise InvalidSpec(f"{name!r} must hold non-empty strings", pointer=f"{self.at(name)}/{i}", keyword=name)
+        return found
+
+    def finish(self) -> None:
+        """Refuse fields that nobody has read: ignoring one could mean not enforcing it."""
+        for name in self._value:
+            if name not in self._read and self._value[name] is not None:
+                raise InvalidSpec(f"unknown field {name!r}", pointer=self.at(str(name)), keyword=str(name))
