@@ -13,7 +13,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,15 +51,12 @@ class Dfa:
         self._rows: list[list[int]] | None = None
 
     @classmethod
-    def of_canonical(
-        cls, alphabet: Alphabet, raw: tuple[Any, Any, int, Any, int], budget: Budget | None, what: str
+    def of_table(
+        cls, alphabet: Alphabet, table: Ints, accepting: NDArray[np.bool_], start: int, budget: Budget | None, what: str
     ) -> Dfa:
-        """The result of a kernel of `kernels`, over ``alphabet`` before the merge of like columns."""
-        table, accepting, start, column, steps = raw
+        """The language of a total automaton, in which state 0 is dead. ``what`` it is, for BudgetExceeded."""
+        table, accepting, start, column, steps = canonical(table, accepting, start)
         if budget is not None:
-            if start < 0:
-                budget.spend(steps, what)
-                raise budget.exceeded(what)
             budget.spend(steps, what)
         if table.shape[1] < alphabet.size:
             alphabet = merge_classes(alphabet, column)
@@ -116,7 +112,7 @@ class Dfa:
         budget.spend(size * alphabet.size, f"{len(words)} strings")
         ends = np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))
         table, accepting = trie(alphabet.encode("".join(words)), ends, alphabet.size)
-        return cls.of_canonical(alphabet, canonical(table, accepting, 1), budget, f"{len(words)} strings")
+        return cls.of_table(alphabet, table, accepting, 1, budget, f"{len(words)} strings")
 
     # -- boolean operations ------------------------------------------------------------------------------------------
 
@@ -125,8 +121,9 @@ class Dfa:
         alphabet, mine, theirs = joint(self.alphabet, other.alphabet)
         a = self.table, self.accepting, self.start
         b = other.table, other.accepting, other.start
-        raw = product(*a, *b, mine, theirs, truth, budget.states, budget.steps)
-        return Dfa.of_canonical(alphabet, raw, budget, what)
+        table, accepting, steps = product(*a, *b, mine, theirs, truth, budget.states, budget.steps)
+        budget.spend(steps, what)
+        return Dfa.of_table(alphabet, table, accepting, 1 if len(table) > 1 else 0, budget, what)
 
     def intersection(self, other: Dfa, budget: Budget | None = None) -> Dfa:
         """Strings of both."""
@@ -156,8 +153,7 @@ class Dfa:
 
     def complement(self) -> Dfa:
         """All strings that are not in self. Never larger than self by more than one state."""
-        raw = canonical(self.table, ~self.accepting, self.start)
-        return Dfa.of_canonical(self.alphabet, raw, None, "")
+        return Dfa.of_table(self.alphabet, self.table, ~self.accepting, self.start, None, "")
 
     def __and__(self, other: Dfa) -> Dfa:
         return self.intersection(other)
@@ -448,7 +444,7 @@ def _chars(charset: CharSet) -> Dfa:
     alphabet, inside = minterms((charset,))
     table = np.zeros((3, alphabet.size), np.int32)
     table[1] = [2 if bits else 0 for bits in inside]
-    return Dfa.of_canonical(alphabet, canonical(table, np.array([False, False, True]), 1), None, "")
+    return Dfa.of_table(alphabet, table, np.array([False, False, True]), 1, None, "")
 
 
 @lru_cache(maxsize=256)
@@ -459,7 +455,7 @@ def _length(minimum: int, maximum: int | None) -> Dfa:
     table[top] = top if maximum is None else 0
     accepting = np.zeros(top + 1, np.bool_)
     accepting[minimum + 1 :] = True
-    return Dfa.of_canonical(ONE_CLASS, canonical(table.reshape(-1, 1), accepting, 1), None, "")
+    return Dfa.of_table(ONE_CLASS, table.reshape(-1, 1), accepting, 1, None, "")
 
 
 _NEVER = Dfa(ONE_CLASS, np.zeros((1, 1), np.int32), np.zeros(1, np.bool_), 0)

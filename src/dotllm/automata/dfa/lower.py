@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa.dfa import Dfa
 from dotllm.grammar import Expression, Grammar
@@ -18,19 +20,20 @@ def dfa_to_grammar(dfa: Dfa, grammar: Grammar, lower_chars: Callable[[CharSet], 
     """
     if dfa.start == 0:
         return grammar.never()
-    spelled: dict[int, Expression] = {}
-    edges: list[tuple[int, Expression, int]] = []
-    for source, row in enumerate(dfa.rows):
-        targets: dict[int, int] = {}
-        for cls, target in enumerate(row):
-            if target:
-                targets[target] = targets.get(target, 0) | 1 << cls
-        for target, classes in targets.items():
-            expression = spelled.get(classes)
-            if expression is None:
-                expression = spelled[classes] = lower_chars(dfa.alphabet.charset(classes))
-            edges.append((source, expression, target))
-    finals = [state for state, accepts in enumerate(dfa.accepting.tolist()) if accepts]
-    if not edges:
+    sources, classes = np.nonzero(dfa.table)
+    if not len(sources):
         return grammar.empty()
-    return grammar.network(len(dfa.rows), dfa.start, finals, edges)
+    states = len(dfa.table)
+    # One edge per pair of states, with a set of classes as bits: sort the transitions by pair, cut where it changes.
+    pairs = sources * states + dfa.table[sources, classes]
+    order = np.argsort(pairs, kind="stable")
+    pairs = pairs[order]
+    firsts = np.concatenate(([0], np.flatnonzero(pairs[1:] != pairs[:-1]) + 1))
+    bits = np.array([1 << cls for cls in range(dfa.alphabet.size)], np.int64 if dfa.alphabet.size < 63 else object)
+    sets, number = np.unique(np.bitwise_or.reduceat(bits[classes[order]], firsts), return_inverse=True)
+    spelled = np.array([lower_chars(dfa.alphabet.charset(int(members))) for members in sets.tolist()], np.int32)
+    edge_source, edge_target = np.divmod(pairs[firsts], states)
+    edges = np.stack((edge_source, spelled[number], edge_target), axis=1).astype(np.int32)
+    finals = np.flatnonzero(dfa.accepting).astype(np.int32)
+    head = np.array((states, dfa.start, len(finals)), np.int32)
+    return grammar.flat_network(head.tobytes() + finals.tobytes() + edges.tobytes())

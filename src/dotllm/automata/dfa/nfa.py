@@ -87,7 +87,8 @@ def subset_construction(
 
     final = np.zeros(states, np.bool_)
     final[finals] = True
-    raw = determinise(
+    table, accepting, steps = determinise(
         *edges, *epsilons, *labels, starts, final, alphabet.size, budget.states, budget.steps, SUBSET_WORDS
     )
-    return Dfa.of_canonical(alphabet, raw, budget, what)
+    budget.spend(steps, what)
+    return Dfa.of_table(alphabet, table, accepting, 1 if len(table) > 1 else 0, budget, what)

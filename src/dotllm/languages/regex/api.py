@@ -6,6 +6,7 @@ from dotllm.automata.charset import ANY_CHAR
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Expression, Grammar
+from dotllm.languages.regex.absorb import absorb
 from dotllm.languages.regex.anchors import resolve_anchors
 from dotllm.languages.regex.atomic import without_atomic
 from dotllm.languages.regex.lengths import with_length
@@ -89,4 +90,6 @@ def _syntax(pattern: str, search: bool, dialect: Dialect, flags: Flags | None, b
         node = without_atomic(node, ANY_CHAR if search else NO_CHARS, budget)
     if search:
         node = seq([ANY_TEXT, node, ANY_TEXT])
-    return resolve_anchors(node) if parsed.anchors else node
+    if parsed.anchors:
+        node = resolve_anchors(node)
+    return absorb(node) if search else node

@@ -1,0 +1,201 @@
+"""The minimal automaton, canonically numbered."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dotllm.automata.dfa.kernels.arrays import Array, Int, copy
+from dotllm.jit import kernel
+
+
+@kernel("Tuple((int32[::1], int64))(int32[:, ::1], boolean[::1])")
+def _equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
+    """The block of each state in the coarsest congruence, and the steps taken: Hopcroft (1971), O(n · k · log n).
+
+    Blocks are slices of ``order``; states of a block that reach the splitter are swapped to its front. The new block is
+    always the smaller half, which is also the half that must be looked at again, so a (block, class) pair is pushed
+    exactly once.
+    """
+    n, k = delta.shape
+    block = np.zeros(n, np.int32)
+    accepted = 0
+    for s in range(n):
+        if accepting[s]:
+            accepted += 1
+    steps = np.int64(n * k)
+    if accepted == 0 or accepted == n:
+        return block, steps
+
+    # Predecessors: source[first[c * n + t] : first[c * n + t + 1]] go to t under class c.
+    first = np.zeros(n * k + 1, np.int32)
+    for s in range(n):
+        for c in range(k):
+            first[c * n + delta[s, c] + 1] += 1
+    for i in range(n * k):
+        first[i + 1] += first[i]
+    fill = copy(first)
+    source = np.empty(n * k, np.int32)
+    for s in range(n):
+        for c in range(k):
+            slot = c * n + delta[s, c]
+            source[fill[slot]] = s
+            fill[slot] += 1
+
+    order = np.empty(n, np.int32)
+    place = np.empty(n, np.int32)
+    begin = np.zeros(n + 1, np.int32)
+    size = np.zeros(n, np.int32)
+    marked = np.zeros(n, np.int32)
+    large_is_accepting = accepted * 2 > n  # block 1, the first splitter, is the smaller half
+    at, back = 0, n
+    for s in range(n):
+        if accepting[s] == large_is_accepting:
+            order[at] = s
+            place[s] = at
+            at += 1
+        else:
+            back -= 1
+            order[back] = s
+            place[s] = back
+            block[s] = 1
+    size[0], size[1] = at, n - at
+    begin[1] = at
+    blocks = 2
+    work = np.empty(n * k + k, np.int64)
+    todo = 0
+    for c in range(k):
+        work[todo] = k + c
+        todo += 1
+
+    found = np.empty(n, np.int32)
+    touched = np.empty(n, np.int32)
+    while todo > 0:
+        todo -= 1
+        b = work[todo] // k
+        c = work[todo] % k
+        count = 0
+        for i in range(begin[b], begin[b] + size[b]):
+            slot = c * n + order[i]
+            for j in range(first[slot], first[slot + 1]):
+                found[count] = source[j]
+                count += 1
+        steps += count + size[b]
+        hits = 0
+        for i in range(count):
+            s = found[i]
+            x = block[s]
+            if size[x] == 1:
+                continue
+            to = begin[x] + marked[x]
+            if marked[x] == 0:
+                touched[hits] = x
+                hits += 1
+            other = order[to]
+            order[place[s]] = other
+            place[other] = place[s]
+            order[to] = s
+            place[s] = to
+            marked[x] += 1
+        for i in range(hits):
+            x = touched[i]
+            m = marked[x]
+            marked[x] = 0
+            if m == size[x]:
+                continue
+            y = blocks
+            blocks += 1
+            if m * 2 <= size[x]:
+                begin[y], size[y] = begin[x], m
+                begin[x] += m
+                size[x] -= m
+            else:
+                begin[y], size[y] = begin[x] + m, size[x] - m
+                size[x] = m
+            for j in range(begin[y], begin[y] + size[y]):
+                block[order[j]] = y
+            for d in range(k):
+                work[todo] = np.int64(y) * k + d
+                todo += 1
+    return block, steps
+
+
+@kernel("Tuple((int32[:, ::1], boolean[::1], int64, int32[::1], int64))(int32[:, ::1], boolean[::1], int64)")
+def canonical(delta: Array, accepting: Array, start: Int) -> tuple[Array, Array, Int, Array, Int]:
+    """(table, accepting, start, new class of each class, steps): the canonical form of a total automaton."""
+    n, k = delta.shape
+    block, steps = _equivalence(delta, accepting)
+    # A representative per block; the dead block is the one that rejects and maps to itself under every class.
+    sample = np.full(n, -1, np.int32)
+    for s in range(n):
+        if sample[block[s]] < 0:
+            sample[block[s]] = s
+    number = np.full(n, -1, np.int32)
+    for b in range(n):
+        s = sample[b]
+        if s >= 0 and not accepting[s]:
+            dead = True
+            for c in range(k):
+                if block[delta[s, c]] != b:
+                    dead = False
+                    break
+            if dead:
+                number[b] = 0
+                break
+    queue = np.empty(n + 1, np.int32)
+    total = 1
+    first = 0
+    if number[block[start]] < 0:
+        number[block[start]] = 1
+        queue[1] = block[start]
+        total = 2
+        first = 1
+    at = 1
+    while at < total:
+        s = sample[queue[at]]
+        for c in range(k):
+            b = block[delta[s, c]]
+            if number[b] < 0:
+                number[b] = total
+                queue[total] = b
+                total += 1
+        at += 1
+    table = np.zeros((total, k), np.int32)
+    final = np.zeros(total, np.bool_)
+    mixed = np.zeros(k, np.uint64)  # a hash per column
+    for i in range(1, total):
+        s = sample[queue[i]]
+        final[i] = accepting[s]
+        for c in range(k):
+            t = number[block[delta[s, c]]]
+            table[i, c] = t
+            mixed[c] = (mixed[c] ^ np.uint64(t)) * np.uint64(0x9E3779B97F4A7C15)
+            mixed[c] ^= mixed[c] >> np.uint64(29)
+    column = np.empty(k, np.int32)
+    kept = np.empty(k, np.int32)
+    columns = 0
+    for c in range(k):
+        same = -1
+        for j in range(columns):
+            d = kept[j]
+            if mixed[d] == mixed[c]:
+                same = j
+                for i in range(1, total):
+                    if table[i, d] != table[i, c]:
+                        same = -1
+                        break
+                if same >= 0:
+                    break
+        steps += columns
+        if same < 0:
+            same = columns
+            kept[columns] = c
+            columns += 1
+        column[c] = same
+    steps += total * k
+    if columns == k:
+        return table, final, first, column, steps
+    narrow = np.empty((total, columns), np.int32)
+    for i in range(total):
+        for j in range(columns):
+            narrow[i, j] = table[i, kept[j]]
+    return narrow, final, first, column, steps
