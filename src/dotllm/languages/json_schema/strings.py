@@ -126,6 +126,9 @@ class StringLanguage:
             return self
         if self is _EVERY_STRING:
             return other
+        if not self.clauses and not other.clauses:  # enum meets enum: the algebra of schemas does this very often
+            both = self.values & other.values
+            return StringLanguage((), both) if both else _NO_STRING
         clauses = [_both(a, b) for a in self.clauses for b in other.clauses]
         values = [v for v in self.values if other.contains(v)] + [v for v in other.values if self.contains(v)]
         return StringLanguage(clauses, values)
