@@ -44,6 +44,11 @@ class Emitter:
     def expression(self, node: Node) -> Expression:
         """The texts of a node, complete."""
         out = self.value(node)
+        self.finish()
+        return out
+
+    def finish(self) -> None:
+        """Define all rules that have been called."""
         while self._pending:
             node, form, rule = self._pending.pop()
             try:
@@ -51,7 +56,6 @@ class Emitter:
             except SpecError as error:
                 raise self._located(error, node) from error.__cause__
             self.grammar.define(rule, body)  # type: ignore[arg-type]  # a Rule that went through a tuple
-        return out
 
     def value(self, node: Node) -> Expression:
         """The texts of a node; the rules it calls may be defined later."""

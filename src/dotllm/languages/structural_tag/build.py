@@ -139,7 +139,7 @@ class _Compiler:
         if style not in STYLES:
             raise Unsupported(f"the style {style!r}", pointer=fields.at("style"), keyword="style")
         try:
-            return styled_expression(schema, self.grammar, options, STYLES[style])
+            return styled_expression(schema, self.grammar, options, STYLES[style], self._text)
         except SpecError as error:
             raise _inside(error, fields.at("json_schema")) from error
 
@@ -165,7 +165,9 @@ class _Compiler:
                     f"{name!r} together with an end string or 'excludes'", pointer=fields.at(name), keyword=name
                 )
         if characters is not None and tokens is not None:
-            raise Unsupported("'max_tokens' together with 'max_chars'", pointer=fields.at("max_chars"), keyword="max_chars")
+            raise Unsupported(
+                "'max_tokens' together with 'max_chars'", pointer=fields.at("max_chars"), keyword="max_chars"
+            )
         if characters is not None:
             from dotllm.automata.charset import ANY_CHAR
 
@@ -196,9 +198,7 @@ class _Compiler:
         elements = fields.list("elements")
         if not elements:
             raise InvalidSpec("'or' needs at least one element", pointer=fields.at("elements"), keyword="elements")
-        return self.grammar.alt(
-            [self.format(e, f"{fields.at('elements')}/{i}", ends) for i, e in enumerate(elements)]
-        )
+        return self.grammar.alt([self.format(e, f"{fields.at('elements')}/{i}", ends) for i, e in enumerate(elements)])
 
     def _format_optional(self, fields: Fields, ends: Ends) -> Expression:
         return self.grammar.optional(self.format(fields.any("content"), fields.at("content"), ends))
@@ -406,5 +406,9 @@ class _Compiler:
 
 def _inside(error: SpecError, pointer: str) -> SpecError:
     """The same refusal, with its place in the whole specification."""
-    place = pointer if error.pointer in ("", "/") else f"{pointer}{error.pointer if error.pointer[0] == '/' else ': ' + error.pointer}"
+    place = (
+        pointer
+        if error.pointer in ("", "/")
+        else f"{pointer}{error.pointer if error.pointer[0] == '/' else ': ' + error.pointer}"
+    )
     return type(error)(error.message, pointer=place, keyword=error.keyword)

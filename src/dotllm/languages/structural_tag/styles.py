@@ -1,0 +1,188 @@
+"""JSON Schemas for arguments that a model writes as XML-like parameters, in the styles that xgrammar names.
+
+The top level is an object whose members are written one after another, each between an opening and a closing text; a string value is
+written raw (it ends at the closing text, so it cannot contain that), every other value as JSON. Which keys there are, which
+are required and what their values may be comes from the same canonical form as for JSON (`languages.json_schema`); only
+the text differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from dotllm.automata.dfa import Budget, Dfa
+from dotllm.automata.dfa.lower import dfa_to_grammar
+from dotllm.errors import InvalidSpec
+from dotllm.grammar import Expression, Grammar
+from dotllm.languages.dispatch import tag_dispatch
+from dotllm.languages.json_schema.algebra import Algebra
+from dotllm.languages.json_schema.build import parse
+from dotllm.languages.json_schema.dialect import dialect_named
+from dotllm.languages.json_schema.document import Document
+from dotllm.languages.json_schema.emission import Emitter
+from dotllm.languages.json_schema.form import (
+    ANY_STRING,
+    FALSE_BIT,
+    NO_NUMBER,
+    NO_STRING,
+    NULL_BIT,
+    TRUE_BIT,
+    Form,
+    Node,
+)
+from dotllm.languages.json_schema.items import array_expression
+from dotllm.languages.json_schema.keywords import Keywords
+from dotllm.languages.json_schema.members import object_expression
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.strings import StringLanguage
+from dotllm.languages.regex import regex_to_dfa
+
+
+class Style(NamedTuple):
+    """``before`` + key + ``after`` + (of the value's kind: ``kinds[kind]``) + value + ``close``.
+
+    ``kinds``: for string, number, boolean, null, array, object. A raw string directly follows; JSON may have blanks around it.
+    """
+
+    before: str
+    after: str
+    close: str
+    kinds: tuple[str, str, str, str, str, str] = ("", "", "", "", "", "")
+
+
+def _said(string: str, other: str) -> tuple[str, str, str, str, str, str]:
+    return (string, other, other, other, other, other)
+
+
+_DSML = "｜DSML｜"
+STYLES = {
+    "qwen_xml": Style("<parameter=", ">", "</parameter>"),
+    "minimax_xml": Style('<parameter name="', '">', "</parameter>"),
+    "glm_xml": Style("<arg_key>", "</arg_key>", "</arg_value>", ("<arg_value>",) * 6),
+    "deepseek_xml": Style(
+        f'<{_DSML}parameter name="', '" string="', f"</{_DSML}parameter>", _said('true">', 'false">')
+    ),
+    "deepseek_v4_1_xml": Style(
+        f'<{_DSML} parameter name="', '" string="', f"</{_DSML} parameter>", _said('true">', 'false">')
+    ),
+    "kimi_k3_xml": Style(
+        '<|open|>argument key="', '" type="', "<|close|>argument<|sep|>",
+        tuple(f'{kind}"<|sep|>' for kind in ("string", "number", "boolean", "null", "array", "object")),  # type: ignore[arg-type]
+    ),
+}  # fmt: skip
+_NAMES = StringLanguage.pattern(r"^[a-zA-Z_][a-zA-Z0-9_]*$")
+_BUDGET = Budget()
+
+Text = Callable[[str], Expression]
+
+
+def styled_expression(schema: Any, grammar: Grammar, options: Options, style: Style, text: Text) -> Expression:
+    """The objects that ``schema`` allows, written in ``style``. ``text`` writes fixed text (special tokens by id)."""
+    parsed = parse(schema) if isinstance(schema, str) else schema
+    document = Document(parsed, dialect_named(options.default_dialect))
+    keywords = Keywords(document, Algebra(options.budget), options)
+    root = keywords.node(parsed, document.scope)
+    writer = _Writer(grammar, keywords, options, style, text)
+    return writer.top(root)
+
+
+class _Writer(Emitter):
+    """Values below the top level are JSON, as `Emitter` writes them."""
+
+    def __init__(self, grammar: Grammar, keywords: Keywords, options: Options, style: Style, text: Text) -> None:
+        super().__init__(grammar, keywords, options)
+        self.style = style
+        self.write = text
+
+    def top(self, node: Node) -> Expression:
+        """The whole object."""
+        form = self.algebra.form(node)
+        if not form.objects:
+            raise InvalidSpec("the schema of parameters must allow objects", pointer="/", keyword="type")
+        members = _Members(self)
+        found = self.grammar.alt([object_expression(members, shape) for shape in form.objects])  # type: ignore[arg-type]
+        self.finish()
+        return found
+
+    def parameter_value(self, node: Node) -> Expression:
+        """What follows the key: the value with its kind and the closing text."""
+        form = self.algebra.form(node)
+        grammar, blank = self.grammar, self.text.whitespace
+        choices: list[Expression] = []
+        if form.string is not NO_STRING:
+            raw = raw_string(form.string, grammar, self.style.close)
+            choices.append(grammar.seq([self.write(self.style.kinds[0]), raw]))
+        for kind, part in enumerate(_kinds(form)[1:], 1):
+            if part is not None:
+                value = grammar.alt(part(self))
+                choices.append(grammar.seq([self.write(self.style.kinds[kind]), blank, value, blank]))
+        return grammar.seq([grammar.alt(choices), self.write(self.style.close)])
+
+
+Part = Callable[["_Writer"], Sequence[Expression]]
+
+
+def _kinds(form: Form) -> list[Part | None]:
+    """For string (None: done elsewhere), number, boolean, null, array, object: how to write it as JSON."""
+
+    def constants(mask: int) -> Part | None:
+        words = [(NULL_BIT, b"null"), (FALSE_BIT, b"false"), (TRUE_BIT, b"true")]
+        chosen = [word for bit, word in words if form.constants & bit & mask]
+        return (lambda w: [w.grammar.literal(word) for word in chosen]) if chosen else None
+
+    return [
+        None,
+        (lambda w: [form.number.to_expression(w.grammar, w.text.context)]) if form.number is not NO_NUMBER else None,
+        constants(TRUE_BIT | FALSE_BIT),
+        constants(NULL_BIT),
+        (lambda w: [array_expression(w, shape) for shape in form.arrays]) if form.arrays else None,
+        (lambda w: [object_expression(w, shape) for shape in form.objects]) if form.objects else None,
+    ]
+
+
+def raw_string(language: StringLanguage, grammar: Grammar, close: str) -> Expression:
+    """The strings of a language in which ``close`` does not occur, written as they are."""
+    if language is ANY_STRING:
+        return tag_dispatch(grammar, [], [close], loop=True)
+    values = language.finite_values(10_000)
+    if values is not None:
+        return grammar.literals(value.encode() for value in values if close not in value)
+    escaped = "".join(f"\\u{{{ord(character):x}}}" for character in close)
+    ends: Dfa = regex_to_dfa(escaped, search=True, budget=_BUDGET)
+    return dfa_to_grammar(language.dfa() - ends, grammar, grammar.chars)
+
+
+class _Members:
+    """What `object_expression` needs of an emitter, for the top level: members written as parameters."""
+
+    def __init__(self, writer: _Writer) -> None:
+        self.writer = writer
+        self.grammar = writer.grammar
+        self.options = writer.options
+        self.text = self
+        self.comma = self.grammar.empty()
+
+    def value(self, node: Node) -> Expression:
+        return self.writer.parameter_value(node)
+
+    def spend(self, edges: int, keyword: str) -> None:
+        self.writer.spend(edges, keyword)
+
+    def _key(self, key: Expression, value: Expression) -> Expression:
+        writer, style = self.writer, self.writer.style
+        after = writer.write(style.after)
+        if style is STYLES["glm_xml"]:
+            after = self.grammar.seq([after, writer.text.whitespace])
+        return self.grammar.seq([writer.text.whitespace, writer.write(style.before), key, after, value])
+
+    def named_member(self, name: str, value: Expression) -> Expression:
+        return self._key(self.grammar.literal(name), value)
+
+    def member(self, keys: StringLanguage, value: Expression) -> Expression:
+        names = keys & _NAMES
+        return self._key(dfa_to_grammar(names.dfa(), self.grammar, self.grammar.chars), value)
+
+    def object(self, states: int, finals: Sequence[int], edges: Sequence[tuple[int, Expression, int]]) -> Expression:
+        network = self.grammar.network(states, 0, finals, edges)
+        return self.grammar.seq([network, self.writer.text.whitespace])

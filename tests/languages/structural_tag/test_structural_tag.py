@@ -1,0 +1,188 @@
+"""Structural tags: every format, judged by examples and by xgrammar, whose formats they are."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from dotllm import BudgetExceeded, Index, InvalidSpec, Unsupported, Vocabulary
+from dotllm.languages.structural_tag import structural_tag_to_grammar
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+ARGUMENTS = {
+    "type": "object",
+    "properties": {
+        "s": {"type": "string"}, "i": {"type": "integer"}, "e": {"enum": ["a", "b"]}, "b": {"type": "boolean"},
+        "l": {"type": "array", "items": {"type": "string"}}, "o": {"type": "object", "properties": {"p": {"type": "string"}}},
+    },
+    "required": ["s", "i"], "additionalProperties": False,
+}  # fmt: skip
+JSON = {"type": "json_schema", "json_schema": SCHEMA}
+
+
+def tag(begin: Any, content: Any, end: Any) -> dict[str, Any]:
+    return {"type": "tag", "begin": begin, "content": content, "end": end}
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    special = {"<|tool|>": 257, "<|end|>": 258, "<|other|>": 259}
+    return Vocabulary.from_bytes(
+        [bytes([i]) for i in range(256)] + [None] * 4, eos_token_ids=[256], special_tokens=special
+    )
+
+
+def accepts(format_: Any, text: str, vocabulary: Vocabulary) -> bool:
+    """Read ``text``, names of special tokens as their ids, everything else byte by byte."""
+    spec = format_ if "structures" in format_ else {"type": "structural_tag", "format": format_}
+    guide = Index.from_structural_tag(spec, vocabulary).guide()
+    for part in re.split(r"(<\|\w+\|>)", text):
+        tokens = [vocabulary.special_tokens[part]] if part in vocabulary.special_tokens else list(part.encode())
+        if not all(guide.advance(token) for token in tokens):
+            return False
+    return guide.can_finish
+
+
+LEGACY = {
+    "structures": [
+        {"begin": "<function=f>", "schema": SCHEMA, "end": "</function>"},
+        {"begin": "<function=g>", "schema": True, "end": "</function>"},
+    ],
+    "triggers": ["<function="],
+}
+TRIGGERED = {
+    "type": "triggered_tags",
+    "triggers": ["<f="],
+    "tags": [tag("<f=1>", JSON, "</f>"), tag("<f=2>", JSON, "</f>")],
+}
+SEPARATED = {"type": "tags_with_separator", "tags": [tag("[", JSON, "]")], "separator": ";"}
+
+CASES: list[tuple[Any, list[str], list[str]]] = [
+    (LEGACY, ["", "hi <b> there", 'x<function=f>{"a": 1}</function> more <function=g>[1]</function>'], ['x<function=f>{"a": "1"}</function>', "x<function=h>", 'x<function=f>{"a":1}']),
+    ({"type": "const_string", "value": "abc"}, ["abc"], ["", "ab", "abcd"]),
+    ({"type": "const_string", "value": "a<|tool|>b"}, ["a<|tool|>b"], ["ab", "a<|end|>b"]),
+    (JSON, ['{"a":1}', '{ "a" : -5 }'], ["{}", "1"]),
+    ({"type": "regex", "pattern": "[0-9]{2,3}"}, ["12", "123"], ["1", "1234"]),
+    ({"type": "grammar", "grammar": 'root ::= "(" root ")" | "x"'}, ["x", "((x))"], ["(x", ""]),
+    ({"type": "any_text"}, ["", "any thing\n"], ["<|tool|>"]),
+    ({"type": "any_text", "excludes": ["bad"]}, ["", "ba", "bbad"[:3]], ["bad", "xx bad"]),
+    ({"type": "any_text", "max_chars": 3}, ["", "éée"], ["abcd"]),
+    (tag("<t>", {"type": "any_text"}, "</t>"), ["<t></t>", "<t>a<b</t>"], ["<t>a</t>b</t>", "<t>a"]),
+    (tag("<t>", {"type": "any_text"}, ["</t>", "<|end|>"]), ["<t>x</t>", "<t>x<|end|>"], ["<t>x"]),
+    (tag({"type": "token", "token": "<|tool|>"}, {"type": "any_tokens", "exclude_tokens": ["<|end|>"]}, {"type": "token", "token": 258}), ["<|tool|>ab<|other|><|end|>", "<|tool|><|end|>"], ["<|tool|>a", "a<|end|>"]),
+    ({"type": "token", "token": 65}, ["A"], ["B", ""]),
+    ({"type": "exclude_token", "exclude_tokens": ["<|end|>", 65]}, ["B", "<|tool|>"], ["A", "<|end|>", "BB"]),
+    ({"type": "any_tokens", "max_tokens": 2}, ["", "a", "ab"], ["abc"]),
+    ({"type": "sequence", "elements": [{"type": "const_string", "value": "a"}, {"type": "any_text"}]}, ["a", "abc"], ["b"]),
+    ({"type": "or", "elements": [{"type": "const_string", "value": "a"}, {"type": "const_string", "value": "ab"}]}, ["a", "ab"], ["b", ""]),
+    ({"type": "optional", "content": JSON}, ["", '{"a":1}'], ["x"]),
+    ({"type": "plus", "content": {"type": "const_string", "value": "ab"}}, ["ab", "abab"], ["", "aba"]),
+    ({"type": "star", "content": {"type": "const_string", "value": "ab"}}, ["", "ab", "abab"], ["aba"]),
+    ({"type": "repeat", "min": 2, "max": 3, "content": {"type": "const_string", "value": "ab"}}, ["abab", "ababab"], ["ab", "abababab"]),
+    ({"type": "repeat", "min": 2, "max": -1, "content": {"type": "const_string", "value": "ab"}}, ["abab", "ab" * 9], ["ab"]),
+    (TRIGGERED, ["", "a<b", '<f=1>{"a":1}</f>', 'a<f=1>{"a":1}</f>b<f=2>{"a":2}</f>c'], ["<f=", "<f=3>", '<f=1>{"a":1}</g>']),
+    ({**TRIGGERED, "stop_after_first": True}, ["", "a", 'a<f=1>{"a":1}</f>'], ['a<f=1>{"a":1}</f>b']),
+    ({**TRIGGERED, "at_least_one": True}, ['<f=1>{"a":1}</f>', '<f=1>{"a":1}</f>b'], ["", "a"]),
+    ({**TRIGGERED, "at_least_one": True, "stop_after_first": True}, ['<f=2>{"a":1}</f>'], ["", '<f=1>{"a":1}</f>b']),
+    ({**TRIGGERED, "excludes": ["no"]}, ["n o"], ["a no b"]),
+    ({"type": "triggered_tags", "triggers": ["<|tool|>"], "tags": [tag("<|tool|>call:", JSON, "<|end|>")]}, ['text <|tool|>call:{"a":5}<|end|> more', ""], ['<|tool|>{"a":5}<|end|>', "a<|end|>"]),
+    ({"type": "token_triggered_tags", "trigger_tokens": ["<|tool|>"], "tags": [tag({"type": "token", "token": "<|tool|>"}, JSON, "<|end|>")], "exclude_tokens": ["<|other|>"]}, ["", 'a<|tool|>{"a":1}<|end|>b'], ["<|tool|>", "<|other|>"]),
+    (SEPARATED, ["", '[{"a":1}]', '[{"a":1}];[{"a":2}]'], ['[{"a":1}];', ";"]),
+    ({**SEPARATED, "at_least_one": True}, ['[{"a":1}]'], [""]),
+    ({**SEPARATED, "stop_after_first": True}, ["", '[{"a":1}]'], ['[{"a":1}];[{"a":2}]']),
+    ({"type": "dispatch", "rules": [["<a>", {"type": "const_string", "value": "1"}], ["<b>", {"type": "const_string", "value": "2"}]], "excludes": ["!"]}, ["", "x<a>1y<b>2", "<"], ["<a>2", "!", "<a>"]),
+    ({"type": "dispatch", "rules": [["<a>", {"type": "const_string", "value": "1"}]], "loop": False}, ["x<a>1", "x"], ["<a>1x"]),
+    ({"type": "token_dispatch", "rules": [["<|tool|>", {"type": "const_string", "value": "1"}]]}, ["ab<|tool|>1c", ""], ["<|tool|>2"]),
+    (tag("<t>", TRIGGERED, "</t>"), ['<t>x<f=1>{"a":1}</f>y</t>', "<t></t>"], ["<t>x</t>y</t>"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("format_", "good", "bad"), CASES, ids=[str(c[0].get("type", "legacy")) + str(i) for i, c in enumerate(CASES)]
+)
+def test_formats(format_: Any, good: list[str], bad: list[str], vocabulary: Vocabulary) -> None:
+    assert [text for text in good if not accepts(format_, text, vocabulary)] == []
+    assert [text for text in bad if accepts(format_, text, vocabulary)] == []
+
+
+STYLED = {
+    "qwen_xml": ('<parameter={}>{}</parameter>', {}),
+    "minimax_xml": ('<parameter name="{}">{}</parameter>', {}),
+    "glm_xml": ("<arg_key>{}</arg_key><arg_value>{}</arg_value>", {}),
+    "deepseek_xml": ('<｜DSML｜parameter name="{}" string="{}">{}</｜DSML｜parameter>', {"string": "true"}),
+    "deepseek_v4_1_xml": ('<｜DSML｜ parameter name="{}" string="{}">{}</｜DSML｜ parameter>', {"string": "true"}),
+    "kimi_k3_xml": ('<|open|>argument key="{}" type="{}"<|sep|>{}<|close|>argument<|sep|>', {"string": "string"}),
+}  # fmt: skip
+KIMI = {"i": "number", "b": "boolean", "l": "array", "o": "object"}
+MEMBERS = [
+    [("s", "hello <b> \"x\""), ("i", "5")],
+    [("s", ""), ("i", "-7"), ("e", "b"), ("b", "true"), ("l", '["x", "y"]'), ("o", '{"p":"q"}')],
+    [("i", "5")],
+    [("s", "x"), ("i", "x")],
+    [("s", "x"), ("i", "1"), ("e", "c")],
+    [("i", "1"), ("s", "x")],
+    [("s", "x"), ("i", "1"), ("z", "1")],
+]  # fmt: skip
+
+
+def written(style: str, members: list[tuple[str, str]]) -> str:
+    template, kinds = STYLED[style]
+    out = ""
+    for name, value in members:
+        if not kinds:
+            out += template.format(name, value)
+            continue
+        other = KIMI.get(name, "string") if style == "kimi_k3_xml" else "false"
+        out += template.format(name, kinds["string"] if name in "se" else other, value)
+    return out
+
+
+@pytest.mark.parametrize("style", STYLED)
+def test_styles_as_xgrammar_reads_them(style: str, vocabulary: Vocabulary) -> None:
+    xgrammar = pytest.importorskip("xgrammar")
+    from xgrammar.testing import _is_grammar_accept_string
+
+    format_ = {"type": "json_schema", "json_schema": ARGUMENTS, "style": style}
+    grammar = xgrammar.Grammar.from_structural_tag({"type": "structural_tag", "format": format_})
+    verdicts = [accepts(format_, written(style, members), vocabulary) for members in MEMBERS]
+    assert verdicts == [_is_grammar_accept_string(grammar, written(style, members)) for members in MEMBERS]
+    assert verdicts == [True, True, False, False, False, False, False]
+
+
+def test_lengths_of_raw_strings_are_enforced(vocabulary: Vocabulary) -> None:
+    """xgrammar drops them."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}}}
+    format_ = {"type": "qwen_xml_parameter", "json_schema": schema}
+    assert accepts(format_, "<parameter=a>abc</parameter>", vocabulary)
+    assert not accepts(format_, "<parameter=a>abcd</parameter>", vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "place"),
+    [
+        ({"format": {"type": "nope"}}, Unsupported, "/format/type"),
+        ({"format": tag("a", {"type": "any_text"}, None)}, InvalidSpec, "end"),
+        ({"format": {"type": "json_schema", "json_schema": {"type": 1}}}, InvalidSpec, "/format/json_schema/type"),
+        ({"format": {**TRIGGERED, "triggers": ["x"]}}, InvalidSpec, "/format/triggers"),
+        ({"format": {"type": "const_string", "value": "a", "foo": 1}}, InvalidSpec, "/format/foo"),
+        ({"format": {"type": "regex", "pattern": "("}}, InvalidSpec, "/format/pattern"),
+        ({"format": {"type": "token", "token": "<|no|>"}}, InvalidSpec, "/format/token"),
+        ({"format": {"type": "json_schema", "json_schema": SCHEMA, "style": "cohere_xml"}}, Unsupported, "cohere_xml"),
+        ({"structures": [{"begin": "<a>", "schema": {"type": "x"}, "end": "b"}], "triggers": ["<"]}, InvalidSpec, "/structures/0/schema/type"),
+        ("{", InvalidSpec, "not JSON"),
+        ({}, InvalidSpec, "format"),
+    ],
+)  # fmt: skip
+def test_refusals_say_where(spec: Any, error: type[ValueError], place: str) -> None:
+    with pytest.raises(error, match=re.escape(place)):
+        structural_tag_to_grammar(spec)
+
+
+def test_deep_nesting_is_a_named_error() -> None:
+    format_: Any = {"type": "const_string", "value": "a"}
+    for _ in range(5000):
+        format_ = {"type": "optional", "content": format_}
+    with pytest.raises(BudgetExceeded):
+        structural_tag_to_grammar({"format": format_})
