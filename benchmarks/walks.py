@@ -1,7 +1,7 @@
 """Random walks under the mask: all must finish, and ``jsonschema`` must validate every text (issue 3, show 4).
 
 Half of the walks draw uniformly from the allowed tokens until EOS is drawn; the other half get a budget of tokens and
-then take a short way out (`way_out`), as a server does that must close a document. A walk of the first kind on an
+then take the shortest way out (`way_out`), as a server does that must close a document. A walk of the first kind on an
 endlessly growing schema is sent the same way after ``--patience`` tokens; how many were is reported.
 """
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 from benchmarks import maskbench, tokens
-from benchmarks.way_out import NoWayOut, way_out
+from benchmarks.way_out import NoWayOut, WayOut
 from dotllm import Guide, Index, Vocabulary
 from dotllm.errors import SpecError
 
@@ -53,7 +53,7 @@ class Walker:
                 self._ids.popitem(last=False)
         return ids
 
-    def walk(self, index: Index, budget: int) -> tuple[bytes, bool]:
+    def walk(self, index: Index, way_out: WayOut, budget: int) -> tuple[bytes, bool]:
         """One text, and whether the way out was taken. Raises `DeadEnd`, `NoWayOut`."""
         guide, text = index.guide(), b""
         for _ in range(budget):
@@ -65,7 +65,7 @@ class Walker:
             if token == self.tokens.eos:
                 return text, False
             text += self.tokens.tokens[token] or b""
-        for byte in way_out(index, guide.config):
+        for byte in way_out.bytes_from(guide.config):
             self._take(guide, self.byte_token[byte], text)
             text += bytes([byte])
         self._take(guide, self.tokens.eos, text)
@@ -120,12 +120,13 @@ def run(rows: list[dict[str, Any]], walks: int, options: argparse.Namespace) -> 
         except SpecError:
             continue
         judge = validator(row["schema"])
+        way_out = WayOut(index)
         found["schemas"] += 1
         for number in range(each):
             budget = options.patience if number % 2 else walker.random.randrange(1, options.budget)
             found["walks"] += 1
             try:
-                text, shortened = walker.walk(index, budget)
+                text, shortened = walker.walk(index, way_out, budget)
             except (DeadEnd, NoWayOut) as error:
                 found["faults"].append({"schema": row["name"], "fault": type(error).__name__, "text": str(error)})
                 continue
@@ -147,7 +148,7 @@ def main() -> int:
     parser.add_argument("--walks", type=int, default=20_000)
     parser.add_argument("--schemas", type=int, default=500, help="a fixed random sample of MaskBench's")
     parser.add_argument("--budget", type=int, default=120, help="most tokens of a walk before it takes the way out")
-    parser.add_argument("--patience", type=int, default=2_000, help="the same for walks without a budget")
+    parser.add_argument("--patience", type=int, default=1_000, help="the same for walks without a budget")
     parser.add_argument("--only", default="", help="schemas whose names hold this text")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)

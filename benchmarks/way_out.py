@@ -1,70 +1,162 @@
-"""A short way out: bytes that bring a sequence from where it is to a place where the text may end.
+"""The shortest way out: fewest bytes that bring a sequence to a place where the text may end.
 
-Best-first search over configurations (ints, so they can be remembered). Runs of forced bytes are one step; a stack that
-is deeper costs extra, since what was opened must be closed: without it, the search would try every nesting of `[`.
-The result is short rather than provably shortest, which is what a length budget needs.
+Exact, and without a search. For every node of the automaton: the fewest bytes to the end of its own level (its rule's
+return, its loop's end), a least fixpoint. Add what the frames on the stack still ask for after that (the rest of the
+callers, the rounds a bounded loop still owes), and each step is an edge that brings the sum down by its byte.
+Reads the machine's arena (`automata.machine.layout`); nothing of the machine is changed.
 """
 
 from __future__ import annotations
 
-import heapq
-from itertools import count
+import itertools
+from collections import defaultdict
 
 from dotllm.automata.machine import layout
+from dotllm.automata.nfa import NodeKind
 from dotllm.index import Index
 
-DEPTH_COST = 4
-"""bytes of cost for each open level"""
+INFINITE = 1 << 40
 
 
 class NoWayOut(Exception):
-    """No end was found among the configurations visited."""
+    """Nothing leads to an end by bytes: a dead end (or only tokens by id would)."""
 
 
-def _live_bytes(index: Index) -> list[int]:
-    """One byte of each byte class of the index's automaton."""
-    at, classes = int(index.mem[layout.H_CLASS_BYTE]), int(index.mem[layout.H_CLASSES])
-    return [int(byte) for byte in index.mem[at : at + classes] if 0 <= byte < 256]
+class WayOut:
+    """Distances of one index."""
 
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        mem = index.mem
+        nodes = int(mem[layout.H_NODES])
 
-def _depth(index: Index, config: int) -> int:
-    """How many symbols lie on the stack of a configuration."""
-    mem = index.mem
-    stack = int(mem[mem[layout.R + 3 * layout.CONFIG] + 3 * config + 1])
-    depth = 0
-    while stack > 0:
-        stack = int(mem[mem[layout.R + 3 * layout.STACK] + 3 * stack + 1])
-        depth += 1
-    return depth
+        def array(slot: int, length: int) -> list[int]:
+            start = int(mem[slot])
+            return [int(x) for x in mem[start : start + length]]
 
+        self.kind, self.a, self.b = (array(slot, nodes) for slot in (layout.H_KIND, layout.H_A, layout.H_B))
+        starts = array(layout.H_EDGE_START, nodes + 1)
+        low = [packed & 255 for packed in array(layout.H_EDGE_BYTES, starts[-1])]
+        targets = array(layout.H_EDGE_TARGET, starts[-1])
+        self.edges = [list(zip(low[i:j], targets[i:j], strict=True)) for i, j in itertools.pairwise(starts)]
+        closure_start = array(layout.H_CLOSURE_START, nodes + 1)
+        closure = array(layout.H_CLOSURE, closure_start[-1])
+        self.closure = [closure[i:j] for i, j in itertools.pairwise(closure_start)]
+        loops = 1 + max((self.a[n] for n in range(nodes) if self.kind[n] in (NodeKind.ENTER, NodeKind.END)), default=-1)
+        self.body, self.after, self.least = (
+            array(slot, loops) for slot in (layout.H_LOOP_BODY, layout.H_LOOP_AFTER, layout.H_LOOP_MIN)
+        )
+        self.node = [INFINITE] * nodes
+        self._solve()
+        self._frames: dict[tuple[int, int], int] = {}
 
-def way_out(index: Index, config: int, limit: int = 20_000) -> bytes:
-    """Bytes from ``config`` to an end. Raises `NoWayOut` after ``limit`` visited configurations."""
-    candidates = _live_bytes(index)
-    order = count()
-    queue: list[tuple[int, int, int, bytes]] = [(0, next(order), config, b"")]
-    seen = {config}
-    visited = 0
-    while queue:
-        _, _, here, path = heapq.heappop(queue)
-        if index.can_finish(here):
-            return path
-        visited += 1
-        if visited > limit:
-            break
-        for byte in candidates:
-            step = bytes([byte])
-            after = index.advance_bytes(here, step)
-            if after < 0 or after in seen:
-                continue
-            if not index.can_finish(after):
-                forced = index.forced_bytes(after)
-                if forced:
-                    step += forced
-                    after = index.advance_bytes(after, forced)
-            if after in seen:
-                continue
-            seen.add(after)
-            whole = path + step
-            heapq.heappush(queue, (len(whole) + DEPTH_COST * _depth(index, after), next(order), after, whole))
-    raise NoWayOut(f"none among {visited} configurations")
+    def _target(self, target: int, *, pushed: bool = False) -> int:
+        """Fewest bytes from a target to the end of its level. ``pushed``: its level has just begun and is not empty."""
+        ends = (NodeKind.RETURN, NodeKind.END)
+        return min(
+            (self.node[n] for n in self.closure[target] if not (pushed and self.kind[n] in ends)), default=INFINITE
+        )
+
+    def _value(self, node: int) -> int:
+        kind = self.kind[node]
+        if kind == NodeKind.BYTE:
+            return min((1 + self._target(target) for _, target in self.edges[node]), default=INFINITE)
+        if kind == NodeKind.CALL:
+            return self._target(self.a[node], pushed=True) + self._target(self.b[node])
+        if kind == NodeKind.ENTER:
+            loop = self.a[node]
+            rounds = max(1, self.least[loop])
+            return rounds * self._target(self.body[loop], pushed=True) + self._target(self.after[loop])
+        return INFINITE if kind in (NodeKind.TOKENS, NodeKind.PLAIN) else 0
+
+    def _solve(self) -> None:
+        """Least fixpoint by a work list: when a node's value falls, whatever is computed from it is looked at again."""
+        users: dict[int, set[int]] = defaultdict(set)  # target -> nodes whose value reads it
+        for node, kind in enumerate(self.kind):
+            if kind == NodeKind.BYTE:
+                read = [target for _, target in self.edges[node]]
+            elif kind == NodeKind.CALL:
+                read = [self.a[node], self.b[node]]
+            elif kind == NodeKind.ENTER:
+                read = [self.body[self.a[node]], self.after[self.a[node]]]
+            else:
+                read = []
+            for target in read:
+                users[target].add(node)
+        holders: dict[int, list[int]] = defaultdict(list)  # node -> targets whose closure holds it
+        for target in users:
+            for node in self.closure[target]:
+                holders[node].append(target)
+        work = list(range(len(self.kind)))
+        while work:
+            node = work.pop()
+            value = min(INFINITE, self._value(node))
+            if value < self.node[node]:
+                self.node[node] = value
+                work += {user for target in holders[node] for user in users[target]}
+
+    def _frame_set(self, frames: int, stack: int) -> int:
+        """Bytes still owed below a level whose frames are ``frames``, holes being those of the stack cell ``stack``."""
+        key = (frames, stack)
+        known = self._frames.get(key)
+        if known is not None:
+            return known
+        self._frames[key] = INFINITE  # a frame set never contains itself; this only ends a malformed one
+        mem = self.index.mem
+        entry = mem[layout.R + 3 * layout.FRAMESET] + 2 * frames
+        first = mem[layout.R + 3 * layout.POOL] + mem[entry]
+        best = INFINITE if mem[entry + 1] else 0
+        for i in range(int(mem[entry + 1])):
+            at = mem[layout.R + 3 * layout.FRAME] + 3 * mem[first + i]
+            best = min(best, self._frame(int(mem[at]), int(mem[at + 1]), int(mem[at + 2]), stack))
+        self._frames[key] = best
+        return best
+
+    def _frame(self, label: int, count: int, parent: int, stack: int) -> int:
+        if label == layout.ROOT:
+            return 0
+        if label == layout.HOLE:
+            mem = self.index.mem
+            cell = mem[layout.R + 3 * layout.STACK] + 3 * stack
+            symbol = mem[layout.R + 3 * layout.SYMBOL] + 3 * mem[cell]
+            below = int(mem[mem[layout.R + 3 * layout.POOL] + mem[symbol] + count])
+            return self._frame_set(below, int(mem[cell + 1]))
+        if label >= 0:
+            return self._target(label) + self._frame_set(parent, stack)
+        loop = layout.LOOP - label
+        owed = max(0, self.least[loop] - count - 1)
+        rounds = owed * self._target(self.body[loop], pushed=True) if owed else 0
+        return rounds + self._target(self.after[loop]) + self._frame_set(parent, stack)
+
+    def _items(self, config: int) -> list[tuple[int, int]]:
+        """(bytes to an end, node) of every item of a configuration."""
+        mem = self.index.mem
+        at = mem[layout.R + 3 * layout.CONFIG] + 3 * config
+        stack = int(mem[at + 1])
+        entry = mem[layout.R + 3 * layout.STATE] + 8 * mem[at]
+        first = mem[layout.R + 3 * layout.POOL] + mem[entry + layout.S_OFFSET]
+        items = [
+            (int(mem[first + 2 * i]), int(mem[first + 2 * i + 1])) for i in range(mem[entry + layout.S_LENGTH] // 2)
+        ]
+        return [(self.node[node] + self._frame_set(frames, stack), node) for node, frames in items]
+
+    def distance(self, config: int) -> int:
+        """Fewest bytes from ``config`` to an end; `INFINITE` if there is none."""
+        if self.index.can_finish(config):
+            return 0
+        return min((distance for distance, _ in self._items(config)), default=INFINITE)
+
+    def bytes_from(self, config: int) -> bytes:
+        """The shortest text from ``config`` to an end. Raises `NoWayOut`."""
+        text = bytearray()
+        expected = self.distance(config)
+        while not self.index.can_finish(config):
+            distance, node = min((item for item in self._items(config) if self.edges[item[1]]), default=(INFINITE, -1))
+            if distance >= INFINITE:
+                raise NoWayOut(f"after {bytes(text[-60:])!r}")
+            byte = min(self.edges[node], key=lambda edge: self._target(edge[1]))[0]
+            config = self.index.advance_bytes(config, bytes([byte]))
+            text.append(byte)
+            if config < 0 or len(text) > expected:
+                raise NoWayOut(f"the distances are wrong: {expected} bytes were promised, {bytes(text[-60:])!r}")
+        return bytes(text)

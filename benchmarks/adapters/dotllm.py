@@ -70,7 +70,7 @@ class Dotllm:
         self.words = tokens.words
         self.vocabulary = Vocabulary.from_bytes(tokens.tokens, eos_token_ids=[tokens.eos])
         self.threads = options.threads
-        self.json: dict[str, Any] = {"disable_any_whitespace": True} if options.compact else {}
+        self.json: dict[str, Any] = {"any_whitespace": False} if options.compact else {}
         self.settings: dict[str, Any] = dict(self.json) or {"whitespace": "default"}
 
     def _index(self, spec: Spec) -> Index:
