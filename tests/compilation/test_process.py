@@ -162,8 +162,32 @@ compiler.compile(fake_engine.spec(sleep=60), threading.Event())
     assert not list(tmp_path.iterdir()), "nor do their files"
 
 
-def test_manager_sends_large_specifications_there(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
+def test_first_heavy_one_does_not_wait_for_the_process(
+    make: Any, make_manager: Any, compiler: fake_engine.Compiler
+) -> None:
+    heavy = make()
+    manager = make_manager(heavy=heavy, heavy_bytes=1000)
+    manager.submit(spec(id=1)).result(20)
+    assert not heavy._all, "no process before one is needed"
+    manager.submit(spec(id=2, text="x" * 2000)).result(20)
+    assert len(compiler.compiled) == 2, "compiled here while the process starts"
+    deadline = time.monotonic() + 20
+    while not heavy.prepare():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    manager.submit(spec(id=3, text="x" * 2000)).result(20)
+    assert len(compiler.compiled) == 2 and len(heavy._all) == 1
+
+
+def test_the_very_large_wait_for_the_process(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
     manager = make_manager(heavy=make(), heavy_bytes=1000)
+    assert manager.submit(spec(id=1, text="x" * 20_000)).result(20) and not compiler.compiled
+
+
+def test_manager_sends_large_specifications_there(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
+    heavy = make()
+    heavy.compile(spec(id=0), NEVER)
+    manager = make_manager(heavy=heavy, heavy_bytes=1000)
     assert manager.submit(spec(id=1)).result(20)
     assert len(compiler.compiled) == 1
     assert manager.submit(spec(id=2, text="x" * 2000)).result(20)
@@ -179,7 +203,9 @@ def test_manager_sends_large_specifications_there(make: Any, make_manager: Any, 
 
 
 def test_somebody_comes_back_while_the_abandoned_compile_ends(make: Any, make_manager: Any) -> None:
-    manager = make_manager(heavy=make(), heavy_bytes=0)
+    heavy = make()
+    heavy.compile(spec(id=0), NEVER)
+    manager = make_manager(heavy=heavy, heavy_bytes=0)
     request = spec(id=1, sleep=0.5)
     first = manager.submit(request)
     time.sleep(0.2)

@@ -82,6 +82,9 @@ class Fallback:
     def __init__(self) -> None:
         self.compiled = 0
 
+    def prepare(self) -> bool:
+        return True
+
     def compile(self, specification: Any, abandoned: threading.Event) -> Any:
         self.compiled += 1
         return fake_engine.FakeIndex(specification.text, 1)

@@ -56,13 +56,14 @@ def compile_ahead(
         # Texts are tokenised by the process that has the tokenizer.
         common = [tuple(vocabulary.encode(text.encode())) for text in texts]
         tasks = ((one, [tuple(vocabulary.encode(text.encode())) for text in one.examples] + common) for one in inputs)
+        context = fingerprint.context(vocabulary.fingerprint)
         if processes <= 1:
-            _start(shared, options)
+            _start(shared, options, context)
             for task in tasks:
                 yield _compile_one(*task)
             return
         with ProcessPoolExecutor(
-            processes, multiprocessing.get_context("spawn"), initializer=_start, initargs=(shared, options)
+            processes, multiprocessing.get_context("spawn"), initializer=_start, initargs=(shared, options, context)
         ) as pool:
             pending: set[Future[Result]] = set()
             for task in tasks:
@@ -78,9 +79,9 @@ def compile_ahead(
 class _Process:
     """What one compiling process holds."""
 
-    def __init__(self, shared: Path, options: CompilationOptions) -> None:
+    def __init__(self, shared: Path, options: CompilationOptions, context: bytes) -> None:
         self.vocabulary = wire.unpack_vocabulary(shared.read_bytes())
-        self.context = fingerprint.context(self.vocabulary.fingerprint)
+        self.context = context
         self.secret = options.store_secret.encode()
         self.disk = DiskCache(options.disk_directory, options.disk_bytes, secret=self.secret, metrics=Metrics())
         self.store: Transport | None = None
@@ -92,11 +93,11 @@ _process: _Process | None = None
 _starting = threading.Lock()
 
 
-def _start(shared: Path, options: CompilationOptions) -> None:
+def _start(shared: Path, options: CompilationOptions, context: bytes) -> None:
     global _process
     logging.basicConfig(level=logging.WARNING)
     with _starting:
-        _process = _Process(shared, options)
+        _process = _Process(shared, options, context)
 
 
 def _compile_one(one: Input, token_lists: list[tuple[int, ...]]) -> Result:

@@ -46,6 +46,9 @@ class HeavyCompiler(Protocol):
     def level(self) -> str:
         """The name of its results in metrics and logs."""
 
+    def prepare(self) -> bool:
+        """Whether it could begin at once; if not, it gets ready in the background."""
+
     def compile(self, specification: Specification, abandoned: threading.Event) -> Any:
         """The index; ends early with `errors.Cancelled` when ``abandoned`` is set."""
 

@@ -51,6 +51,8 @@ REMEMBERED_FAILURES = 4096
 # Also the time between two collections of mask rows; a step of the engine must be much shorter (`index.token_space`).
 REMEASURE_EVERY = 2.0
 EVICTED_SHARE = 0.25
+# Specifications this many times as large as a heavy one wait for a process that has yet to start.
+WORTH_WAITING = 8
 
 # Guessed seconds per character, and a constant; only the order of jobs depends on it (`queue`).
 _BASE_COST, _COST_PER_CHARACTER = 0.001, 1e-6
@@ -214,13 +216,20 @@ class CompilationManager:
     def _compile_job(self, job: Job) -> tuple[Any, str]:
         specification = job.specification
         start = time.perf_counter()
-        if self._heavy is not None and specification.size >= self.options.heavy_bytes:
+        if self._heavy is not None and self._is_heavy(specification):
             index, level = self._heavy.compile(specification, job.abandoned), self._heavy.level
         else:
             faults.strike(self._faults, specification)
             index, level = self._engine.compile(specification, self.vocabulary), "compile"
         self.metrics.observe("dotllm_compile_seconds", specification.kind.value, value=time.perf_counter() - start)
         return index, level
+
+    def _is_heavy(self, specification: Specification) -> bool:
+        """Whether to compile elsewhere. While the process for that still starts, what is not too large stays here."""
+        assert self._heavy is not None
+        if specification.size < self.options.heavy_bytes:
+            return False
+        return self._heavy.prepare() or specification.size >= WORTH_WAITING * self.options.heavy_bytes
 
     def _fetched(self, job: Job, index: Any) -> None:
         """The shared store answered (on one of its threads): an index, or None."""

@@ -70,7 +70,7 @@ class CompilationOptions:
     compile_threads: int = _option(2, "N", "compile threads (more start when these are held up)", int)
     compile_timeout: float = _option(20.0, "SECONDS", "a compile that takes longer is given up or killed", float)
     compile_memory: int = _option(1 * GIB, "SIZE", "memory limit of a compile in a separate process", parse_bytes)
-    heavy_bytes: int = _option(64 * KIB, "SIZE", "larger specifications compile in a separate process", parse_bytes)
+    heavy_bytes: int = _option(32 * KIB, "SIZE", "larger specifications compile in a separate process", parse_bytes)
     heavy_processes: int = _option(1, "N", "processes for heavy compiles; 0 compiles everything in threads", int)
     compile_on: str = _option("", "URL", "ray://HOST:PORT or ray://auto: heavy compiles run on that Ray cluster")
     queue_limit: int = _option(4096, "N", "specifications that may wait; more are refused (back-pressure)", int)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import selectors
 import subprocess
@@ -26,6 +27,8 @@ from dotllm.compilation import wire
 from dotllm.compilation.compiler import load_index
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout
 from dotllm.compilation.specification import Specification
+
+logger = logging.getLogger(__name__)
 
 # How often a waiting caller looks whether its compile is still wanted.
 POLL = 0.05
@@ -103,6 +106,24 @@ class ProcessCompiler:
         self._all: set[_Worker] = set()
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._closed = False
+        self._starting = False
+
+    def prepare(self) -> bool:
+        """Whether a process is running; if not, one is started in the background."""
+        with self._lock:
+            if self._all or self._starting or self._closed:
+                return bool(self._all) and not self._starting
+            self._starting = True
+        threading.Thread(target=self._start_ahead, name="dotllm-compile-process", daemon=True).start()
+        return False
+
+    def _start_ahead(self) -> None:
+        try:
+            self._give_back(self._take(threading.Event()))
+        except CompilationError as error:
+            logger.warning("the process for heavy compiles does not start: %s", error)
+        finally:
+            self._starting = False
 
     def compile(self, specification: Specification, abandoned: threading.Event) -> Any:
         """The index. Raises the refusal of the specification, `CompileTimeout`, `CompileMemory`, `Cancelled` when

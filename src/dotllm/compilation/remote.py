@@ -77,6 +77,10 @@ class RayCompiler:
         self._task: Any = None
         self._vocabulary_ref: Any = None
 
+    def prepare(self) -> bool:
+        """A cluster is always worth asking."""
+        return True
+
     def compile(self, specification: Specification, abandoned: threading.Event) -> Any:
         """The index; raises as `ProcessCompiler.compile` does."""
         if not self._breaker.allow(time.monotonic()):

@@ -1,0 +1,181 @@
+"""The caches with the real engine: what a loaded index allows is what the compiled one allows, warm masks included."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dotllm import Index, Vocabulary
+from dotllm.compilation import CompilationManager, CompilationOptions, Specification
+from dotllm.compilation.ahead import compile_ahead
+from dotllm.compilation.compiler import ENGINE
+from dotllm.compilation.inputs import Input
+from dotllm.compilation.process import ProcessCompiler
+from dotllm.errors import InvalidSpec
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "kind": {"enum": ["one", "two", "three"]},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+SPECIFICATIONS = [
+    Specification.from_value("json_schema", SCHEMA),
+    Specification.create("json_object", ""),
+    Specification.create("regex", r"[A-Z][a-z]{1,9}( \d{3}-\d{4})?"),
+    Specification.create("choice", '["yes", "no", "yesterday"]'),
+    Specification.create("grammar", 'start: "a" start "b" | "c"'),
+]
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    words = [b'{"', b'":', b'": "', b'", "', b"name", b"age", b"kind", b"yes", b"on", b"12", b"aa"]
+    return Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), *words], eos_token_ids=300)
+
+
+def manager_on(vocabulary: Vocabulary, directory: Path, **options: Any) -> CompilationManager:
+    return CompilationManager(vocabulary, CompilationOptions(cache_dir=str(directory), heavy_processes=0, **options))
+
+
+def walk(index: Index, seed: int, length: int = 30) -> list[tuple[list[int], bool]]:
+    """What is allowed along a random walk, and whether the text may end."""
+    generator = random.Random(seed)
+    guide = index.guide()
+    seen = []
+    for _ in range(length):
+        allowed = list(guide.allowed_tokens())
+        seen.append((allowed, guide.can_finish))
+        if not guide.advance(generator.choice(allowed)) or guide.is_finished:
+            break
+    return seen
+
+
+@pytest.mark.parametrize("specification", SPECIFICATIONS, ids=lambda one: one.kind.value)
+def test_from_disk_it_is_the_same_index_and_warm(
+    specification: Specification, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    first = manager_on(vocabulary, tmp_path)
+    compiled = first.compile(specification, 60)
+    walks = [walk(compiled.index, seed) for seed in range(20)]
+    states = compiled.index.states
+    first.close(flush=30)
+    second = manager_on(vocabulary, tmp_path)
+    loaded = second.compile(specification, 60)
+    assert loaded.level == "disk"
+    assert loaded.index.states == states, "what the first one's requests found is known"
+    assert [walk(loaded.index, seed) for seed in range(20)] == walks
+    assert loaded.index.states == states, "and nothing had to be found again"
+    assert all(walk(loaded.index, seed) == walk(compiled.index, seed) for seed in range(100, 120))
+    second.close()
+
+
+def test_another_vocabulary_or_option_is_another_entry(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    manager = manager_on(vocabulary, tmp_path)
+    manager.compile(SPECIFICATIONS[0], 60)
+    manager.close(flush=30)
+    smaller = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)], eos_token_ids=256)
+    other = manager_on(smaller, tmp_path)
+    assert other.compile(SPECIFICATIONS[0], 60).level == "compile"
+    other.close()
+    compact = Specification.from_value("json_schema", SCHEMA, {"any_whitespace": False})
+    again = manager_on(vocabulary, tmp_path)
+    assert again.compile(compact, 60).level == "compile"
+    assert again.compile(SPECIFICATIONS[0], 60).level == "disk"
+    again.close()
+
+
+def test_refusals_come_through_the_manager(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    manager = manager_on(vocabulary, tmp_path)
+    with pytest.raises(InvalidSpec):
+        manager.compile(Specification.create("regex", "(a"), 60)
+    with pytest.raises(InvalidSpec):
+        manager.compile(Specification.create("json_schema", '{"type": 1}'), 60)
+    with pytest.raises(InvalidSpec):
+        manager.compile(Specification.create("choice", '{"not": "a list"}'), 60)
+    manager.close()
+
+
+def test_in_a_process_it_is_the_same_index(vocabulary: Vocabulary) -> None:
+    compiler = ProcessCompiler(vocabulary, processes=1, timeout=120, memory=1 << 30)
+    try:
+        far = compiler.compile(SPECIFICATIONS[0], threading.Event())
+        here = ENGINE.compile(SPECIFICATIONS[0], vocabulary)
+        assert [walk(far, seed) for seed in range(20)] == [walk(here, seed) for seed in range(20)]
+        with pytest.raises(InvalidSpec):
+            compiler.compile(Specification.create("regex", "(a"), threading.Event())
+    finally:
+        compiler.close()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_ahead_of_time(vocabulary: Vocabulary, tmp_path: Path, processes: int) -> None:
+    example = json.dumps({"name": "Ada", "age": 36})
+    inputs = [Input(one.kind.value, one, (example,) if one.kind == "json_schema" else ()) for one in SPECIFICATIONS]
+    inputs.append(Input("bad", Specification.create("regex", "(a")))
+    options = CompilationOptions(cache_dir=str(tmp_path / "cache"), store=f"file://{tmp_path}/store")
+    results = {one.name: one for one in compile_ahead(inputs, ['{"a": 1}'], vocabulary, options, processes)}
+    assert results["bad"].refused and "InvalidSpec" in results["bad"].error
+    assert results["json_schema"].accepted == 1 and results["json_object"].accepted == 1
+    assert all(one.nbytes > 0 for name, one in results.items() if name != "bad")
+    # A server with an empty disk finds them in the store, warm.
+    manager = manager_on(vocabulary, tmp_path / "empty", store=options.store, store_timeout=30.0)
+    manager._engine = ENGINE._replace(compile=lambda *arguments: threading.Event().wait(30))  # the store must answer
+    compiled = manager.compile(SPECIFICATIONS[0], 60)
+    assert compiled.level == "store"
+    states = compiled.index.states
+    guide = compiled.guide()
+    for token in vocabulary.encode(example.encode()):
+        _ = guide.mask_row
+        assert guide.advance(token)
+    assert compiled.index.states == states and guide.can_finish
+    manager.close(flush=0)
+
+
+def test_rows_of_evicted_indexes_are_freed(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    own = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)], eos_token_ids=256)
+    manager = manager_on(own, tmp_path, memory_bytes=600_000, disk_bytes=0)
+    for number in range(60):
+        pattern = Specification.create("regex", f"{number}[{chr(97 + number % 20)}-z]{{2,4}}")
+        walk(manager.compile(pattern, 60).index, number)
+    assert manager._memory.nbytes < 600_000 + manager._engine.shared_bytes(own)
+    rows = ENGINE.shared_bytes(own)
+    manager._memory.evict(1.0)
+    for _ in range(3):
+        ENGINE.collect(own)
+    assert ENGINE.shared_bytes(own) < rows
+    manager.close()
+
+
+def test_an_entry_is_small_and_loads_fast(tmp_path: Path, tekken_json: bytes | None) -> None:
+    if tekken_json is None:
+        pytest.skip("the tekken vocabulary is not beside the repository")
+    from tokenizers import Tokenizer
+
+    large = Vocabulary.from_tokenizer(Tokenizer.from_str(tekken_json.decode()), eos_token_ids=2)
+    index = ENGINE.compile(SPECIFICATIONS[0], large)
+    guide = index.guide()
+    for token in large.encode(b'{"name": "Ada Lovelace", "age": 36}'):
+        _ = guide.mask_row
+        guide.advance(token)
+    path = tmp_path / "index"
+    index.save(path)
+    assert path.stat().st_size < 300_000
+    import time
+
+    times = []
+    for _ in range(20):
+        start = time.process_time()
+        loaded = Index.load(path, large)
+        times.append(time.process_time() - start)
+    assert np.median(times) < 0.005 and loaded.states == index.states
