@@ -15,7 +15,7 @@ from dotllm.vllm_plugin import (
     validation,
     warm_start,
 )
-from dotllm.vllm_plugin.gpu import manager_hook
+from dotllm.vllm_plugin.gpu import manager_hook, walk_scheduler
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ HOOKS: tuple[Hook, ...] = (
     scheduler.HOOK,
     warm_start.HOOK,
     manager_hook.HOOK,
+    walk_scheduler.HOOK,
     cpu_seeds.HOOK,
 )
 

@@ -59,6 +59,8 @@ class RequestGrammar(StructuredOutputGrammar):
         self._stopped_by: int | None = None  # a further stop token has ended the text
         self._failed = False
         self._rows_with_stops: dict[tuple[int, bool, int, int], int] = {}
+        self.advanced: int | None = None
+        """A token that has been taken ahead of vLLM's call for it (see `gpu.walk`)."""
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advance by sampled tokens (-1 is padding and ends the list). False: not allowed, and nothing has changed.
@@ -67,6 +69,11 @@ class RequestGrammar(StructuredOutputGrammar):
         """
         if self._failed:
             return False
+        if self.advanced is not None:
+            ahead, self.advanced = self.advanced, None
+            if tokens == [ahead]:
+                return True
+            self.rollback(1)  # vLLM has cut this token off
         advanced = 0
         try:
             for token in tokens:
@@ -182,6 +189,21 @@ class RequestGrammar(StructuredOutputGrammar):
         except Exception as error:
             self._fail("stops", error)
             return END_ROW
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        """The request's further stop tokens, sorted."""
+        return self._stops
+
+    def move_ahead(self, token: int, config: int) -> None:
+        """Take ``token``, which leads to ``config``, before vLLM calls ``accept_tokens`` with it."""
+        self._guide.move(config)
+        self.advanced = token
+
+    def take_back(self, token: int) -> None:
+        """Undo ``accept_tokens([token])`` where it was accepted."""
+        if self.is_terminated():
+            self.rollback(1)
 
     def _advance(self, token: int) -> bool:
         if self._guide.advance(token):

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future
-from functools import wraps
 from typing import Any
 
 from dotllm.compilation.options import CompilationOptions
+from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND
 
@@ -171,33 +171,20 @@ def _sequences(scheduler: Any) -> int:
 
 
 def _apply() -> None:
-    from vllm.config import SchedulerConfig
     from vllm.v1.core.sched.scheduler import Scheduler
 
     if not hasattr(Scheduler, "_reserve_prefill_lookahead"):
         raise AttributeError("Scheduler has no _reserve_prefill_lookahead (vLLM before 0.28)")
     if not any(hasattr(Scheduler, name) for name in _PROMOTES):
         raise AttributeError(f"Scheduler has none of {', '.join(_PROMOTES)}")
-    original = SchedulerConfig.get_scheduler_cls
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
-    def get_scheduler_cls(self: Any) -> Any:
-        base = original(self)
-        if issubclass(base, OverlapScheduler) or not issubclass(base, Scheduler):
-            return base  # a class that shares nothing with vLLM's own has its own way of waiting
-        return type(f"Dotllm{base.__name__}", (OverlapScheduler, base), {"__module__": base.__module__})
-
-    get_scheduler_cls.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    SchedulerConfig.get_scheduler_cls = get_scheduler_cls
+    scheduler_class.add(OverlapScheduler)
 
 
 HOOK = Hook(
     name="overlap",
     summary="the prompt of a request is processed while its specification compiles",
     targets=(
-        Target("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", ("self",)),
+        *scheduler_class.TARGETS,
         Target(_SCHEDULER, "Scheduler.schedule", ("self",)),
         Target(
             _SCHEDULER,

@@ -1,8 +1,8 @@
 """H6, engine core's side: where workers keep a table, the manager gives out row numbers instead of a bitmask.
 
 ``StructuredOutputManager.grammar_bitmask`` has had one signature for all releases, and what it returns is only handed
-on to the workers. Its inside, which this stands in for, has been rewritten often: it is left to vLLM wherever it does more
-than fill masks (reasoning parsers, diffusion models).
+on to the workers. Its inside, which this stands in for, has been rewritten often: it is left to vLLM wherever it does
+more than fill masks (reasoning parsers, diffusion models).
 """
 
 from __future__ import annotations

@@ -18,32 +18,37 @@ from dotllm.vllm_plugin.request_grammar import RequestGrammar
 class RowSender:
     """Knows which rows the workers have; one for the lifetime of an engine core and its workers.
 
-    Row r has slot r while r < TABLE_SLOTS. Rows beyond are put behind the table for one step only, and sent whenever they
-    are needed.
+    Row r has slot r while r < TABLE_SLOTS. Rows beyond are put behind the table for one step only, and sent whenever
+    they are needed.
     """
 
     def __init__(self, space: TokenSpace) -> None:
         self.space = space
         self.sender = secrets.randbits(62)
-        self._sent = np.zeros(TABLE_SLOTS, np.bool_)
+        # The version of each row that the workers have: row numbers are used again (see `TokenSpace`).
+        self._sent = np.zeros(TABLE_SLOTS, np.int64)
+
+    def fresh(self, rows: Int32) -> tuple[Int32, Int32]:
+        """(slots, rows) of those ``rows`` (all below TABLE_SLOTS) that the workers do not have; they are sent now."""
+        versions = self.space.versions
+        rows = rows[self._sent[rows] != versions[rows]]
+        if len(rows):
+            rows = np.unique(rows)
+            self._sent[rows] = versions[rows]
+        return rows, self.space.rows[rows]
 
     def message(self, counts: Int32, rows: Int32) -> MaskRows:
         """The message for ``rows`` (int32 [positions], row numbers or NO_MASK)."""
         slots = rows
-        known = rows[(rows >= 0) & (rows < TABLE_SLOTS)]
-        fresh = known[~self._sent[known]]
-        if len(fresh):
-            fresh = np.unique(fresh)
-            self._sent[fresh] = True
-        new_slots = fresh
+        new_slots, new_rows = self.fresh(rows[(rows >= 0) & (rows < TABLE_SLOTS)])
         beyond = rows >= TABLE_SLOTS
         if beyond.any():
             passing, place = np.unique(rows[beyond], return_inverse=True)
             slots = rows.copy()
             slots[beyond] = TABLE_SLOTS + place
-            new_slots = np.concatenate([fresh, TABLE_SLOTS + np.arange(len(passing), dtype=np.int32)])
-            fresh = np.concatenate([fresh, passing])
-        return MaskRows(self.sender, counts, slots, new_slots.astype(np.int32), self.space.rows[fresh])
+            new_slots = np.concatenate([new_slots, TABLE_SLOTS + np.arange(len(passing), dtype=np.int32)])
+            new_rows = np.concatenate([new_rows, self.space.rows[passing]])
+        return MaskRows(self.sender, counts, slots, new_slots, new_rows)
 
 
 def rows_of_step(

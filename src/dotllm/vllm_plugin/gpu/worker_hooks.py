@@ -1,19 +1,24 @@
 """H6, workers' side: a `MaskRows` message in place of a bitmask is applied from the table; anything else is vLLM's.
 
-Both model runners call something named ``apply_grammar_bitmask``: V1 a function, V2 a method of the object that holds its
-buffers.
+Both model runners call something named ``apply_grammar_bitmask``: V1 a function, V2 a method of the object that holds
+its buffers.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+import logging
 import sys
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin.gpu.message import MaskRows
+from dotllm.vllm_plugin.gpu.walk_message import WalkStep
 from dotllm.vllm_plugin.hook import Target
+
+logger = logging.getLogger(__name__)
 
 V1_FUNCTION = "vllm.v1.structured_output.utils"
 V1_RUNNER = "vllm.v1.worker.gpu_model_runner"
@@ -103,6 +108,10 @@ def _wrap_v2() -> None:
     def apply_grammar_bitmask(
         self: Any, logits: Any, input_batch: Any, grammar_req_ids: list[str], grammar_bitmask: Any
     ) -> None:
+        if isinstance(grammar_bitmask, WalkStep):
+            table = walker(logits.device)
+            table.mask(logits, input_batch, table.lengths)
+            return
         if not isinstance(grammar_bitmask, MaskRows):
             original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
             return
@@ -122,13 +131,46 @@ def _require(function: Any, leading: tuple[str, ...]) -> None:
         raise TypeError(f"{function.__qualname__} has the parameters {found}")
 
 
+def on_v2_runner(wrap: Callable[[], None]) -> None:
+    """Call ``wrap`` when this process builds a V2 model runner (whose module is costly to import elsewhere)."""
+    from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
+
+    original = StructuredOutputsWorker.__init__
+
+    @wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            wrap()
+        except Exception:  # the engine core finds the same fault, and sends nothing that needs it
+            logger.debug("the V2 model runner stays as it is", exc_info=True)
+        original(self, *args, **kwargs)
+
+    StructuredOutputsWorker.__init__ = __init__
+
+
+# one model runner a process and device
 _tables: dict[Any, Any] = {}
+_walkers: dict[Any, Any] = {}
+
+
+def _table(device: Any) -> Any:
+    from dotllm.vllm_plugin.gpu.mask_table import MaskTable
+
+    if device not in _tables:
+        _tables[device] = MaskTable(device)
+    return _tables[device]
+
+
+def walker(device: Any) -> Any:
+    """The `walker.Walker` of a device."""
+    from dotllm.vllm_plugin.gpu.walker import Walker
+
+    if device not in _walkers:
+        _walkers[device] = Walker(_table(device))
+    return _walkers[device]
 
 
 def _apply(message: MaskRows, logits: Any, first: list[int]) -> None:
-    from dotllm.vllm_plugin.gpu.mask_table import MaskTable, positions
+    from dotllm.vllm_plugin.gpu.mask_table import positions
 
-    table = _tables.get(logits.device)  # one model runner a process and device
-    if table is None:
-        table = _tables[logits.device] = MaskTable(logits.device)
-    table.apply(logits, positions(message.counts, first), message)
+    _table(logits.device).apply(logits, positions(message.counts, first), message)

@@ -1,0 +1,373 @@
+"""Engine core: lets the GPU follow the grammars, and follows it.
+
+While the GPU samples token n + 1, nobody on the CPU knows token n yet; without walking, every constrained step therefore
+waits for the last one's tokens (the overlap of asynchronous scheduling is lost). With it the workers walk each grammar as
+far as its `ByteTable` is known to them, and the engine core comes behind: it takes the tokens that were sampled, decides
+about ends, and sends what was missing. Nothing rests on the GPU being right: every token passes the index here, and a
+request whose place the GPU did not know has sampled nothing (it repeats its step; `missed`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dotllm.errors import SpecError
+from dotllm.index import Index
+from dotllm.index.gpu_tables import CLASS_TABLE, FLAGS, ROW, UNKNOWN_ROW, Batch, ByteTable
+from dotllm.index.index import FINISHED
+from dotllm.index.token_space import TokenSpace
+from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS, Int32
+from dotllm.vllm_plugin.gpu.rows import RowSender
+from dotllm.vllm_plugin.gpu.walk_message import (
+    ALL,
+    BASE,
+    COLUMNS,
+    CONFIG,
+    EPOCH,
+    LENGTH,
+    MASK,
+    MISSING,
+    PLACE,
+    Tokens,
+    WalkStep,
+)
+from dotllm.vllm_plugin.request_grammar import RequestGrammar
+
+logger = logging.getLogger(__name__)
+
+HEADER = CLASS_TABLE + 1  # ints before the rows of a table on the heap: byte classes, and how many rows there are
+HEAP_LIMIT = 1 << 26  # ints: 256 MiB of tables on the device; then all begin anew
+IDLE_ENTRIES = 256  # tables kept for requests to come
+
+
+class Taken(NamedTuple):
+    """A token sampled for a request."""
+
+    request: str
+    slot: int
+    token: int
+
+
+class Entry:
+    """A table on the GPU: of one index, for requests with the same further stop tokens (they are part of its masks)."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.table = ByteTable(index)
+        self.seen: tuple[Any, Any] = (index.machine, self.table.rows)
+        """what slots point at: these move when they grow"""
+        self.slots: set[int] = set()
+        self.base = 0
+        self.capacity = 0  # rows there is room for at ``base``; 0: not on the heap
+        self.changed: set[int] = set()  # rows to send
+
+
+class Walk:
+    """See the module. One per engine core."""
+
+    def __init__(self, space: TokenSpace, sender: RowSender, slots: int) -> None:
+        self.space = space
+        self.sender = sender
+        self.clock = 1  # of messages: what is in message t holds for the walk of its step
+        self.slot_of: dict[str, int] = {}
+        self.grammars: list[RequestGrammar | None] = [None] * slots
+        self.entry_of: list[Entry | None] = [None] * slots
+        self.batch = Batch(slots)
+        self.places: Int32 = np.zeros((slots, PLACE), np.int32)
+        self._free = list(range(slots))[::-1]
+        self._epoch = 0
+        self._entries: dict[tuple[Index, tuple[int, ...]], Entry] = {}  # least recently begun first
+        self._active: dict[Entry, None] = {}  # those with slots
+        self._changed: dict[Entry, None] = {}  # those with rows to send
+        self._heap_used = 0
+        self._space_epoch = space.epoch
+        self.overflowed = False  # masks have outgrown the table: walking must end
+        self._stale = True  # the GPU does not know some place that we know
+        self._assigned: list[tuple[str, int]] = []
+        self._released: list[str] = []
+        self._send_tokens = True
+        self._row_needed: set[int] = set()
+        none = np.zeros((0, space.words), np.int32)
+        self._nothing_new = WalkStep(sender.sender, _NOTHING, none, _NOTHING, _NOTHING, None)
+        self.steps = self.tokens = self.misses = 0
+        self._report_at = 1 << 12
+
+    # ---- requests
+
+    def assign(self, request_id: str, grammar: RequestGrammar, length: int) -> None:
+        """Begin to follow a request, whose grammar has taken all of its ``length`` tokens (prompt included)."""
+        if not self._free:
+            self._grow()
+        slot = self._free.pop()
+        self.slot_of[request_id] = slot
+        self.grammars[slot] = grammar
+        self._epoch += 1
+        index = grammar.guide.index
+        key = (index, grammar.stops)
+        entry = self._entries.pop(key, None) or Entry(index)
+        self._entries[key] = entry
+        if len(self._entries) > len(self._active) + IDLE_ENTRIES:
+            del self._entries[next(k for k, e in self._entries.items() if e not in self._active and e is not entry)]
+        self.entry_of[slot] = entry
+        entry.slots.add(slot)
+        self._active[entry] = None
+        self.places[slot] = 0
+        self.places[slot, EPOCH] = self._epoch
+        self._point(entry, [slot])
+        self._settle(slot, grammar, entry, length, None)
+        self._assigned.append((request_id, slot))
+
+    def release(self, request_id: str) -> None:
+        """A request has ended."""
+        slot = self.slot_of.pop(request_id, None)
+        if slot is None:
+            return
+        entry = self.entry_of[slot]
+        if entry is not None:
+            entry.slots.discard(slot)
+            if not entry.slots:
+                del self._active[entry]
+        self.grammars[slot] = self.entry_of[slot] = None
+        self.places[slot] = 0
+        self.batch.tables[slot] = 0
+        self._free.append(slot)
+        self._released.append(request_id)
+
+    def _grow(self) -> None:
+        old = len(self.grammars)
+        self._free = list(range(old, 2 * old))[::-1]
+        self.grammars += [None] * old
+        self.entry_of += [None] * old
+        self.places = np.concatenate((self.places, np.zeros_like(self.places)))
+        batch = Batch(2 * old)
+        for name in ("machines", "token_rows", "tables", "configs"):
+            getattr(batch, name)[:old] = getattr(self.batch, name)
+        self.batch = batch
+
+    # ---- after a step
+
+    def take(self, taken: Sequence[Taken], now: int) -> None:
+        """Follow the tokens sampled in the step of message ``now``, for requests that are still wanted.
+
+        Grammars are advanced ahead of vLLM's own ``accept_tokens`` (see `RequestGrammar.advanced`); a token that is not
+        allowed, or ends the request, is left to that.
+        """
+        if not taken:
+            return
+        slots = np.fromiter((t.slot for t in taken), np.int32, len(taken))
+        tokens = np.fromiter((t.token for t in taken), np.int32, len(taken))
+        self.tokens += len(taken)
+        if self.tokens >= self._report_at:
+            self._report_at *= 2
+            logger.info("the GPU has followed %d tokens; %d times the CPU had to help", self.tokens, self.misses)
+        with ExitStack() as stack:
+            for entry in self._active:
+                stack.enter_context(entry.index.lock)
+                self._refresh(entry)
+            any_index = next(iter(self._active)).index
+            after, rows, in_table = self.batch.follow(any_index, slots, tokens, now)
+            good = np.nonzero(in_table)[0]
+            self.batch.configs[slots[good]] = after[good]
+            where = slots[good]
+            self.places[where, LENGTH] += 1
+            self.places[where, CONFIG] = after[good]
+            self.places[where, MASK] = np.where(after[good] == FINISHED, ALL, rows[good])
+            grammars = self.grammars
+            for (_, slot, token), config, known in zip(taken, after.tolist(), in_table.tolist(), strict=True):
+                grammar = grammars[slot]
+                if known:
+                    grammar.move_ahead(token, config)  # type: ignore[union-attr]  # a slot that is taken has one
+                else:
+                    self._take_slowly(slot, token, config)
+
+    def _take_slowly(self, slot: int, token: int, config: int) -> None:
+        grammar, entry = self.grammars[slot], self.entry_of[slot]
+        assert grammar is not None and entry is not None
+        self._stale = True
+        if config < 0:
+            # Not allowed, a stop token, or the arena must grow: the ordinary way tells them apart.
+            if not grammar.accept_tokens("walk", [token]) or grammar.is_terminated():
+                grammar.take_back(token)  # vLLM asks again, and draws its conclusions
+                return
+            grammar.advanced = token
+        else:
+            grammar.move_ahead(token, config)
+        previous = int(self.batch.configs[slot])
+        self._settle(slot, grammar, entry, int(self.places[slot, LENGTH]) + 1, (previous, token))
+
+    def resumed(self, request_id: str) -> None:
+        """A request goes on after a preemption: the GPU begins anew with it."""
+        slot = self.slot_of.get(request_id)
+        if slot is None:
+            return
+        grammar, entry = self.grammars[slot], self.entry_of[slot]
+        assert grammar is not None and entry is not None
+        self._settle(slot, grammar, entry, int(self.places[slot, LENGTH]), None)
+
+    def missed(self, count: int) -> None:
+        """``count`` requests have sat a step out."""
+        self.misses += count
+        self._stale = True
+
+    # ---- tables
+
+    def _settle(
+        self, slot: int, grammar: RequestGrammar, entry: Entry, length: int, way: tuple[int, int] | None
+    ) -> None:
+        """Enter where a slot is, and see to it that its table has this place, and the way there, from the next message."""
+        config = grammar.guide.config
+        self.batch.configs[slot] = config
+        place = self.places[slot]
+        place[LENGTH], place[CONFIG], place[MASK] = length, config, ALL
+        self._stale = True
+        if config == FINISHED or grammar.is_terminated():
+            return
+        try:
+            with entry.index.lock:
+                row = self._know(entry, grammar, config, way)
+                self._refresh(entry)
+        except SpecError as error:
+            grammar.fail("walk", error)
+            row = 0  # TokenSpace.END_ROW: the end is all it may say until vLLM ends it
+        if row < TABLE_SLOTS:
+            place[MASK] = row
+            self._row_needed.add(row)
+        else:
+            place[MASK], self.overflowed = MISSING, True
+
+    def _know(self, entry: Entry, grammar: RequestGrammar, config: int, way: tuple[int, int] | None) -> int:
+        table = entry.table
+        if way is not None:
+            entry.changed |= {c for c in table.path(*way) if c < len(table.rows) and table.since[c] == 0}
+        if table.expand([config]) or (config < len(table.rows) and table.since[config] == 0):
+            entry.changed.add(config)
+        row = grammar.row_with_stops(entry.index.mask_row(config), config)
+        if config < len(table.rows) and table.rows[config, ROW] != row and row < TABLE_SLOTS:
+            table.set_row(config, row)
+            entry.changed.add(config)
+        if entry.changed:
+            self._changed[entry] = None
+        return row
+
+    def _refresh(self, entry: Entry) -> None:
+        machine, rows = entry.seen
+        if machine is not entry.index.machine or rows is not entry.table.rows:
+            entry.seen = (entry.index.machine, entry.table.rows)
+            self._point(entry, entry.slots)
+
+    def _point(self, entry: Entry, slots: Iterable[int]) -> None:
+        for slot in slots:
+            self.batch.set_index(slot, entry.index, entry.table)
+            self.places[slot, BASE] = entry.base
+            self.places[slot, COLUMNS] = entry.table.columns if entry.capacity else 0
+
+    # ---- before a step
+
+    def message(self) -> WalkStep:
+        """What the workers need for the step that is being launched."""
+        self.clock += 1
+        self.steps += 1
+        if self._space_epoch != self.space.epoch:
+            self._forget_own_rows()
+        if not (self._stale or self._changed or self._assigned or self._released or self._send_tokens):
+            return self._nothing_new
+        patch_at, patch = self._patches()
+        rows = np.fromiter(self._row_needed, np.int32, len(self._row_needed))
+        self._row_needed.clear()
+        new_slots, new_rows = self.sender.fresh(rows[rows < TABLE_SLOTS])
+        step = WalkStep(
+            self.sender.sender,
+            new_slots,
+            new_rows,
+            patch_at,
+            patch,
+            self.places.copy() if self._stale else None,
+            self._assigned,
+            self._released,
+            self._tokens() if self._send_tokens else None,
+        )
+        self._stale = self._send_tokens = False
+        self._assigned, self._released = [], []
+        return step
+
+    def _patches(self) -> tuple[Int32, Int32]:
+        at: list[Int32] = []
+        values: list[Int32] = []
+        need = sum(
+            HEADER + len(e.table.rows) * e.table.columns for e in self._changed if len(e.table.rows) > e.capacity
+        )
+        if self._heap_used + need > HEAP_LIMIT:
+            self._clear_heap()
+        for entry in self._changed:
+            table = entry.table
+            if len(table.rows) > entry.capacity:
+                self._make_room(entry, at, values)
+            if not entry.changed:
+                continue
+            changed = np.array(sorted(entry.changed), np.int32)
+            entry.changed.clear()
+            rows = table.rows[changed]
+            table.since[changed] = self.clock
+            first = entry.base + HEADER + changed.astype(np.int64) * table.columns
+            at.append((first[:, None] + np.arange(table.columns)).ravel().astype(np.int32))
+            values.append(rows.ravel())
+            self._row_needed.update(rows[:, ROW][rows[:, ROW] >= 0].tolist())
+        self._changed.clear()
+        if not at:
+            return _NOTHING, _NOTHING
+        return np.concatenate(at), np.concatenate(values)
+
+    def _make_room(self, entry: Entry, at: list[Int32], values: list[Int32]) -> None:
+        """A place on the heap for a table that has none, or has outgrown it: all of it is sent again."""
+        table = entry.table
+        entry.base, entry.capacity = self._heap_used, len(table.rows)
+        self._heap_used += HEADER + entry.capacity * table.columns
+        # Blank rows too: what lies there on the device may be left from another table.
+        at.append(np.arange(entry.base, self._heap_used, dtype=np.int32))
+        values.append(np.concatenate((table.class_of, [entry.capacity], table.rows.ravel()), dtype=np.int32))
+        expanded = np.nonzero(table.rows[:, FLAGS])[0]
+        table.since[expanded] = self.clock
+        rows = table.rows[expanded, ROW]
+        self._row_needed.update(rows[rows >= 0].tolist())
+        entry.changed.clear()
+        self._point(entry, entry.slots)
+        self._stale = True
+
+    def _forget_own_rows(self) -> None:
+        """Masks with stop tokens in them are no index's, so their numbers hold for an epoch only: find them again."""
+        self._space_epoch = self.space.epoch
+        for (_, stops), entry in self._entries.items():
+            if stops:
+                entry.table.rows[:, ROW] = UNKNOWN_ROW
+                entry.changed |= set(np.nonzero(entry.table.rows[:, FLAGS])[0].tolist())
+                self._changed[entry] = None
+
+    def _clear_heap(self) -> None:
+        """Begin the heap anew. What the GPU has walked counts no more, since it may stand on a table that goes."""
+        logger.info("the byte tables on the device begin anew (%d MiB)", self._heap_used >> 18)
+        self._heap_used = 0
+        self._entries = {key: entry for key, entry in self._entries.items() if entry in self._active}
+        for entry in self._entries.values():
+            entry.base = entry.capacity = 0
+            self._changed[entry] = None
+            for slot in entry.slots:
+                self._epoch += 1
+                self.places[slot, EPOCH] = self._epoch
+
+    def _tokens(self) -> Tokens:
+        ends = np.zeros(self.space.words * 32, np.uint8)
+        ends[: self.space.size] = self.space.ends
+        packed = np.packbits(ends, bitorder="little").view(np.int32)
+        return Tokens(self.space.token_data, self.space.token_offset, packed)
+
+    def describe(self) -> dict[str, Any]:
+        """Counters, for logs and tests."""
+        return {"steps": self.steps, "tokens": self.tokens, "misses": self.misses, "heap_ints": self._heap_used}
+
+
+_NOTHING: Int32 = np.zeros(0, np.int32)

@@ -1,0 +1,249 @@
+"""H7: asynchronous scheduling keeps its overlap with constrained requests, because the GPU follows their grammars.
+
+vLLM marks a step whose constrained requests still wait for a token (``pending_structured_output_tokens``) and launches its
+sampling only when that token has arrived. Here such a step is launched at once, with a `walk.Walk` message in place of
+masks, and `update_from_output` moves the grammars behind it. A request that sampled nothing, because its place was not
+known on the GPU, is treated as one whose draft was rejected: it has computed one token less than was planned.
+
+Only where all of this holds (see `why_not`): the V2 model runner, asynchronous scheduling, no speculation, no reasoning
+parser, one pipeline stage.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from functools import wraps
+from typing import Any
+
+from dotllm.vllm_plugin import scheduler_class
+from dotllm.vllm_plugin.gpu import manager_hook, worker_hooks
+from dotllm.vllm_plugin.gpu.walk_message import WalkStep
+from dotllm.vllm_plugin.hook import Hook, Target
+
+logger = logging.getLogger(__name__)
+
+VARIABLE = "DOTLLM_GPU_WALK"
+_RUNNER = "vllm.v1.worker.gpu.model_runner"
+_STEP = "dotllm_walk"  # attribute of a scheduler output: (clock, [(request id, slot)])
+
+
+def enabled() -> bool:
+    """Whether the GPU may walk (``DOTLLM_GPU_WALK``, default yes)."""
+    from dotllm.vllm_plugin.settings import flag
+
+    return flag(VARIABLE, default=True)
+
+
+class WalkScheduler:
+    """Goes before vLLM's ``AsyncScheduler``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._walk: Any = None
+        self._walk_of: Any = None  # the backend that `_walk` was decided for
+
+    def _walking(self) -> Any:
+        """The `walk.Walk` of this engine, or None where the GPU does not walk."""
+        scheduler: Any = self
+        backend = scheduler.structured_output_manager.backend
+        if backend is not self._walk_of:
+            self._walk_of = backend
+            self._walk = begin(scheduler, backend)
+        return None if self._walk is None or self._walk.overflowed else self._walk
+
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        super()._update_after_schedule(scheduler_output)  # type: ignore[misc]  # the class after us has it
+        if scheduler_output.pending_structured_output_tokens and self._walking() is not None:
+            scheduler_output.pending_structured_output_tokens = False
+
+    def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
+        """What the workers need to sample this step."""
+        if not scheduler_output.has_structured_output_requests:
+            return None
+        walk = self._walking()
+        if walk is None:
+            return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
+        from vllm.v1.core.sched.output import GrammarOutput
+
+        requests = self.requests  # type: ignore[attr-defined]
+        slot_of = walk.slot_of
+        here = []
+        for request_id in scheduler_output.num_scheduled_tokens:
+            slot = slot_of.get(request_id)
+            if slot is None:
+                request = requests.get(request_id)
+                if request is None or not request.use_structured_output or request.is_prefill_chunk:
+                    continue
+                walk.assign(request_id, request.structured_output_request.grammar, request.num_tokens)
+                slot = slot_of[request_id]
+            elif requests[request_id].is_prefill_chunk:  # resumed after a preemption
+                continue
+            here.append((request_id, slot))
+        if not here:
+            return None
+        for request_id in scheduler_output.scheduled_cached_reqs.resumed_req_ids:
+            walk.resumed(request_id)
+        step = walk.message()
+        setattr(scheduler_output, _STEP, (walk.clock, here))
+        return GrammarOutput([], step)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """Follow the tokens of the step, then let vLLM do what it does with them."""
+        launched = getattr(scheduler_output, _STEP, None)
+        if launched is not None:
+            self._follow(launched, model_runner_output)
+        return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+
+    def _follow(self, launched: Any, output: Any) -> None:
+        from dotllm.vllm_plugin.gpu.walk import Taken
+
+        clock, here = launched
+        requests = self.requests  # type: ignore[attr-defined]
+        slot_of = self._walk.slot_of
+        sampled, place_of = output.sampled_token_ids, output.req_id_to_index
+        taken, missed = [], 0
+        for request_id, slot in here:
+            request = requests.get(request_id)
+            if request is None or request.is_finished() or slot_of.get(request_id) != slot:
+                continue
+            tokens = sampled[place_of[request_id]]
+            if not tokens:
+                missed += 1
+                step_again(request)
+            elif request.async_tokens_to_discard == 0:
+                taken.append(Taken(request_id, slot, tokens[0]))
+        if missed:
+            self._walk.missed(missed)
+        try:
+            self._walk.take(taken, clock)
+        except Exception:
+            # Grammars that were not moved ahead are moved by vLLM's own call; from the next step on nothing is walked.
+            logger.exception("following the GPU failed; constrained requests wait for the CPU from now on")
+            self._walk = None
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._walk is not None:
+            self._walk.release(request.request_id)
+        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+
+def step_again(request: Any) -> None:
+    """Account for a step of ``request`` that sampled nothing, as vLLM does for a rejected draft token."""
+    if request.async_tokens_to_discard > 0:  # what was in flight when the prefix cache was reset does not count anyway
+        request.async_tokens_to_discard -= 1
+        return
+    if request.num_computed_tokens > 0:
+        request.num_computed_tokens -= 1
+    if request.num_output_placeholders > 0:
+        request.num_output_placeholders -= 1
+
+
+def why_not(scheduler: Any) -> str:
+    """Why the GPU cannot walk in this engine; "" if it can."""
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    config = scheduler.vllm_config
+    checks = (
+        (not enabled(), "switched off"),
+        (not isinstance(scheduler, AsyncScheduler), "scheduling is not asynchronous"),
+        (not getattr(config, "use_v2_model_runner", False), "not the V2 model runner"),
+        (config.speculative_config is not None, "speculative decoding"),
+        (config.parallel_config.pipeline_parallel_size > 1, "pipeline stages"),
+        (getattr(scheduler, "connector", None) is not None, "a KV connector"),
+    )
+    reason = next((reason for applies, reason in checks if applies), "")
+    return reason or manager_hook.why_not(scheduler.structured_output_manager) or runner_fault()
+
+
+def begin(scheduler: Any, backend: Any) -> Any:
+    """The `walk.Walk` for ``backend``, or None."""
+    from dotllm.vllm_plugin.backend import DotllmBackend
+    from dotllm.vllm_plugin.gpu.rows import RowSender
+    from dotllm.vllm_plugin.gpu.walk import Walk
+
+    if not isinstance(backend, DotllmBackend):
+        return None
+    reason = why_not(scheduler)
+    logger.info("the GPU follows the grammars: %s", f"no ({reason})" if reason else "yes")
+    if reason:
+        return None
+    if not backend.row_sender:
+        backend.row_sender = RowSender(backend.token_space)
+    slots = scheduler.vllm_config.scheduler_config.max_num_seqs
+    return Walk(backend.token_space, backend.row_sender, max(16, slots))
+
+
+# ---- the model runner's side
+
+_SAMPLE = ("self", "hidden_states", "input_batch", "grammar_output")
+
+
+def runner_fault() -> str:
+    """Why the V2 model runner cannot walk; "" if it can (its ``sample`` is wrapped then)."""
+    try:
+        wrap_sample()
+    except Exception as error:  # whatever a foreign version of vLLM makes of it
+        return f"the V2 model runner: {type(error).__name__}: {error}"
+    return ""
+
+
+def wrap_sample() -> None:
+    """Wrap ``GPUModelRunner.sample``: after sampling, the tokens are taken on the device. Idempotent."""
+    from vllm.v1.worker.gpu.model_runner import GPUModelRunner
+
+    original = GPUModelRunner.sample
+    if getattr(original, "is_dotllm", False):
+        return
+    found = tuple(inspect.signature(original).parameters)
+    if found != _SAMPLE:
+        raise TypeError(f"sample has the parameters {found}")
+    if "batch_sharder" in inspect.getsource(original):
+        raise TypeError("sample shards the batch")  # 0.30: not tried
+
+    @wraps(original)
+    def sample(self: Any, hidden_states: Any, input_batch: Any, grammar_output: Any) -> Any:
+        step = None if grammar_output is None else grammar_output.grammar_bitmask
+        if not isinstance(step, WalkStep):
+            return original(self, hidden_states, input_batch, grammar_output)
+        walker = worker_hooks.walker(self.device)
+        walker.update(step)
+        walker.lengths = self.req_states.total_len.gpu
+        output, num_sampled, num_rejected = original(self, hidden_states, input_batch, grammar_output)
+        walker.advance(input_batch, walker.lengths, output.sampled_token_ids, num_sampled, num_rejected)
+        return output, num_sampled, num_rejected
+
+    sample.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    GPUModelRunner.sample = sample
+
+
+def _apply() -> None:
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    enabled()
+    for name in ("_update_after_schedule", "get_grammar_bitmask", "update_from_output", "_free_request"):
+        if not hasattr(AsyncScheduler, name):
+            raise AttributeError(f"AsyncScheduler has no {name}")
+    worker_hooks.on_v2_runner(wrap_sample)
+    scheduler_class.add(WalkScheduler)
+
+
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
+
+HOOK = Hook(
+    name="gpu-walk",
+    summary="the GPU follows the grammars, so that asynchronous scheduling keeps its overlap",
+    targets=(
+        *scheduler_class.TARGETS,
+        Target(
+            "vllm.v1.core.sched.async_scheduler", "AsyncScheduler._update_after_schedule", ("self", "scheduler_output")
+        ),
+        Target(_SCHEDULER, "Scheduler.get_grammar_bitmask", ("self", "scheduler_output")),
+        Target(_SCHEDULER, "Scheduler.update_from_output", ("self", "scheduler_output", "model_runner_output")),
+        Target(_SCHEDULER, "Scheduler._free_request", ("self", "request")),
+        Target(_RUNNER, "GPUModelRunner.sample", _SAMPLE),
+    ),
+    apply=_apply,
+    required=False,
+    without_it="a constrained step waits for the tokens of the step before, as in vLLM",
+)

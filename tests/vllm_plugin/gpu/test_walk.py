@@ -1,0 +1,282 @@
+"""The GPU's walk beside the engine core's, step by step, with the delay that asynchronous scheduling has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+pytest.importorskip("vllm")
+
+from dotllm import Index, Vocabulary  # noqa: E402
+from dotllm.vllm_plugin.gpu import walk as walk_module  # noqa: E402
+from dotllm.vllm_plugin.gpu.mask_table import MaskTable  # noqa: E402
+from dotllm.vllm_plugin.gpu.rows import RowSender  # noqa: E402
+from dotllm.vllm_plugin.gpu.walk import Taken, Walk  # noqa: E402
+from dotllm.vllm_plugin.gpu.walker import Walker  # noqa: E402
+from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
+
+WORDS = [
+    b"true",
+    b"false",
+    b'":',
+    b'{"',
+    b'"}',
+    b'","',
+    b"red",
+    b"re",
+    b"ed",
+    b"na",
+    b"name",
+    b"ame",
+    "é".encode(),
+    b"\xc3",
+    b"\xa9",
+]
+TOKENS: list[bytes | None] = [bytes([i]) for i in range(256)] + WORDS + [None, None, None]
+EOS, EOT, CALL = len(TOKENS) - 3, len(TOKENS) - 2, len(TOKENS) - 1
+PROMPT = 7
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary.from_bytes(TOKENS, eos_token_ids=EOS, special_tokens={"<eot>": EOT, "<call>": CALL})
+
+
+@dataclass
+class Batch:
+    """What a walker reads of vLLM's input batch."""
+
+    req_ids: list[str]
+    idx_mapping: torch.Tensor
+
+
+@dataclass
+class Request:
+    grammar: RequestGrammar
+    tokens: list[int] = field(default_factory=list)  # what was sampled, as the CPU will learn it
+
+
+class Engine:
+    """An engine core and a worker with one step in flight: tokens of a step are known after the next one is launched."""
+
+    def __init__(self, index: Index, seed: int = 0, slots: int = 8) -> None:
+        self.space = index.space
+        self.walk = Walk(index.space, RowSender(index.space), slots)
+        self.walker = Walker(MaskTable(torch.device("cpu")))
+        self.generator = np.random.default_rng(seed)
+        self.requests: dict[str, Request] = {}
+        self.order: list[str] = []
+        self.lengths = torch.full((64,), -1, dtype=torch.int32)
+        self.state_of: dict[str, int] = {}
+        self.flight: list[tuple[int, list[tuple[str, list[int]]]]] = []
+        self.free: list[int] = list(range(64))
+        self.sat_out = self.sampled = 0
+
+    def add(self, name: str, index: Index, stops: tuple[int, ...] = ()) -> None:
+        grammar = RequestGrammar(index.guide(), stops, index.vocabulary, BitmaskView())
+        self.requests[name] = Request(grammar)
+        state = self.state_of[name] = self.free.pop()
+        self.lengths[state] = PROMPT
+        self.walk.assign(name, grammar, PROMPT)
+        self.order.append(name)
+
+    def remove(self, name: str) -> None:
+        self.order.remove(name)
+        self.walk.release(name)
+        self.free.append(self.state_of.pop(name))
+        del self.requests[name]
+
+    def launch(self) -> None:
+        names = list(self.order)
+        step = self.walk.message()
+        self.walker.update(step)
+        logits = torch.zeros((len(names), len(TOKENS)))
+        batch = Batch(names, torch.tensor([self.state_of[n] for n in names], dtype=torch.int32))
+        self.walker.mask(logits, batch, self.lengths)
+        noise = torch.from_numpy(self.generator.gumbel(size=logits.shape))
+        sampled = (logits + noise).argmax(dim=1, keepdim=True)
+        count, rejected = torch.ones(len(names), dtype=torch.int32), torch.zeros(len(names), dtype=torch.int32)
+        self.walker.advance(batch, self.lengths, sampled, count, rejected)
+        results = []
+        for i, name in enumerate(names):
+            assert int(count[i]) + int(rejected[i]) == 1
+            if count[i]:
+                self.check_mask(name, logits[i])
+                self.lengths[self.state_of[name]] += 1
+                self.requests[name].tokens.append(int(sampled[i, 0]))
+            results.append((name, [int(sampled[i, 0])] if count[i] else []))
+        self.flight.append((self.walk.clock, results))
+
+    def check_mask(self, name: str, logits: torch.Tensor) -> None:
+        """What was sampled from is the mask after all tokens before, which an own guide takes one by one."""
+        request = self.requests[name]
+        guide = request.grammar.guide.index.guide()
+        own = RequestGrammar(guide, request.grammar.stops, guide.index.vocabulary, BitmaskView())
+        assert own.accept_tokens(name, request.tokens)
+        bits = torch.full((1, self.space.words), -1, dtype=torch.int32)
+        if not own.is_terminated():
+            own.fill_bitmask(bits, 0)
+        allowed = np.unpackbits(bits.numpy().view(np.uint8), bitorder="little")[: len(TOKENS)] == 1
+        assert np.array_equal(~torch.isinf(logits).numpy(), allowed)
+
+    def receive(self) -> None:
+        clock, results = self.flight.pop(0)
+        taken, missed = [], 0
+        for name, tokens in results:
+            if name not in self.requests:
+                continue
+            if tokens:
+                taken.append(Taken(name, self.walk.slot_of[name], tokens[0]))
+                self.sampled += 1
+            else:
+                missed += 1
+        self.walk.missed(missed)
+        self.sat_out += missed
+        self.walk.take(taken, clock)
+        for name, _, token in taken:  # vLLM's own call
+            grammar = self.requests[name].grammar
+            assert grammar.accept_tokens(name, [token])
+            if grammar.is_terminated():
+                self.remove(name)
+
+    def run(self, limit: int = 400) -> None:
+        while self.order and limit:
+            limit -= 1
+            self.launch()
+            if len(self.flight) == 2:
+                self.receive()
+        assert limit, "requests do not end"
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 6},
+        "colour": {"enum": ["red", "green", "redder"]},
+        "n": {"type": "integer", "minimum": 0, "maximum": 250},
+        "flags": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3},
+    },
+    "required": ["name", "colour", "n", "flags"],
+    "additionalProperties": False,
+}
+
+
+def test_masks_are_right_and_misses_become_rare(vocabulary: Vocabulary) -> None:
+    index = Index.from_json_schema(SCHEMA, vocabulary, any_whitespace=False)
+    engine = Engine(index)
+    shares = []
+    for wave in range(6):
+        engine.sat_out = engine.sampled = 0
+        for i in range(5):
+            engine.add(f"{wave}-{i}", index)
+        engine.run()
+        shares.append(engine.sat_out / engine.sampled)
+    assert shares[-1] < 0.25 * shares[0] and shares[-1] < 0.15, shares
+
+
+def test_requests_come_and_go_on_many_indexes(vocabulary: Vocabulary) -> None:
+    indexes = [Index.from_regex(p, vocabulary) for p in ("[a-z]{3,9}", "(true|false)+", "é{1,5}[0-9]*", '[^"]{0,20}')]
+    engine = Engine(indexes[0], seed=3, slots=2)
+    for i in range(16):
+        engine.add(str(i), indexes[i % 4])
+        engine.launch()
+        if len(engine.flight) == 2:
+            engine.receive()
+    engine.run()
+    assert engine.walk.slot_of == {} and engine.sampled > 60
+
+
+@pytest.mark.parametrize("stops", [(EOT,), (EOT, ord("\n"))])
+def test_stop_tokens(vocabulary: Vocabulary, stops: tuple[int, ...]) -> None:
+    index = Index.from_regex("(abc|a{2,5}b*)c?", vocabulary)
+    engine = Engine(index, seed=5)
+    for wave in range(3):
+        for i in range(4):
+            engine.add(f"{wave}-{i}", index, stops)
+        index.space.collect()  # rows that no index knows may change their numbers
+        engine.run()
+
+
+def test_a_token_by_its_id_waits_for_the_cpu(vocabulary: Vocabulary) -> None:
+    from dotllm.grammar import Grammar
+
+    grammar = Grammar()
+    grammar.start = grammar.seq([grammar.literal("ab"), grammar.tokens(frozenset([CALL])), grammar.literal("red")])
+    index = Index.from_grammar_object(grammar, vocabulary)
+    engine = Engine(index, seed=1)
+    for i in range(3):
+        engine.add(str(i), index)
+    engine.run()
+    assert engine.sat_out >= 3
+
+
+def test_the_heap_begins_anew_when_it_is_full(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk_module, "HEAP_LIMIT", 60_000)
+    patterns = [f"[a-z]{{2,5}}{i}" for i in range(6)]
+    indexes = [Index.from_regex(p, vocabulary) for p in patterns]
+    engine = Engine(indexes[0], seed=2)
+    for wave in range(2):
+        for i, index in enumerate(indexes):
+            engine.add(f"{wave}-{i}", index)
+            engine.launch()
+            if len(engine.flight) == 2:
+                engine.receive()
+    engine.run()
+    assert engine.walk.describe()["heap_ints"] <= 60_000
+
+
+def test_a_preempted_request_is_found_again(vocabulary: Vocabulary) -> None:
+    index = Index.from_regex("[a-z]{9}", vocabulary)
+    engine = Engine(index, seed=4)
+    engine.add("a", index)
+    for _ in range(4):
+        engine.launch()
+        if len(engine.flight) == 2:
+            engine.receive()
+    while engine.flight:
+        engine.receive()
+    engine.free.append(engine.state_of["a"])
+    engine.state_of["a"] = state = engine.free.pop(0)  # another place in the model runner
+    engine.lengths[state] = PROMPT + len(engine.requests["a"].tokens)
+    engine.walker.walked.zero_()
+    engine.walk.resumed("a")
+    engine.run()
+
+
+def test_a_failing_grammar_ends_alone(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dotllm.errors import BudgetExceeded
+
+    good, bad = Index.from_regex("[a-z]{5}", vocabulary), Index.from_regex("[0-9]{5}", vocabulary)
+    engine = Engine(good)
+    engine.add("good", good)
+    engine.add("bad", bad)
+
+    def fails(config: int) -> int:
+        raise BudgetExceeded("too much", keyword="steps")
+
+    engine.launch()
+    monkeypatch.setattr(bad, "mask_row", fails)
+    engine.launch()
+    clock, results = engine.flight[0]
+    engine.walk.take([Taken(n, engine.walk.slot_of[n], t[0]) for n, t in results], clock)
+    assert engine.requests["bad"].grammar.failed and not engine.requests["good"].grammar.failed
+
+
+def test_steps_without_news_send_nothing(vocabulary: Vocabulary) -> None:
+    index = Index.from_regex("[a-z]*", vocabulary)
+    engine = Engine(index)
+    engine.add("a", index)
+    steps: list[Any] = []
+    for _ in range(12):
+        engine.launch()
+        if len(engine.flight) == 2:
+            engine.receive()
+        if "a" not in engine.requests:
+            break
+        steps.append(engine.walk._stale)
+    assert engine.walk.message() is not None
