@@ -10,6 +10,7 @@ from dotllm.vllm_plugin import (
     beam_search,
     cpu_seeds,
     manager,
+    metrics,
     scheduler,
     structural_tags,
     validation,
@@ -33,6 +34,8 @@ HOOKS: tuple[Hook, ...] = (
     manager_hook.HOOK,
     walk_scheduler.HOOK,
     cpu_seeds.HOOK,
+    metrics.EXPOSURE_HOOK,
+    metrics.TIMING_HOOK,  # after those that replace what it times
 )
 
 

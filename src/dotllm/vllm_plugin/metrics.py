@@ -1,0 +1,108 @@
+"""Our metrics in vLLM's /metrics, and the time masks take.
+
+/metrics is answered by an API server, while what is counted happens in the engine core (see
+`dotllm.compilation.metrics`). So the directory they share is made here, in the first process that loads the plugin, and
+put into the environment before vLLM starts the others; and whatever registry vLLM answers from, its own or the one of
+its multi-process mode, gets our collector.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import time
+from functools import wraps
+from typing import Any
+
+from dotllm.vllm_plugin.hook import Hook, Target
+
+_PROMETHEUS = "vllm.v1.metrics.prometheus"
+# Imports the function by name, so it may hold the original.
+_ROUTER = "vllm.entrypoints.serve.instrumentator.metrics"
+
+
+def _share_directory() -> None:
+    from dotllm.compilation.metrics import DIRECTORY_VARIABLE, shared_directory
+
+    if os.environ.get(DIRECTORY_VARIABLE):
+        return
+    directory, owner = shared_directory(), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # a forked child leaves it to us
+            shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(remove)
+
+
+def _expose() -> None:
+    from vllm.v1.metrics import prometheus
+
+    _share_directory()
+    original = prometheus.get_prometheus_registry
+    if getattr(original, "is_dotllm", False):
+        return
+
+    @wraps(original)
+    def get_prometheus_registry() -> Any:
+        from dotllm.compilation.exposition import register
+
+        registry = original()
+        register(registry)
+        return registry
+
+    get_prometheus_registry.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    prometheus.get_prometheus_registry = get_prometheus_registry
+    router = sys.modules.get(_ROUTER)
+    if router is not None:
+        router.get_prometheus_registry = get_prometheus_registry  # type: ignore[attr-defined]  # imported by name
+
+
+def _time_masks() -> None:
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    original = StructuredOutputManager.grammar_bitmask
+    if getattr(original, "is_timed", False):
+        return
+
+    @wraps(original)
+    def grammar_bitmask(
+        self: Any, requests: Any, structured_output_request_ids: list[str], scheduled_spec_decode_tokens: Any
+    ) -> Any:
+        start = time.perf_counter()
+        found = original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
+        metrics = getattr(getattr(self.backend, "compiler", None), "metrics", None)
+        if metrics is not None and structured_output_request_ids:
+            metrics.observe("dotllm_mask_seconds", value=time.perf_counter() - start)
+            metrics.add("dotllm_mask_rows", amount=float(len(structured_output_request_ids)))
+        return found
+
+    grammar_bitmask.is_timed = True  # type: ignore[attr-defined]  # marks the wrapper
+    StructuredOutputManager.grammar_bitmask = grammar_bitmask
+
+
+EXPOSURE_HOOK = Hook(
+    name="metrics",
+    summary="compiles, caches and refusals in /metrics",
+    targets=(Target(_PROMETHEUS, "get_prometheus_registry"),),
+    apply=_expose,
+    required=False,
+    without_it="/metrics shows nothing of dotllm",
+)
+
+TIMING_HOOK = Hook(
+    name="mask-metrics",
+    summary="the time masks take, in /metrics",
+    targets=(
+        Target(
+            "vllm.v1.structured_output",
+            "StructuredOutputManager.grammar_bitmask",
+            ("self", "requests", "structured_output_request_ids", "scheduled_spec_decode_tokens"),
+        ),
+    ),
+    apply=_time_masks,
+    required=False,
+    without_it="/metrics does not show what masks cost",
+)
