@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from dotllm.compilation.errors import CompilationError, QueueFull
+from dotllm.errors import Unsupported
+from dotllm.vllm_plugin import compile_errors
+
 pytestmark = pytest.mark.serve
 
 BLOCK = 16
@@ -136,7 +140,9 @@ class Bench:
         return [token for output in self.outputs.get(name, []) for token in output.new_token_ids]
 
     def finish_reason(self, name: str) -> str | None:
-        reasons = [str(output.finish_reason) for output in self.outputs.get(name, []) if output.finish_reason is not None]
+        reasons = [
+            str(output.finish_reason) for output in self.outputs.get(name, []) if output.finish_reason is not None
+        ]
         return reasons[-1] if reasons else None
 
 
@@ -200,17 +206,20 @@ def test_others_are_not_held_up(bench: Bench) -> None:
 def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
     pending = Pending()
     if when == "before":
-        pending.set_exception(ValueError("refused"))
+        pending.set_exception(Unsupported("refused", pointer="/x"))
     bench.add("bad", 30, pending)
     bench.add("free", 10, start=1000)
     if when != "before":
         bench.step()
         if when == "held":
             bench.step()
-        pending.set_exception(ValueError("refused"))
+        pending.set_exception(Unsupported("refused", pointer="/x"))
     for _ in range(8):
         bench.step()
     assert bench.finish_reason("bad") == "error" and bench.tokens_of("bad") == []
+    (output,) = bench.outputs["bad"]
+    assert compile_errors.decode(output.stop_reason) == (400, "refused (at /x)")
+    assert all(output.stop_reason is None for output in bench.outputs["free"])
     assert bench.tokens_of("free") == [7] * 4
     assert not bench.scheduler._held and "bad" not in bench.scheduler.requests
     assert bench.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 199, "its blocks are free again"
@@ -398,3 +407,27 @@ def test_a_scheduler_of_somebody_else(vllm_config: Any) -> None:
 
     config = SchedulerConfig(max_model_len=64, is_encoder_decoder=False, scheduler_cls=Own)
     assert issubclass(config.get_scheduler_cls(), OverlapScheduler) and issubclass(config.get_scheduler_cls(), Own)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (Unsupported("too large", keyword="memory"), 400, "too large"),
+        (QueueFull("full"), 503, "full"),
+        (CompilationError("boom"), 500, "could not be compiled: boom"),
+    ],
+)
+def test_reasons_become_the_answer(error: Exception, status: int, message: str) -> None:
+    from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+    from vllm.outputs import CompletionOutput, RequestOutput
+
+    def output(finish_reason: str, stop_reason: Any) -> Any:
+        completion = CompletionOutput(0, "", [], None, None, finish_reason=finish_reason, stop_reason=stop_reason)
+        return RequestOutput("r", "", [], None, [completion], finished=True)
+
+    failure = compile_errors.as_exception(output("error", compile_errors.encode(error)))
+    assert failure is not None
+    answer = create_error_response(failure).error
+    assert answer.code == status and message in answer.message
+    assert compile_errors.as_exception(output("error", None)) is None
+    assert compile_errors.as_exception(output("stop", "\n")) is None

@@ -8,6 +8,7 @@ import logging
 from dotllm.vllm_plugin import (
     backend_name,
     beam_search,
+    compile_errors,
     cpu_seeds,
     manager,
     metrics,
@@ -30,6 +31,7 @@ HOOKS: tuple[Hook, ...] = (
     beam_search.ONLINE_HOOK,
     structural_tags.HOOK,
     scheduler.HOOK,
+    compile_errors.HOOK,
     warm_start.HOOK,
     manager_hook.HOOK,
     walk_scheduler.HOOK,
