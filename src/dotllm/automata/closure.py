@@ -17,6 +17,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm.arrays import Bool, Int32
 from dotllm.jit import kernel
 
 N_PLAIN, N_BYTE, N_CALL, N_ENTER, N_END, N_RETURN, N_TOKENS, N_ACCEPT = range(8)
@@ -28,7 +29,7 @@ I2 = nb.int32[:, ::1]
 
 
 @kernel(nb.void(nb.int64, I1, I1, nb.int64, I1, I1))
-def group_by(n, keys, values, m, starts, out):
+def group_by(n: int, keys: Int32, values: Int32, m: int, starts: Int32, out: Int32) -> None:
     """CSR: values[i] grouped by keys[i] (stable counting sort). starts has n+1 entries."""
     starts[: n + 1] = 0
     for i in range(m):
@@ -53,9 +54,9 @@ def group_by(n, keys, values, m, starts, out):
     ),
 )  # fmt: skip
 def finish(
-    n, n_eps, n_edges, n_loops, start, kind, a, b, eps, edges, loops, alive,
-    edge_start, edge_bytes, edge_target, closure_start, closure, rank, class_of, class_byte,
-):  # fmt: skip
+    n: int, n_eps: int, n_edges: int, n_loops: int, start: int, kind: Int32, a: Int32, b: Int32, eps: Int32, edges: Int32, loops: Int32, alive: Bool,
+    edge_start: Int32, edge_bytes: Int32, edge_target: Int32, closure_start: Int32, closure: Int32, rank: Int32, class_of: Int32, class_byte: Int32,
+) -> int:  # fmt: skip
     """Returns the number of byte classes, or UNSATISFIABLE, TOO_SMALL (``closure``; or call again) or LEFT_RECURSION."""
     kind[0] = N_RETURN
     kind[1] = N_ACCEPT

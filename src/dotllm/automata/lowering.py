@@ -11,9 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from dotllm.arrays import Int32
 from dotllm.automata.charset import CharSet
 from dotllm.automata.closure import LEFT_RECURSION, TOO_SMALL, UNSATISFIABLE, finish
-from dotllm.automata.nfa import Int32, Nfa
+from dotllm.automata.nfa import Nfa
 from dotllm.automata.thompson import EDGES, EPSILONS, LOOPS, NODES, thompson
 from dotllm.errors import BudgetExceeded, InvalidSpec, Unsupported
 from dotllm.grammar.grammar import Grammar

@@ -9,12 +9,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dotllm.arrays import Int32
 from dotllm.automata.charset import CharSet
-
-Int32 = NDArray[np.int32]
 
 
 class NodeKind(IntEnum):
@@ -41,7 +37,9 @@ class Nfa(NamedTuple):
     a: Int32  # [n]
     b: Int32  # [n]
     rank: Int32  # [n] order in which pushes (CALL, ENTER) must be carried out: left corners first
-    charset: Int32  # [n] index into charsets, or -1: the node consumes one whole code point of that set and nothing else
+    charset: (
+        Int32  # [n] index into charsets, or -1: the node consumes one whole code point of that set and nothing else
+    )
     edge_start: Int32  # [n + 1]
     edge_bytes: Int32  # [e] low | high << 8
     edge_target: Int32  # [e]

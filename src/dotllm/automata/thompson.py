@@ -12,6 +12,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm.arrays import Int32, UInt8
 from dotllm.jit import kernel
 
 EMPTY, NEVER, LITERAL, BYTES, CHARS, SEQ, ALT, REPEAT, CALL, LITERALS, NETWORK, TOKENS = range(12)
@@ -27,7 +28,7 @@ U1 = nb.uint8[::1]
 
 
 @kernel(nb.int64(I1, I1, I1, I1, I1, nb.int64))
-def unrolled_size(kind, a, b, c, children, root):
+def unrolled_size(kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, root: int) -> int:
     """Nodes one copy of a simple expression needs; a large number for anything that should not be copied."""
     k = kind[root]
     if k == BYTES or k == CHARS:
@@ -67,10 +68,10 @@ def unrolled_size(kind, a, b, c, children, root):
     ),
 )  # fmt: skip
 def thompson(
-    kind, a, b, c, children, data, byte_start, byte_ranges, char_start, char_seqs, char_marked,
-    set_start, word_offset, word_length, word_bytes, rule_body, start,
-    node_kind, node_a, node_b, node_charset, eps, edges, loops, rule_start, stack, count,
-):  # fmt: skip
+    kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, data: UInt8, byte_start: Int32, byte_ranges: Int32, char_start: Int32, char_seqs: Int32, char_marked: Int32,
+    set_start: Int32, word_offset: Int32, word_length: Int32, word_bytes: UInt8, rule_body: Int32, start: int,
+    node_kind: Int32, node_a: Int32, node_b: Int32, node_charset: Int32, eps: Int32, edges: Int32, loops: Int32, rule_start: Int32, stack: Int32, count: Int32,
+) -> int:  # fmt: skip
     """Build everything reachable from ``start``. Returns the start node, or -1: some output array is too small.
 
     Nodes 0 and 1 are the RETURN and the ACCEPT node. The three limits are checked before each expression with room for

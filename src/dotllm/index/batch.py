@@ -11,14 +11,14 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dotllm.arrays import Int32
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.masks import remember_row
-from dotllm.automata.nfa import Int32
 from dotllm.errors import SpecError
 from dotllm.index.guide import Guide
 from dotllm.index.index import Index
@@ -98,11 +98,15 @@ def _find(guides: Sequence[Guide], missing: list[int], rows: Int32, failures: Fa
                         missing.extend(members)
                         continue
                     row = space.intern(scratch[position])
-                    index.run(lambda mem, c=config, n=code, r=row: remember_row(mem, c, n, r))
+                    index.run(partial(_remember, config=config, consulted=code, row=row))
                     rows[members] = row
                 except SpecError as error:
                     rows[members] = -1
                     failures.update(dict.fromkeys(members, error))
+
+
+def _remember(mem: Int32, config: int, consulted: int, row: int) -> int:
+    return int(remember_row(mem, config, consulted, row))
 
 
 def _compute(guides: Sequence[Guide], share: list[int]) -> tuple[Int32, Int32]:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
+from dotllm.arrays import Int32
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.run import advance
-from dotllm.automata.nfa import Int32
 from dotllm.errors import SpecError
 from dotllm.index.batch import Failures, _lock_all, _machines, _token_rows, mask_rows
 from dotllm.index.guide import Guide

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dotllm.automata.nfa import Int32
+from dotllm.arrays import Int32
 from dotllm.index.index import FINISHED, INITIAL, Index
 
 

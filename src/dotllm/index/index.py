@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dotllm.arrays import Int32
 from dotllm.automata.lowering import lower
 from dotllm.automata.machine import layout
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, recover
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
 from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
-from dotllm.automata.nfa import Int32
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from dotllm.languages.cfg import Dialect
     from dotllm.index.guide import Guide
 
 TokenSets = list[tuple[frozenset[int], bool]]
@@ -110,7 +111,7 @@ class Index:
         return cls.from_grammar_object(json_object_to_grammar(**options), vocabulary)
 
     @classmethod
-    def from_grammar(cls, text: str, vocabulary: Vocabulary, dialect: str = "auto", **options: Any) -> Index:
+    def from_grammar(cls, text: str, vocabulary: Vocabulary, dialect: Dialect = "auto", **options: Any) -> Index:
         """Texts of a context-free grammar written in Lark or EBNF (see `languages.cfg`)."""
         from dotllm.languages.cfg import grammar_to_grammar
 

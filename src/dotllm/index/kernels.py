@@ -12,6 +12,7 @@ import numba as nb
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.machine.layout import CONFIG, FINISHED, FULL, H_FUEL, R
 from dotllm.automata.machine.masks import find_row, known_row
 from dotllm.automata.machine.run import advance
@@ -25,7 +26,7 @@ NEEDS_ROW = -1  # of `known_rows`: the mask must be computed
 ROWS_FULL = FULL - 64
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]  # Numba's
 def _pointer(typing_context: Any, address: Any) -> Any:
     """int64 → void pointer."""
 
@@ -36,7 +37,7 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 
 
 @kernel(nb.void(L1, I1, I1))
-def known_rows(machines, configs, out):
+def known_rows(machines: Int64, configs: Int32, out: Int32) -> None:
     """out[i] = the row of guide i, or NEEDS_ROW or an error. machines [n * 2]: address, size; configs [n]."""
     for i in range(configs.shape[0]):
         if configs[i] == FINISHED:
@@ -50,9 +51,9 @@ def known_rows(machines, configs, out):
     nb.void(L1, I1, L1, U8, I1, I1, I1, I1, I, I2, I2, I1, I1, I, I1, I1, I2),
 )
 def find_rows(
-    machines, configs, token_row_addresses, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows,
-    set_ints, eos, fuel, guides, codes, scratch,
-):  # fmt: skip
+    machines: Int64, configs: Int32, token_row_addresses: Int64, t_byte: UInt8, t_depth: Int32, t_end: Int32, t_token_start: Int32, t_tokens: Int32, main_end: int, sets: Int32, set_rows: Int32,
+    set_ints: Int32, eos: Int32, fuel: int, guides: Int32, codes: Int32, scratch: Int32,
+) -> None:  # fmt: skip
     """Compute the missing masks of the guides listed in ``guides``: row into scratch[i], symbols consulted (or an error) into
     codes[i]. token_row_addresses [n * 2]: address and number of rows of each guide's token sets."""
     words = scratch.shape[1]
@@ -69,7 +70,18 @@ def find_rows(
 
 
 @kernel(nb.void(L1, I1, L1, I1, U8, I1, B1, I, I, I1))
-def advance_batch(machines, configs, token_row_addresses, tokens, token_data, token_offset, ends, words, fuel, out):
+def advance_batch(
+    machines: Int64,
+    configs: Int32,
+    token_row_addresses: Int64,
+    tokens: Int32,
+    token_data: UInt8,
+    token_offset: Int32,
+    ends: Bool,
+    words: int,
+    fuel: int,
+    out: Int32,
+) -> None:
     """out[i] = the configuration of guide i after tokens[i], -1 if it is not allowed, or an error (see run.advance)."""
     for i in range(configs.shape[0]):
         mem = nb.carray(_pointer(machines[2 * i]), (machines[2 * i + 1],), nb.int32)
@@ -79,7 +91,7 @@ def advance_batch(machines, configs, token_row_addresses, tokens, token_data, to
 
 
 @kernel(nb.void(I2, I1, I2, I1))
-def copy_rows(rows, numbers, bitmask, targets):
+def copy_rows(rows: Int32, numbers: Int32, bitmask: Int32, targets: Int32) -> None:
     """bitmask[targets[i]] = rows[numbers[i]] (a bitmask may be wider than a row: the rest is zero)."""
     words = min(rows.shape[1], bitmask.shape[1])
     for i in range(numbers.shape[0]):

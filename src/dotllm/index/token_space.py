@@ -21,6 +21,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.charset import CharSet
 from dotllm.automata.machine.masks import (
     K_COUNTS,
@@ -38,7 +39,6 @@ from dotllm.automata.machine.masks import (
     K_WORDS,
     K_WORDS_END,
 )  # fmt: skip
-from dotllm.automata.nfa import Int32
 from dotllm.errors import BudgetExceeded
 from dotllm.jit import kernel
 from dotllm.vocabulary import Vocabulary
@@ -57,7 +57,7 @@ _USED, _FREE, _EPOCH = 0, 1, 2  # of TokenSpace.rows_used
 
 
 @kernel(nb.int64(nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.int32[::1]))
-def intern_row(rows, used, table, about, free, row):
+def intern_row(rows: Int32, used: Int64, table: Int64, about: Int64, free: Int32, row: Int32) -> int:
     """The number of a row with this content, stored if it is new; -1: the table is full.
 
     used [3]: rows ever used, rows free again, epoch; table [slots, 2]: (hash, row + 1), open addressing, slots a power of
@@ -102,7 +102,7 @@ def intern_row(rows, used, table, about, free, row):
 
 
 @kernel(nb.int64(nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.boolean[::1]))
-def free_rows(used, table, about, free, known):
+def free_rows(used: Int64, table: Int64, about: Int64, free: Int32, known: Bool) -> int:
     """Free the rows that are not ``known`` and not interned in this epoch or the last; how many. Rebuilds the table."""
     already = np.zeros(about.shape[0], nb.boolean)
     for i in range(used[_FREE]):

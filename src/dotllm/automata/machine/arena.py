@@ -5,6 +5,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as at
 from dotllm.automata.machine.intern import MEM, I, buffer_room, frame, intern_list, rehash_lists, singleton, triple_put
 from dotllm.automata.machine.layout import (
@@ -24,7 +25,7 @@ from dotllm.automata.machine.layout import (
 )  # fmt: skip
 from dotllm.automata.machine.run import apply, configuration
 from dotllm.automata.machine.step import add_closure, begin, settle
-from dotllm.automata.nfa import Int32, Nfa
+from dotllm.automata.nfa import Nfa
 from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.jit import kernel
 
@@ -88,7 +89,7 @@ def build(nfa: Nfa, charset_numbers: Int32, reach: int, limit: int = DEFAULT_LIM
 
 
 @kernel(I(MEM))
-def initialise(mem):
+def initialise(mem: Int32) -> int:
     """Make the fixed entries (number 0 of every region) and the initial configuration. 0, or an error."""
     if mem[R + 3 * STACK + 2] == 0:
         mem[H_BUFFER] = 0
@@ -121,7 +122,7 @@ def initialise(mem):
 
 
 @kernel(nb.void(MEM, nb.int32[:, ::1]))
-def rehash(mem, triples):
+def rehash(mem: Int32, triples: Int32) -> None:
     """Fill both hash tables (zeroed) again. triples [n, 5]: (kind + 1, a, b, c, value), kind + 1 = 0 where there is none."""
     mem[R + 3 * TRIPLES + 2] = 0
     for i in range(triples.shape[0]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numba as nb
 
+from dotllm.arrays import Int32
 from dotllm.automata.machine.layout import (
     BUFFER,
     FRAME,
@@ -33,14 +34,14 @@ I = nb.int64
 
 
 @kernel(I(I, I))
-def mix(h, x):
+def mix(h: int, x: int) -> int:
     """One round of a multiplicative hash. Unsigned, because overflow of a signed product is undefined in LLVM."""
     u = (nb.uint64(h) ^ nb.uint64(x & 0xFFFFFFFF)) * nb.uint64(0x9E3779B97F4A7C15)
     return I((u ^ (u >> nb.uint64(29))) >> nb.uint64(2))
 
 
 @kernel(I(MEM, I, I, I, I))
-def triple_get(mem, kind, a, b, c):
+def triple_get(mem: Int32, kind: int, a: int, b: int, c: int) -> int:
     """The value stored under a key, or -1."""
     base, capacity = mem[R + 3 * TRIPLES], mem[R + 3 * TRIPLES + 1]
     h = mix(mix(mix(kind + 1, a), b), c)
@@ -56,7 +57,7 @@ def triple_get(mem, kind, a, b, c):
 
 
 @kernel(I(MEM, I, I, I, I, I))
-def triple_put(mem, kind, a, b, c, value):
+def triple_put(mem: Int32, kind: int, a: int, b: int, c: int, value: int) -> int:
     """Store or replace. Returns value, or FULL."""
     base, capacity = mem[R + 3 * TRIPLES], mem[R + 3 * TRIPLES + 1]
     if 2 * mem[R + 3 * TRIPLES + 2] >= capacity:
@@ -77,7 +78,7 @@ def triple_put(mem, kind, a, b, c, value):
 
 
 @kernel(nb.void(MEM))
-def rehash_lists(mem):
+def rehash_lists(mem: Int32) -> None:
     """Fill the LISTS table (already zeroed) again after it grew."""
     base, capacity = mem[R + 3 * LISTS], mem[R + 3 * LISTS + 1]
     pool = mem[R + 3 * POOL]
@@ -100,7 +101,7 @@ def rehash_lists(mem):
 
 
 @kernel(I(MEM, I, I, I))
-def intern_list(mem, kind, source, length):
+def intern_list(mem: Int32, kind: int, source: int, length: int) -> int:
     """The number of the list mem[source : source+length]; 2*id + 1 if it is new, 2*id if known; or FULL.
 
     A new entry has only its first two ints (offset, length) set.
@@ -153,7 +154,7 @@ def intern_list(mem, kind, source, length):
 
 
 @kernel(I(MEM, I))
-def buffer_room(mem, length):
+def buffer_room(mem: Int32, length: int) -> int:
     """Reserve nothing, only check: the absolute index of the buffer's top, or FULL."""
     if mem[H_BUFFER] + length > mem[R + 3 * BUFFER + 1]:
         return FULL - BUFFER
@@ -161,7 +162,7 @@ def buffer_room(mem, length):
 
 
 @kernel(I(MEM, I, I, I))
-def frame(mem, label, count, parent):
+def frame(mem: Int32, label: int, count: int, parent: int) -> int:
     """The number of the frame (label, count, parent frame set)."""
     found = triple_get(mem, T_FRAME, label, count, parent)
     if found >= 0:
@@ -179,7 +180,7 @@ def frame(mem, label, count, parent):
 
 
 @kernel(I(MEM, I))
-def singleton(mem, one):
+def singleton(mem: Int32, one: int) -> int:
     """The frame set {one}."""
     if one < 0:
         return one
@@ -192,13 +193,13 @@ def singleton(mem, one):
 
 
 @kernel(I(MEM, I))
-def hole(mem, i):
+def hole(mem: Int32, i: int) -> int:
     """The frame set that stands for hole i of the symbol below."""
     return singleton(mem, frame(mem, HOLE, i, 0))
 
 
 @kernel(nb.void(MEM, I, I))
-def sort_ints(mem, start, n):
+def sort_ints(mem: Int32, start: int, n: int) -> None:
     """Sort mem[start : start+n] in place: insertion for few, heapsort for many."""
     if n <= 24:
         for i in range(1, n):
@@ -233,7 +234,7 @@ def sort_ints(mem, start, n):
 
 
 @kernel(I(MEM, I, I))
-def intern_sorted(mem, start, n):
+def intern_sorted(mem: Int32, start: int, n: int) -> int:
     """Sort and de-duplicate frames at mem[start : start+n] (in the buffer), return the frame set."""
     sort_ints(mem, start, n)
     kept = 0
@@ -246,7 +247,7 @@ def intern_sorted(mem, start, n):
 
 
 @kernel(I(MEM, I, I))
-def union(mem, f, g):
+def union(mem: Int32, f: int, g: int) -> int:
     """The union of two frame sets."""
     if f == g:
         return f

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import numba as nb
 
+from dotllm.arrays import Int32, UInt8
 from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.layout import (
     ACCEPTS,
@@ -77,7 +78,7 @@ BASE_CELLS = 256  # local handles below this are cells of the real stack, by dep
 
 
 @kernel(I(MEM, I))
-def local_symbol(mem, handle):
+def local_symbol(mem: Int32, handle: int) -> int:
     """The canonical symbol on top of a walk's stack; notes it if it belongs to the real stack."""
     at = mem[R + 3 * LOCAL] + 4 * handle
     if mem[at + 3] > mem[H_CONSULTED]:
@@ -86,7 +87,7 @@ def local_symbol(mem, handle):
 
 
 @kernel(I(MEM, I, I))
-def base_cell(mem, depth, stack):
+def base_cell(mem: Int32, depth: int, stack: int) -> int:
     """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an error."""
     if depth >= BASE_CELLS:
         return FULL - LOCAL
@@ -101,7 +102,7 @@ def base_cell(mem, depth, stack):
 
 
 @kernel(I(MEM, I))
-def local_below(mem, handle):
+def local_below(mem: Int32, handle: int) -> int:
     """The handle of the stack below a handle."""
     at = mem[R + 3 * LOCAL] + 4 * handle
     if handle >= BASE_CELLS or mem[at + 1] >= 0:
@@ -113,7 +114,7 @@ def local_below(mem, handle):
 
 
 @kernel(I(MEM, I, I))
-def local_apply(mem, raw, handle):
+def local_apply(mem: Int32, raw: int, handle: int) -> int:
     """`run.apply` on a walk's own stack. Returns the core state (the new handle is in H_OUT), or an error."""
     states = mem[R + 3 * STATE]
     while mem[states + 8 * raw + S_FLAGS] & PENDING:
@@ -143,7 +144,19 @@ U8, I1, I2 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1]
 
 
 @kernel(I(MEM, U8, I1, I1, I1, I1, I, I, I, I, I1))
-def walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, low, high, state, handle, out):
+def walk(
+    mem: Int32,
+    t_byte: UInt8,
+    t_depth: Int32,
+    t_end: Int32,
+    t_token_start: Int32,
+    t_tokens: Int32,
+    low: int,
+    high: int,
+    state: int,
+    handle: int,
+    out: Int32,
+) -> int:
     """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows. 0, or an error."""
     delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
     states = mem[R + 3 * STATE]
@@ -188,7 +201,7 @@ def walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, low, high, state,
 
 
 @kernel(I(MEM, I, I, I1))
-def take_character(mem, state, handle, table_row):
+def take_character(mem: Int32, state: int, handle: int, table_row: Int32) -> int:
     """(state, handle) after one character of a set: the core state (handle in H_OUT), 0 if dead, or an error."""
     n = table_row[K_REP_END]
     for i in range(n):
@@ -207,7 +220,7 @@ def take_character(mem, state, handle, table_row):
 
 
 @kernel(nb.boolean(MEM, I, I))
-def same_stack(mem, one, other):
+def same_stack(mem: Int32, one: int, other: int) -> bool:
     """Whether two handles stand for equal stacks, as far as their topmost cells show."""
     if one == other:
         return True
@@ -218,7 +231,7 @@ def same_stack(mem, one, other):
 
 
 @kernel(I(MEM, I, I, I1))
-def inspect_set(mem, state, number, table_row):
+def inspect_set(mem: Int32, state: int, number: int, table_row: Int32) -> int:
     """Who takes characters of set ``number`` next: 2 only items that loop over it, 1 others (too), 0 nobody."""
     entry = mem[R + 3 * STATE] + 8 * state
     items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
@@ -241,7 +254,7 @@ def inspect_set(mem, state, number, table_row):
 
 
 @kernel(I(MEM, I, I, I))
-def select(mem, state, number, only):
+def select(mem: Int32, state: int, number: int, only: int) -> int:
     """The state of those items of ``state`` that loop over set ``number`` (``only`` 1), or of all that loop over no known set
     (``only`` 0). 0: none; or an error."""
     entry = mem[R + 3 * STATE] + 8 * state
@@ -265,7 +278,7 @@ def select(mem, state, number, only):
 
 
 @kernel(I(I2, I2, I1, I, I, I1))
-def allow_inside(sets, set_rows, set_ints, number, k, out):
+def allow_inside(sets: Int32, set_rows: Int32, set_ints: Int32, number: int, k: int, out: Int32) -> int:
     """Allow the tokens of at most k characters that lie inside a set."""
     table = sets[number]
     words = out.shape[0]
@@ -294,8 +307,21 @@ def allow_inside(sets, set_rows, set_ints, number, k, out):
     I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
 )
 def allow_overlapping(
-    mem, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows, set_ints, loop, handle, number, out
-):
+    mem: Int32,
+    t_byte: UInt8,
+    t_depth: Int32,
+    t_end: Int32,
+    t_token_start: Int32,
+    t_tokens: Int32,
+    main_end: int,
+    sets: Int32,
+    set_rows: Int32,
+    set_ints: Int32,
+    loop: int,
+    handle: int,
+    number: int,
+    out: Int32,
+) -> int:
     """`allow_set` when something else may also take characters of the set after the first one (`[a-z]*abc`).
 
     If the loop alone takes any number of characters, all tokens inside are allowed and only those that leave are walked
@@ -335,8 +361,21 @@ def allow_overlapping(
     I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
 )
 def allow_set(
-    mem, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows, set_ints, loop, handle, number, out
-):
+    mem: Int32,
+    t_byte: UInt8,
+    t_depth: Int32,
+    t_end: Int32,
+    t_token_start: Int32,
+    t_tokens: Int32,
+    main_end: int,
+    sets: Int32,
+    set_rows: Int32,
+    set_ints: Int32,
+    loop: int,
+    handle: int,
+    number: int,
+    out: Int32,
+) -> int:
     """Allow what a state whose items all loop over one character set allows. 0, or an error.
 
     Follow one character of the set after the other: C1, C2, … until the configuration repeats (a loop without a near limit),
@@ -401,9 +440,9 @@ def allow_set(
     I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I1, I2, I1, I, I, I1),
 )
 def find_row(
-    mem, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows, set_ints, token_rows, eos,
-    state, stack, out,
-):  # fmt: skip
+    mem: Int32, t_byte: UInt8, t_depth: Int32, t_end: Int32, t_token_start: Int32, t_tokens: Int32, main_end: int, sets: Int32, set_rows: Int32, set_ints: Int32, token_rows: Int32, eos: Int32,
+    state: int, stack: int, out: Int32,
+) -> int:  # fmt: skip
     """Compute the mask of (state, stack) into ``out`` [words]. Returns how many stack symbols it depends on, or an error.
 
     t_*: the store of tries (the token trie is nodes [0, main_end)); sets, set_rows, set_ints: the character sets (see K_*);
@@ -469,7 +508,7 @@ def find_row(
 
 
 @kernel(I(MEM, I))
-def known_row(mem, config):
+def known_row(mem: Int32, config: int) -> int:
     """The row of a configuration if it is known (remembered under its canonical key), else -1, or an error."""
     at = mem[R + 3 * CONFIG] + 3 * config
     row = I(mem[at + 2])
@@ -494,7 +533,7 @@ def known_row(mem, config):
 
 
 @kernel(I(MEM, I, I, I))
-def remember_row(mem, config, consulted, row):
+def remember_row(mem: Int32, config: int, consulted: int, row: int) -> int:
     """Remember ``row`` for every configuration that has this state and these ``consulted`` topmost symbols."""
     at = mem[R + 3 * CONFIG] + 3 * config
     state, stack = mem[at], I(mem[at + 1])

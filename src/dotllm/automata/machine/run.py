@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numba as nb
 
+from dotllm.arrays import Bool, Int32, UInt8
 from dotllm.automata.machine.intern import buffer_room, triple_get, triple_put
 from dotllm.automata.machine.layout import (
     ACCEPTS,
@@ -63,7 +64,7 @@ from dotllm.jit import kernel
 
 
 @kernel(I(MEM, I, I))
-def push_cell(mem, symbol, below):
+def push_cell(mem: Int32, symbol: int, below: int) -> int:
     """The stack ``below`` with ``symbol`` on top. A cell is (symbol, below, depth)."""
     found = triple_get(mem, T_STACK, symbol, below, 0)
     if found >= 0:
@@ -82,7 +83,7 @@ def push_cell(mem, symbol, below):
 
 
 @kernel(I(MEM, I, I))
-def apply(mem, raw, stack):
+def apply(mem: Int32, raw: int, stack: int) -> int:
     """Carry out what a raw state asks of the stack. Returns the core state (the new stack is in H_OUT), or an error.
 
     The number of holes of a state always equals the size of the symbol on top: what died on the way is dropped, so that equal
@@ -139,7 +140,7 @@ def apply(mem, raw, stack):
 
 
 @kernel(I(MEM, I, I))
-def configuration(mem, state, stack):
+def configuration(mem: Int32, state: int, stack: int) -> int:
     """The number of the configuration (state, stack). An entry is (state, stack, mask row or -1)."""
     found = triple_get(mem, T_CONFIG, state, stack, 0)
     if found >= 0:
@@ -157,7 +158,7 @@ def configuration(mem, state, stack):
 
 
 @kernel(I(MEM, I, I, nb.uint8[::1], I, I))
-def run_bytes(mem, state, stack, data, start, end):
+def run_bytes(mem: Int32, state: int, stack: int, data: UInt8, start: int, end: int) -> int:
     """Move (state, stack) over data[start:end]. Returns the state (0: not allowed; the stack is in H_OUT), or an error."""
     delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
     states = mem[R + 3 * STATE]
@@ -185,13 +186,13 @@ def run_bytes(mem, state, stack, data, start, end):
 
 
 @kernel(nb.boolean(nb.int32[:, ::1], I, I))
-def in_token_set(token_rows, number, token):
+def in_token_set(token_rows: Int32, number: int, token: int) -> bool:
     """Whether a token belongs to a token set (rows are bitmasks)."""
     return (token_rows[number, token >> 5] >> (token & 31)) & 1 != 0
 
 
 @kernel(I(MEM, I, nb.int32[:, ::1], I))
-def token_step(mem, state, token_rows, token):
+def token_step(mem: Int32, state: int, token_rows: Int32, token: int) -> int:
     """The raw state after taking ``token`` by its id (0: no item wants it), or an error."""
     entry = mem[R + 3 * STATE] + 8 * state
     if mem[entry + S_FLAGS] & HAS_TOKENS == 0:
@@ -208,7 +209,7 @@ def token_step(mem, state, token_rows, token):
 
 
 @kernel(I(MEM, I, I))
-def expand(mem, state, symbol):
+def expand(mem: Int32, state: int, symbol: int) -> int:
     """The raw state of ``state`` with ``symbol`` written into its holes (nothing is consumed or carried out)."""
     begin(mem)
     entry = mem[R + 3 * STATE] + 8 * state
@@ -224,7 +225,7 @@ def expand(mem, state, symbol):
 
 
 @kernel(I(MEM, I, I, I, I))
-def unite(mem, state, stack, other, other_stack):
+def unite(mem: Int32, state: int, stack: int, other: int, other_stack: int) -> int:
     """Both of two configurations at once: they are spelled out down to the stack they share, then merged.
 
     Needed when a token is allowed by its id and by its bytes. Returns the core state (stack in H_OUT), or an error.
@@ -258,7 +259,9 @@ def unite(mem, state, stack, other, other_stack):
 @kernel(
     I(MEM, I, I, nb.uint8[::1], nb.int32[::1], nb.boolean[::1], nb.int32[:, ::1]),
 )
-def advance(mem, config, token, token_data, token_offset, ends, token_rows):
+def advance(
+    mem: Int32, config: int, token: int, token_data: UInt8, token_offset: Int32, ends: Bool, token_rows: Int32
+) -> int:
     """The configuration after ``token``: -1 if it is not allowed, FINISHED after an end token, or an error.
 
     token_data/token_offset: the bytes of every token; ends [vocabulary] bool: end tokens.
@@ -297,7 +300,7 @@ def advance(mem, config, token, token_data, token_offset, ends, token_rows):
 
 
 @kernel(I(MEM, I))
-def forced_byte(mem, state):
+def forced_byte(mem: Int32, state: int) -> int:
     """The one byte that can follow, or -1: none, several, the end, or a token by id."""
     entry = mem[R + 3 * STATE] + 8 * state
     if mem[entry + S_FLAGS] & (ACCEPTS | HAS_TOKENS):
@@ -317,7 +320,7 @@ def forced_byte(mem, state):
 
 
 @kernel(I(MEM, I, nb.uint8[::1]))
-def forced_bytes(mem, config, out):
+def forced_bytes(mem: Int32, config: int, out: UInt8) -> int:
     """Write the bytes that must follow ``config`` into ``out``; returns how many (at most len(out)), or an error."""
     if config == FINISHED:
         return 0
@@ -338,7 +341,7 @@ def forced_bytes(mem, config, out):
 
 
 @kernel(I(MEM, I, nb.uint8[::1]))
-def advance_bytes(mem, config, data):
+def advance_bytes(mem: Int32, config: int, data: UInt8) -> int:
     """The configuration after raw bytes (no token in between): -1 if not allowed, or an error."""
     if config == FINISHED:
         return -1

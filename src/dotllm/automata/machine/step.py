@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numba as nb
 
+from dotllm.arrays import Int32
 from dotllm.automata.machine.intern import (
     buffer_room,
     frame,
@@ -108,7 +109,7 @@ RETURN_NODE, ACCEPT_NODE = 0, 1
 
 
 @kernel(nb.void(MEM))
-def begin(mem):
+def begin(mem: Int32) -> None:
     """Start a closure: forget every node touched by the one before."""
     mem[H_STAMP] += 1
     mem[H_TOUCHED] = 0
@@ -118,7 +119,7 @@ def begin(mem):
 
 
 @kernel(nb.void(MEM, I))
-def heap_push(mem, node):
+def heap_push(mem: Int32, node: int) -> None:
     """Queue a push, ordered by rank."""
     heap, rank = mem[H_HEAP], mem[H_RANK]
     at = mem[H_PENDING]
@@ -133,7 +134,7 @@ def heap_push(mem, node):
 
 
 @kernel(I(MEM))
-def heap_pop(mem):
+def heap_pop(mem: Int32) -> int:
     """The queued push of lowest rank."""
     heap, rank = mem[H_HEAP], mem[H_RANK]
     first = mem[heap]
@@ -155,7 +156,7 @@ def heap_pop(mem):
 
 
 @kernel(I(MEM, I, I))
-def touch(mem, node, frames):
+def touch(mem: Int32, node: int, frames: int) -> int:
     """Add the item (node, frames) to the closure, merging. Returns 0, or an error."""
     seen, acc = mem[H_SEEN] + node, mem[H_ACC] + node
     kind = mem[mem[H_KIND] + node]
@@ -182,7 +183,7 @@ def touch(mem, node, frames):
 
 
 @kernel(I(MEM, I, I, I))
-def add_closure(mem, target, frames, pushing):
+def add_closure(mem: Int32, target: int, frames: int, pushing: int) -> int:
     """Add everything reached from ``target`` without consuming. ``pushing``: phase B, returns and loop ends are bypassed."""
     start = mem[mem[H_CLOSURE_START] + target]
     end = mem[mem[H_CLOSURE_START] + target + 1]
@@ -201,7 +202,7 @@ def add_closure(mem, target, frames, pushing):
 
 
 @kernel(I(MEM, I, I))
-def intern_symbol(mem, at, n):
+def intern_symbol(mem: Int32, at: int, n: int) -> int:
     """The symbol of the n frame sets at mem[at:]; notes whether it only renames holes."""
     found = intern_list(mem, L_SYMBOL, at, n)
     if found < 0:
@@ -219,7 +220,7 @@ def intern_symbol(mem, at, n):
 
 
 @kernel(I(MEM, I, I))
-def intern_state(mem, at, n):
+def intern_state(mem: Int32, at: int, n: int) -> int:
     """The raw state of the n items at mem[at:], with its core and its symbol worked out if it is new."""
     found = intern_list(mem, L_STATE, at, 2 * n)
     if found < 0:
@@ -334,7 +335,7 @@ def intern_state(mem, at, n):
 
 
 @kernel(I(MEM))
-def settle(mem):
+def settle(mem: Int32) -> int:
     """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
     kind, acc = mem[H_KIND], mem[H_ACC]
     sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
@@ -445,7 +446,7 @@ def settle(mem):
 
 
 @kernel(I(MEM, I, I))
-def step(mem, state, cls):
+def step(mem: Int32, state: int, cls: int) -> int:
     """delta[state, cls]: the raw state after one byte of the class, found now. Returns it (0: dead), or an error."""
     begin(mem)
     byte = mem[mem[H_CLASS_BYTE] + cls]
@@ -470,7 +471,7 @@ def step(mem, state, cls):
 
 
 @kernel(I(MEM, I, I, I))
-def unmapped_below(mem, memo, fs, key):
+def unmapped_below(mem: Int32, memo: int, fs: int, key: int) -> int:
     """List ``fs`` and all frame sets under it that have no entry in ``memo`` for ``key``; parents come before children.
 
     The list is put on the buffer (H_BUFFER is moved behind it). A frame set is made after those its frames stand on,
@@ -511,7 +512,7 @@ def unmapped_below(mem, memo, fs, key):
 
 
 @kernel(I(MEM, I, I))
-def substitute(mem, fs, symbol):
+def substitute(mem: Int32, fs: int, symbol: int) -> int:
     """``fs`` with every hole replaced by what ``symbol`` holds there."""
     if fs == 0:
         return 0
@@ -569,7 +570,7 @@ def substitute(mem, fs, symbol):
 
 
 @kernel(I(MEM, I, I))
-def reduce(mem, state, symbol):
+def reduce(mem: Int32, state: int, symbol: int) -> int:
     """The raw state when ``state``, which is pending, meets ``symbol`` on top of the stack (and the symbol is popped)."""
     found = triple_get(mem, T_REDUCE, state, symbol, 0)
     if found >= 0:
@@ -591,7 +592,7 @@ def reduce(mem, state, symbol):
 
 
 @kernel(I(MEM, I, I))
-def compose(mem, upper, lower):
+def compose(mem: Int32, upper: int, lower: int) -> int:
     """One symbol that stands for ``upper`` pushed on ``lower`` (used when ``upper`` only renames holes)."""
     found = triple_get(mem, T_COMPOSE, upper, lower, 0)
     if found >= 0:
@@ -615,7 +616,7 @@ def compose(mem, upper, lower):
 
 
 @kernel(I(MEM, I))
-def canonical_frames(mem, fs):
+def canonical_frames(mem: Int32, fs: int) -> int:
     """``fs`` with every counter that no single token can bring to a limit mapped to FAR_INSIDE or FAR_BELOW."""
     if fs == 0:
         return 0
@@ -664,7 +665,7 @@ def canonical_frames(mem, fs):
 
 
 @kernel(I(MEM, I))
-def canonical(mem, symbol):
+def canonical(mem: Int32, symbol: int) -> int:
     """The symbol that every token treats alike (see canonical_frames)."""
     found = triple_get(mem, T_CANON, symbol, 0, 0)
     if found >= 0:
