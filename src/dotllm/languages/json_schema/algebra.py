@@ -58,7 +58,9 @@ class Algebra:
         self._complements: dict[Node, Node] = {TRUE: FALSE, FALSE: TRUE}
         self._empty: dict[Node, bool] = {TRUE: False, FALSE: True}
         self._active: set[Node] = set()
+        self._halves: dict[Node, tuple[Node, Node]] = {}
         self._checks = 0
+        self._steps_left = budget.steps
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -92,18 +94,21 @@ class Algebra:
             return a
         if a == TRUE or b == FALSE:
             return b
-        members = frozenset((*self._members(a), *self._members(b)))
+        first, second = self._members(a), self._members(b)
+        members = first | second
         found = self._found.get(members)
         if found is None:
-            if any(self._complements.get(member) in members for member in members):
+            few, many = (first, second) if len(first) < len(second) else (second, first)
+            if any(self._complements.get(member) in many for member in few):
                 found = self._found[members] = FALSE
             else:
                 found = self._node(AND, members, members)
+                self._halves[found] = (a, b)
         return found
 
-    def _members(self, node: Node) -> Iterable[Node]:
+    def _members(self, node: Node) -> frozenset[Node]:
         kind, payload = self.parts[node]
-        return payload if kind is AND else (node,)
+        return payload if kind is AND else frozenset((node,))
 
     def all_of(self, nodes: Iterable[Node]) -> Node:
         """The conjunction of any number of nodes."""
@@ -137,6 +142,16 @@ class Algebra:
         kind = self.parts[a][0]
         return kind is AND or kind is NOT
 
+    def spend(self, steps: int) -> None:
+        """Count work against the budget (see `objects.Nodes`)."""
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise BudgetExceeded(
+                f"combining sub-schemas takes more than {self.budget.steps} steps; it is the product of allOf, anyOf, "
+                "oneOf, not and if",
+                keyword="oneOf",
+            )
+
     # -- forms ---------------------------------------------------------------------------------------------------------
 
     def form(self, node: Node) -> Form:
@@ -161,8 +176,13 @@ class Algebra:
         if kind is NOT:
             return self.without(self.form(payload))
         if kind is AND:
+            a, b = self._halves[node]
+            known = self._forms[a]
+            if known is not None:
+                return self.meet(known, self.form(b))
             out = ANYTHING
-            for member in sorted(payload):
+            # What is excluded comes last: then it is seen in the light of all that holds.
+            for member in sorted(payload, key=lambda member: (self.parts[member][0] is NOT, member)):
                 out = self.meet(out, self.form(member))
             return out
         return self.unite([self.form(member) for member in payload])
@@ -173,6 +193,7 @@ class Algebra:
             return b
         if b is ANYTHING:
             return a
+        self.spend(5)
         return Form(
             a.constants & b.constants,
             a.number & b.number if a.number is not NO_NUMBER and b.number is not NO_NUMBER else NO_NUMBER,

@@ -36,6 +36,7 @@ def meet(nodes: Nodes, a: ArrayShape, b: ArrayShape) -> ArrayShape | None:
     if b is ANY_ARRAY:
         return a
     length = max(len(a.prefix), len(b.prefix))
+    nodes.spend(2 + length)
     return simplified(
         nodes,
         ArrayShape(

@@ -329,7 +329,9 @@ def told_apart(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[tup
                 divided.append((inside, outside_of))
         parts = divided
         if len(parts) > MAX_TOLD_APART:
-            raise BudgetExceeded(f"excluded schemas tell more than {MAX_TOLD_APART} kinds of values apart", keyword="not")
+            raise BudgetExceeded(
+                f"excluded schemas tell more than {MAX_TOLD_APART} kinds of values apart", keyword="not"
+            )
     return parts
 
 

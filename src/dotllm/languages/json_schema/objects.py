@@ -36,6 +36,10 @@ class Nodes(Protocol):
         """Whether ``a`` was made by `both` or `complement`, so that its emptiness is worth a look."""
         ...
 
+    def spend(self, steps: int) -> None:
+        """Count work against the budget."""
+        ...
+
 
 class Condition(NamedTuple):
     """One way to break a shape: ``kind`` with what it needs.
@@ -73,6 +77,7 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
         return b
     if b is ANY_OBJECT:
         return a
+    nodes.spend(2 + len(a.properties) + len(b.properties))
     properties: dict[str, Node] = {}
     for name, node in a.properties.items():
         properties[name] = nodes.both(node, value_of(b, name))
@@ -86,19 +91,31 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
         mentioned = mentioned.difference(declared)
         properties = {name: properties[name] for name in dict.fromkeys((*declared, *properties))}
     maximum = a.maximum if b.maximum is None else b.maximum if a.maximum is None else min(a.maximum, b.maximum)
-    negated = a.negated + tuple(shape for shape in b.negated if shape not in a.negated)
-    return simplified(
-        nodes,
-        ObjectShape(
-            properties,
-            meet_regions(nodes, a.regions, b.regions),
-            a.required | b.required,
-            a.clauses | b.clauses,
-            max(a.minimum, b.minimum),
-            maximum,
-            negated,
-            mentioned,
-        ),
+    fresh = tuple(shape for shape in b.negated if shape not in a.negated)
+    met = ObjectShape(
+        properties,
+        meet_regions(nodes, a.regions, b.regions),
+        a.required | b.required,
+        a.clauses | b.clauses,
+        max(a.minimum, b.minimum),
+        maximum,
+        a.negated + fresh,
+        mentioned,
+    )
+    if _only_excludes(b):
+        return _without_decided(nodes, met, fresh)  # all else has been looked at when ``a`` was made
+    return simplified(nodes, met)
+
+
+def _only_excludes(shape: ObjectShape) -> bool:
+    """Whether the shape says nothing but what an object must not be."""
+    return (
+        shape.regions is ANY_REGIONS
+        and not shape.required
+        and not shape.clauses
+        and not shape.minimum
+        and shape.maximum is None
+        and all(node == TRUE for node in shape.properties.values())
     )
 
 
@@ -157,7 +174,7 @@ def simplified(nodes: Nodes, shape: ObjectShape) -> ObjectShape | None:
         ):
             return None
     shape = ObjectShape(properties, shape.regions, required, clauses, minimum, maximum, shape.negated, shape.mentioned)
-    return _without_decided(nodes, shape) if shape.negated else shape
+    return _without_decided(nodes, shape, shape.negated) if shape.negated else shape
 
 
 def _propagated(
@@ -265,15 +282,17 @@ def _presence(condition: Condition) -> Clause | None:
     return condition.clause if condition.kind == "clause" else None
 
 
-def _without_decided(nodes: Nodes, shape: ObjectShape) -> ObjectShape | None:
-    """Look at each negated shape in the light of the positive part: it may be excluded anyway, or impossible to avoid,
-    or leave a single way to avoid it, which is then made part of the shape."""
+def _without_decided(nodes: Nodes, shape: ObjectShape, fresh: tuple[ObjectShape, ...]) -> ObjectShape | None:
+    """Look at the ``fresh`` ones of the negated shapes in the light of the positive part: one may be excluded anyway,
+    or impossible to avoid, or leave a single way to avoid it, which is then made part of the shape."""
     positive = shape._replace(negated=())
-    kept: list[ObjectShape] = []
-    for other in shape.negated:
+    kept = list(shape.negated[: len(shape.negated) - len(fresh)])
+    for other in fresh:
         possible: list[Condition] = []
         avoided = False
-        for condition in conditions(other):
+        all_conditions = conditions(other)
+        nodes.spend(4 + len(all_conditions))
+        for condition in all_conditions:
             verdict = _can_break(nodes, positive, other, condition)
             if verdict is True:
                 avoided = True
