@@ -39,7 +39,7 @@ class Fragment:
         self._c = np.array(grammar.c, np.int32)[own]
         # The nodes whose ``a`` is an index into …
         self._to_data = np.flatnonzero(self._kind == Kind.LITERAL)
-        self._to_children = np.flatnonzero(np.isin(self._kind, (Kind.SEQ, Kind.ALT, Kind.NETWORK)))
+        self._to_children = np.flatnonzero(np.isin(self._kind, (Kind.SEQ, Kind.ALT, Kind.NETWORK, Kind.UNORDERED)))
         self._to_nodes = np.flatnonzero(self._kind == Kind.REPEAT)
         self._to_literals = np.flatnonzero(self._kind == Kind.LITERALS)
         self._to_rules = np.flatnonzero(self._kind == Kind.CALL)

@@ -22,13 +22,24 @@ from dotllm.automata.charset import MAX_CODE_POINT, CharSet
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
-from dotllm.languages.json_schema.spelling import MUST_ESCAPE, RAW, after_backslash, character, one_of, spelling
+from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.spelling import (
+    MUST_ESCAPE,
+    after_backslash,
+    any_canonical_character,
+    character,
+    one_of,
+    spelling,
+)
 from dotllm.languages.json_schema.string_kernels import group_edges, prefix_tree
 
 Ints = NDArray[np.int32]
 
 _RAW_ASCII = (1 << 0x80) - (1 << 0x20) - (1 << 0x22) - (1 << 0x5C)
 _WIDE = CharSet.of((0x80, MAX_CODE_POINT))
+
+# Of an automaton beside a length. The longest host name takes 25,000.
+MAX_COUNTED_STATES = 60_000
 
 # Grammar.repeat takes numbers below this.
 MAX_LENGTH = 2**30 - 1
@@ -99,43 +110,66 @@ def content(grammar: Grammar, dfa: Dfa, low: int = 0, high: int | None = None) -
         counted = _counted(grammar, dfa, low, high)
         if counted is not None:
             return counted
-        dfa = _limited(dfa, low, high)
+        dfa = limited(dfa, low, high)
     return _copied(grammar, dfa)
 
 
-def all_but(grammar: Grammar, names: Iterable[str]) -> Expression:
-    """What stands between the quotes of every string but ``names``: their prefix tree, and a way out of each node."""
+def all_but(context: Context, names: Iterable[str]) -> Expression:
+    """What follows the opening quote of every string but ``names``: their prefix tree, and a way out of each node.
+
+    The ways out are rules that all such strings of a grammar share: the machine meets the same states again. They end
+    with the closing quote, and not before it, so that it knows when to return.
+    """
+    grammar = context.grammar
     words = sorted(name for name in names if not _has_lone_surrogate(name))
     text = "\0".join(words) + "\0"
     if not words:
-        return _copied(grammar, Dfa.anything())
+        return rest_of_string(context)
+    quote = grammar.literal(b'"')
     if not text.isascii() or '"' in text or "\\" in text or not text.replace("\0", " ").isprintable():
-        return _copied(grammar, ~Dfa.literals(words))
+        return grammar.seq([_copied(grammar, ~Dfa.literals(words)), quote])
     edges, ends, which, sets = prefix_tree(np.frombuffer(bytearray(text, "ascii"), np.uint8))
-    nodes = len(ends)
-    other = nodes + len(sets)
-    escape, wide = other + 1, other + 2
-    nothing, backslash = grammar.empty(), grammar.literal(b"\\")
+    nodes = last = len(ends)
     literals = np.zeros(128, np.int32)
     for char in set(text):
         literals[ord(char)] = grammar.literal(char)
     edges[:, 1] = literals[edges[:, 1]]
-    leave = np.empty((nodes, 3), np.int32)
-    leave[:, 0] = np.arange(nodes)
-    leave[:, 1] = nothing
-    leave[:, 2] = which + nodes
-    rest = [
-        (other, grammar.chars(RAW), other),
-        (other, backslash, escape),
-        (escape, after_backslash(grammar, spelling(MUST_ESCAPE)), other),
-        (wide, one_of(grammar, _WIDE), other),
-    ]
-    for out, (low, high) in enumerate(sets.tolist(), nodes):
-        rest.append((out, grammar.byteset(_RAW_ASCII & ~(low | high << 64)), other))
-        rest.append((out, nothing, wide))
-        rest.append((out, backslash, escape))
-    finals = np.append(np.flatnonzero(ends == 0), other)
-    return _network(grammar, other + 3, 0, finals, [edges, leave, np.array(rest, np.int32)])
+    ways_out = np.array([_way_out(context, low | high << 64) for low, high in sets.tolist()], np.int32)
+    leave = _edges(np.arange(nodes), ways_out[which], last)
+    close = _edges(np.flatnonzero(ends == 0), quote, last)
+    return _network(grammar, nodes + 1, 0, [last], [edges, leave, close])
+
+
+def rest_of_string(context: Context) -> Expression:
+    """Any characters, canonically spelled, and the closing quote: one rule of the grammar."""
+    found = context.memo.get("rest of string")
+    if found is None:
+        grammar = context.grammar
+        rule = grammar.rule("rest of string")
+        context.memo["rest of string"] = found = grammar.call(rule)
+        characters = grammar.repeat(any_canonical_character(grammar))
+        grammar.define(rule, grammar.seq([characters, grammar.literal(b'"')]))
+    return found
+
+
+def _way_out(context: Context, children: int) -> Expression:
+    """One character but the ASCII ones whose bits are set in ``children``, then the rest: one rule of the grammar."""
+    key = ("way out", children)
+    found = context.memo.get(key)
+    if found is None:
+        grammar = context.grammar
+        rest = rest_of_string(context)
+        rule = grammar.rule("another string")
+        context.memo[key] = found = grammar.call(rule)
+        unusual = context.memo.get("unusual character")
+        if unusual is None:  # an escape or beyond ASCII
+            escape = grammar.seq([grammar.literal(b"\\"), after_backslash(grammar, spelling(MUST_ESCAPE))])
+            more = grammar.rule("another string")
+            grammar.define(more, grammar.seq([grammar.alt([escape, one_of(grammar, _WIDE)]), rest]))
+            context.memo["unusual character"] = unusual = grammar.call(more)
+        usual = grammar.seq([grammar.byteset(_RAW_ASCII & ~children), rest])
+        grammar.define(rule, grammar.alt([usual, unusual]))
+    return found
 
 
 def _has_lone_surrogate(text: str) -> bool:
@@ -150,8 +184,12 @@ def _network(grammar: Grammar, states: int, start: int, finals: Any, edges: list
     return grammar.flat_network(np.concatenate(flat, dtype=np.int32).tobytes())
 
 
-def _limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
-    budget = Budget()
+def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
+    """The strings of ``dfa`` with ``low`` to ``high`` characters, counted state by state. Raises `BudgetExceeded`."""
+    low, high = bounds(dfa, low, high)
+    if not low and high is None:
+        return dfa
+    budget = Budget(MAX_COUNTED_STATES, 10 * Budget().steps)
     try:
         return dfa.intersection(Dfa.length(low, high, budget), budget)
     except BudgetExceeded as error:

@@ -107,7 +107,9 @@ class StringLanguage:
     def format(cls, name: str) -> StringLanguage | None:
         """The strings of a standard format; None if the name is unknown, which makes it an annotation."""
         known = formats.find(name)
-        return None if known is None else cls((Clause(having=frozenset((Atom("format", known.name),))),))
+        if known is None:
+            return None
+        return cls((Clause(0, known.longest, frozenset((Atom("format", known.name),))),))
 
     @classmethod
     def finite(cls, values: Iterable[str]) -> StringLanguage:
@@ -197,10 +199,11 @@ class StringLanguage:
         if found is None:
             rule = grammar.rule("key" if as_key else "string")
             context.memo[key] = found = grammar.call(rule)
-            grammar.define(rule, self._expression(grammar, as_key=as_key))
+            grammar.define(rule, self._expression(context, as_key=as_key))
         return found
 
-    def _expression(self, grammar: Grammar, *, as_key: bool) -> Expression:
+    def _expression(self, context: Context, *, as_key: bool) -> Expression:
+        grammar = context.grammar
         choices: list[Expression] = []
         if self.values:
             single = [value for value in self.values if spelling.has_one_spelling(value)]
@@ -209,29 +212,39 @@ class StringLanguage:
             choices.extend(spelling.literal(grammar, value) for value in sorted(several))
         # Sorted, so that equal schemas give equal grammars.
         clauses = sorted(self.clauses, key=repr) if len(self.clauses) > 1 else self.clauses
-        inside = [_inside(grammar, clause, as_key=as_key) for clause in clauses]
-        if inside:
-            quote = grammar.literal(b'"')
-            choices.append(grammar.seq([quote, grammar.alt(inside), quote]))
+        after_quote = [_after_quote(context, clause, as_key=as_key) for clause in clauses]
+        if after_quote:
+            choices.append(grammar.seq([grammar.literal(b'"'), grammar.alt(after_quote)]))
         return grammar.alt(choices)
+
+
+def _after_quote(context: Context, clause: Clause, *, as_key: bool) -> Expression:
+    """What follows the opening quote."""
+    if clause.simple and (clause.low, clause.high) == (0, None):
+        if clause.excluded:
+            return string_network.all_but(context, clause.excluded)
+        if as_key:
+            return string_network.rest_of_string(context)
+    grammar = context.grammar
+    return grammar.seq([_inside(grammar, clause, as_key=as_key), grammar.literal(b'"')])
 
 
 def _inside(grammar: Grammar, clause: Clause, *, as_key: bool) -> Expression:
     """What stands between the quotes."""
-    unlimited = (clause.low, clause.high) == (0, None)
-    if clause.simple:
-        if clause.excluded and unlimited:
-            return string_network.all_but(grammar, clause.excluded)
-        if not clause.excluded:
-            make = spelling.any_canonical_character if as_key else spelling.any_character
-            return string_network.repeat(grammar, make(grammar), clause.low, clause.high)
-    elif len(clause.having) == 1 and not clause.lacking and not clause.excluded:
+    if clause.simple and not clause.excluded:
+        make = spelling.any_canonical_character if as_key else spelling.any_character
+        return string_network.repeat(grammar, make(grammar), clause.low, clause.high)
+    if len(clause.having) == 1 and not clause.lacking and not clause.excluded:
         (atom,) = clause.having
         if atom.kind == "pattern":
             return _pattern(grammar, clause, str(atom.content))
-        if atom.kind == "format" and unlimited:
+        if atom.kind == "format" and (clause.low, clause.high) == _format_length(atom):
             return formats.fragment(str(atom.content)).copy_into(grammar)
     return string_network.content(grammar, _unlimited_dfa(_without_length(clause)), clause.low, clause.high)
+
+
+def _format_length(atom: Atom) -> tuple[int, int | None]:
+    return 0, formats.FORMATS[str(atom.content)].longest
 
 
 def _pattern(grammar: Grammar, clause: Clause, source: str) -> Expression:
@@ -362,9 +375,10 @@ def _is_empty(clause: Clause) -> bool:
         return False  # _reduced has seen to the rest: there are more characters than excluded strings
     if not clause.lacking and not clause.excluded and len(clause.having) == 1:
         (atom,) = clause.having
-        if (clause.low, clause.high) == (0, None) and (
-            atom.kind == "format" or (atom.kind == "pattern" and _SURELY_MATCHES.fullmatch(str(atom.content)))
-        ):
+        length = (clause.low, clause.high)
+        if atom.kind == "format" and length == _format_length(atom):
+            return False
+        if atom.kind == "pattern" and length == (0, None) and _SURELY_MATCHES.fullmatch(str(atom.content)):
             return False
     dfa = _unlimited_dfa(_without_length(clause))
     return not string_network.has_length(dfa, clause.low, clause.high)
@@ -395,12 +409,7 @@ def _unlimited_dfa(clause: Clause) -> Dfa:
 
 
 def _clause_dfa(clause: Clause) -> Dfa:
-    dfa = _unlimited_dfa(_without_length(clause))
-    low, high = string_network.bounds(dfa, clause.low, clause.high)
-    if (low, high) == (0, None):
-        return dfa
-    budget = Budget()
-    return dfa.intersection(Dfa.length(low, high, budget), budget)
+    return string_network.limited(_unlimited_dfa(_without_length(clause)), clause.low, clause.high)
 
 
 _EVERY_STRING = StringLanguage((Clause(),))

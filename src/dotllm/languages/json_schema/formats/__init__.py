@@ -60,5 +60,5 @@ def find(name: str) -> Format | None:
 def fragment(name: str) -> Fragment:
     """What stands between the quotes of a string of a known format, built once per process."""
     grammar = Grammar()
-    grammar.start = string_network.content(grammar, FORMATS[name].dfa())
+    grammar.start = string_network.content(grammar, FORMATS[name].dfa(), 0, FORMATS[name].longest)
     return Fragment(grammar)

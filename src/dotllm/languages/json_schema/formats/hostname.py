@@ -7,19 +7,9 @@ distant characters, and is refused by name.
 
 from __future__ import annotations
 
-from dotllm.automata.dfa import Budget, Dfa
 from dotllm.languages.json_schema.formats.format import Format
-from dotllm.languages.regex import regex_to_dfa
 
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _PUNYCODE = r"(?:.*\.)?[Xx][Nn]--.*"
-_LONGEST = 253
 
-
-def _refine(names: Dfa) -> Dfa:
-    budget = Budget(states=100_000)
-    names = names.difference(regex_to_dfa(_PUNYCODE, search=False, dialect="ecma"), budget)
-    return names.intersection(Dfa.length(1, _LONGEST, budget), budget)
-
-
-HOSTNAME_FORMATS = (Format("hostname", "RFC 1123 §2.1", rf"{_LABEL}(?:\.{_LABEL})*", _refine),)
+HOSTNAME_FORMATS = (Format("hostname", "RFC 1123 §2.1", rf"{_LABEL}(?:\.{_LABEL})*", _PUNYCODE, 253),)
