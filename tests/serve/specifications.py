@@ -81,7 +81,7 @@ CASES: list[Case] = [
     _regex("case-insensitive", r"(?i)yes|no|maybe"),
     _choice("two words", ["yes", "no"]),
     _choice("one a prefix of another", ["in", "inter", "international", "internationalisation"]),
-    _choice("quotes, newlines, emoji", ['say "hi"', "two\nlines", "🙂🙃", "", " leading"]),
+    _choice("quotes, newlines, emoji", ['say "hi"', "two\nlines", "🙂🙃", " leading", "\t"]),
     _choice("a thousand", [f"option-{number:04d}" for number in range(1000)]),
     _schema("flat", _object({"name": SHORT, "age": {"type": "integer", "minimum": 0, "maximum": 150}, "level": LEVEL})),
     _schema("optional", _object({"a": LEVEL, "b": {"type": "boolean"}, "c": {"type": "null"}}, ["b"])),

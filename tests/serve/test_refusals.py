@@ -35,7 +35,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("unsupported keyword", schema({"type": "array", "items": {"type": "number"}, "uniqueItems": True}), "uniqueItems"),
     ("broken reference", schema({"$ref": "#/$defs/nowhere"}), "nowhere"),
     ("bad pattern", schema({"type": "string", "pattern": "("}), "pattern"),
-    ("empty choice", structured(choice=[]), "choice"),
+    ("no choice", structured(choice=[]), "choice"),
+    ("empty choice", structured(choice=["a", ""]), "choice"),
     ("json_object false", structured(json_object=False), "json_object"),
     ("empty grammar", structured(grammar=" "), "grammar"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +11,24 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dotllm.vllm_plugin import backend_name, beam_search, registry, structural_tags, validation
+from dotllm.vllm_plugin import backend_name, beam_search, early_refusal, front_end, registry, validation
 from dotllm.vllm_plugin.hook import Hook, HookError
 
 
 @pytest.fixture(scope="module", autouse=True)
 def hooks() -> None:
     registry.apply_required()
+
+
+@pytest.fixture(autouse=True)
+def no_engine() -> Iterator[None]:
+    yield
+    front_end.remember(None)
+
+
+def engine(backend: str) -> Any:
+    config = SimpleNamespace(backend=backend, disable_any_whitespace=False, disable_additional_properties=False)
+    return SimpleNamespace(structured_outputs_config=config)
 
 
 def test_every_hook_holds_and_applies_twice() -> None:
@@ -109,7 +121,7 @@ def test_diffusion_models_are_refused() -> None:
         )
 
 
-def test_xgrammar_is_not_asked_about_structural_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xgrammar_is_not_asked_about_structural_tags() -> None:
     from vllm.v1.structured_output import backend_xgrammar
 
     judged = backend_xgrammar.validate_xgrammar_grammar
@@ -120,7 +132,7 @@ def test_xgrammar_is_not_asked_about_structural_tags(monkeypatch: pytest.MonkeyP
     judged(sampling(json={"type": "integer", "multipleOf": 3}))  # xgrammar refuses it, we enforce it
     with pytest.raises(ValueError, match="uniqueItems"):
         judged(sampling(json={"type": "array", "uniqueItems": True}))
-    monkeypatch.setattr(structural_tags, "_configured", "xgrammar")
+    front_end.remember(engine("xgrammar"))
     with pytest.raises(Exception, match=r"(?i)structural"):
         judged(sampling(structural_tag='{"anything": "that is a JSON object"}'))
 
@@ -155,3 +167,16 @@ def test_the_manager_never_raises() -> None:
     assert isinstance(future, Future)
     assert isinstance(future.exception(), Exception)
     manager.grammar_init(SimpleNamespace(structured_output_request=None))
+
+
+def test_requests_are_judged_before_a_response_begins() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    bad, good = sampling(regex="("), sampling(regex="a")
+    early_refusal.judge(bad)  # no engine is known: left to the engine's validation
+    front_end.remember(engine("auto"))
+    with pytest.raises(VLLMValidationError, match="regular expression"):
+        early_refusal.judge(bad)
+    early_refusal.judge(good)
+    front_end.remember(engine("xgrammar"))
+    early_refusal.judge(bad)

@@ -120,10 +120,12 @@ class Index:
 
     @classmethod
     def from_structural_tag(cls, spec: Any, vocabulary: Vocabulary, **options: Any) -> Index:
-        """Texts of a structural tag, in either request form (see `languages.structural_tag`)."""
+        """Texts of a structural tag, in either request form (see `languages.structural_tag`); options as for JSON Schema."""
+        from dotllm.languages.json_schema import Options
         from dotllm.languages.structural_tag import structural_tag_to_grammar
 
-        grammar = structural_tag_to_grammar(spec, special_tokens=vocabulary.special_tokens, **options)
+        special_tokens = vocabulary.special_tokens
+        grammar = structural_tag_to_grammar(spec, special_tokens=special_tokens, options=Options(**options))
         return cls.from_grammar_object(grammar, vocabulary)
 
     # ---- use

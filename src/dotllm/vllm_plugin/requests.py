@@ -36,7 +36,6 @@ def of_params(params: Any, config: Any) -> Specification:
             raise InvalidSpec("structured_outputs.regex contains a NUL character", keyword="regex")
         return _specification(Kind.REGEX, params.regex)
     if params.choice is not None:
-        _require_choices(params.choice)
         return _specification(Kind.CHOICE, params.choice)
     if params.grammar is not None:
         _require_text(params.grammar, "grammar")
@@ -84,14 +83,3 @@ def _either(config: Any, params: Any, field: str) -> bool:
 def _require_text(value: Any, field: str) -> None:
     if isinstance(value, str) and not value.strip():
         raise InvalidSpec(f"structured_outputs.{field} is an empty string", keyword=field)
-
-
-def _require_choices(value: Any) -> None:
-    if not isinstance(value, list) or not all(isinstance(choice, str) for choice in value):
-        raise InvalidSpec("structured_outputs.choice must be a list of strings", keyword="choice")
-    if not value:
-        raise InvalidSpec("structured_outputs.choice is an empty list: nothing could be answered", keyword="choice")
-    try:
-        "".join(value).encode()
-    except UnicodeEncodeError as error:
-        raise InvalidSpec(f"structured_outputs.choice is not Unicode text: {error}", keyword="choice") from None

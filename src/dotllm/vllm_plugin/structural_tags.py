@@ -16,12 +16,8 @@ from functools import wraps
 from typing import Any
 
 from dotllm.errors import InvalidSpec
-from dotllm.vllm_plugin import frontend, requests
+from dotllm.vllm_plugin import front_end, requests, verdicts
 from dotllm.vllm_plugin.hook import Hook, Target
-from dotllm.vllm_plugin.settings import is_ours
-
-# The backend this process's engine is configured with. Parsing a request knows nothing of the engine it is for.
-_configured = "auto"
 
 
 def check(params: Any) -> None:
@@ -34,7 +30,7 @@ def check(params: Any) -> None:
     if structured is None:
         return
     if structured.structural_tag is None:
-        frontend.check(requests.of_params(structured, None))
+        verdicts.check(requests.of_params(structured, front_end.config()), front_end.special_tokens)
         return
     try:
         tag = json.loads(structured.structural_tag)
@@ -45,42 +41,30 @@ def check(params: Any) -> None:
 
 
 def _apply() -> None:
-    from vllm.v1.engine.input_processor import InputProcessor
     from vllm.v1.structured_output import backend_xgrammar
 
     original = backend_xgrammar.validate_xgrammar_grammar
     if getattr(original, "is_dotllm", False):
         return
-    original_init = InputProcessor.__init__
-
-    @wraps(original_init)
-    def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
-        global _configured
-        _configured = vllm_config.structured_outputs_config.backend
-        original_init(self, vllm_config, *args, **kwargs)
 
     @wraps(original)
     def validate_xgrammar_grammar(sampling_params: Any) -> None:
         structured = sampling_params.structured_outputs
         # vLLM's own validation has chosen a backend before it calls this; parsing has not.
         chosen = structured._backend if structured is not None else None
-        if is_ours(chosen or _configured):
+        if front_end.serves(chosen):
             check(sampling_params)
         else:
             original(sampling_params)
 
     validate_xgrammar_grammar.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    InputProcessor.__init__ = __init__
     backend_xgrammar.validate_xgrammar_grammar = validate_xgrammar_grammar
 
 
 HOOK = Hook(
     name="structural-tags",
     summary="structural tags and tool constraints are judged by dotllm, not by xgrammar",
-    targets=(
-        Target("vllm.v1.structured_output.backend_xgrammar", "validate_xgrammar_grammar", ("sampling_params",)),
-        Target("vllm.v1.engine.input_processor", "InputProcessor.__init__", ("self", "vllm_config")),
-    ),
+    targets=(Target("vllm.v1.structured_output.backend_xgrammar", "validate_xgrammar_grammar", ("sampling_params",)),),
     apply=_apply,
     required=False,
     without_it="structural tags that xgrammar refuses are refused",

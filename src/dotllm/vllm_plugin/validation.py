@@ -1,17 +1,18 @@
 """H2: a specification that cannot be enforced is answered with HTTP 400 and the reason, before it reaches the engine.
 
-vLLM validates parameters in the front end, inside its event loop, so the check is bounded (see `frontend`) and
+vLLM validates parameters in the front end, inside its event loop, so the check is bounded (see `verdicts`) and
 remembered. For a server on dotllm it replaces vLLM's own, whose common checks are inline with its choice of backend:
 the few that apply to us are made in `requests` and here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
 from dotllm.errors import SpecError
-from dotllm.vllm_plugin import frontend, requests, warm_start
+from dotllm.vllm_plugin import requests, verdicts, warm_start
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
@@ -37,14 +38,23 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
         raise VLLMValidationError(
             f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
         )
-    try:
-        frontend.check(
-            requests.of_params(structured, config), lambda: warm_start.special_tokens(tokenizer, model_config)
-        )
-    except SpecError as error:
-        raise VLLMValidationError(str(error)) from error
+    judge(structured, config, lambda: warm_start.special_tokens(tokenizer, model_config))
     structured._backend = BACKEND
     structured._backend_was_auto = config.backend == "auto"
+
+
+def judge(structured: Any, config: Any, special_tokens: Callable[[], Mapping[str, int]]) -> None:
+    """Refuse a ``StructuredOutputsParams`` that cannot be enforced.
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: refused; the message is for the user.
+    """
+    from vllm.exceptions import VLLMValidationError
+
+    try:
+        verdicts.check(requests.of_params(structured, config), special_tokens)
+    except SpecError as error:
+        raise VLLMValidationError(str(error)) from error
 
 
 def _apply() -> None:

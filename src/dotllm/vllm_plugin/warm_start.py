@@ -1,8 +1,8 @@
 """What the engine needs before its first structured request, prepared while vLLM loads the model.
 
 Loading Numba's compiled kernels takes a fraction of a second (compiling them, once per machine, some seconds) and the
-vocabulary of a tokenizer as long. Engine core and front end each do it in a thread that they start first of all; the
-first request waits for what is still missing.
+vocabulary of a tokenizer as long. The engine core does it in a thread that it starts first of all, and the front end
+what it needs itself (`front_end`); the first request waits for what is still missing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
-from dotllm.compilation import Kind, Specification
-from dotllm.vllm_plugin import frontend
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import is_ours
 
@@ -59,12 +57,6 @@ def prepare_engine(vllm_config: Any) -> None:
     Index.from_grammar_object(_letter(), tokens).guide().mask_row  # noqa: B018  # computing the mask is the point
 
 
-def prepare_frontend(_: Any) -> None:
-    """Load what checking a specification needs: the languages, and the kernels that lower a grammar."""
-    for kind, text in ((Kind.JSON_SCHEMA, '{"type": "string", "pattern": "a"}'), (Kind.REGEX, "a")):
-        frontend.check(Specification.create(kind, text))
-
-
 def _letter() -> Any:
     from dotllm.grammar import Grammar
 
@@ -73,7 +65,8 @@ def _letter() -> Any:
     return grammar
 
 
-def _in_background(prepare: Callable[[Any], None], vllm_config: Any) -> None:
+def in_background(prepare: Callable[[Any], None], vllm_config: Any) -> None:
+    """Run ``prepare(vllm_config)`` in a thread, if this engine is ours; a failure is logged."""
     config = vllm_config.structured_outputs_config
     if not is_ours(config.backend) or vllm_config.model_config.skip_tokenizer_init:
         return
@@ -91,26 +84,20 @@ def _in_background(prepare: Callable[[Any], None], vllm_config: Any) -> None:
     threading.Thread(target=run, name="dotllm-prepare", daemon=True).start()
 
 
-def _start_with(owner: Any, prepare: Callable[[Any], None]) -> None:
-    original = owner.__init__
+def _apply() -> None:
+    from vllm.v1.engine.core import EngineCore
+
+    original = EngineCore.__init__
     if getattr(original, "is_dotllm", False):
         return
 
     @wraps(original)
     def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
-        _in_background(prepare, vllm_config)
+        in_background(prepare_engine, vllm_config)
         original(self, vllm_config, *args, **kwargs)
 
     __init__.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    owner.__init__ = __init__
-
-
-def _apply() -> None:
-    from vllm.v1.engine.core import EngineCore
-    from vllm.v1.engine.input_processor import InputProcessor
-
-    _start_with(EngineCore, prepare_engine)
-    _start_with(InputProcessor, prepare_frontend)
+    EngineCore.__init__ = __init__
 
 
 HOOK = Hook(
@@ -118,7 +105,6 @@ HOOK = Hook(
     summary="kernels and vocabulary are prepared while the model loads",
     targets=(
         Target("vllm.v1.engine.core", "EngineCore.__init__", ("self", "vllm_config")),
-        Target("vllm.v1.engine.input_processor", "InputProcessor.__init__", ("self", "vllm_config")),
         Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),
     ),
     apply=_apply,

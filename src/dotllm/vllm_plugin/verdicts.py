@@ -9,9 +9,11 @@ kind of message.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.errors import BudgetExceeded, SpecError
@@ -27,26 +29,26 @@ def check(specification: Specification, special_tokens: Callable[[], Mapping[str
         dotllm.errors.SpecError: refused; remembered for equal specifications.
     """
     key = specification.key(b"")
-    if _verdicts.knows(key):
+    if _memory.knows(key):
         return
     try:
         _judge(specification, special_tokens)
     except SpecError as error:
-        _verdicts.remember(key, error)
+        _memory.remember(key, error)
         raise
     except RecursionError:
         # Our own code is iterative or capped; Python's JSON parser is neither.
         refusal = BudgetExceeded("the specification is nested too deeply")
-        _verdicts.remember(key, refusal)
+        _memory.remember(key, refusal)
         raise refusal from None
-    _verdicts.remember(key, None)
+    _memory.remember(key, None)
 
 
 def _judge(specification: Specification, special_tokens: Callable[[], Mapping[str, int]]) -> None:
     from dotllm.automata.lowering import lower
     from dotllm.grammar.transform import prepare
 
-    text, options = specification.text, dict(specification.options)
+    text, options = specification.text, dict[str, Any](specification.options)
     kind = specification.kind
     if kind is Kind.JSON_SCHEMA:
         from dotllm.languages.json_schema import json_schema_to_grammar
@@ -61,19 +63,23 @@ def _judge(specification: Specification, special_tokens: Callable[[], Mapping[st
 
         grammar = regex_to_grammar(text, **options)
     elif kind is Kind.CHOICE:
-        return  # any strings will do (`requests` has seen that they are), and 100,000 would keep the event loop busy
+        from dotllm.languages.choice import choice_to_grammar
+
+        choice_to_grammar(json.loads(text))
+        return  # nothing in its NFA can go wrong, and that of 100,000 choices would keep the event loop busy
     elif kind is Kind.GRAMMAR:
         from dotllm.languages.cfg import grammar_to_grammar
 
         grammar = grammar_to_grammar(text, special_tokens=special_tokens(), **options)
     else:
+        from dotllm.languages.json_schema import Options
         from dotllm.languages.structural_tag import structural_tag_to_grammar
 
-        grammar = structural_tag_to_grammar(text, special_tokens=special_tokens(), **options)
+        grammar = structural_tag_to_grammar(text, special_tokens=special_tokens(), options=Options(**options))
     lower(prepare(grammar))
 
 
-class _Verdicts:
+class _Memory:
     """The last `REMEMBERED` verdicts. Only messages are kept of refusals: an exception holds on to its whole
     traceback.
     """
@@ -102,4 +108,4 @@ class _Verdicts:
                 self._known.popitem(last=False)
 
 
-_verdicts = _Verdicts()
+_memory = _Memory()

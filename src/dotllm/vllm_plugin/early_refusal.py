@@ -1,0 +1,68 @@
+"""A streamed request that is refused gets HTTP 400, too.
+
+vLLM validates parameters when the engine takes the request. For a streamed one the response has begun by then: the
+client sees 200 and an error event. Here the OpenAI requests are judged when their parameters are made, which is before
+any response; the engine's validation then finds the verdict remembered.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import wraps
+from typing import Any
+
+from dotllm.vllm_plugin import front_end, validation
+from dotllm.vllm_plugin.hook import Hook, Target
+
+_REQUESTS = {
+    "vllm.entrypoints.openai.chat_completion.protocol": "ChatCompletionRequest",
+    "vllm.entrypoints.openai.completion.protocol": "CompletionRequest",
+    "vllm.entrypoints.openai.responses.protocol": "ResponsesRequest",
+}
+
+
+def judge(params: Any) -> None:
+    """Refuse ``params`` (a ``SamplingParams``) if they go to dotllm and cannot be enforced.
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: refused.
+    """
+    structured = params.structured_outputs
+    if structured is None or structured.all_constraints_none() or front_end.config() is None:
+        return
+    if front_end.serves(structured._backend):
+        validation.judge(structured, front_end.config(), front_end.special_tokens)
+
+
+def _judge_in(module: str, name: str) -> None:
+    request_class = getattr(importlib.import_module(module), name)
+    original = request_class.to_sampling_params
+    if getattr(original, "is_dotllm", False):
+        return
+
+    @wraps(original)
+    def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
+        params = original(self, *args, **kwargs)
+        judge(params)
+        return params
+
+    to_sampling_params.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    request_class.to_sampling_params = to_sampling_params
+
+
+def _apply() -> None:
+    for module, name in _REQUESTS.items():
+        _judge_in(module, name)
+
+
+HOOK = Hook(
+    name="early-refusal",
+    summary="a streamed request that is refused gets HTTP 400, not an error event after 200",
+    targets=(
+        *(Target(module, f"{name}.to_sampling_params", ("self",)) for module, name in _REQUESTS.items()),
+        Target("vllm.sampling_params", "StructuredOutputsParams.all_constraints_none", ("self",)),
+    ),
+    apply=_apply,
+    required=False,
+    without_it="a streamed request that is refused gets HTTP 200 and an error event",
+)
