@@ -4,8 +4,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Where CPU builds of torch are when the configured package index has none.
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# Set this to PyTorch's own index of CPU builds where the configured package index has none.
+TORCH_INDEX ?=
 TORCH := $(shell grep '^torch==' requirements/cpu.txt)
 PYTEST ?=
 # Options of the bench targets, as in `make bench-engine ARGS=--quick`.
@@ -58,8 +58,8 @@ install-dev: $(VENV)/.installed-dev
 $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 	@echo "== installing into $(VENV): a few minutes the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --no-deps "$(TORCH)" 2>$(VENV)/torch.log \
-		|| $(PIP) install --no-deps --index-url $(TORCH_INDEX) "$(TORCH)"
+	$(PIP) install --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)" \
+		|| { echo "No CPU build of torch here: make TORCH_INDEX=<PyTorch's index of CPU wheels> …"; exit 1; }
 	$(PIP) install --no-deps --progress-bar on -r requirements/cpu.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	touch $@
