@@ -53,7 +53,7 @@ def judged(pattern: str, search: bool, texts: list[str]) -> list[str]:
     return [text for text in texts if match(text)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(plain, st.booleans())
 def test_plain_expressions(pattern: str, search: bool) -> None:
     compiled = re.compile(pattern, re.ASCII)
@@ -64,7 +64,7 @@ def test_plain_expressions(pattern: str, search: bool) -> None:
     check_grammar(pattern, search, [text for text in expected if text in SHORT])
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(assertions, st.booleans())
 def test_expressions_with_assertions(pattern: str, search: bool) -> None:
     expected = judged(pattern, search, TEXTS)

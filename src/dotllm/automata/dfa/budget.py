@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dotllm.errors import BudgetExceeded
 
+# Entries of one transition table, which minimising holds several times over.
+_MAX_ENTRIES = 2_000_000
+
 
 class Budget:
     """Limits of the DFA algebra. ``steps`` is spent, operation by operation; ``states`` holds per automaton.
@@ -17,6 +20,10 @@ class Budget:
     def __init__(self, states: int = 20_000, steps: int = 10_000_000) -> None:
         self.states = states
         self.steps = steps
+
+    def states_over(self, classes: int) -> int:
+        """How many states an automaton over so many character classes may have."""
+        return min(self.states, _MAX_ENTRIES // classes)
 
     def spend(self, steps: int, what: str) -> None:
         """Take ``steps`` out of the budget; raises BudgetExceeded when it is gone."""

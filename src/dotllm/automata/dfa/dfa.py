@@ -107,12 +107,15 @@ class Dfa:
             return _NEVER
         budget = budget or Budget()
         alphabet = _alphabet_of_letters("".join(sorted({char for word in words for char in word})))
-        size = sum(map(len, words))
         # One row of the table per character, before like suffixes are merged.
-        budget.spend(size * alphabet.size, f"{len(words)} strings")
+        if sum(map(len, words)) > 4 * budget.states_over(alphabet.size):
+            raise budget.exceeded(f"{len(words)} strings")
         ends = np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))
         table, accepting = trie(alphabet.encode("".join(words)), ends, alphabet.size)
-        return cls.of_table(alphabet, table, accepting, 1, budget, f"{len(words)} strings")
+        dfa = cls.of_table(alphabet, table, accepting, 1, budget, f"{len(words)} strings")
+        if len(dfa) > budget.states:
+            raise budget.exceeded(f"{len(words)} strings")
+        return dfa
 
     # -- boolean operations ------------------------------------------------------------------------------------------
 
@@ -121,7 +124,7 @@ class Dfa:
         alphabet, mine, theirs = joint(self.alphabet, other.alphabet)
         a = self.table, self.accepting, self.start
         b = other.table, other.accepting, other.start
-        table, accepting, steps = product(*a, *b, mine, theirs, truth, budget.states, budget.steps)
+        table, accepting, steps = product(*a, *b, mine, theirs, truth, budget.states_over(alphabet.size), budget.steps)
         budget.spend(steps, what)
         return Dfa.of_table(alphabet, table, accepting, 1 if len(table) > 1 else 0, budget, what)
 

@@ -87,8 +87,9 @@ def subset_construction(
 
     final = np.zeros(states, np.bool_)
     final[finals] = True
+    limit = budget.states_over(alphabet.size)
     table, accepting, steps = determinise(
-        *edges, *epsilons, *labels, starts, final, alphabet.size, budget.states, budget.steps, SUBSET_WORDS
+        *edges, *epsilons, *labels, starts, final, alphabet.size, limit, budget.steps, SUBSET_WORDS
     )
     budget.spend(steps, what)
     return Dfa.of_table(alphabet, table, accepting, 1 if len(table) > 1 else 0, budget, what)

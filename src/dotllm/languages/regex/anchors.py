@@ -75,12 +75,12 @@ class _Resolver:
         first = self.edge(node.body)
         again = self.inside(node.body)
         below = None if node.maximum is None else node.maximum - 1
-        choices = [self._seq([first, repeat(again, max(node.minimum - 1, 0), below)])]
         nothing = self.nothing(node.body)
-        if not isinstance(nothing, Never) and (below is None or below > 0):
-            # Some rounds read nothing, and only then does one read something at the edge.
-            rest = repeat(again, 0, None if below is None else below - 1)
-            choices.append(self._seq([nothing, first, rest]))
+        # Rounds before the one that reads something at the edge may read nothing, and still count.
+        least = 0 if isinstance(nothing, Empty) else max(node.minimum - 1, 0)
+        choices = [self._seq([first, repeat(again, least, below)])]
+        if least > 0 and not isinstance(nothing, Never):
+            choices.append(self._seq([nothing, first, repeat(again, 0, None if below is None else below - 1)]))
         if node.minimum == 0:
             choices.append(EMPTY)
         return alt(choices)

@@ -49,8 +49,8 @@ from dotllm.languages.regex.syntax import (
 
 Dialect = Literal["python", "ecma"]
 
-# Every pass over a tree recurses at most three calls per group.
-MAX_NESTING = 100
+MAX_LENGTH = 500_000  # some microseconds a character
+MAX_NESTING = 100  # every pass over a tree recurses at most three calls per group
 
 _DIGITS = CharSet(((0x30, 0x39),))
 _WORD = CharSet.of((0x30, 0x39), (0x41, 0x5A), "_", (0x61, 0x7A))
@@ -64,7 +64,7 @@ _DOTS = {dialect: ~ends for dialect, ends in _LINE_ENDS.items()}
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "a": 7}
 
 _PLAIN = re.compile(r"[^\\.\[\](){}*+?|^$#\s\0]+")  # a run of characters that mean themselves under every flag
-_COMMON_CLASS = re.compile(r"\[\^?[^\]\\\[](?:[^\]\\\[]|\\[^NPUpux0-9])*\]")
+_COMMON_CLASS = re.compile(r"\[\^?(?:[^\]\\\[]|\\.)+\]")
 _COUNT = re.compile(r"\{(?:([0-9]+)(?:(,)([0-9]*))?|,([0-9]+))\}")
 _FLAGS = re.compile(r"\?([aiLmsux]*)(?:-([imsx]+))?([:)])")
 _NAME = re.compile(r"\?P?<([^\W\d]\w*)>")
@@ -79,6 +79,9 @@ _REFUSED_GROUPS = (
     ("*", "backtracking verb"),
 )
 _OPERAND = re.compile(r"\[|\\[dDwWsSpP]")
+_PROPERTY = re.compile(r"[pP](?:\{(\^?)([^{}]*)\}|([A-Z]))")
+_OCTAL = re.compile("[0-3][0-7][0-7]")
+_SURROGATE_PAIR = re.compile(r"\\u([dD][c-fC-F][0-9A-Fa-f]{2})")
 _RECURSION = re.compile(r"\?[+-]?[0-9]+\)")
 _REFUSED_ESCAPES = {"G": r"\G", "K": r"\K", "R": r"\R", "X": r"\X", "C": r"\C"}
 
@@ -93,6 +96,30 @@ def _common_class(text: str, dialect: Dialect, flags: Flags) -> CharSet | None:
     except SpecError:
         return None
     return charset if parser.at == len(text) else None
+
+
+@lru_cache(maxsize=256)
+def _named_set(letter: str, dialect: Dialect, in_unicode: bool, in_ascii: bool) -> CharSet:
+    r"""``\d``, ``\w``, ``\s``, or with a capital their complements."""
+    lower = letter.lower()
+    if in_unicode:
+        found = {"d": unicode.digits, "w": unicode.word, "s": unicode.spaces}[lower]()
+    elif lower == "s" and dialect == "ecma" and not in_ascii:
+        found = _ECMA_SPACES
+    else:
+        found = {"d": _DIGITS, "w": _WORD, "s": _SPACES}[lower]
+    return found if letter == lower else ~found
+
+
+@lru_cache(maxsize=1024)
+def _property_set(name: str, negated: bool, folding: str | None) -> CharSet | None:
+    r"""``\p{name}`` or, negated, ``\P{name}``; None: unknown."""
+    charset = unicode.unicode_property(name)
+    if charset is None:
+        return None
+    if folding is not None:
+        charset = unicode.folded(charset, folding == "ascii")
+    return ~charset if negated else charset
 
 
 class Flags(NamedTuple):
@@ -144,8 +171,12 @@ def parse(pattern: str, dialect: Dialect = "python", flags: Flags | None = None)
     """The syntax tree of ``pattern``.
 
     Raises InvalidSpec for what is not a regular expression, Unsupported for what is none in the sense of automata
-    (``keyword`` says which construct), BudgetExceeded for nesting deeper than `MAX_NESTING`.
+    (``keyword`` says which construct), BudgetExceeded for more than `MAX_LENGTH` or `MAX_NESTING`.
     """
+    if not isinstance(pattern, str):
+        raise InvalidSpec(f"a regular expression must be a string, not {type(pattern).__name__}", keyword="regex")
+    if len(pattern) > MAX_LENGTH:
+        raise BudgetExceeded(f"a regular expression of more than {MAX_LENGTH:,} characters", keyword="length")
     return _Parser(pattern, dialect, flags or Flags()).parse()
 
 
@@ -350,7 +381,7 @@ class _Parser:
 
     def _boundary(self, at: At) -> Node:
         self.looks = True
-        return Place(at, self._class_escape("w") or _WORD)
+        return Place(at, _named_set("w", self.dialect, self.flags.unicode, self.flags.ascii))
 
     # -- groups ------------------------------------------------------------------------------------------------------
 
@@ -432,7 +463,7 @@ class _Parser:
             raise self.unsupported("back-reference" if char == "k" else "recursion", start)
         if "1" <= char <= "9" and not self._is_octal():
             raise self.unsupported("back-reference", start)
-        named = self._class_escape(char)
+        named = self._class_escape()
         if named is not None:
             return chars(named)
         point = self._character_escape(start)
@@ -440,44 +471,31 @@ class _Parser:
 
     def _is_octal(self) -> bool:
         """`re`: three octal digits up to 377 are a character even without a leading zero."""
-        return re.compile("[0-3][0-7][0-7]").match(self.text, self.at) is not None
+        return _OCTAL.match(self.text, self.at) is not None
 
-    def _class_escape(self, char: str) -> CharSet | None:
-        r"""``\d \w \s \p{…}`` and their complements, with ``self.at`` on their letter; None for other escapes.
-
-        The word boundaries pass "w" without a letter in the text; they do not move ``self.at``.
-        """
-        lower = char.lower()
-        if not lower or lower not in "dwsp":
+    def _class_escape(self) -> CharSet | None:
+        r"""``\d \w \s \p{…}`` and their complements, with ``self.at`` on their letter; None for other escapes."""
+        char = self.text[self.at : self.at + 1]
+        if not char or char not in "dwsDWSpP":
             return None
-        uni = self.flags.unicode
-        if lower == "p":
-            found = self._property()
-        elif lower == "d":
-            found = unicode.digits() if uni else _DIGITS
-        elif lower == "w":
-            found = unicode.word() if uni else _WORD
-        elif self.dialect == "ecma" and not self.flags.ascii:
-            found = _ECMA_SPACES
-        else:
-            found = unicode.spaces() if uni else _SPACES
-        if lower != "p" and self.text[self.at : self.at + 1] == char:
-            self.at += 1
-        return found if char == lower else ~found
+        if char in "pP":
+            return self._property(char)
+        self.at += 1
+        return _named_set(char, self.dialect, self.flags.unicode, self.flags.ascii)
 
-    def _property(self) -> CharSet:
+    def _property(self, letter: str) -> CharSet:
         r"""``\p{Name}`` or ``\pL``."""
         start = self.at - 1
-        found = re.compile(r"[pP](?:\{(\^?)([^{}]*)\}|([A-Z]))").match(self.text, self.at)
+        found = _PROPERTY.match(self.text, self.at)
         if found is None:
-            raise self.invalid("incomplete \\p", start)
-        charset = unicode.unicode_property(found[2] or found[3] or "")
+            raise self.invalid(f"incomplete \\{letter}", start)
+        negated = (letter == "P") != bool(found[1])
+        folding = None if not self.flags.ignore_case else "ascii" if self.flags.ascii else "simple"
+        charset = _property_set(found[2] or found[3] or "", negated, folding)
         if charset is None:
             raise self.unsupported("\\" + found[0], start, "is a Unicode property we have no table of")
         self.at = found.end()
-        if self.flags.ignore_case:
-            charset = unicode.folded(charset, self.flags.ascii)
-        return ~charset if found[1] else charset
+        return charset
 
     def _character_escape(self, start: int) -> int:
         """The code point an escape stands for; the same inside and outside classes."""
@@ -499,7 +517,7 @@ class _Parser:
                 return int(found[1], 16)
             point = self._hex(4, start)
             # \uD83D\uDE00 is one character (ECMA-262: a surrogate pair under the u flag).
-            pair = re.compile(r"\\u([dD][c-fC-F][0-9A-Fa-f]{2})").match(text, self.at)
+            pair = _SURROGATE_PAIR.match(text, self.at)
             if 0xD800 <= point <= 0xDBFF and pair is not None:
                 self.at = pair.end()
                 return 0x10000 + ((point - 0xD800) << 10) + (int(pair[1], 16) - 0xDC00)
@@ -640,7 +658,7 @@ class _Parser:
             return ord(char)
         start = self.at - 1
         following = self.text[self.at : self.at + 1]
-        named = self._class_escape(following)
+        named = self._class_escape()
         if named is not None:
             return named
         if following == "b":

@@ -18,7 +18,7 @@ def size(node: Node) -> int:
     if isinstance(node, Alt):
         return sum(map(size, node.choices))
     if isinstance(node, Repeat):
-        return (1 + size(node.body)) * (node.minimum + 1 if node.maximum is None else node.maximum)
+        return (1 + size(node.body)) * (max(node.minimum, 1) if node.maximum is None else node.maximum)
     return 0
 
 
@@ -81,15 +81,20 @@ def connect(nfa: Nfa, node: Node, start: int, end: int, assertion: Callable[[Nod
 
 def _repeat(nfa: Nfa, node: Repeat, start: int, end: int, assertion: Callable[[Node], CharSet] | None) -> None:
     at = start
-    for _ in range(node.minimum):
+    copies = node.minimum if node.maximum is not None else max(node.minimum - 1, 0)
+    for _ in range(copies):
         following = nfa.state()
         connect(nfa, node.body, at, following, assertion)
         at = following
     if node.maximum is None:
-        loop = nfa.state()  # a state of its own: ``at`` and ``end`` may lie on other loops
-        nfa.epsilon(at, loop)
-        connect(nfa, node.body, loop, loop, assertion)
-        nfa.epsilon(loop, end)
+        # States of their own on the loop: ``at`` and ``end`` may lie on others.
+        enter = nfa.state()
+        leave = nfa.state() if node.minimum else enter
+        nfa.epsilon(at, enter)
+        connect(nfa, node.body, enter, leave, assertion)
+        if node.minimum:
+            nfa.epsilon(leave, enter)
+        nfa.epsilon(leave, end)
         return
     for _ in range(node.maximum - node.minimum):
         following = nfa.state()
