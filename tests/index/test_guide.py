@@ -157,3 +157,18 @@ def test_memory_budget_is_named(bytes_vocabulary: Vocabulary) -> None:
     with pytest.raises(BudgetExceeded, match="MiB"):
         for length in range(1, 200):
             config = index.advance_bytes(config, b"a" * length + b",")
+
+
+def test_a_full_index_is_renewed(bytes_vocabulary: Vocabulary) -> None:
+    """What one output made an index grow to must not end later requests."""
+    index = Index.from_grammar_object(regex_to_grammar("([a-z]{1,200},){1,200}"), bytes_vocabulary, limit=200_000)
+    config = index.guide().config
+    with pytest.raises(BudgetExceeded):
+        for length in range(1, 200):
+            config = index.advance_bytes(config, b"a" * length + b",")
+    assert index.nearly_full
+    fresh = index.renewed()
+    assert not fresh.nearly_full
+    assert fresh.states < 20
+    assert fresh.guide().allowed_tokens() == index.renewed().guide().allowed_tokens()
+    assert fresh.advance_bytes(fresh.guide().config, b"abc,d,") > 0

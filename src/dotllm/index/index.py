@@ -16,7 +16,7 @@ import numpy as np
 from dotllm.arrays import Int32
 from dotllm.automata.lowering import lower
 from dotllm.automata.machine import layout
-from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, recover
+from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, recover, restart
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
 from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
 from dotllm.grammar import Grammar
@@ -25,8 +25,8 @@ from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from dotllm.languages.cfg import Dialect
     from dotllm.index.guide import Guide
+    from dotllm.languages.cfg import Dialect
 
 TokenSets = list[tuple[frozenset[int], bool]]
 
@@ -166,11 +166,22 @@ class Index:
             code = int(kernel(self.mem))
             if code >= -1:
                 return code
-            self._set_memory(recover(self.mem, code))
+            self.recover(code)
 
     def recover(self, code: int) -> None:
         """React to an error code of a kernel: grow the arena, or raise the named error."""
         self._set_memory(recover(self.mem, code))
+
+    @property
+    def nearly_full(self) -> bool:
+        """Whether new sequences had better use `renewed`: more than half of the arena's limit is taken."""
+        return 2 * len(self.mem) > int(self.mem[layout.H_LIMIT])
+
+    def renewed(self) -> Index:
+        """An index of the same automaton that has found nothing yet. Guides of this one are not affected."""
+        with self.lock:
+            mem = self.mem
+        return Index(restart(mem), self.vocabulary, self.token_sets, self.charsets)
 
     def advance(self, config: int, token: int) -> int:
         """The configuration after ``token``; -1: not allowed."""

@@ -80,12 +80,28 @@ def build(nfa: Nfa, charset_numbers: Int32, reach: int, limit: int = DEFAULT_LIM
     mem[at.H_MAGIC], mem[at.H_SIZE], mem[at.H_NODES], mem[at.H_CLASSES] = at.MAGIC, size, n, classes
     mem[H_START], mem[at.H_REACH], mem[at.H_DEPTH] = nfa.start, reach, reach + 2
     mem[at.H_LIMIT] = min(limit, 2**31 - 1)
+    return _initialised(mem)
+
+
+def _initialised(mem: Int32) -> Int32:
     while True:
         mem[at.H_FUEL] = FUEL
         code = initialise(mem)
         if code >= 0:
             return mem
         mem = recover(mem, code)
+
+
+def restart(mem: Int32) -> Int32:
+    """A new arena of the same automaton that has found nothing yet."""
+    slots = mem[: at.HEADER].copy()
+    capacity = [_INITIAL.get(region, 0) for region in range(REGIONS)]
+    capacity[at.DELTA] = capacity[at.STATE] * int(mem[at.H_CLASSES])
+    for scratch in (at.BUFFER, at.LOCAL):
+        capacity[scratch] = int(mem[R + 3 * scratch + 1])
+    for region in range(REGIONS):
+        slots[R + 3 * region + 2] = 0
+    return _initialised(allocate(slots, mem[at.HEADER : int(mem[R])], capacity))
 
 
 @kernel(I(MEM))
