@@ -62,8 +62,8 @@ class Clause(NamedTuple):
         return (
             self.admits_length(len(text))
             and text not in self.excluded
-            and all(_automaton(atom).accepts(text) for atom in self.having)
-            and not any(_automaton(atom).accepts(text) for atom in self.lacking)
+            and all(_satisfies(text, atom) for atom in self.having)
+            and not any(_satisfies(text, atom) for atom in self.lacking)
         )
 
 
@@ -382,6 +382,12 @@ def _is_empty(clause: Clause) -> bool:
             return False
     dfa = _unlimited_dfa(_without_length(clause))
     return not string_network.has_length(dfa, clause.low, clause.high)
+
+
+def _satisfies(text: str, atom: Atom) -> bool:
+    if atom.kind == "format":
+        return formats.FORMATS[str(atom.content)].accepts(text)
+    return _automaton(atom).accepts(text)
 
 
 @lru_cache(maxsize=1024)

@@ -19,6 +19,7 @@ from dotllm.languages.json_schema.formats.format import Format
 from dotllm.languages.json_schema.formats.hostname import HOSTNAME_FORMATS
 from dotllm.languages.json_schema.formats.ip import IP_FORMATS
 from dotllm.languages.json_schema.formats.json_pointer import JSON_POINTER_FORMATS
+from dotllm.languages.json_schema.formats.regex import REGEX_FORMATS
 from dotllm.languages.json_schema.formats.uri import URI_FORMATS
 from dotllm.languages.json_schema.formats.uri_template import URI_TEMPLATE_FORMATS
 from dotllm.languages.json_schema.formats.uuid import UUID_FORMATS
@@ -33,6 +34,7 @@ FORMATS: dict[str, Format] = {
         HOSTNAME_FORMATS,
         IP_FORMATS,
         JSON_POINTER_FORMATS,
+        REGEX_FORMATS,
         URI_FORMATS,
         URI_TEMPLATE_FORMATS,
         UUID_FORMATS,
@@ -60,5 +62,9 @@ def find(name: str) -> Format | None:
 def fragment(name: str) -> Fragment:
     """What stands between the quotes of a string of a known format, built once per process."""
     grammar = Grammar()
-    grammar.start = string_network.content(grammar, FORMATS[name].dfa(), 0, FORMATS[name].longest)
+    known = FORMATS[name]
+    if known.build is not None:
+        grammar.start = known.build(grammar)
+    else:
+        grammar.start = string_network.content(grammar, known.dfa(), 0, known.longest)
     return Fragment(grammar)

@@ -1,11 +1,14 @@
-"""Format: a named regular language of strings."""
+"""Format: a named language of strings, nearly always a regular one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
 from dotllm.automata.dfa import Dfa
+from dotllm.errors import Unsupported
+from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.regex import regex_to_dfa
 
 
@@ -13,7 +16,8 @@ class Format(NamedTuple):
     """``pattern`` is a regular expression for the whole string (ECMA-262, and Python's `re` reads it alike).
 
     ``unless`` is one for strings that are excluded; ``longest`` limits the length, apart from the pattern because that
-    would multiply its states.
+    would multiply its states. A format that is not regular has ``build``, its content as an expression of a grammar,
+    and ``decide``, whether a string has it, instead of a pattern.
     """
 
     name: str
@@ -21,17 +25,29 @@ class Format(NamedTuple):
     pattern: str
     unless: str | None = None
     longest: int | None = None
+    build: Callable[[Grammar], Expression] | None = None
+    decide: Callable[[str], bool] | None = None
 
     def dfa(self) -> Dfa:
-        """The language without its limit of length; built once per process."""
+        """The language without its limit of length; built once per process.
+
+        Raises `Unsupported` if it is not regular.
+        """
+        if self.build is not None:
+            raise Unsupported(
+                f"format {self.name!r} is not a regular language and cannot be combined with other conditions",
+                keyword="format",
+            )
         return _dfa(self)
 
     def accepts(self, text: str) -> bool:
         """Whether ``text`` has this format."""
+        if self.decide is not None:
+            return self.decide(text)
         return (self.longest is None or len(text) <= self.longest) and self.dfa().accepts(text)
 
 
-@cache  # there are as many as there are formats
+@cache
 def _dfa(known: Format) -> Dfa:
     dfa = regex_to_dfa(known.pattern, search=False, dialect="ecma")
     return dfa if known.unless is None else dfa - regex_to_dfa(known.unless, search=False, dialect="ecma")
