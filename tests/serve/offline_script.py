@@ -1,0 +1,58 @@
+"""Run by test_offline.py in a process of its own: vLLM's offline engine with dotllm. Prints one JSON object.
+
+python offline_script.py MODEL
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import dotllm
+
+
+def main() -> None:
+    from vllm import LLM, SamplingParams
+    from vllm.sampling_params import BeamSearchParams, StructuredOutputsParams
+
+    assert dotllm.__version__
+    llm = LLM(
+        sys.argv[1],
+        structured_outputs_config={"backend": "dotllm", "disable_any_whitespace": True},
+        enforce_eager=True,
+        max_model_len=2048,
+        max_num_seqs=16,
+        seed=0,
+    )
+
+    def generate(count: int = 4, **structured: object) -> list[str]:
+        params = SamplingParams(
+            temperature=1.0, max_tokens=200, n=count, structured_outputs=StructuredOutputsParams(**structured)
+        )
+        return [choice.text for choice in llm.generate("Hello", params, use_tqdm=False)[0].outputs]
+
+    result: dict[str, object] = {
+        "regex": generate(regex=r"[0-9]{4}-[01][0-9]"),
+        "choice": generate(choice=["yes", "no"]),
+        "json": generate(json={"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"],
+                               "additionalProperties": False}),
+    }  # fmt: skip
+    try:
+        generate(regex="(")
+    except Exception as error:
+        result["refused"] = f"{type(error).__name__}: {error}"
+    result["after"] = generate(choice=["alive"])
+    for config_backend in ("dotllm", "auto"):
+        llm.llm_engine.vllm_config.structured_outputs_config.backend = config_backend
+        beams = llm.beam_search(
+            [{"prompt": "Hello"}],
+            BeamSearchParams(
+                beam_width=2, max_tokens=20, structured_outputs=StructuredOutputsParams(choice=["one", "two", "three"])
+            ),
+        )
+        result[f"beams {config_backend}"] = [sequence.text for sequence in beams[0].sequences]
+    print("RESULT " + json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

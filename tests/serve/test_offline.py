@@ -1,0 +1,40 @@
+"""``import dotllm``, then vLLM's ``LLM``: generation and beam search under constraints, without a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dotllm.demo.server import CPU_ENVIRONMENT
+
+pytestmark = pytest.mark.serve
+
+
+def test_offline(demo_model: Path) -> None:
+    script = Path(__file__).with_name("offline_script.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(demo_model)],
+        capture_output=True,
+        text=True,
+        timeout=550,
+        env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0"},
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    result = json.loads(line.removeprefix("RESULT "))
+    assert all(re.fullmatch(r"[0-9]{4}-[01][0-9]", text) for text in result["regex"])
+    assert set(result["choice"]) <= {"yes", "no"}
+    assert set(result["json"]) <= {'{"a":true}', '{"a":false}'}
+    assert "VLLMValidationError" in result["refused"] and "group" in result["refused"]
+    assert result["after"] == ["alive"] * 4
+    for backend in ("dotllm", "auto"):
+        beams = result[f"beams {backend}"]
+        assert len(beams) == 2
+        for text in beams:
+            assert text.removeprefix("Hello").removesuffix("<|im_end|>") in {"one", "two", "three"}, text
