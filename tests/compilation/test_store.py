@@ -221,7 +221,7 @@ def test_trouble_delays_nobody(make_manager: Make, transport: FakeTransport, sto
     assert sorted(waits)[len(waits) // 2] < 0.02 and max(waits) < 0.15
     assert store.breaker.is_open
     assert metrics.value("dotllm_store_failures", "read") >= FAILURES
-    assert metrics.value("dotllm_store_available") == 0
+    assert metrics.value("dotllm_store_available", "") == 0
     reads = transport.reads
     for number in range(100, 120):
         manager.submit(spec(id=number)).result(5)

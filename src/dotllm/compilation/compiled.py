@@ -40,8 +40,11 @@ class Compiled:
         self.level = level
 
     def guide(self) -> Any:
-        """A new guide on the best index known now; on an empty one of the same automaton if that is nearly full, so that
-        outputs that made it grow to its limit are no harm to later requests."""
+        """A new guide on the best index known now.
+
+        On an empty one of the same automaton if that is nearly full, so that outputs that made it grow to its limit are
+        no harm to later requests.
+        """
         self.used = True
         if getattr(self._index, "nearly_full", False):
             self._index = self._index.renewed()

@@ -116,6 +116,15 @@ class DiskCache:
         sizes = [stat.st_size for _, stat in self._scan()]
         return sum(map(_blocks, sizes)), len(sizes)
 
+    @property
+    def used(self) -> int:
+        """Bytes used, as noted by the last writer; 0 if that is not known just now."""
+        try:
+            text = self._lock_path.read_bytes()
+        except OSError:
+            return 0
+        return int(text) if text.isdigit() else 0
+
     def _write_and_seal(self, path: Path, key: str, write: Callable[[Path], None]) -> int:
         write(path)
         return envelope.seal(path, key, self._secret)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
 import time
 from typing import Any
@@ -48,6 +49,9 @@ PUBLISH_EVERY = 0.25
 # Threads beyond the configured number, for when all of these are held up (`workers`).
 EXTRA_THREADS = 30
 REMEMBERED_FAILURES = 4096
+# A compile that has run this long is slow, and the GIL changes hands this often beside it.
+SLOW_AFTER = 0.05
+SLOW_SWITCH_INTERVAL = 0.0005
 # Also the time between two collections of mask rows; a step of the engine must be much shorter (`index.token_space`).
 REMEASURE_EVERY = 2.0
 EVICTED_SHARE = 0.25
@@ -88,6 +92,7 @@ class CompilationManager:
         threads = max(1, options.compile_threads)
         self._workers = WorkerPool(self._queue, self._run, threads, threads + EXTRA_THREADS)
         self._closed = False
+        self._switch_interval: float | None = None
         self._stop = threading.Event()
         self._supervisor = threading.Thread(target=self._supervise, name="dotllm-supervisor", daemon=True)
         self._supervisor.start()
@@ -346,7 +351,7 @@ class CompilationManager:
         while not self._stop.wait(TICK):
             try:
                 now = time.monotonic()
-                if self._jobs:
+                if self._jobs or self._switch_interval is not None:
                     self._workers.relieve(now)
                     self._look_at_running(now)
                 self._stored.tick(now)
@@ -358,6 +363,7 @@ class CompilationManager:
                     self._publish()
             except Exception:
                 logger.exception("compilation supervisor: going on")
+        self._yield_more_often(slow=False)
         self._publish()
 
     def _look_at_running(self, now: float) -> None:
@@ -367,11 +373,23 @@ class CompilationManager:
             unwanted = [job for job in running if not job.wanted()]
         for job in unwanted:
             job.abandoned.set()
+        slow = any(job.started is not None and now - job.started > SLOW_AFTER for job in running)
+        self._yield_more_often(slow)
         limit = self.options.compile_timeout
         for job in running:
             if job.started is not None and now - job.started > limit + 1.0:
                 # A thread cannot be killed; its fuel ends it. The requests do not wait for that.
                 self._fail(job, CompileTimeout(f"compiling took longer than {limit:g} s", keyword="time"))
+
+    def _yield_more_often(self, slow: bool) -> None:
+        """While a compile takes long, threads hand over the GIL ten times as often: it is the engine's loop that wants
+        it, some dozen times a step, and waits a switch interval each time (figures: docs/decisions)."""
+        if slow and self._switch_interval is None:
+            self._switch_interval = sys.getswitchinterval()
+            sys.setswitchinterval(min(self._switch_interval, SLOW_SWITCH_INTERVAL))
+        elif not slow and self._switch_interval is not None:
+            sys.setswitchinterval(self._switch_interval)
+            self._switch_interval = None
 
     def _measure_memory(self) -> None:
         """Hold the memory bound although indexes and the rows they share grow while they are used.
@@ -400,6 +418,8 @@ class CompilationManager:
         set_gauge("dotllm_waiting_requests", value=waiting)
         set_gauge("dotllm_cache_bytes", "memory", value=size)
         set_gauge("dotllm_cache_entries", "memory", value=entries)
+        if self._stored.disk.enabled:
+            set_gauge("dotllm_cache_bytes", "disk", value=self._stored.disk.used)
         if evictions:
             self.metrics.add("dotllm_evictions", "memory", amount=evictions)
         self.metrics.publish()

@@ -45,7 +45,7 @@ GAUGES: dict[str, tuple[str, Labels]] = {
     "dotllm_waiting_requests": ("Requests waiting for an index.", ()),
     "dotllm_cache_bytes": ("Bytes held, by cache level.", ("level",)),
     "dotllm_cache_entries": ("Entries held, by cache level.", ("level",)),
-    "dotllm_store_available": ("1 while the shared store answers, 0 while its circuit breaker is open.", ()),
+    "dotllm_store_available": ("1 while the shared store answers, 0 while its circuit breaker is open.", ("store",)),
 }
 HISTOGRAMS: dict[str, tuple[str, Labels, tuple[float, ...]]] = {
     "dotllm_compile_seconds": ("Seconds of one compile, first mask included.", ("kind",), SECONDS_BUCKETS),

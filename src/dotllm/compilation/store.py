@@ -75,6 +75,7 @@ class SharedStore:
         self._readonly = readonly
         self._secret = secret
         self._metrics = metrics or Metrics()
+        self._metrics.set("dotllm_store_available", name, value=1.0)
         self.breaker = CircuitBreaker()
         self._condition = threading.Condition()
         self._fetches: collections.deque[_Fetch] = collections.deque()
@@ -209,12 +210,12 @@ class SharedStore:
         if self.breaker.is_open:
             logger.info("shared store %s answers again", self.name)
         self.breaker.success()
-        self._metrics.set("dotllm_store_available", value=1.0)
+        self._metrics.set("dotllm_store_available", self.name, value=1.0)
 
     def _failed(self, operation: str, error: Exception) -> None:
         self._metrics.add("dotllm_store_failures", operation)
         if self.breaker.failure(time.monotonic()):
-            self._metrics.set("dotllm_store_available", value=0.0)
+            self._metrics.set("dotllm_store_available", self.name, value=0.0)
             logger.warning(
                 "shared store %s does not answer (%s: %s); going on without it, trying again later",
                 self.name,
