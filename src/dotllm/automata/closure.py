@@ -42,6 +42,16 @@ def group_by(n: int, keys: Int32, values: Int32, m: int, starts: Int32, out: Int
         fill[keys[i]] += 1
 
 
+@kernel(nb.int64(I1, I1, I1, I2, nb.int64))
+def first_pushed(kind: Int32, a: Int32, b: Int32, loops: Int32, node: int) -> int:
+    """The (first) node at which a CALL or ENTER goes on."""
+    if kind[node] == N_CALL:
+        return nb.int64(a[node])
+    if loops[a[node], 3] < -1:
+        return nb.int64(b[node])
+    return nb.int64(loops[a[node], 0])
+
+
 @kernel(
     nb.int64(
         nb.int64, nb.int64, nb.int64, nb.int64, nb.int64,  # nodes, epsilons, edges, loops, start
@@ -153,7 +163,7 @@ def finish(
                     top += 1
         changed = False
         for loop in range(n_loops):
-            if bypassed[loop]:
+            if bypassed[loop] or loops[loop, 3] < -1:
                 continue
             stamp += 1
             todo[0] = loops[loop, 0]
@@ -185,6 +195,9 @@ def finish(
 
     # ---- productive nodes: backwards from RETURN
     links = n_edges + n_loops * 2 + n
+    for loop in range(n_loops):
+        if loops[loop, 3] < -1:
+            links += 2 * (-2 - loops[loop, 3])
     link_key = np.empty(links, np.int32)
     link_value = np.empty(links, np.int32)
     m = np.int64(0)
@@ -195,6 +208,11 @@ def finish(
         if kind[i] == N_TOKENS:
             link_key[m], link_value[m] = b[i], i
             m += 1
+        elif (kind[i] == N_ENTER and loops[a[i], 3] < -1) or (kind[i] == N_END and b[i] > 0):
+            # the parts of an unordered sequence
+            for part in range(b[i], b[i] - 2 - loops[a[i], 3]):
+                link_key[m], link_value[m] = part, i
+                m += 1
         elif kind[i] == N_ENTER:
             link_key[m], link_value[m] = loops[a[i], 0], i
             m += 1
@@ -219,6 +237,13 @@ def finish(
                 top += 1
         for i in range(link_start[v], link_start[v + 1]):
             u = link[i]
+            if kind[u] == N_ENTER and loops[a[u], 3] < -1:
+                # every part that is required must be productive
+                whole = True
+                for part in range(b[u], b[u] + (loops[a[u], 2] & 0x7FFF)):
+                    whole = whole and productive[part]
+                if not whole:
+                    continue
             if not productive[u]:
                 productive[u] = True
                 todo[top] = u
@@ -298,6 +323,8 @@ def finish(
         elif kind[i] == N_ENTER:
             is_target[loops[a[i], 0]] = True
             is_target[loops[a[i], 1]] = True
+            for part in range(b[i], b[i] - 2 - loops[a[i], 3]):  # of an unordered sequence
+                is_target[part] = True
     size = np.int64(0)
     for root in range(n):
         closure_start[root] = size
@@ -349,14 +376,16 @@ def finish(
         if colour[first] != 0 or (kind[first] != N_CALL and kind[first] != N_ENTER):
             continue
         path[0] = first
-        to = a[first] if kind[first] == N_CALL else loops[a[first], 0]
-        position[0] = closure_start[to]
+        position[0] = closure_start[first_pushed(kind, a, b, loops, first)]
         colour[first] = 1
         depth = 1
         while depth > 0:
             v = path[depth - 1]
-            to = a[v] if kind[v] == N_CALL else loops[a[v], 0]
-            if position[depth - 1] >= closure_start[to + 1]:
+            to = first_pushed(kind, a, b, loops, v)
+            width = np.int64(1)  # the parts of an unordered sequence stand together
+            if kind[v] == N_ENTER and loops[a[v], 3] < -1:
+                width = np.int64(-2 - loops[a[v], 3])
+            if position[depth - 1] >= closure_start[to + width]:
                 colour[v] = 2
                 rank[v] = order
                 order -= 1
@@ -371,8 +400,7 @@ def finish(
             if colour[w] == 0:
                 colour[w] = 1
                 path[depth] = w
-                inner = a[w] if kind[w] == N_CALL else loops[a[w], 0]
-                position[depth] = closure_start[inner]
+                position[depth] = closure_start[first_pushed(kind, a, b, loops, w)]
                 depth += 1
 
     # ---- byte classes: bytes covered by the same edges; a byte's signature is the sum of random numbers of its edges

@@ -19,8 +19,8 @@ class NodeKind(IntEnum):
     PLAIN = 0  # nothing: only ever reached through closures
     BYTE = 1  # has byte edges
     CALL = 2  # push return node b, continue at a (a rule's start)
-    ENTER = 3  # push the counter of loop a, continue at its body
-    END = 4  # one round of loop a is over: pop its counter, then leave or go round again
+    ENTER = 3  # push the counter of loop a, continue at its body (b = 0), or at one of its parts, which begin at b
+    END = 4  # one round of loop a is over: pop its counter, then leave or go round again; b > 0: go on at a part
     RETURN = 5  # pop a return node
     TOKENS = 6  # one token of token set a, then b
     ACCEPT = 7  # the text may end here
@@ -47,8 +47,10 @@ class Nfa(NamedTuple):
     closure: Int32  # nodes with an action that are reached without consuming anything, per node that is a target
     loop_body: Int32  # [l]
     loop_after: Int32  # [l]
-    loop_min: Int32  # [l]
-    loop_max: Int32  # [l] -1: no limit
+    loop_min: Int32  # [l] of an unordered sequence: required parts | parts that come at most once << 15
+    loop_max: (
+        Int32  # [l] -1: no limit; below: an unordered sequence of -2 - loop_max parts, whose body is its separator
+    )
     class_of: Int32  # [256]
     class_byte: Int32  # [k] one byte of each class
     start: int

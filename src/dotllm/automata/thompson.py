@@ -15,7 +15,7 @@ import numpy as np
 from dotllm.arrays import Int32, UInt8
 from dotllm.jit import kernel
 
-EMPTY, NEVER, LITERAL, BYTES, CHARS, SEQ, ALT, REPEAT, CALL, LITERALS, NETWORK, TOKENS = range(12)
+EMPTY, NEVER, LITERAL, BYTES, CHARS, SEQ, ALT, REPEAT, CALL, LITERALS, NETWORK, TOKENS, UNORDERED = range(13)
 N_BYTE, N_CALL, N_ENTER, N_END, N_TOKENS = 1, 2, 3, 4, 6
 
 UNROLL_SIZE = 48  # nodes: repetitions that unroll to no more than this are unrolled
@@ -346,6 +346,27 @@ def thompson(
                 stack[sp, 2] = base + children[p + 2]
                 sp += 1
                 p += 3
+        elif k == UNORDERED:
+            # A loop whose rounds are told apart: enter → one of the parts → end → separator → pick → one of the parts …
+            # The parts' first nodes have consecutive numbers, so the loop can name them all.
+            parts = b[e] - 1
+            if nodes + parts + 4 > max_nodes or sp + parts + 2 > max_stack:
+                return -1
+            enter, between, pick, last, first = nodes, nodes + 1, nodes + 2, nodes + 3, nodes + 4
+            nodes += parts + 4
+            node_kind[enter], node_a[enter], node_b[enter] = N_ENTER, n_loops, first
+            node_kind[pick], node_a[pick], node_b[pick] = N_END, n_loops, first
+            node_kind[last], node_a[last], node_b[last] = N_END, n_loops, -first
+            loops[n_loops, 0], loops[n_loops, 1] = between, v
+            loops[n_loops, 2], loops[n_loops, 3] = c[e], -2 - parts
+            n_loops += 1
+            eps[n_eps, 0], eps[n_eps, 1] = u, enter
+            n_eps += 1
+            stack[sp, 0], stack[sp, 1], stack[sp, 2] = children[a[e]], between, pick
+            sp += 1
+            for i in range(parts):
+                stack[sp, 0], stack[sp, 1], stack[sp, 2] = children[a[e] + 1 + i], first + i, last
+                sp += 1
         elif k == TOKENS:
             token = nodes
             nodes += 1

@@ -25,8 +25,9 @@ EMPTY, OTHER = 1, 2  # bits of `derives`
 
 # Reasons to rewrite, as bits.
 LEFT_RECURSION, NULLABLE_LOOP = 1, 2
+EMPTY_PART = 4  # a part or the separator of an UNORDERED can be empty, which it must not
 
-_EMPTY, _NEVER, _SEQ, _ALT, _REPEAT, _CALL, _LITERALS, _NETWORK, _TOKENS = (
+_EMPTY, _NEVER, _SEQ, _ALT, _REPEAT, _CALL, _LITERALS, _NETWORK, _TOKENS, _UNORDERED = (
     int(k)
     for k in (
         Kind.EMPTY,
@@ -38,6 +39,7 @@ _EMPTY, _NEVER, _SEQ, _ALT, _REPEAT, _CALL, _LITERALS, _NETWORK, _TOKENS = (
         Kind.LITERALS,
         Kind.NETWORK,
         Kind.TOKENS,
+        Kind.UNORDERED,
     )
 )
 _Ints = NDArray[np.int32]
@@ -48,9 +50,9 @@ _WHITE, _GREY, _BLACK = 0, 1, 2
 
 
 class Analysis(NamedTuple):
-    """``derives`` [nodes] and ``left`` [len(children)] are uint8; ``reasons`` is LEFT_RECURSION | NULLABLE_LOOP or 0.
+    """``derives`` [nodes] and ``left`` [len(children)] are uint8; ``reasons`` is LEFT_RECURSION | NULLABLE_LOOP | EMPTY_PART or 0.
 
-    ``left`` marks children of SEQ, ALT and NETWORK nodes (of a network the expressions on its edges). The body of a
+    ``left`` marks children of SEQ, ALT, UNORDERED and NETWORK nodes (of a network the expressions on its edges). The body of a
     REPEAT or a CALL is always at the left edge.
     """
 
@@ -148,7 +150,7 @@ def _analyse(
             parents = np.empty(first[nodes], np.int32)
         for node in range(nodes):
             k = kind[node]
-            if k in (_SEQ, _ALT):
+            if k in (_SEQ, _ALT, _UNORDERED):
                 for i in range(a[node], a[node] + b[node]):
                     if fill == 0:
                         first[children[i]] += 1
@@ -210,6 +212,14 @@ def _analyse(
             new = tokens[a[node]]
         elif k == _NETWORK:
             new = _network(node, a, b, children, derives, reached)
+        elif k == _UNORDERED:
+            new = nb.uint8(0)
+            for i in range(a[node] + 1, a[node] + b[node]):
+                new |= derives[children[i]]
+            for i in range(a[node], a[node] + 1 + (c[node] & 0x7FFF)):
+                if derives[children[i]] == 0:
+                    new = nb.uint8(0)
+            new &= OTHER
         if new != derives[node]:
             derives[node] = new
             for i in range(first[node], first[node + 1]):
@@ -232,6 +242,11 @@ def _analyse(
         elif k == _ALT:
             for i in range(a[node], a[node] + b[node]):
                 left[i] = 1
+        elif k == _UNORDERED:
+            for i in range(a[node], a[node] + b[node]):
+                if derives[children[i]] & EMPTY:
+                    reasons |= EMPTY_PART
+                left[i] = i > a[node]
         elif k == _NETWORK:
             _network(node, a, b, children, derives, reached)
             for edge in range(a[node] + 3 + children[a[node] + 2], a[node] + b[node], 3):
@@ -258,7 +273,7 @@ def _analyse(
                 if at == 0:
                     child = a[node] if k == _REPEAT else bodies[a[node]]
                     place[depth - 1] = 1
-            elif k in (_SEQ, _ALT, _NETWORK):
+            elif k in (_SEQ, _ALT, _NETWORK, _UNORDERED):
                 while at < b[node]:
                     i = a[node] + at
                     at += 1

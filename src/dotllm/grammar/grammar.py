@@ -38,6 +38,7 @@ class Kind(IntEnum):
     LITERALS = 9  # one of the byte strings literal_sets[a] (sorted, distinct)
     NETWORK = 10  # an automaton with expressions on its edges: children[a : a+b], see Grammar.network
     TOKENS = 11  # one token of token_sets[a], by id
+    UNORDERED = 12  # parts in any order, each at most once: children[a : a+b], see Grammar.unordered
 
 
 class Grammar:
@@ -181,6 +182,29 @@ class Grammar:
         at = len(self.children)
         self.children.frombytes(layout)
         return self._node(Kind.NETWORK, at, len(self.children) - at)
+
+    def unordered(
+        self,
+        required: Sequence[Expression],
+        optional: Sequence[Expression],
+        repeatable: Sequence[Expression],
+        separator: Expression,
+    ) -> Expression:
+        """At least one part, ``separator`` between any two, in any order: each of ``required`` once, each of ``optional``
+        at most once, each of ``repeatable`` any number of times.
+
+        For the members of an object and the items of a set. Its size is linear (a network would need a state for every
+        subset); what has been used is remembered by the machine. Neither parts nor separator may be empty texts.
+        Layout in ``children``: separator, required, optional, repeatable; ``c`` is len(required) +
+        len(required + optional) * 2**15. At most 2**15 - 1 parts.
+        """
+        once = len(required) + len(optional)
+        if once + len(repeatable) >= 1 << 15:
+            raise ValueError("too many parts")
+        at = len(self.children)
+        self.children.append(separator)
+        self.children.extend((*required, *optional, *repeatable))
+        return self._node(Kind.UNORDERED, at, len(self.children) - at, len(required) | once << 15)
 
     def tokens(self, ids: Iterable[int], *, exclude: bool = False) -> Expression:
         """One token out of ``ids`` (``exclude``: one token that is not in ``ids``), matched by id, whatever its bytes."""

@@ -180,6 +180,19 @@ class Recogniser:
                         add(facts.begin(expression, frame))
                     else:
                         begin(expression, (node, target, frame))
+            elif kind == Kind.UNORDERED:
+                # The position: which parts have been used (bits), and whether one has just been matched.
+                separator, parts, required, once = facts.unordered(node)
+                used, behind = position >> 1, position & 1
+                free = [i for i in parts if i >= once or not used >> i & 1]
+                if not behind:
+                    for i in free:
+                        begin(parts[i], (node, (used | (1 << i if i < once else 0)) << 1 | 1, frame))
+                else:
+                    if used & (1 << required) - 1 == (1 << required) - 1:
+                        finish(frame)
+                    if free:
+                        begin(separator, (node, used << 1, frame))
         self._items = reading
         self._finish = self._root in done
 
@@ -217,6 +230,13 @@ class _Facts:
         body = self.grammar.rule_body[self.grammar.a[call]]
         assert body is not None  # an undefined rule is not productive, so nobody begins its calls
         return body
+
+    def unordered(self, node: int) -> tuple[int, dict[int, int], int, int]:
+        """Separator, productive parts by number, and how many of them are required and come at most once."""
+        grammar = self.grammar
+        at, c = grammar.a[node], grammar.c[node]
+        parts = enumerate(grammar.children[at + 1 : at + grammar.b[node]])
+        return grammar.children[at], {i: part for i, part in parts if self.productive[part]}, c & 0x7FFF, c >> 15
 
     def begin(self, node: int, frame: Frame) -> Item:
         """The item in which nothing of ``node`` has been matched yet."""
@@ -302,7 +322,7 @@ class _Facts:
     def _children(self, node: int) -> list[int]:
         grammar = self.grammar
         kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
-        if kind in (Kind.SEQ, Kind.ALT):
+        if kind in (Kind.SEQ, Kind.ALT, Kind.UNORDERED):
             return list(grammar.children[a : a + b])
         if kind == Kind.REPEAT:
             return [a]
@@ -344,6 +364,9 @@ class _Facts:
         if kind == Kind.TOKENS:
             ids, exclude = self.grammar.token_sets[self.grammar.a[node]]
             return exclude or bool(ids)
+        if kind == Kind.UNORDERED:
+            separator, *parts = (productive[child] for child in self._children(node))
+            return separator and any(parts) and all(parts[: self.grammar.c[node] & 0x7FFF])
         return True
 
     def _is_nullable(self, node: int, nullable: list[bool]) -> bool:

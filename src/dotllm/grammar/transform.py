@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dotllm.errors import BudgetExceeded, InvalidSpec
-from dotllm.grammar.analysis import EMPTY, LEFT_RECURSION, OTHER, Analysis, analyse
+from dotllm.grammar.analysis import EMPTY, EMPTY_PART, LEFT_RECURSION, OTHER, Analysis, analyse
 from dotllm.grammar.components import strongly_connected
 from dotllm.grammar.grammar import Expression, Grammar, Kind, Rule
 
@@ -41,6 +41,8 @@ def prepare(grammar: Grammar) -> Grammar:
     analysis = analyse(grammar)
     if None in grammar.rule_body:
         _check_defined(grammar)
+    if analysis.reasons & EMPTY_PART:
+        raise InvalidSpec("a part of an unordered sequence may be empty", keyword="unordered")
     if not analysis.derives[grammar.start]:
         raise _unsatisfiable(grammar, analysis)
     return _Rewriting(grammar, analysis).result() if analysis.reasons else grammar
@@ -49,7 +51,7 @@ def prepare(grammar: Grammar) -> Grammar:
 def children_of(grammar: Grammar, node: int) -> Sequence[int]:
     """The expressions that a node is made of; of a call, the body of its rule (none if it is not defined)."""
     kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
-    if kind in (Kind.SEQ, Kind.ALT):
+    if kind in (Kind.SEQ, Kind.ALT, Kind.UNORDERED):
         return grammar.children[a : a + b]
     if kind == Kind.REPEAT:
         return (a,)
@@ -150,7 +152,7 @@ class _Rewriting:
     def _left_children(self, node: int) -> Sequence[int]:
         old = self.old
         kind, a, b = old.kind[node], old.a[node], old.b[node]
-        if kind in (Kind.SEQ, Kind.ALT, Kind.NETWORK):
+        if kind in (Kind.SEQ, Kind.ALT, Kind.NETWORK, Kind.UNORDERED):
             return [old.children[i] for i in range(a, a + b) if self.left[i]]
         return children_of(old, node)
 
@@ -176,6 +178,10 @@ class _Rewriting:
         if kind == Kind.NETWORK:
             states, start, finals, edges = self.network(node)
             return new.network(states, start, finals, [(s, self.full[e], t) for s, e, t in edges])
+        if kind == Kind.UNORDERED:
+            required, once = c & 0x7FFF, c >> 15
+            parts = [self.full[child] if self.derives[child] else new.never() for child in old.children[a : a + b]]
+            return new.unordered(parts[1 : 1 + required], parts[1 + required : 1 + once], parts[1 + once :], parts[0])
         return new._node(Kind(kind), a, b, c)  # a leaf: the sets and texts it points to are shared
 
     def _some(self, node: int) -> Expression:
@@ -211,12 +217,29 @@ class _Rewriting:
         component = self.recursive.get(rule)
         if component is not None:
             states, hubs, edges = self._component_network(component)
-            self.new.define(version, self.new.network(states, 0, [hubs[rule]], edges))
+            jumps = [jump for edge in edges for jump in self._jumps(edge, self.new.call(version), hubs[rule])]
+            self.new.define(version, self.new.network(states, 0, [hubs[rule]], jumps))
             self._check_size(sorted(hubs))
         else:
             body = self.old.rule_body[rule]
             assert body is not None  # checked by `prepare`
             self.new.define(version, self.some[body] if some else self.full[body])
+
+    def _jumps(self, edge: Edge, call: Expression, hub: int) -> list[Edge]:
+        """``edge`` in the automaton for one rule; if it calls that rule and ends in its hub, a jump to the start instead.
+
+        The text of the inner call ends where the outer one's hub is, and both hubs can do the same. So ``E → E + E`` needs
+        no stack, and its ambiguity is gone.
+        """
+        source, expression, target = edge
+        new = self.new
+        if target != hub:
+            return [edge]
+        if expression == call:
+            return [(source, new.empty(), 0)]
+        if new.kind[expression] == Kind.REPEAT and new.a[expression] == call and new.c[expression] == 1:
+            return [(source, new.empty(), 0), (source, new.empty(), hub)]
+        return [edge]
 
     def _component_network(self, component: int) -> tuple[int, dict[int, int], list[Edge]]:
         """The automaton of a left-recursive component: number of states, hub per rule, edges; it starts in 0."""

@@ -334,6 +334,66 @@ def intern_state(mem: Int32, at: int, n: int) -> int:
     return state
 
 
+@kernel(nb.boolean(MEM, I, I))
+def is_used(mem: Int32, used: int, part: int) -> bool:
+    """Whether a part of an unordered sequence is in the set of used ones (sets of parts are interned as frame sets are)."""
+    entry = mem[R + 3 * FRAMESET] + 2 * used
+    first = mem[R + 3 * POOL] + mem[entry]
+    for i in range(mem[entry + 1]):
+        if mem[first + i] == part:
+            return True
+    return False
+
+
+@kernel(nb.boolean(MEM, I, I))
+def has_required(mem: Int32, loop: int, used: int) -> bool:
+    """Whether an unordered sequence may end: its required parts (the first ones) have been used."""
+    required = mem[mem[H_LOOP_MIN] + loop] & 0x7FFF
+    entry = mem[R + 3 * FRAMESET] + 2 * used
+    if mem[entry + 1] < required:
+        return False
+    # the set is sorted and has no repetitions
+    return required == 0 or mem[mem[R + 3 * POOL] + mem[entry] + required - 1] == required - 1
+
+
+@kernel(nb.boolean(MEM, I, I, I))
+def has_free_part(mem: Int32, loop: int, first: int, used: int) -> bool:
+    """Whether an unordered sequence may go on: some part, whose nodes begin at ``first``, may still come."""
+    once, parts = mem[mem[H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[H_LOOP_MAX] + loop]
+    starts = mem[H_CLOSURE_START] + first
+    for part in range(parts):
+        if mem[starts + part] < mem[starts + part + 1] and (part >= once or not is_used(mem, used, part)):
+            return True
+    return False
+
+
+@kernel(I(MEM, I, I, I, I))
+def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int:
+    """Go on at every part of an unordered sequence that may come next, each with itself added to the used ones."""
+    once, parts = mem[mem[H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[H_LOOP_MAX] + loop]
+    starts = mem[H_CLOSURE_START] + first
+    mem[H_FUEL] -= parts
+    for part in range(parts):
+        if mem[starts + part] == mem[starts + part + 1]:
+            continue  # nothing satisfies it
+        after = used
+        if part < once:
+            if is_used(mem, used, part):
+                continue
+            after = singleton(mem, part)
+            if after >= 0 and used != 0:
+                after = union(mem, used, after)
+        if after < 0:
+            return after
+        top = singleton(mem, frame(mem, LOOP - loop, after, parent))
+        if top < 0:
+            return top
+        done = add_closure(mem, first + part, top, 1)
+        if done < 0:
+            return done
+    return 0
+
+
 @kernel(I(MEM))
 def settle(mem: Int32) -> int:
     """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
@@ -366,9 +426,17 @@ def settle(mem: Int32) -> int:
                 if label != LOOP - loop:
                     return FAULT
                 low, high = mem[mem[H_LOOP_MIN] + loop], mem[mem[H_LOOP_MAX] + loop]
+                if high < -1 and mem[b + node] > 0:
+                    done = push_parts(mem, loop, I(mem[b + node]), count, parent)
+                    if done < 0:
+                        return done
+                    continue
                 leave = True
                 again = True
-                if count == FAR_BELOW:
+                if high < -1:
+                    leave = has_required(mem, loop, count)
+                    again = has_free_part(mem, loop, -I(mem[b + node]), count)
+                elif count == FAR_BELOW:
                     leave = False
                 elif count >= 0:
                     count += 1
@@ -392,6 +460,11 @@ def settle(mem: Int32) -> int:
         if mem[kind + node] == N_CALL:
             top = singleton(mem, frame(mem, mem[b + node], 0, mem[acc + node]))
             to = mem[a + node]
+        elif mem[mem[H_LOOP_MAX] + mem[a + node]] < -1:
+            done = push_parts(mem, I(mem[a + node]), I(mem[b + node]), 0, mem[acc + node])
+            if done < 0:
+                return done
+            continue
         else:
             top = singleton(mem, frame(mem, LOOP - mem[a + node], 0, mem[acc + node]))
             to = mem[mem[H_LOOP_BODY] + mem[a + node]]
@@ -645,7 +718,9 @@ def canonical_frames(mem: Int32, fs: int) -> int:
                     loop = LOOP - label
                     low, high = mem[mem[H_LOOP_MIN] + loop], mem[mem[H_LOOP_MAX] + loop]
                     far_from_high = high < 0 or high - count > mem[H_REACH]
-                    if count >= low and high >= 0 and far_from_high:
+                    if high < -1:
+                        pass  # an unordered sequence: the set of used parts, not a number
+                    elif count >= low and high >= 0 and far_from_high:
                         count = FAR_INSIDE
                     elif low - count > mem[H_REACH] and far_from_high:
                         count = FAR_BELOW
