@@ -7,8 +7,8 @@ dense numbers, so what has been visited *is* a finite automaton over bytes, and 
     [mask row or UNKNOWN_ROW, flags, next configuration per byte class (0: not allowed)]
 
 Rows are filled on demand, whole. A row that is not there yet (flag EXPANDED missing, or beyond the table) is a miss: who
-walks must ask the index. `Follower` is that other side: it moves a batch of guides in one kernel call and says for each
-whether the place it came to is in its table.
+walks must ask the index. `follow` is the index's side of that: it moves a batch of guides in one kernel call and says
+which of them a table could not have led to the same place.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from dotllm.automata.machine.layout import (
     STATE,
     R,
 )
-from dotllm.automata.machine.masks import known_row
 from dotllm.automata.machine.run import advance, configuration, run_bytes
 from dotllm.index.index import Index
 from dotllm.index.kernels import B1, I1, I2, L1, U8, I, _pointer
+from dotllm.index.token_space import TokenSpace
 from dotllm.jit import kernel
 
 UNKNOWN_ROW = -2  # the mask has not been computed, or is not there
@@ -47,6 +47,11 @@ EXPANDED, CAN_FINISH, TAKES_TOKENS = 1, 2, 4  # flags
 
 MAX_CONFIGS = 1 << 14  # rows of a table at most: 4 MB at 60 byte classes
 CLASS_TABLE = 256  # ints: byte → class
+NEVER = 2**31 - 1
+NO_ROW = -1  # in a place: everything is allowed
+
+LINKS = 9  # of a slot: arena (address, ints), token rows (address, rows), table (rows, since, class_of; rows, columns)
+P_LENGTH, P_CONFIG, P_MASK = 1, 4, 5  # columns of a place
 
 
 @kernel(I(nb.int32[::1], U8, I1, I2, I))
@@ -74,7 +79,7 @@ def expand_rows(mem, class_bytes, configs, table, fuel):
 
 @kernel(nb.boolean(I2, I1, I1, I, I, I, U8, I, I))
 def walks(table, since, class_of, now, config, after, data, start, end):
-    """Whether the table, as it was at time ``now``, leads from config to ``after`` by data[start:end], and has its mask."""
+    """Whether the table, as it was at ``now``, leads from config to ``after`` by data[start:end], and has its mask."""
     for i in range(start, end):
         if config <= 0 or config >= table.shape[0] or since[config] > now or table[config, FLAGS] & EXPANDED == 0:
             return False
@@ -85,41 +90,47 @@ def walks(table, since, class_of, now, config, after, data, start, end):
     )  # fmt: skip
 
 
-@kernel(nb.void(L1, L1, L1, I1, I1, I1, I, U8, I1, B1, I, I, I1, I1, B1))
-def follow(
-    machines, token_row_addresses, tables, configs, slots, tokens, now, token_data, token_offset, ends, words, fuel, after,
-    rows, in_table
-):  # fmt: skip
-    """Move the guides in ``slots`` by one token each; write what comes of it, leave ``configs`` as they are.
+@kernel(I(L1, I1, I1, I, U8, I1, B1, I, I1, I1))
+def follow(context, slots, tokens, now, token_data, token_offset, ends, words, after, slow):
+    """Move the guides in ``slots`` by one token each, where the GPU has come to the same place; returns how many are left.
 
-    By slot: machines, token_row_addresses [slots * 2]: address and size; tables [slots * 5]: addresses of the ByteTable's
-    rows, since and class_of, its rows and columns (rows 0: none); configs. By position: slots, tokens, and the results
-    after (configuration, -1: not allowed, or an error of a kernel), rows (that of the table, else mask row, -1: not
-    known) and in_table: whether whoever walks the table as it was at time ``now`` comes to the same place and mask.
+    context [5]: addresses of the arrays of a `Batch` and how many slots it has. By position: slots, tokens, after (the
+    configuration, -1: not allowed, or an error of a kernel). A slot whose table, as it was at time ``now``, leads to the
+    same configuration and knows its mask gets its new place in ``configs`` and ``places``; the positions of the others
+    are listed in ``slow``, and nothing else is done about them.
     """
+    count = context[4]
+    links = nb.carray(_pointer(context[0]), (count, LINKS), nb.int64)
+    configs = nb.carray(_pointer(context[1]), (count,), nb.int32)
+    places = nb.carray(_pointer(context[2]), (count, context[3]), nb.int32)
+    behind = 0
     for i in range(slots.shape[0]):
         s = slots[i]
-        mem = nb.carray(_pointer(machines[2 * s]), (machines[2 * s + 1],), nb.int32)
-        token_rows = nb.carray(_pointer(token_row_addresses[2 * s]), (token_row_addresses[2 * s + 1], words), nb.int32)
-        mem[H_FUEL] = fuel
+        link = links[s]
+        mem = nb.carray(_pointer(link[0]), (link[1],), nb.int32)
+        token_rows = nb.carray(_pointer(link[2]), (link[3], words), nb.int32)
+        mem[H_FUEL] = FUEL
         config = advance(mem, configs[s], tokens[i], token_data, token_offset, ends, token_rows)
         after[i] = config
-        rows[i] = -1
-        in_table[i] = False
-        if config == FINISHED:
-            in_table[i] = True
-        elif config > 0:
-            count = tables[5 * s + 3]
-            if count > 0:
-                table = nb.carray(_pointer(tables[5 * s]), (count, tables[5 * s + 4]), nb.int32)
-                since = nb.carray(_pointer(tables[5 * s + 1]), (count,), nb.int32)
-                class_of = nb.carray(_pointer(tables[5 * s + 2]), (CLASS_TABLE,), nb.int32)
-                start, end = token_offset[tokens[i]], token_offset[tokens[i] + 1]
-                in_table[i] = walks(table, since, class_of, now, configs[s], config, token_data, start, end)
-                if config < count:
-                    rows[i] = table[config, ROW]
-            if rows[i] < 0:
-                rows[i] = known_row(mem, config)
+        row = NO_ROW
+        known = config == FINISHED
+        if config > 0 and link[7] > 0:
+            table = nb.carray(_pointer(link[4]), (link[7], link[8]), nb.int32)
+            since = nb.carray(_pointer(link[5]), (link[7],), nb.int32)
+            class_of = nb.carray(_pointer(link[6]), (CLASS_TABLE,), nb.int32)
+            start, end = token_offset[tokens[i]], token_offset[tokens[i] + 1]
+            if walks(table, since, class_of, now, configs[s], config, token_data, start, end):
+                known = True
+                row = table[config, ROW]
+        if known:
+            configs[s] = config
+            places[s, P_LENGTH] += 1
+            places[s, P_CONFIG] = config
+            places[s, P_MASK] = row
+        else:
+            slow[behind] = i
+            behind += 1
+    return behind
 
 
 class ByteTable:
@@ -136,8 +147,8 @@ class ByteTable:
         """int32 [256], the class of each byte"""
         self.rows = self._blank(256)
         """int32 [capacity, 2 + classes]; grows up to MAX_CONFIGS"""
-        self.since: Int32 = np.zeros(256, np.int32)
-        """int32 [capacity], the time from which on a row is where it is walked (the caller's clock)"""
+        self.since: Int32 = np.full(256, NEVER, np.int32)
+        """int32 [capacity], the time from which on a row is where it is walked (the caller's clock), or NEVER"""
 
     def _blank(self, count: int) -> Int32:
         rows = np.zeros((count, NEXT + self.classes), np.int32)
@@ -163,7 +174,7 @@ class ByteTable:
             grown = self._blank(min(MAX_CONFIGS, max(2 * len(self.rows), highest + 1)))
             grown[: len(self.rows)] = self.rows
             self.rows = grown
-            since = np.zeros(len(grown), np.int32)
+            since = np.full(len(grown), NEVER, np.int32)
             since[: len(self.since)] = self.since
             self.since = since
         wanted = np.array(new, np.int32)
@@ -190,31 +201,49 @@ class ByteTable:
 
 
 class Batch:
-    """What `follow` needs, by slot: arrays that only change when a slot does."""
+    """What `follow` needs of each slot: where its arena and its table lie, its configuration, and its place.
 
-    def __init__(self, slots: int) -> None:
-        self.machines: NDArray[np.int64] = np.zeros((slots, 2), np.int64)
-        self.token_rows: NDArray[np.int64] = np.zeros((slots, 2), np.int64)
-        self.tables: NDArray[np.int64] = np.zeros((slots, 5), np.int64)
+    places: int32 [slots, columns], of which only P_LENGTH, P_CONFIG and P_MASK mean anything here.
+    """
+
+    def __init__(self, slots: int, columns: int) -> None:
+        self.links: NDArray[np.int64] = np.zeros((slots, LINKS), np.int64)
         self.configs: Int32 = np.zeros(slots, np.int32)
+        self.places: Int32 = np.zeros((slots, columns), np.int32)
+        self._point()
+
+    def _point(self) -> None:
+        self._after: Int32 = np.empty(len(self.configs), np.int32)
+        self._slow: Int32 = np.empty(len(self.configs), np.int32)
+        arrays = (self.links, self.configs, self.places)
+        self._context = np.array([*(a.ctypes.data for a in arrays), self.places.shape[1], len(self.configs)], np.int64)
+
+    def grow(self, slots: int) -> None:
+        """Room for ``slots`` slots; what there was stays."""
+        old = len(self.configs)
+        for name in ("links", "configs", "places"):
+            before = getattr(self, name)
+            after = np.zeros((slots, *before.shape[1:]), before.dtype)
+            after[:old] = before
+            setattr(self, name, after)
+        self._point()
 
     def set_index(self, slot: int, index: Index, table: ByteTable | None) -> None:
         """Point a slot at an index (again, after its arena or its table has moved)."""
-        self.machines[slot] = index.machine
-        self.token_rows[slot] = index.token_rows_machine
-        if table is None:
-            self.tables[slot] = 0
-        else:
-            addresses = (table.rows.ctypes.data, table.since.ctypes.data, table.class_of.ctypes.data)
-            self.tables[slot] = (*addresses, *table.rows.shape)
+        link = self.links[slot]
+        link[:4] = (*index.machine, *index.token_rows_machine)
+        link[4:] = 0
+        if table is not None:
+            link[4:7] = (table.rows.ctypes.data, table.since.ctypes.data, table.class_of.ctypes.data)
+            link[7:9] = table.rows.shape
 
-    def follow(self, index: Index, slots: Int32, tokens: Int32, now: int) -> tuple[Int32, Int32, NDArray[np.bool_]]:
-        """(after, rows, in_table) of `follow`. ``index``: any of the batch. The locks of all of them must be held."""
-        space = index.space
-        n = len(slots)
-        after, rows, in_table = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.bool_)
-        follow(
-            self.machines.reshape(-1), self.token_rows.reshape(-1), self.tables.reshape(-1), self.configs, slots, tokens,
-            now, space.token_data, space.token_offset, space.ends, space.words, FUEL, after, rows, in_table,
+    def follow(self, space: TokenSpace, slots: list[int], tokens: list[int], now: int) -> list[tuple[int, int]]:
+        """`follow` for distinct slots, whose indexes' locks must be held: (position, after) of those left behind."""
+        after, slow = self._after, self._slow
+        behind = follow(
+            self._context, np.array(slots, np.int32), np.array(tokens, np.int32), now, space.token_data,
+            space.token_offset, space.ends, space.words, after, slow,
         )  # fmt: skip
-        return after, rows, in_table
+        if not behind:
+            return []
+        return [(i, int(after[i])) for i in slow[:behind].tolist()]

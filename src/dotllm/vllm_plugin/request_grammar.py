@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
+from dotllm.compilation.compiled import Compiled
 from dotllm.index import Guide
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import END_ROW
@@ -50,8 +52,13 @@ class RequestGrammar(StructuredOutputGrammar):
     grammar itself asks for that very token, as a structural tag may, and is complete with it.
     """
 
-    def __init__(self, guide: Guide, stop_token_ids: Iterable[int], vocabulary: Vocabulary, view: BitmaskView) -> None:
-        self._guide = guide
+    def __init__(
+        self, guide: Guide | Compiled, stop_token_ids: Iterable[int], vocabulary: Vocabulary, view: BitmaskView
+    ) -> None:
+        if isinstance(guide, Compiled):
+            self._compiled = guide
+        else:
+            self._guide = guide
         self._vocabulary = vocabulary
         self._eos = vocabulary.eos_token_ids
         self._stops = tuple(sorted(set(stop_token_ids) - set(self._eos)))
@@ -59,8 +66,14 @@ class RequestGrammar(StructuredOutputGrammar):
         self._stopped_by: int | None = None  # a further stop token has ended the text
         self._failed = False
         self._rows_with_stops: dict[tuple[int, bool, int, int], int] = {}
-        self.advanced: int | None = None
-        """A token that has been taken ahead of vLLM's call for it (see `gpu.walk`)."""
+        self.followed = False
+        """Whether `gpu.walk` takes this request's tokens, ahead of vLLM's calls; the guide stands still meanwhile."""
+
+    @cached_property
+    def _guide(self) -> Guide:
+        """Made when first needed, when the prompt has been run: by then a warmer index may have come from the store."""
+        guide: Guide = self._compiled.guide()
+        return guide
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advance by sampled tokens (-1 is padding and ends the list). False: not allowed, and nothing has changed.
@@ -69,11 +82,8 @@ class RequestGrammar(StructuredOutputGrammar):
         """
         if self._failed:
             return False
-        if self.advanced is not None:
-            ahead, self.advanced = self.advanced, None
-            if tokens == [ahead]:
-                return True
-            self.rollback(1)  # vLLM has cut this token off
+        if self.followed:
+            return True
         advanced = 0
         try:
             for token in tokens:
@@ -195,13 +205,8 @@ class RequestGrammar(StructuredOutputGrammar):
         """The request's further stop tokens, sorted."""
         return self._stops
 
-    def move_ahead(self, token: int, config: int) -> None:
-        """Take ``token``, which leads to ``config``, before vLLM calls ``accept_tokens`` with it."""
-        self._guide.move(config)
-        self.advanced = token
-
-    def take_back(self, token: int) -> None:
-        """Undo ``accept_tokens([token])`` where it was accepted."""
+    def take_back(self) -> None:
+        """Undo an ``accept_tokens`` of one token that has ended the text."""
         if self.is_terminated():
             self.rollback(1)
 

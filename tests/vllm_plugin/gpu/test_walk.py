@@ -16,7 +16,7 @@ from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.vllm_plugin.gpu import walk as walk_module  # noqa: E402
 from dotllm.vllm_plugin.gpu.mask_table import MaskTable  # noqa: E402
 from dotllm.vllm_plugin.gpu.rows import RowSender  # noqa: E402
-from dotllm.vllm_plugin.gpu.walk import Taken, Walk  # noqa: E402
+from dotllm.vllm_plugin.gpu.walk import Walk  # noqa: E402
 from dotllm.vllm_plugin.gpu.walker import Walker  # noqa: E402
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
 
@@ -131,17 +131,16 @@ class Engine:
             if name not in self.requests:
                 continue
             if tokens:
-                taken.append(Taken(name, self.walk.slot_of[name], tokens[0]))
+                taken.append((name, tokens[0]))
                 self.sampled += 1
             else:
                 missed += 1
         self.walk.missed(missed)
         self.sat_out += missed
-        self.walk.take(taken, clock)
-        for name, _, token in taken:  # vLLM's own call
-            grammar = self.requests[name].grammar
-            assert grammar.accept_tokens(name, [token])
-            if grammar.is_terminated():
+        self.walk.take([self.walk.slot_of[name] for name, _ in taken], [token for _, token in taken], clock)
+        for name, token in taken:  # vLLM's own call
+            assert self.requests[name].grammar.accept_tokens(name, [token])
+            if token in (EOS, *self.requests[name].grammar.stops):
                 self.remove(name)
 
     def run(self, limit: int = 400) -> None:
@@ -263,7 +262,7 @@ def test_a_failing_grammar_ends_alone(vocabulary: Vocabulary, monkeypatch: pytes
     monkeypatch.setattr(bad, "mask_row", fails)
     engine.launch()
     clock, results = engine.flight[0]
-    engine.walk.take([Taken(n, engine.walk.slot_of[n], t[0]) for n, t in results], clock)
+    engine.walk.take([engine.walk.slot_of[n] for n, _ in results], [t[0] for _, t in results], clock)
     assert engine.requests["bad"].grammar.failed and not engine.requests["good"].grammar.failed
 
 

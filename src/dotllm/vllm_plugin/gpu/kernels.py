@@ -39,3 +39,16 @@ def apply_rows(logits: Any, where: Any, slots: Any, table: Any) -> None:
     _apply_rows[(rows, triton.cdiv(vocabulary, BLOCK))](
         logits, logits.stride(0), where, slots, table, table.stride(0), vocabulary, BLOCK=BLOCK
     )
+
+
+@triton.jit
+def _scatter(heap, at, values, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < count
+    tl.store(heap + tl.load(at + i, mask=inside, other=0), tl.load(values + i, mask=inside, other=0), mask=inside)
+
+
+def scatter(heap: Any, at: Any, values: Any) -> None:
+    """heap[at] = values, all int32; ``at`` distinct."""
+    if len(at):
+        _scatter[(triton.cdiv(len(at), 1024),)](heap, at, values, len(at), BLOCK=1024)

@@ -96,6 +96,22 @@ def _apply() -> None:
 
     grammar_bitmask.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
     StructuredOutputManager.grammar_bitmask = grammar_bitmask
+    if hasattr(StructuredOutputManager, "should_advance"):
+        _wrap_should_advance(StructuredOutputManager)
+
+
+def _wrap_should_advance(manager: Any) -> None:
+    """Up to 0.28 vLLM asks this for every request and token: no, where `walk` has taken the token already."""
+    original = manager.should_advance
+
+    @wraps(original)
+    def should_advance(self: Any, request: Any, *args: Any) -> Any:
+        structured = request.structured_output_request
+        if structured is not None and getattr(structured._grammar, "followed", False):
+            return False
+        return original(self, request, *args)
+
+    manager.should_advance = should_advance
 
 
 _MANAGER = "vllm.v1.structured_output"

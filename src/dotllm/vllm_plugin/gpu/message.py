@@ -11,7 +11,7 @@ Int32 = npt.NDArray[np.int32]
 
 NO_MASK = -1  # in place of a slot: everything is allowed
 
-TABLE_SLOTS = 8192  # rows kept on the device at most (128 MiB at 131,072 tokens); others are sent each time
+TABLE_SLOTS = 16384  # rows kept on the device at most (256 MiB at 131,072 tokens); others are sent each time
 
 
 @dataclass

@@ -10,18 +10,19 @@ request whose place the GPU did not know has sampled nothing (it repeats its ste
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dotllm.errors import SpecError
 from dotllm.index import Index
-from dotllm.index.gpu_tables import CLASS_TABLE, FLAGS, ROW, UNKNOWN_ROW, Batch, ByteTable
+from dotllm.index.gpu_tables import CLASS_TABLE, FLAGS, NEVER, ROW, UNKNOWN_ROW, Batch, ByteTable
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS, Int32
+from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
 from dotllm.vllm_plugin.gpu.rows import RowSender
 from dotllm.vllm_plugin.gpu.walk_message import (
     ALL,
@@ -42,15 +43,8 @@ logger = logging.getLogger(__name__)
 
 HEADER = CLASS_TABLE + 1  # ints before the rows of a table on the heap: byte classes, and how many rows there are
 HEAP_LIMIT = 1 << 26  # ints: 256 MiB of tables on the device; then all begin anew
+FILL_STEPS = 16  # steps between sendings of what was found ahead
 IDLE_ENTRIES = 256  # tables kept for requests to come
-
-
-class Taken(NamedTuple):
-    """A token sampled for a request."""
-
-    request: str
-    slot: int
-    token: int
 
 
 class Entry:
@@ -64,7 +58,8 @@ class Entry:
         self.slots: set[int] = set()
         self.base = 0
         self.capacity = 0  # rows there is room for at ``base``; 0: not on the heap
-        self.changed: set[int] = set()  # rows to send
+        self.changed: set[int] = set()  # rows to send; guarded by the index's lock, like the table
+        self.filled = False  # the places near the start have been visited ahead (see `prefetch`)
 
 
 class Walk:
@@ -77,13 +72,14 @@ class Walk:
         self.slot_of: dict[str, int] = {}
         self.grammars: list[RequestGrammar | None] = [None] * slots
         self.entry_of: list[Entry | None] = [None] * slots
-        self.batch = Batch(slots)
-        self.places: Int32 = np.zeros((slots, PLACE), np.int32)
+        self.batch = Batch(slots, PLACE)
         self._free = list(range(slots))[::-1]
         self._epoch = 0
         self._entries: dict[tuple[Index, tuple[int, ...]], Entry] = {}  # least recently begun first
         self._active: dict[Entry, None] = {}  # those with slots
-        self._changed: dict[Entry, None] = {}  # those with rows to send
+        self._changed: dict[Entry, None] = {}  # those with rows that somebody waits for
+        self._filling: dict[Entry, None] = {}  # those that `prefetch` works on
+        self._prefetcher = Prefetcher(space)
         self._heap_used = 0
         self._space_epoch = space.epoch
         self.overflowed = False  # masks have outgrown the table: walking must end
@@ -106,6 +102,7 @@ class Walk:
         slot = self._free.pop()
         self.slot_of[request_id] = slot
         self.grammars[slot] = grammar
+        grammar.followed = True
         self._epoch += 1
         index = grammar.guide.index
         key = (index, grammar.stops)
@@ -113,11 +110,14 @@ class Walk:
         self._entries[key] = entry
         if len(self._entries) > len(self._active) + IDLE_ENTRIES:
             del self._entries[next(k for k, e in self._entries.items() if e not in self._active and e is not entry)]
+        if not entry.filled and not grammar.stops:
+            self._filling[entry] = None
+            self._prefetcher.want(entry)
         self.entry_of[slot] = entry
         entry.slots.add(slot)
         self._active[entry] = None
-        self.places[slot] = 0
-        self.places[slot, EPOCH] = self._epoch
+        self.batch.places[slot] = 0
+        self.batch.places[slot, EPOCH] = self._epoch
         self._point(entry, [slot])
         self._settle(slot, grammar, entry, length, None)
         self._assigned.append((request_id, slot))
@@ -133,8 +133,7 @@ class Walk:
             if not entry.slots:
                 del self._active[entry]
         self.grammars[slot] = self.entry_of[slot] = None
-        self.places[slot] = 0
-        self.batch.tables[slot] = 0
+        self.batch.places[slot] = 0
         self._free.append(slot)
         self._released.append(request_id)
 
@@ -143,25 +142,19 @@ class Walk:
         self._free = list(range(old, 2 * old))[::-1]
         self.grammars += [None] * old
         self.entry_of += [None] * old
-        self.places = np.concatenate((self.places, np.zeros_like(self.places)))
-        batch = Batch(2 * old)
-        for name in ("machines", "token_rows", "tables", "configs"):
-            getattr(batch, name)[:old] = getattr(self.batch, name)
-        self.batch = batch
+        self.batch.grow(2 * old)
 
     # ---- after a step
 
-    def take(self, taken: Sequence[Taken], now: int) -> None:
+    def take(self, slots: list[int], tokens: list[int], now: int) -> None:
         """Follow the tokens sampled in the step of message ``now``, for requests that are still wanted.
 
-        Grammars are advanced ahead of vLLM's own ``accept_tokens`` (see `RequestGrammar.advanced`); a token that is not
-        allowed, or ends the request, is left to that.
+        vLLM's own call for these tokens finds them taken (see `RequestGrammar.followed`), but for one that is not allowed
+        or ends the request: that is left to vLLM.
         """
-        if not taken:
+        if not slots:
             return
-        slots = np.fromiter((t.slot for t in taken), np.int32, len(taken))
-        tokens = np.fromiter((t.token for t in taken), np.int32, len(taken))
-        self.tokens += len(taken)
+        self.tokens += len(slots)
         if self.tokens >= self._report_at:
             self._report_at *= 2
             logger.info("the GPU has followed %d tokens; %d times the CPU had to help", self.tokens, self.misses)
@@ -169,36 +162,34 @@ class Walk:
             for entry in self._active:
                 stack.enter_context(entry.index.lock)
                 self._refresh(entry)
-            any_index = next(iter(self._active)).index
-            after, rows, in_table = self.batch.follow(any_index, slots, tokens, now)
-            good = np.nonzero(in_table)[0]
-            self.batch.configs[slots[good]] = after[good]
-            where = slots[good]
-            self.places[where, LENGTH] += 1
-            self.places[where, CONFIG] = after[good]
-            self.places[where, MASK] = np.where(after[good] == FINISHED, ALL, rows[good])
-            grammars = self.grammars
-            for (_, slot, token), config, known in zip(taken, after.tolist(), in_table.tolist(), strict=True):
-                grammar = grammars[slot]
-                if known:
-                    grammar.move_ahead(token, config)  # type: ignore[union-attr]  # a slot that is taken has one
-                else:
-                    self._take_slowly(slot, token, config)
+            for i, config in self.batch.follow(self.space, slots, tokens, now):
+                self._take_slowly(slots[i], tokens[i], config)
 
     def _take_slowly(self, slot: int, token: int, config: int) -> None:
         grammar, entry = self.grammars[slot], self.entry_of[slot]
         assert grammar is not None and entry is not None
         self._stale = True
+        previous = int(self.batch.configs[slot])
+        grammar.guide.config = previous
         if config < 0:
             # Not allowed, a stop token, or the arena must grow: the ordinary way tells them apart.
+            grammar.followed = False
             if not grammar.accept_tokens("walk", [token]) or grammar.is_terminated():
-                grammar.take_back(token)  # vLLM asks again, and draws its conclusions
+                grammar.take_back()  # vLLM asks again, and draws its conclusions
                 return
-            grammar.advanced = token
+            grammar.followed = True
         else:
-            grammar.move_ahead(token, config)
-        previous = int(self.batch.configs[slot])
-        self._settle(slot, grammar, entry, int(self.places[slot, LENGTH]) + 1, (previous, token))
+            grammar.guide.config = config
+        self._settle(slot, grammar, entry, int(self.batch.places[slot, LENGTH]) + 1, (previous, token))
+
+    def leave(self) -> None:
+        """The GPU walks no more: grammars are where they are, and go on in the ordinary way."""
+        for request_id, slot in list(self.slot_of.items()):
+            grammar = self.grammars[slot]
+            if grammar is not None and grammar.followed:
+                grammar.followed = False
+                grammar.guide.config = int(self.batch.configs[slot])
+            self.release(request_id)
 
     def resumed(self, request_id: str) -> None:
         """A request goes on after a preemption: the GPU begins anew with it."""
@@ -207,7 +198,8 @@ class Walk:
             return
         grammar, entry = self.grammars[slot], self.entry_of[slot]
         assert grammar is not None and entry is not None
-        self._settle(slot, grammar, entry, int(self.places[slot, LENGTH]), None)
+        grammar.guide.config = int(self.batch.configs[slot])
+        self._settle(slot, grammar, entry, int(self.batch.places[slot, LENGTH]), None)
 
     def missed(self, count: int) -> None:
         """``count`` requests have sat a step out."""
@@ -220,9 +212,9 @@ class Walk:
         self, slot: int, grammar: RequestGrammar, entry: Entry, length: int, way: tuple[int, int] | None
     ) -> None:
         """Enter where a slot is, and see to it that its table has this place, and the way there, from the next message."""
-        config = grammar.guide.config
+        config = grammar.guide.config  # (kept up to date only by those who settle)
         self.batch.configs[slot] = config
-        place = self.places[slot]
+        place = self.batch.places[slot]
         place[LENGTH], place[CONFIG], place[MASK] = length, config, ALL
         self._stale = True
         if config == FINISHED or grammar.is_terminated():
@@ -243,8 +235,8 @@ class Walk:
     def _know(self, entry: Entry, grammar: RequestGrammar, config: int, way: tuple[int, int] | None) -> int:
         table = entry.table
         if way is not None:
-            entry.changed |= {c for c in table.path(*way) if c < len(table.rows) and table.since[c] == 0}
-        if table.expand([config]) or (config < len(table.rows) and table.since[config] == 0):
+            entry.changed |= {c for c in table.path(*way) if c < len(table.rows) and table.since[c] == NEVER}
+        if table.expand([config]) or (config < len(table.rows) and table.since[config] == NEVER):
             entry.changed.add(config)
         row = grammar.row_with_stops(entry.index.mask_row(config), config)
         if config < len(table.rows) and table.rows[config, ROW] != row and row < TABLE_SLOTS:
@@ -263,8 +255,8 @@ class Walk:
     def _point(self, entry: Entry, slots: Iterable[int]) -> None:
         for slot in slots:
             self.batch.set_index(slot, entry.index, entry.table)
-            self.places[slot, BASE] = entry.base
-            self.places[slot, COLUMNS] = entry.table.columns if entry.capacity else 0
+            self.batch.places[slot, BASE] = entry.base
+            self.batch.places[slot, COLUMNS] = entry.table.columns if entry.capacity else 0
 
     # ---- before a step
 
@@ -274,6 +266,8 @@ class Walk:
         self.steps += 1
         if self._space_epoch != self.space.epoch:
             self._forget_own_rows()
+        if self._filling and self.clock % FILL_STEPS == 0:
+            self._send_filled()
         if not (self._stale or self._changed or self._assigned or self._released or self._send_tokens):
             return self._nothing_new
         patch_at, patch = self._patches()
@@ -286,7 +280,7 @@ class Walk:
             new_rows,
             patch_at,
             patch,
-            self.places.copy() if self._stale else None,
+            self.batch.places.copy() if self._stale else None,
             self._assigned,
             self._released,
             self._tokens() if self._send_tokens else None,
@@ -294,6 +288,14 @@ class Walk:
         self._stale = self._send_tokens = False
         self._assigned, self._released = [], []
         return step
+
+    def _send_filled(self) -> None:
+        """Send what was found ahead, in larger pieces."""
+        for entry in list(self._filling):
+            if entry.filled:
+                del self._filling[entry]
+            if entry.changed:
+                self._changed[entry] = None
 
     def _patches(self) -> tuple[Int32, Int32]:
         at: list[Int32] = []
@@ -304,23 +306,27 @@ class Walk:
         if self._heap_used + need > HEAP_LIMIT:
             self._clear_heap()
         for entry in self._changed:
-            table = entry.table
-            if len(table.rows) > entry.capacity:
-                self._make_room(entry, at, values)
-            if not entry.changed:
-                continue
-            changed = np.array(sorted(entry.changed), np.int32)
-            entry.changed.clear()
-            rows = table.rows[changed]
-            table.since[changed] = self.clock
-            first = entry.base + HEADER + changed.astype(np.int64) * table.columns
-            at.append((first[:, None] + np.arange(table.columns)).ravel().astype(np.int32))
-            values.append(rows.ravel())
-            self._row_needed.update(rows[:, ROW][rows[:, ROW] >= 0].tolist())
+            with entry.index.lock:
+                self._patches_of(entry, at, values)
         self._changed.clear()
         if not at:
             return _NOTHING, _NOTHING
         return np.concatenate(at), np.concatenate(values)
+
+    def _patches_of(self, entry: Entry, at: list[Int32], values: list[Int32]) -> None:
+        table = entry.table
+        if len(table.rows) > entry.capacity:
+            self._make_room(entry, at, values)
+        if not entry.changed:
+            return
+        changed = np.array(sorted(entry.changed), np.int32)
+        entry.changed.clear()
+        rows = table.rows[changed]
+        table.since[changed] = self.clock
+        first = entry.base + HEADER + changed.astype(np.int64) * table.columns
+        at.append((first[:, None] + np.arange(table.columns)).ravel().astype(np.int32))
+        values.append(rows.ravel())
+        self._row_needed.update(rows[:, ROW][rows[:, ROW] >= 0].tolist())
 
     def _make_room(self, entry: Entry, at: list[Int32], values: list[Int32]) -> None:
         """A place on the heap for a table that has none, or has outgrown it: all of it is sent again."""
@@ -357,7 +363,7 @@ class Walk:
             self._changed[entry] = None
             for slot in entry.slots:
                 self._epoch += 1
-                self.places[slot, EPOCH] = self._epoch
+                self.batch.places[slot, EPOCH] = self._epoch
 
     def _tokens(self) -> Tokens:
         ends = np.zeros(self.space.words * 32, np.uint8)

@@ -50,7 +50,10 @@ class WalkScheduler:
         if backend is not self._walk_of:
             self._walk_of = backend
             self._walk = begin(scheduler, backend)
-        return None if self._walk is None or self._walk.overflowed else self._walk
+        if self._walk is not None and self._walk.overflowed:
+            logger.warning("more masks than the device keeps: constrained requests wait for the CPU from now on")
+            self._stop_walking()
+        return self._walk
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         super()._update_after_schedule(scheduler_output)  # type: ignore[misc]  # the class after us has it
@@ -96,31 +99,46 @@ class WalkScheduler:
         return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
 
     def _follow(self, launched: Any, output: Any) -> None:
-        from dotllm.vllm_plugin.gpu.walk import Taken
-
         clock, here = launched
+        walk = self._walk
         requests = self.requests  # type: ignore[attr-defined]
-        slot_of = self._walk.slot_of
+        if walk is None:  # walking has ended since; tokens go the ordinary way
+            for request_id, _ in here:
+                request = requests.get(request_id)
+                if (
+                    request is not None
+                    and not request.is_finished()
+                    and not output.sampled_token_ids[output.req_id_to_index[request_id]]
+                ):
+                    step_again(request)
+            return
+        slot_of = walk.slot_of
         sampled, place_of = output.sampled_token_ids, output.req_id_to_index
-        taken, missed = [], 0
+        slots, tokens, missed = [], [], 0
         for request_id, slot in here:
-            request = requests.get(request_id)
-            if request is None or request.is_finished() or slot_of.get(request_id) != slot:
-                continue
-            tokens = sampled[place_of[request_id]]
-            if not tokens:
+            if slot_of.get(request_id) != slot:
+                continue  # it has ended
+            request = requests[request_id]
+            token = sampled[place_of[request_id]]
+            if not token:
                 missed += 1
                 step_again(request)
             elif request.async_tokens_to_discard == 0:
-                taken.append(Taken(request_id, slot, tokens[0]))
+                slots.append(slot)
+                tokens.append(token[0])
         if missed:
-            self._walk.missed(missed)
+            walk.missed(missed)
         try:
-            self._walk.take(taken, clock)
+            walk.take(slots, tokens, clock)
         except Exception:
-            # Grammars that were not moved ahead are moved by vLLM's own call; from the next step on nothing is walked.
-            logger.exception("following the GPU failed; constrained requests wait for the CPU from now on")
-            self._walk = None
+            logger.exception("following the GPU failed; these requests end, and others wait for the CPU from now on")
+            for slot in slots:
+                walk.grammars[slot].fail("walk", RuntimeError("the GPU was not followed"))
+            self._stop_walking()
+
+    def _stop_walking(self) -> None:
+        self._walk.leave()
+        self._walk = None
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if self._walk is not None:

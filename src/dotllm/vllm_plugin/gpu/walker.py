@@ -64,7 +64,9 @@ class Walker:
             heap[: len(self.heap)] = self.heap
             self.heap = heap
         both = to_device(np.stack((step.patch_at, step.patch)), self.device)
-        self.heap[both[0].long()] = both[1]
+        from dotllm.vllm_plugin.gpu.kernels import scatter
+
+        scatter(self.heap, both[0], both[1])
 
     def slots(self, requests: list[str]) -> torch.Tensor:
         """int32 [requests], the slot of each request of the batch, -1 for those that are not constrained."""
