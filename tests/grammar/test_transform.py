@@ -9,10 +9,10 @@ import time
 import pytest
 
 from dotllm.errors import BudgetExceeded, InvalidSpec
-from dotllm.grammar import Expression, Grammar
+from dotllm.grammar import Expression, Grammar, Kind
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.reference import Recogniser, accepts
-from dotllm.grammar.transform import prepare
+from dotllm.grammar.transform import children_of, prepare
 from tests.grammar.random_grammars import ALPHABET, random_grammar
 
 
@@ -242,3 +242,18 @@ def test_every_short_word_of_every_tiny_grammar() -> None:
             assert (p == 0 or q == 0) and r == 0
             continue
         assert_same_language(g, prepared, 5, (p, q, r))
+
+
+def test_a_rule_that_calls_itself_at_both_ends_needs_no_call_at_the_right() -> None:
+    """E → E + E | ( E ) | n: the only call left is the one between the parentheses."""
+    g = Grammar()
+    e = g.rule("e")
+    call = g.call(e)
+    sums = [g.seq([call, g.literal(sign), call]) for sign in ("+", "*")]
+    g.define(e, g.alt([*sums, g.seq([g.literal("("), call, g.literal(")")]), g.literal("n")]))
+    g.start = call
+    prepared = prepare(g)
+    assert_same_language(g, prepared, 6)
+    body = prepared.rule_body[0]
+    assert body is not None
+    assert [prepared.kind[part] for part in children_of(prepared, body)].count(Kind.CALL) == 1

@@ -226,10 +226,10 @@ class _Rewriting:
             self.new.define(version, self.some[body] if some else self.full[body])
 
     def _jumps(self, edge: Edge, call: Expression, hub: int) -> list[Edge]:
-        """``edge`` in the automaton for one rule; if it calls that rule and ends in its hub, a jump to the start instead.
+        """An edge of the automaton for one rule; if it calls that rule and ends in its hub, a jump to the start instead.
 
-        The text of the inner call ends where the outer one's hub is, and both hubs can do the same. So ``E → E + E`` needs
-        no stack, and its ambiguity is gone.
+        The text of the inner call ends where the outer one's hub is, and both hubs can do the same. So ``E → E + E``
+        needs no stack, and its ambiguity is gone.
         """
         source, expression, target = edge
         new = self.new
