@@ -19,7 +19,22 @@ from dotllm.languages.json_schema.real_set import Cut, Exact, RealSet
 # A state of a reader: hashable; its first member says which kind it is, and so what the others are. None: a dead state.
 Key: TypeAlias = tuple[Any, ...]
 FREE: Key = ("free",)  # every further digit is fine
+# Digits that lead to the same state, by the kind of state: all, or zero and the others.
+_TOGETHER = (tuple(range(10)),)
+_ZERO_APART = ((0,), tuple(range(1, 10)))
+_ONE_BY_ONE = tuple((digit,) for digit in range(10))
 Part: TypeAlias = bool | tuple[bool, bool]
+
+
+def digit_groups(key: Key) -> tuple[tuple[int, ...], ...]:
+    """The digits in groups that a reader in this state does not tell apart."""
+    if key[0] in ("free", "length"):
+        return _TOGETHER
+    if key[0] == "tail":
+        return _ZERO_APART
+    if key[0] == "known":
+        return _TOGETHER if all(isinstance(part, bool) for part in key[1]) else _ZERO_APART
+    return _ONE_BY_ONE
 
 
 def decimal_places(value: Exact) -> int:
@@ -81,20 +96,18 @@ class Digits:
         return self._diverged(key[1][1:])
 
     def _prefix(self, length: int, prefix: int) -> Key | None:
-        future: list[bool] = []
-        for n in range(length, self.longest + 1):
-            known = self.of_length[n - 1]
-            if known is None:
+        future = self.of_length[length - 1 :]
+        for n in self.special:
+            if n >= length:
                 scale = 10 ** (n - length)
-                known = self._between(prefix * scale, (prefix + 1) * scale)
+                known = future[n - length] = self._between(prefix * scale, (prefix + 1) * scale)
                 if known is None:
                     return ("tight", length, prefix)
-            future.append(known)
         while future and future[-1] == self.above:
             future.pop()
         return self._diverged(tuple(future))
 
-    def _diverged(self, future: tuple[bool, ...]) -> Key | None:
+    def _diverged(self, future: tuple[bool | None, ...]) -> Key | None:
         """``future[i]``: membership if i more digits follow; beyond its end ``above``."""
         return ("length", future) if self.above or True in future else None
 

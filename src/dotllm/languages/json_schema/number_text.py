@@ -17,15 +17,24 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dotllm.errors import BudgetExceeded
-from dotllm.languages.json_schema.number_digits import Digits, Key, Mantissas, Residues
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema.number_digits import Digits, Key, Mantissas, Residues, digit_groups
 from dotllm.languages.json_schema.real_set import EVERYTHING, Exact, RealSet
 
 MAX_STATES = 10_000
 
 _POSITIVE = RealSet(False, ((0, 1),))
 _NOT_NEGATIVE = RealSet(False, ((0, 0),))
-_EXPONENT_MARK = b"eE"
+_ONE_BY_ONE = tuple((digit,) for digit in range(10))
+# Sets of bytes, as bits.
+_DIGIT = tuple(1 << byte for byte in b"0123456789")
+_ANY_DIGIT = sum(_DIGIT)
+_POINT, _PLUS, _MINUS = (1 << byte for byte in b".+-")
+_EXPONENT_MARK = 1 << ord("e") | 1 << ord("E")
 
 
 class Shape(NamedTuple):
@@ -37,12 +46,18 @@ class Shape(NamedTuple):
 
 
 class ByteNetwork(NamedTuple):
-    """A finite automaton over bytes; state 0 is the start. Edges are (source, index into ``symbols``, target)."""
+    """A finite automaton over bytes: the layout of `Grammar.network`, with indices into ``symbols`` for expressions."""
 
     states: int
-    finals: tuple[int, ...]
-    symbols: tuple[tuple[int, ...], ...]
-    edges: tuple[tuple[int, int, int], ...]
+    symbols: tuple[int, ...]  # sets of bytes, as bits
+    layout: NDArray[np.int32]
+
+    def copy_into(self, grammar: Grammar) -> Expression:
+        """The automaton as an expression."""
+        layout = self.layout.copy()
+        edges = layout[4 + layout[2] :: 3]
+        edges[:] = np.array([grammar.byteset(symbol) for symbol in self.symbols], np.int32)[edges]
+        return grammar.flat_network(layout.tobytes()) if layout[2] else grammar.never()
 
 
 @lru_cache(maxsize=1024)
@@ -55,10 +70,10 @@ def magnitudes(numbers: RealSet, shape: Shape) -> ByteNetwork:
     ids: dict[Key, int] = {("start",): 0}
     queue: deque[Key] = deque(ids)
     finals: set[int] = set()
-    edges: list[dict[int, list[int]]] = []
+    edges: list[dict[int, int]] = []  # target → set of bytes
     while queue:
         key = queue.popleft()
-        grouped: dict[int, list[int]] = {}
+        grouped: dict[int, int] = {}
         for symbols, target in texts.successors(key):
             at = ids.get(target)
             if at is None:
@@ -66,14 +81,14 @@ def magnitudes(numbers: RealSet, shape: Shape) -> ByteNetwork:
                     raise BudgetExceeded(f"the numbers need more than {MAX_STATES} states", keyword="multipleOf")
                 at = ids[target] = len(ids)
                 queue.append(target)
-            grouped.setdefault(at, []).extend(symbols)
+            grouped[at] = grouped.get(at, 0) | symbols
         edges.append(grouped)
         if texts.accepts(key):
             finals.add(len(edges) - 1)
     return _trimmed(edges, finals)
 
 
-def _trimmed(edges: list[dict[int, list[int]]], finals: set[int]) -> ByteNetwork:
+def _trimmed(edges: list[dict[int, int]], finals: set[int]) -> ByteNetwork:
     """Drop the states from which no final one is reached."""
     sources: list[list[int]] = [[] for _ in edges]
     for source, out in enumerate(edges):
@@ -88,14 +103,13 @@ def _trimmed(edges: list[dict[int, list[int]]], finals: set[int]) -> ByteNetwork
                 stack.append(source)
     alive.add(0)
     number = {old: new for new, old in enumerate(sorted(alive))}
-    symbols: dict[tuple[int, ...], int] = {}
-    kept = tuple(
-        (number[source], symbols.setdefault(tuple(sorted(by)), len(symbols)), number[target])
-        for source in sorted(alive)
-        for target, by in edges[source].items()
-        if target in alive
-    )
-    return ByteNetwork(len(number), tuple(number[state] for state in sorted(finals)), tuple(symbols), kept)
+    symbols: dict[int, int] = {}
+    layout = [len(number), 0, len(finals), *(number[state] for state in sorted(finals))]
+    for source in sorted(alive):
+        for target, mask in edges[source].items():
+            if target in alive:
+                layout += (number[source], symbols.setdefault(mask, len(symbols)), number[target])
+    return ByteNetwork(len(number), tuple(symbols), np.array(layout, np.int32))
 
 
 class _Exponents(NamedTuple):
@@ -138,7 +152,7 @@ class _Magnitudes:
             return self.exponent_digits[key[1]].signed[key[2]].accepts(key[3])
         return bool(where == "any exponent")
 
-    def successors(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+    def successors(self, key: Key) -> Iterator[tuple[int, Key]]:
         where = key[0]
         if where == "start":
             yield from self._first_digits()
@@ -151,66 +165,73 @@ class _Magnitudes:
         elif where in ("zero", "zero point", "zero fraction"):
             yield from self._zero(key)
         elif where == "any exponent mark":
-            yield b"+-", ("any exponent sign",)
-            yield b"0123456789", ("any exponent",)
+            yield _PLUS | _MINUS, ("any exponent sign",)
+            yield _ANY_DIGIT, ("any exponent",)
         elif where in ("any exponent sign", "any exponent"):
-            yield b"0123456789", ("any exponent",)
+            yield _ANY_DIGIT, ("any exponent",)
         else:
             yield from self._exponent(key)
 
-    def _first_digits(self) -> Iterator[tuple[bytes, Key]]:
+    def _first_digits(self) -> Iterator[tuple[int, Key]]:
         for digit in range(10):
-            byte = b"%d" % digit
+            byte = _DIGIT[digit]
             after = self.digits.first(digit)
             if after is not None:
                 yield byte, ("integer", after, self.residues.step(self.residues.start, digit))
             if digit and self.mantissas is not None:
                 yield byte, ("mantissa", self.mantissas.first(digit))
         if self.zero_exponent:
-            yield b"0", ("zero",)
+            yield _DIGIT[0], ("zero",)
 
-    def _integer(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+    def _groups(self, key: Key) -> Iterator[tuple[int, int]]:
+        """(a digit, the set of all digits that lead to the same state) for a state of a reader."""
+        groups = _ONE_BY_ONE if self.residues.start else digit_groups(key)
+        for group in groups:
+            yield group[0], sum(_DIGIT[digit] for digit in group)
+
+    def _integer(self, key: Key) -> Iterator[tuple[int, Key]]:
         _, at, residues = key
-        for digit in range(10):
+        for digit, symbols in self._groups(at):
             after = self.digits.step(at, digit)
             if after is not None:
-                yield b"%d" % digit, ("integer", after, self.residues.step(residues, digit))
+                yield symbols, ("integer", after, self.residues.step(residues, digit))
         if not self.integer:
             fraction = self.digits.point(at)
             if fraction is not None:
-                yield b".", ("point", fraction, self.residues.point(residues))
+                yield _POINT, ("point", fraction, self.residues.point(residues))
         if self.any_exponent and self.accepts(key):
             yield _EXPONENT_MARK, ("any exponent mark",)
 
-    def _fraction(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+    def _fraction(self, key: Key) -> Iterator[tuple[int, Key]]:
         where, at, residues = key
-        for digit in range(10):
+        for digit, symbols in self._groups(at):
             after = self.digits.fraction_step(at, digit)
             rest = self.residues.fraction_step(residues, digit)
             if after is not None and rest is not None:
-                yield b"%d" % digit, ("fraction", after, rest)
+                yield symbols, ("fraction", after, rest)
         if where == "fraction" and self.any_exponent and self.accepts(key):
             yield _EXPONENT_MARK, ("any exponent mark",)
 
-    def _mantissa(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+    def _mantissa(self, key: Key) -> Iterator[tuple[int, Key]]:
         where, at = key
         assert self.mantissas is not None
         if where == "mantissa":
-            yield b".", ("mantissa point", at)
+            yield _POINT, ("mantissa point", at)
         else:
-            for digit in range(10):
-                yield b"%d" % digit, ("mantissa fraction", self.mantissas.step(at, digit))
+            for group in digit_groups(at):
+                symbols = sum(_DIGIT[digit] for digit in group)
+                yield symbols, ("mantissa fraction", self.mantissas.step(at, group[0]))
         if where != "mantissa point":
             allowed = self.mantissas.allowed_exponents(at)
             if allowed:
                 yield _EXPONENT_MARK, self._exponent_mark(allowed)
 
-    def _zero(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+    def _zero(self, key: Key) -> Iterator[tuple[int, Key]]:
         """Zero times a power of ten."""
         if key[0] == "zero":
-            yield b".", ("zero point",)
+            yield _POINT, ("zero point",)
         else:
-            yield b"0", ("zero fraction",)
+            yield _DIGIT[0], ("zero fraction",)
         if key[0] != "zero point":
             yield _EXPONENT_MARK, ("any exponent mark",)
 
@@ -222,22 +243,22 @@ class _Magnitudes:
             self.exponent_digits.append(_Exponents(allowed, (Digits(allowed), Digits(allowed.mirrored()))))
         return ("exponent mark", which)
 
-    def _exponent(self, key: Key) -> Iterator[tuple[bytes, Key]]:
+    def _exponent(self, key: Key) -> Iterator[tuple[int, Key]]:
         """An exponent out of a set of integers; leading zeros are allowed (RFC 8259 §6, and Python writes e-07)."""
         where, which = key[0], key[1]
         if where == "exponent mark":
-            yield b"+", ("exponent sign", which, 0)
-            yield b"-", ("exponent sign", which, 1)
+            yield _PLUS, ("exponent sign", which, 0)
+            yield _MINUS, ("exponent sign", which, 1)
         negative = 0 if where == "exponent mark" else key[2]
         digits = self.exponent_digits[which].signed[negative]
-        for digit in range(10):
-            byte = b"%d" % digit
-            if where == "exponent":
-                after = digits.step(key[3], digit)
-            elif digit == 0:
-                yield byte, ("exponent zeros", which, negative)
-                continue
-            else:
-                after = digits.first(digit)
+        if where == "exponent":
+            for group in digit_groups(key[3]):
+                after = digits.step(key[3], group[0])
+                if after is not None:
+                    yield sum(_DIGIT[digit] for digit in group), ("exponent", which, negative, after)
+            return
+        yield _DIGIT[0], ("exponent zeros", which, negative)
+        for digit in range(1, 10):
+            after = digits.first(digit)
             if after is not None:
-                yield byte, ("exponent", which, negative, after)
+                yield _DIGIT[digit], ("exponent", which, negative, after)

@@ -20,7 +20,7 @@ from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.number_digits import decimal_places
-from dotllm.languages.json_schema.number_text import ByteNetwork, Shape, magnitudes
+from dotllm.languages.json_schema.number_text import Shape, magnitudes
 from dotllm.languages.json_schema.real_set import EMPTY_SET, EVERYTHING, Exact, Interval, RealSet, exact
 
 JsonNumber = int | float | Decimal | Fraction
@@ -359,19 +359,13 @@ def _signed(grammar: Grammar, numbers: RealSet, shape: Shape) -> list[Expression
         negative = negative | RealSet.points([0])
     out: list[Expression] = []
     if negative == not_negative:
-        texts = _emit(grammar, magnitudes(not_negative, shape))
+        texts = magnitudes(not_negative, shape).copy_into(grammar)
         return [grammar.seq([grammar.optional(grammar.literal(b"-")), texts])]
     if not_negative:
-        out.append(_emit(grammar, magnitudes(not_negative, shape)))
+        out.append(magnitudes(not_negative, shape).copy_into(grammar))
     if negative:
-        out.append(grammar.seq([grammar.literal(b"-"), _emit(grammar, magnitudes(negative, shape))]))
+        out.append(grammar.seq([grammar.literal(b"-"), magnitudes(negative, shape).copy_into(grammar)]))
     return out
-
-
-def _emit(grammar: Grammar, network: ByteNetwork) -> Expression:
-    symbols = [grammar.bytes_in(symbol) for symbol in network.symbols]
-    edges = [(source, symbols[symbol], target) for source, symbol, target in network.edges]
-    return grammar.network(network.states, 0, network.finals, edges)
 
 
 _EVERY_NUMBER = NumberLanguage(((_ANY, EVERYTHING),))
