@@ -50,10 +50,10 @@ _WHITE, _GREY, _BLACK = 0, 1, 2
 
 
 class Analysis(NamedTuple):
-    """``derives`` [nodes] and ``left`` [len(children)] are uint8; ``reasons`` is LEFT_RECURSION | NULLABLE_LOOP | EMPTY_PART or 0.
+    """``derives`` [nodes], ``left`` [len(children)]: uint8. ``reasons``: LEFT_RECURSION, NULLABLE_LOOP, EMPTY_PART.
 
-    ``left`` marks children of SEQ, ALT, UNORDERED and NETWORK nodes (of a network the expressions on its edges). The body of a
-    REPEAT or a CALL is always at the left edge.
+    ``left`` marks children of SEQ, ALT, UNORDERED and NETWORK nodes (of a network the expressions on its edges). The
+    body of a REPEAT or a CALL is always at the left edge.
     """
 
     derives: NDArray[np.uint8]

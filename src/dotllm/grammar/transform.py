@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceeded, InvalidSpec, Unsupported
 from dotllm.grammar.analysis import EMPTY, EMPTY_PART, LEFT_RECURSION, OTHER, Analysis, analyse
 from dotllm.grammar.components import strongly_connected
 from dotllm.grammar.grammar import Expression, Grammar, Kind, Rule
@@ -226,7 +226,7 @@ class _Rewriting:
             self.new.define(version, self.some[body] if some else self.full[body])
 
     def _jumps(self, edge: Edge, call: Expression, hub: int) -> list[Edge]:
-        """An edge of the automaton for one rule; if it calls that rule and ends in its hub, a jump to the start instead.
+        """An edge of the automaton for one rule, or, if it calls that rule and ends in its hub, a jump to the start.
 
         The text of the inner call ends where the outer one's hub is, and both hubs can do the same. So ``E → E + E``
         needs no stack, and its ambiguity is gone.
@@ -332,6 +332,8 @@ class _Automaton:
                     behind = self.state()
                     self.edge(behind, rest, if_some)
                 agenda.append((a, source, _NOWHERE, behind))
+            elif inside:
+                raise Unsupported("left recursion through unordered parts cannot be removed", keyword="left recursion")
             else:
                 self.edge(source, r.some[node], if_some)
 
