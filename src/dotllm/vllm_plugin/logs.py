@@ -6,12 +6,11 @@ import logging
 
 
 def join_vllm() -> None:
-    """Give the logger ``dotllm`` what vLLM's has, unless somebody has configured it."""
+    """Make the logger ``dotllm`` a child of vLLM's, unless somebody has configured it.
+
+    vLLM sets up its own logger later than it loads plugins (it parses the command line first), so copying its handlers
+    here would copy nothing.
+    """
     ours = logging.getLogger("dotllm")
-    if ours.handlers or ours.level != logging.NOTSET:
-        return
-    theirs = logging.getLogger("vllm")
-    if theirs.handlers:
-        ours.handlers = list(theirs.handlers)
-        ours.setLevel(theirs.level)
-        ours.propagate = False
+    if not ours.handlers and ours.level == logging.NOTSET:
+        ours.parent = logging.getLogger("vllm")

@@ -85,9 +85,9 @@ def in_background(prepare: Callable[[Any], None], vllm_config: Any) -> None:
 
 
 def _apply() -> None:
-    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.executor.abstract import Executor
 
-    original = EngineCore.__init__
+    original = Executor.__init__
     if getattr(original, "is_dotllm", False):
         return
 
@@ -97,14 +97,15 @@ def _apply() -> None:
         original(self, vllm_config, *args, **kwargs)
 
     __init__.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    EngineCore.__init__ = __init__
+    Executor.__init__ = __init__
 
 
 HOOK = Hook(
     name="warm-start",
     summary="kernels and vocabulary are prepared while the model loads",
     targets=(
-        Target("vllm.v1.engine.core", "EngineCore.__init__", ("self", "vllm_config")),
+        # The engine core makes its executor right after it has loaded the plugins, and the executor loads the model.
+        Target("vllm.v1.executor.abstract", "Executor.__init__", ("self", "vllm_config")),
         Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),
     ),
     apply=_apply,
