@@ -6,10 +6,11 @@ import json
 from decimal import Decimal
 from typing import Any
 
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra import Algebra
+from dotllm.languages.json_schema.blame import blame_pattern
 from dotllm.languages.json_schema.dialect import dialect_named
 from dotllm.languages.json_schema.document import Document
 from dotllm.languages.json_schema.emission import Emitter
@@ -65,6 +66,10 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
         expression = emitter.expression(root)
     except RecursionError:
         raise BudgetExceeded("the schema is nested too deeply") from None
+    except SpecError as error:
+        if error.pointer.startswith("offset"):  # of a regular expression, which does not know where it stands
+            raise blame_pattern(error, parsed) from None
+        raise
     if not analyse(grammar).derives[expression]:
         raise InvalidSpec("nothing satisfies the schema", pointer="/")
     return expression

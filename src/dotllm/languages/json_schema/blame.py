@@ -1,0 +1,53 @@
+"""Which pattern of a schema a regular expression's error is about.
+
+Patterns are read late, when the grammar is made and a form no longer knows which sub-schemas it came from. On the way
+to a refusal there is time to look for the one that fails with this very message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dotllm.errors import SpecError
+from dotllm.grammar.grammar import Grammar
+from dotllm.languages.regex import regex_to_expression
+
+
+def blame_pattern(error: SpecError, schema: Any) -> SpecError:
+    """``error`` with the pattern and the JSON Pointer of its place in ``schema``, if one of its patterns raises it."""
+    for pointer, keyword, pattern in _patterns(schema):
+        try:
+            regex_to_expression(pattern, Grammar(), search=True, dialect="ecma")
+        except SpecError as found:
+            if str(found) == str(error):
+                message = f"{keyword} {_shortened(pattern)}: {error}"
+                return type(error)(message, pointer=pointer, keyword=keyword)
+    return error
+
+
+def _patterns(schema: Any) -> Iterator[tuple[str, str, str]]:
+    """(JSON Pointer, keyword, pattern), in no particular order; without recursion, as schemas may be deep."""
+    stack: list[tuple[Any, str]] = [(schema, "")]
+    while stack:
+        value, pointer = stack.pop()
+        if isinstance(value, list):
+            stack += [(item, f"{pointer}/{position}") for position, item in enumerate(value)]
+        if not isinstance(value, dict):
+            continue
+        pattern, properties = value.get("pattern"), value.get("patternProperties")
+        if isinstance(pattern, str):
+            yield f"{pointer}/pattern", "pattern", pattern
+        if isinstance(properties, dict):
+            for source in properties:
+                yield f"{pointer}/patternProperties/{_token(source)}", "patternProperties", source
+        stack += [(child, f"{pointer}/{_token(key)}") for key, child in value.items()]
+
+
+def _token(key: str) -> str:
+    """A reference token of a JSON Pointer (RFC 6901, section 3)."""
+    return str(key).replace("~", "~0").replace("/", "~1")
+
+
+def _shortened(pattern: str) -> str:
+    return repr(pattern if len(pattern) <= 60 else pattern[:60] + "…")
