@@ -1,10 +1,10 @@
 """`kernel`: how every Numba function of dotllm is declared, so that none compiles while a request waits.
 
-Kernels have explicit signatures and are compiled when their module is imported; the machine code is cached. Numba's own cache
-is keyed by the file of a function, but our kernels inline functions of other files, so a cache entry could outlive a
-change next door. Here the cache directory carries a hash of all sources that hold kernels, of Numba and of Python: a new
-version finds an empty directory, never a stale one. It lies in the user's cache directory (DOTLLM_CACHE_DIR), since an
-installation may be read-only.
+Kernels have explicit signatures and are compiled when their module is imported; the machine code is cached. Numba's
+own cache is keyed by the file of a function, but our kernels inline functions of other files, so a cache entry could
+outlive a change next door. Here the cache directory carries a hash of all sources that hold kernels, of Numba and of
+Python: a new version finds an empty directory, never a stale one. It lies in the user's cache directory
+(DOTLLM_CACHE_DIR), since an installation may be read-only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def _sources_hash(folder: str) -> str:
     return digest.hexdigest()[:16]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _cache_directory(folder: str) -> str:
     """A writable directory for the machine code of this version; says so, once, if it must first be filled."""
     directory = user_cache_directory() / "kernels" / _sources_hash(folder)

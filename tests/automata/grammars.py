@@ -21,7 +21,8 @@ _SETS = [
 
 
 def random_grammar(random: Random) -> Grammar:
-    """Literals, classes, counted and nested repetitions, automata, recursion, ambiguity, empty loop bodies; no left recursion."""
+    """Literals, classes, counted and nested repetitions, automata, recursion, ambiguity, empty loop bodies; no left
+    recursion."""
     grammar = Grammar()
     rules = [grammar.rule(f"r{i}") for i in range(random.randint(0, 3))]
 

@@ -1,8 +1,9 @@
 """Masks on the real vocabulary, against brute force: every one of 131,072 tokens, stepped byte by byte.
 
-The stepping is the machine's own (which `tests/automata/test_machine.py` holds against an independent recogniser); what is judged
-here is everything that makes masks fast: the trie walk, character sets, canonical symbols, memoised and shared rows. The
-machine has no dead ends by construction, so "the bytes can be read" is "it can still finish"; that is tested too.
+The stepping is the machine's own (which `tests/automata/test_machine.py` holds against an independent recogniser);
+what is judged here is everything that makes masks fast: the trie walk, character sets, canonical symbols, memoised
+and shared rows. The machine has no dead ends by construction, so "the bytes can be read" is "it can still finish";
+that is tested too.
 """
 
 from __future__ import annotations

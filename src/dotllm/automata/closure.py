@@ -2,14 +2,17 @@
 
 Four passes over the output of `automata.thompson`:
 
-1. *productive*: nodes from which the end can be reached (a call needs a productive rule). Everything else is dropped, so every
+1. *productive*: nodes from which the end can be reached (a call needs a productive rule). Everything else is dropped,
+so every
    state of the machine can still finish: no dead ends.
-2. *nullable*: rules and loop bodies that match the empty string. A call of such a rule gets a bypass; a counted loop over
+2. *nullable*: rules and loop bodies that match the empty string. A call of such a rule gets a bypass; a counted loop
+over
    such a body counts only rounds that consume something (its minimum becomes 0), which is the same language.
 3. *tail calls*: a call after which nothing but a return follows is a jump. Right recursion then needs no stack.
-4. *closures*: for every node something can jump to, the list of nodes with an action that are reached without consuming.
-   Pushes (calls, loop entries) must later be carried out in left-corner order; `rank` is a topological order of them. A cycle
-   there is left recursion, which has to be rewritten before (`grammar.transform`).
+4. *closures*: for every node something can jump to, the list of nodes with an action that are reached without
+consuming.
+   Pushes (calls, loop entries) must later be carried out in left-corner order; `rank` is a topological order of them.
+   A cycle there is left recursion, which has to be rewritten before (`grammar.transform`).
 """
 
 from __future__ import annotations
@@ -64,10 +67,13 @@ def first_pushed(kind: Int32, a: Int32, b: Int32, loops: Int32, node: int) -> in
     ),
 )  # fmt: skip
 def finish(
-    n: int, n_eps: int, n_edges: int, n_loops: int, start: int, kind: Int32, a: Int32, b: Int32, eps: Int32, edges: Int32, loops: Int32, alive: Bool,
-    edge_start: Int32, edge_bytes: Int32, edge_target: Int32, closure_start: Int32, closure: Int32, rank: Int32, class_of: Int32, class_byte: Int32,
+    n: int, n_eps: int, n_edges: int, n_loops: int, start: int, kind: Int32, a: Int32, b: Int32, eps: Int32,
+    edges: Int32, loops: Int32, alive: Bool,
+    edge_start: Int32, edge_bytes: Int32, edge_target: Int32, closure_start: Int32, closure: Int32, rank: Int32,
+    class_of: Int32, class_byte: Int32,
 ) -> int:  # fmt: skip
-    """Returns the number of byte classes, or UNSATISFIABLE, TOO_SMALL (``closure``; or call again) or LEFT_RECURSION."""
+    """Returns the number of byte classes, or UNSATISFIABLE, TOO_SMALL (``closure``; or call again) or
+    LEFT_RECURSION."""
     kind[0] = N_RETURN
     kind[1] = N_ACCEPT
 

@@ -1,7 +1,7 @@
 """The nondeterministic pushdown automaton of a grammar, as flat arrays.
 
-Nodes are the *significant* nodes only in effect: epsilon edges are gone, replaced by closure lists. Every node has one action,
-its kind; the arrays are what the machine (`automata.machine`) copies into its arena.
+Nodes are the *significant* nodes only in effect: epsilon edges are gone, replaced by closure lists. Every node has
+one action, its kind; the arrays are what the machine (`automata.machine`) copies into its arena.
 """
 
 from __future__ import annotations

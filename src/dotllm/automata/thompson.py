@@ -1,8 +1,8 @@
 """Kernel: expressions of a Grammar → nodes and edges with epsilons (Thompson's construction, iterative).
 
-Every expression is built between two given nodes. A construct that loops makes its own nodes, so no path can leak back into
-what stands before it. Bounded repetition of something small is unrolled (it then costs no counter); of anything else
-it becomes a counted loop: three nodes, whatever the bounds.
+Every expression is built between two given nodes. A construct that loops makes its own nodes, so no path can leak
+back into what stands before it. Bounded repetition of something small is unrolled (it then costs no counter); of
+anything else it becomes a counted loop: three nodes, whatever the bounds.
 
 K. Thompson, "Regular Expression Search Algorithm", CACM 11(6), 1968.
 """
@@ -68,9 +68,11 @@ def unrolled_size(kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, ro
     ),
 )  # fmt: skip
 def thompson(
-    kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, data: UInt8, byte_start: Int32, byte_ranges: Int32, char_start: Int32, char_seqs: Int32, char_marked: Int32,
+    kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, data: UInt8, byte_start: Int32, byte_ranges: Int32,
+    char_start: Int32, char_seqs: Int32, char_marked: Int32,
     set_start: Int32, word_offset: Int32, word_length: Int32, word_bytes: UInt8, rule_body: Int32, start: int,
-    node_kind: Int32, node_a: Int32, node_b: Int32, node_charset: Int32, eps: Int32, edges: Int32, loops: Int32, rule_start: Int32, stack: Int32, count: Int32,
+    node_kind: Int32, node_a: Int32, node_b: Int32, node_charset: Int32, eps: Int32, edges: Int32, loops: Int32,
+    rule_start: Int32, stack: Int32, count: Int32,
 ) -> int:  # fmt: skip
     """Build everything reachable from ``start``. Returns the start node, or -1: some output array is too small.
 

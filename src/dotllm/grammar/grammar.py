@@ -1,10 +1,10 @@
 """Grammar: rules over bytes, built bottom-up, kept in flat arrays.
 
 Every language (regex, JSON Schema, Lark, …) is turned into calls of the methods below; `automata.lowering` turns the
-result into the NFA that the machine determinises while it runs. An expression is an int, the number of its node, and may
-be used many times (each use is expanded; make it a rule to share it). Flat arrays instead of node objects, because
-building the grammar is most of the time from a request to its first mask: a node costs a few appends, and the passes
-over it are kernels.
+result into the NFA that the machine determinises while it runs. An expression is an int, the number of its node, and
+may be used many times (each use is expanded; make it a rule to share it). Flat arrays instead of node objects,
+because building the grammar is most of the time from a request to its first mask: a node costs a few appends, and the
+passes over it are kernels.
 
 A rule call is a push on the machine's stack; a call in tail position is a jump, so right recursion is free. Left
 recursion must be rewritten before lowering (`grammar.transform`); a grammar that still has it is refused.
@@ -164,9 +164,9 @@ class Grammar:
     ) -> Expression:
         """An automaton whose edges carry expressions: ``(source, expression, target)``; `empty` is an epsilon edge.
 
-        Accepts the words read on a path from ``start`` to one of ``finals``. It may be nondeterministic and cyclic. This
-        is how members of objects, items of arrays and the results of the DFA algebra come in.
-        Layout in ``children``: states, start, len(finals), finals…, then (source, expression, target)….
+        Accepts the words read on a path from ``start`` to one of ``finals``. It may be nondeterministic and cyclic.
+        This is how members of objects, items of arrays and the results of the DFA algebra come in. Layout in
+        ``children``: states, start, len(finals), finals…, then (source, expression, target)….
         """
         if not finals:
             return self._never
@@ -178,7 +178,8 @@ class Grammar:
         return self._node(Kind.NETWORK, at, len(self.children) - at)
 
     def flat_network(self, layout: bytes) -> Expression:
-        """`network` for one whose layout in ``children`` already exists, as native int32: large ones are made by arrays."""
+        """`network` for one whose layout in ``children`` already exists, as native int32: large ones are made by
+        arrays."""
         at = len(self.children)
         self.children.frombytes(layout)
         return self._node(Kind.NETWORK, at, len(self.children) - at)
@@ -190,8 +191,8 @@ class Grammar:
         repeatable: Sequence[Expression],
         separator: Expression,
     ) -> Expression:
-        """At least one part, ``separator`` between any two, in any order: each of ``required`` once, each of ``optional``
-        at most once, each of ``repeatable`` any number of times.
+        """At least one part, ``separator`` between any two, in any order: each of ``required`` once, each of
+        ``optional`` at most once, each of ``repeatable`` any number of times.
 
         For the members of an object and the items of a set. Its size is linear (a network would need a state for every
         subset); what has been used is remembered by the machine. Neither parts nor separator may be empty texts.
@@ -207,7 +208,8 @@ class Grammar:
         return self._node(Kind.UNORDERED, at, len(self.children) - at, len(required) | once << 15)
 
     def tokens(self, ids: Iterable[int], *, exclude: bool = False) -> Expression:
-        """One token out of ``ids`` (``exclude``: one token that is not in ``ids``), matched by id, whatever its bytes."""
+        """One token out of ``ids`` (``exclude``: one token that is not in ``ids``), matched by id, whatever its
+        bytes."""
         self.token_sets.append((frozenset(ids), exclude))
         return self._node(Kind.TOKENS, len(self.token_sets) - 1)
 
@@ -232,7 +234,8 @@ class Grammar:
         return found
 
     def include(self, other: Grammar) -> Expression:
-        """Copy all of ``other`` in; what it starts with, as an expression of this grammar. Nothing is shared after that."""
+        """Copy all of ``other`` in; what it starts with, as an expression of this grammar. Nothing is shared after
+        that."""
         nodes, rules, children = len(self.kind), len(self.rule_body), len(self.children)
         data, bytesets, charsets = len(self.data), len(self.bytesets), len(self.charsets)
         words, tokens = len(self.literal_sets), len(self.token_sets)

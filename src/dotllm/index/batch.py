@@ -1,8 +1,8 @@
 """Masks and steps of a whole batch of guides, of many indexes, in one kernel call.
 
-A known mask costs a look-up and stays in compiled code for the entire batch. Missing masks are computed by one or more threads
-(kernels run without the GIL; guides of one index stay together, because an arena belongs to one thread at a time), then entered
-into the shared table one after another. A guide that fails (budget) fails alone.
+A known mask costs a look-up and stays in compiled code for the entire batch. Missing masks are computed by one or
+more threads (kernels run without the GIL; guides of one index stay together, because an arena belongs to one thread
+at a time), then entered into the shared table one after another. A guide that fails (budget) fails alone.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def _compute(guides: Sequence[Guide], share: list[int]) -> tuple[Int32, Int32]:
     scratch = np.empty((len(mine), space.words), np.int32)
     find_rows(
         _machines(mine), _configs(mine), _token_rows(mine), space.trie_byte, space.trie_depth, space.trie_end,
-        space.trie_token_start, space.trie_tokens, space.main_end, space.sets, space.set_rows, space.set_ints, space.eos,
+        space.trie_token_start, space.trie_tokens, space.main_end, space.sets, space.set_rows, space.set_ints,
+        space.eos,
         FUEL, np.arange(len(mine), dtype=np.int32), codes, scratch,
     )  # fmt: skip
     return codes, scratch

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numba as nb
 import numpy as np
 
-from dotllm.arrays import Int32
+from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.run import advance
@@ -28,7 +28,8 @@ NO_MASK = -1  # not a row: whatever is sampled there is not used
 NOWHERE = -1  # not a configuration: the draft before it is not allowed
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Place:
     """Where a guide would be: enough of a `Guide` to ask for a mask."""
 
     index: Index
@@ -37,8 +38,19 @@ class Place(NamedTuple):
 
 @kernel(nb.void(L1, I1, L1, I1, I1, U8, I1, B1, I, I, I1, I1))
 def configs_along(
-    machines, configs, token_row_addresses, starts, drafts, token_data, token_offset, ends, words, fuel, out, codes
-):
+    machines: Int64,
+    configs: Int32,
+    token_row_addresses: Int64,
+    starts: Int32,
+    drafts: Int32,
+    token_data: UInt8,
+    token_offset: Int32,
+    ends: Bool,
+    words: int,
+    fuel: int,
+    out: Int32,
+    codes: Int32,
+) -> None:
     """out[starts[g] + g + j]: the configuration of guide g after j of its drafts[starts[g]:starts[g + 1]], or NOWHERE.
 
     codes[g]: 0, or the error of a kernel (see run.advance): that guide must be done again.
@@ -110,8 +122,8 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
             places = [Place(guides[owner[i]].index, int(out[i])) for i in missing.tolist()]
             computed, trouble = mask_rows(places)  # type: ignore[arg-type]  # a Place has what it asks of a Guide
             rows[missing] = computed
-            for at, error in trouble.items():
-                failures[int(owner[missing[at]])] = error
+            for at, refusal in trouble.items():
+                failures[int(owner[missing[at]])] = refusal
     for g in failures:
         rows[owner == g], out[owner == g] = NO_MASK, NOWHERE
     return rows, out, failures

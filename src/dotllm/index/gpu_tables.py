@@ -6,9 +6,9 @@ dense numbers, so what has been visited *is* a finite automaton over bytes, and 
 
     [mask row or UNKNOWN_ROW, flags, next configuration per byte class (0: not allowed)]
 
-Rows are filled on demand, whole. A row that is not there yet (flag EXPANDED missing, or beyond the table) is a miss: who
-walks must ask the index. `follow` is the index's side of that: it moves a batch of guides in one kernel call and says
-which of them a table could not have led to the same place.
+Rows are filled on demand, whole. A row that is not there yet (flag EXPANDED missing, or beyond the table) is a miss:
+who walks must ask the index. `follow` is the index's side of that: it moves a batch of guides in one kernel call and
+says which of them a table could not have led to the same place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.arrays import Int32
+from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import (
     ACCEPTS,
@@ -55,7 +55,7 @@ P_LENGTH, P_CONFIG, P_MASK = 1, 4, 5  # columns of a place
 
 
 @kernel(I(nb.int32[::1], U8, I1, I2, I))
-def expand_rows(mem, class_bytes, configs, table, fuel):
+def expand_rows(mem: Int32, class_bytes: UInt8, configs: Int32, table: Int32, fuel: int) -> int:
     """Fill the rows of ``configs`` (all below table.shape[0]). Returns how many are done, or an error of a kernel."""
     classes = mem[H_CLASSES]
     for i in range(configs.shape[0]):
@@ -78,7 +78,9 @@ def expand_rows(mem, class_bytes, configs, table, fuel):
 
 
 @kernel(nb.boolean(I2, I1, I1, I, I, I, U8, I, I))
-def walks(table, since, class_of, now, config, after, data, start, end):
+def walks(
+    table: Int32, since: Int32, class_of: Int32, now: int, config: int, after: int, data: UInt8, start: int, end: int
+) -> bool:
     """Whether the table, as it was at ``now``, leads from config to ``after`` by data[start:end], and has its mask."""
     for i in range(start, end):
         if config <= 0 or config >= table.shape[0] or since[config] > now or table[config, FLAGS] & EXPANDED == 0:
@@ -91,13 +93,25 @@ def walks(table, since, class_of, now, config, after, data, start, end):
 
 
 @kernel(I(L1, I1, I1, I, U8, I1, B1, I, I1, I1))
-def follow(context, slots, tokens, now, token_data, token_offset, ends, words, after, slow):
-    """Move the guides in ``slots`` by one token each, where the GPU has come to the same place; returns how many are left.
+def follow(
+    context: Int64,
+    slots: Int32,
+    tokens: Int32,
+    now: int,
+    token_data: UInt8,
+    token_offset: Int32,
+    ends: Bool,
+    words: int,
+    after: Int32,
+    slow: Int32,
+) -> int:
+    """Move the guides in ``slots`` by one token each, where the GPU has come to the same place; returns how many are
+    left.
 
     context [5]: addresses of the arrays of a `Batch` and how many slots it has. By position: slots, tokens, after (the
-    configuration, -1: not allowed, or an error of a kernel). A slot whose table, as it was at time ``now``, leads to the
-    same configuration and knows its mask gets its new place in ``configs`` and ``places``; the positions of the others
-    are listed in ``slow``, and nothing else is done about them.
+    configuration, -1: not allowed, or an error of a kernel). A slot whose table, as it was at time ``now``, leads to
+    the same configuration and knows its mask gets its new place in ``configs`` and ``places``; the positions of the
+    others are listed in ``slow``, and nothing else is done about them.
     """
     count = context[4]
     links = nb.carray(_pointer(context[0]), (count, LINKS), nb.int64)

@@ -1,7 +1,7 @@
 """Guide: one sequence on an Index.
 
-All it holds is the number of its configuration and the numbers before it, so going back, forking and being preempted are list
-operations; nothing of the Index belongs to a guide.
+All it holds is the number of its configuration and the numbers before it, so going back, forking and being preempted
+are list operations; nothing of the Index belongs to a guide.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Guide:
         return self.index.forced_bytes(self.config)
 
     def forced_tokens(self) -> list[int]:
-        """Tokens that spell `forced_bytes`, canonically; the last ones are left out if they could merge with what follows."""
+        """Tokens that spell `forced_bytes`, canonically; the last ones are left out if they could merge with what
+        follows."""
         from dotllm.index.forced import forced_tokens
 
         return forced_tokens(self)

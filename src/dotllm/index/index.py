@@ -1,7 +1,8 @@
 """Index: a grammar compiled against a vocabulary, shared by every sequence that is to follow it.
 
-It starts almost empty and grows as sequences visit new situations (states, transitions, masks); all of it is flat arrays (an
-arena, see `automata.machine.layout`; rows in the `TokenSpace`), so it can be saved, shared and loaded warm.
+It starts almost empty and grows as sequences visit new situations (states, transitions, masks); all of it is flat
+arrays (an arena, see `automata.machine.layout`; rows in the `TokenSpace`), so it can be saved, shared and loaded
+warm.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def token_set_rows(token_sets: TokenSets, space: TokenSpace) -> Int32:
 
 
 class Index:
-    """See the module. Use the ``from_…`` constructors; all of them raise `InvalidSpec`, `Unsupported` or `BudgetExceeded`.
+    """See the module. Use the ``from_…`` constructors; all of them raise `InvalidSpec`, `Unsupported` or
+    `BudgetExceeded`.
 
     Thread-safe: a lock is held while a kernel works on the arena.
     """
@@ -120,7 +122,8 @@ class Index:
 
     @classmethod
     def from_structural_tag(cls, spec: Any, vocabulary: Vocabulary, **options: Any) -> Index:
-        """Texts of a structural tag, in either request form (see `languages.structural_tag`); options as for JSON Schema."""
+        """Texts of a structural tag, in either request form (see `languages.structural_tag`); options as for JSON
+        Schema."""
         from dotllm.languages.json_schema import Options
         from dotllm.languages.structural_tag import structural_tag_to_grammar
 
@@ -229,8 +232,9 @@ class Index:
                 at = mem[entry] + 3 * config
                 return int(
                     find_row(
-                        mem, space.trie_byte, space.trie_depth, space.trie_end, space.trie_token_start, space.trie_tokens,
-                        space.main_end, space.sets, space.set_rows, space.set_ints, self.token_rows, space.eos,
+                        mem, space.trie_byte, space.trie_depth, space.trie_end, space.trie_token_start,
+                        space.trie_tokens, space.main_end, space.sets, space.set_rows, space.set_ints,
+                        self.token_rows, space.eos,
                         mem[at], mem[at + 1], self._scratch,
                     )
                 )  # fmt: skip

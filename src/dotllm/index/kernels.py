@@ -1,7 +1,7 @@
 """Kernels over a whole batch of guides: one call, many machines.
 
-Machines are passed as the address and the size of their arenas; a kernel makes an array of each (`numba.carray`), so the rest
-of the code sees ordinary bounds-checkable arrays. The Python side keeps the arenas alive during the call.
+Machines are passed as the address and the size of their arenas; a kernel makes an array of each (`numba.carray`), so
+the rest of the code sees ordinary bounds-checkable arrays. The Python side keeps the arenas alive during the call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEEDS_ROW = -1  # of `known_rows`: the mask must be computed
 ROWS_FULL = FULL - 64
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # Numba's
+@intrinsic
 def _pointer(typing_context: Any, address: Any) -> Any:
     """int64 → void pointer."""
 
@@ -51,11 +51,12 @@ def known_rows(machines: Int64, configs: Int32, out: Int32) -> None:
     nb.void(L1, I1, L1, U8, I1, I1, I1, I1, I, I2, I2, I1, I1, I, I1, I1, I2),
 )
 def find_rows(
-    machines: Int64, configs: Int32, token_row_addresses: Int64, t_byte: UInt8, t_depth: Int32, t_end: Int32, t_token_start: Int32, t_tokens: Int32, main_end: int, sets: Int32, set_rows: Int32,
+    machines: Int64, configs: Int32, token_row_addresses: Int64, t_byte: UInt8, t_depth: Int32, t_end: Int32,
+    t_token_start: Int32, t_tokens: Int32, main_end: int, sets: Int32, set_rows: Int32,
     set_ints: Int32, eos: Int32, fuel: int, guides: Int32, codes: Int32, scratch: Int32,
 ) -> None:  # fmt: skip
-    """Compute the missing masks of the guides listed in ``guides``: row into scratch[i], symbols consulted (or an error) into
-    codes[i]. token_row_addresses [n * 2]: address and number of rows of each guide's token sets."""
+    """Compute the missing masks of the guides listed in ``guides``: row into scratch[i], symbols consulted (or an
+    error) into codes[i]. token_row_addresses [n * 2]: address and number of rows of each guide's token sets."""
     words = scratch.shape[1]
     for i in range(guides.shape[0]):
         g = guides[i]

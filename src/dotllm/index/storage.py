@@ -1,9 +1,9 @@
 """An Index as a file: what it is and all it has found so far, so that another process starts warm.
 
-Layout: MAGIC, lengths of header and payload (uint64, little-endian), a checksum over all the rest, the header (JSON), the
-payload: int32 arrays back to back. What follows is not ours to read (caches keep a trailer there). No pickle, and nothing
-is trusted before the checksum holds. Of the arena only what is in use is written (hash tables
-are rebuilt); mask rows are written as differences, because most are either nearly empty or nearly equal to another one.
+Layout: MAGIC, lengths of header and payload (uint64, little-endian), a checksum over all the rest, the header (JSON),
+the payload: int32 arrays back to back. What follows is not ours to read (caches keep a trailer there). No pickle, and
+nothing is trusted before the checksum holds. Of the arena only what is in use is written (hash tables are rebuilt);
+mask rows are written as differences, because most are either nearly empty or nearly equal to another one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def row_places(mem: Int32) -> list[Int32]:
 
 
 def _pack_rows(rows: Int32) -> list[Int32]:
-    """Each row as (reference, n, n word positions, n words): differences to the row before it, or to zero (reference -1)."""
+    """Each row as (reference, n, n word positions, n words): differences to the row before it, or to zero (reference
+    -1)."""
     out: list[Int32] = []
     previous = np.zeros(rows.shape[1], np.int32)
     for i, row in enumerate(rows):

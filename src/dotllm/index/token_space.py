@@ -1,21 +1,23 @@
 """What all indexes of one vocabulary share: the tries to walk, the character sets, and the table of mask rows.
 
-Rows are de-duplicated by content: the masks of a long JSON text are some dozens of distinct rows, and a hundred schemas share
-most of theirs. A row is int32 [words], 32 tokens a word, token t at bit t % 32 of word t // 32 (the layout of vLLM,
-xgrammar and llguidance). The large arrays are reserved at their final size and filled from the front: the operating system
-gives memory to a page when it is first written, so nothing has to be moved while kernels run on it.
+Rows are de-duplicated by content: the masks of a long JSON text are some dozens of distinct rows, and a hundred
+schemas share most of theirs. A row is int32 [words], 32 tokens a word, token t at bit t % 32 of word t // 32 (the
+layout of vLLM, xgrammar and llguidance). The large arrays are reserved at their final size and filled from the front:
+the operating system gives memory to a page when it is first written, so nothing has to be moved while kernels run on
+it.
 
-Indexes come and go, and a row stays only as long as an index knows it: `collect` frees the others, and `intern` uses their
-numbers again. So a row number means its content only while an index that knows it is alive, or, for a row that no index
-knows, in the `epoch` in which it was interned and the next (an epoch lasts from one collection to the next: seconds). Who
-copies rows elsewhere (to a GPU) compares ``versions``, which is raised whenever a number gets a content.
+Indexes come and go, and a row stays only as long as an index knows it: `collect` frees the others, and `intern` uses
+their numbers again. So a row number means its content only while an index that knows it is alive, or, for a row that
+no index knows, in the `epoch` in which it was interned and the next (an epoch lasts from one collection to the next:
+seconds). Who copies rows elsewhere (to a GPU) compares ``versions``, which is raised whenever a number gets a
+content.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numba as nb
 import numpy as np
@@ -60,8 +62,9 @@ _USED, _FREE, _EPOCH = 0, 1, 2  # of TokenSpace.rows_used
 def intern_row(rows: Int32, used: Int64, table: Int64, about: Int64, free: Int32, row: Int32) -> int:
     """The number of a row with this content, stored if it is new; -1: the table is full.
 
-    used [3]: rows ever used, rows free again, epoch; table [slots, 2]: (hash, row + 1), open addressing, slots a power of
-    two and never more than half full; about [rows, 3]: hash, epoch of the last `intern`, version; free: a stack of numbers.
+    used [3]: rows ever used, rows free again, epoch; table [slots, 2]: (hash, row + 1), open addressing, slots a
+    power of two and never more than half full; about [rows, 3]: hash, epoch of the last `intern`, version; free: a
+    stack of numbers.
     """
     words = row.shape[0]
     h = np.uint64(0x243F6A8885A308D3)
@@ -129,7 +132,7 @@ def free_rows(used: Int64, table: Int64, about: Int64, free: Int32, known: Bool)
 class TokenSpace:
     """See the module. `of` gives the one instance of a vocabulary."""
 
-    _instances: weakref.WeakKeyDictionary[Vocabulary, TokenSpace] = weakref.WeakKeyDictionary()
+    _instances: ClassVar[weakref.WeakKeyDictionary[Vocabulary, TokenSpace]] = weakref.WeakKeyDictionary()
     _instances_lock = threading.Lock()
 
     @classmethod

@@ -22,7 +22,8 @@ Symbols = Sequence[str]
 
 
 def symbols(text: str, special_tokens: Mapping[str, int]) -> list[str]:
-    """``text`` with the names of special tokens (where they do not overlap, the longest from the left) as one symbol each."""
+    """``text`` with the names of special tokens (where they do not overlap, the longest from the left) as one symbol
+    each."""
     names = [name for name in special_tokens if len(name) > 1 and name in text]
     if not names:
         return list(text)

@@ -21,6 +21,10 @@ from dotllm.automata.charset import MAX_CODE_POINT, CharSet, Range
 Ints = NDArray[np.int32]
 
 
+# Unions of classes that an alphabet remembers.
+_MAX_SETS = 256
+
+
 class Alphabet:
     """``class_of[i]`` is the class of the code points ``starts[i] .. starts[i + 1] - 1``; immutable, hashable."""
 
@@ -53,7 +57,9 @@ class Alphabet:
             for start, end, cls in zip(self.starts, ends, self.class_of, strict=False):
                 if classes >> cls & 1:
                     ranges.append((start, end - 1))
-            found = self._sets[classes] = CharSet.of(*ranges)
+            found = CharSet.of(*ranges)
+            if len(self._sets) < _MAX_SETS:
+                self._sets[classes] = found
         return found
 
     @cached_property
@@ -92,7 +98,7 @@ def partition(starts: Sequence[int], keys: Sequence[Any]) -> tuple[Alphabet, lis
 ONE_CLASS = Alphabet((0,), (0,))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def minterms(charsets: tuple[CharSet, ...], last: int = MAX_CODE_POINT) -> tuple[Alphabet, list[int]]:
     """The classes of ``charsets``, and for each class the bit set of the charsets it lies in.
 
@@ -117,7 +123,7 @@ def minterms(charsets: tuple[CharSet, ...], last: int = MAX_CODE_POINT) -> tuple
     return partition(starts, keys)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def joint(a: Alphabet, b: Alphabet) -> tuple[Alphabet, Ints, Ints]:
     """The coarsest alphabet finer than both; and the class of ``a`` and of ``b`` each of its classes lies in."""
     starts = sorted({*a.starts, *b.starts})

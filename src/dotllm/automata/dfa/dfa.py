@@ -435,12 +435,12 @@ def _identity(classes: int) -> tuple[Ints, Ints]:
     return np.arange(classes + 1, dtype=np.int32), np.arange(classes, dtype=np.int32)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _alphabet_of_letters(letters: str) -> Alphabet:
     return minterms(tuple(CharSet(((ord(c), ord(c)),)) for c in letters))[0] if letters else ONE_CLASS
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _chars(charset: CharSet) -> Dfa:
     if not charset:
         return _NEVER

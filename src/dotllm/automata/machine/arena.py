@@ -139,7 +139,8 @@ def initialise(mem: Int32) -> int:
 
 @kernel(nb.void(MEM, nb.int32[:, ::1]))
 def rehash(mem: Int32, triples: Int32) -> None:
-    """Fill both hash tables (zeroed) again. triples [n, 5]: (kind + 1, a, b, c, value), kind + 1 = 0 where there is none."""
+    """Fill both hash tables (zeroed) again. triples [n, 5]: (kind + 1, a, b, c, value), kind + 1 = 0 where there is
+    none."""
     mem[R + 3 * TRIPLES + 2] = 0
     for i in range(triples.shape[0]):
         if triples[i, 0] != 0:
@@ -148,7 +149,8 @@ def rehash(mem: Int32, triples: Int32) -> None:
 
 
 def allocate(slots: Int32, constant: Int32, capacity: list[int]) -> Int32:
-    """An arena with the given header, NFA part and capacities; its regions are zero, their used counts as in ``slots``."""
+    """An arena with the given header, NFA part and capacities; its regions are zero, their used counts as in
+    ``slots``."""
     first = at.HEADER + len(constant)
     size = first + sum(count * width for count, width in zip(capacity, WIDTH, strict=True))
     new = np.zeros(size, np.int32)

@@ -1,8 +1,9 @@
 """Kernels: interning. Equal lists and equal triples get equal numbers, so the rest of the machine compares ints.
 
-Lists (states, frame sets, symbols) live once in POOL; LISTS is an open-addressing table of (hash, id, kind). TRIPLES maps
-(kind, a, b, c) to an int: frames, stack cells, configurations and every memo of the machine. Both tables are kept at most
-half full; a region without room returns FULL - region, the caller passes it up, Python grows the arena and calls again.
+Lists (states, frame sets, symbols) live once in POOL; LISTS is an open-addressing table of (hash, id, kind). TRIPLES
+maps (kind, a, b, c) to an int: frames, stack cells, configurations and every memo of the machine. Both tables are
+kept at most half full; a region without room returns FULL - region, the caller passes it up, Python grows the arena
+and calls again.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 One array instead of thirty because passing arrays to a kernel costs more than a warm mask, because growing is then one
 copy with no pointer left behind, and because saving a machine is saving one array. All references inside are indices
-relative to their region, so regions may move when the arena grows; every access is an ordinary bounds-checkable array access
-(``NUMBA_BOUNDSCHECK=1`` checks them all).
+relative to their region, so regions may move when the arena grows; every access is an ordinary bounds-checkable array
+access (``NUMBA_BOUNDSCHECK=1`` checks them all).
 
 The first HEADER ints are slots, listed below. Then come the NFA's arrays (constant), then the regions, each with a
 capacity and a used count in its own units.

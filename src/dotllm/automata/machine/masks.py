@@ -5,13 +5,13 @@ from the parent's state, and where the step is dead jump to the end of the subtr
 
 *Character loops.* An item that consumes one code point of a large set K (the body of a string, `.`, `\\w`) allows all
 tokens made of K characters: a row of the vocabulary, by how many characters may still come. Of the other tokens it can
-only allow those that start with characters of K and then leave K; these are walked as a trie of what comes *after* the K
-characters (2,500 nodes instead of 266,000 for JSON strings). This needs that no other item of the state can take a
-K character (checked; otherwise the tokens are walked whole).
+only allow those that start with characters of K and then leave K; these are walked as a trie of what comes *after*
+the K characters (2,500 nodes instead of 266,000 for JSON strings). This needs that no other item of the state can
+take a K character (checked; otherwise the tokens are walked whole).
 
-*Canonical symbols.* A walk may only look at symbols of the real stack through `canonical`, which maps counters that no token
-can bring to a limit to one value; and it notes how many symbols it looked at. The row is remembered under (state, these
-symbols): every configuration that agrees on them shares it.
+*Canonical symbols.* A walk may only look at symbols of the real stack through `canonical`, which maps counters that
+no token can bring to a limit to one value; and it notes how many symbols it looked at. The row is remembered under
+(state, these symbols): every configuration that agrees on them shares it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ from dotllm.jit import kernel
 
 # columns of the table of character sets (see index.token_space)
 (
-    K_EXITS, K_EXITS_END, K_WORDS, K_WORDS_END, K_COUNTS, K_MAX_COUNT, K_MAX_CHARS, K_LONG, K_LONG_END, K_REP, K_REP_END,
+    K_EXITS, K_EXITS_END, K_WORDS, K_WORDS_END, K_COUNTS, K_MAX_COUNT, K_MAX_CHARS, K_LONG, K_LONG_END, K_REP,
+    K_REP_END,
     K_FIRST,
 ) = range(12)  # fmt: skip
 K_REP_BYTES = 12  # up to 4 bytes: one character of the set
@@ -88,7 +89,8 @@ def local_symbol(mem: Int32, handle: int) -> int:
 
 @kernel(I(MEM, I, I))
 def base_cell(mem: Int32, depth: int, stack: int) -> int:
-    """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an error."""
+    """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an
+    error."""
     if depth >= BASE_CELLS:
         return FULL - LOCAL
     symbol = I(0)
@@ -157,7 +159,8 @@ def walk(
     handle: int,
     out: Int32,
 ) -> int:
-    """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows. 0, or an error."""
+    """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows. 0, or an
+    error."""
     delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
     states = mem[R + 3 * STATE]
     at_state, at_env, at_top = mem[H_WALK_STATE], mem[H_WALK_ENV], mem[H_WALK_TOP]
@@ -255,8 +258,8 @@ def inspect_set(mem: Int32, state: int, number: int, table_row: Int32) -> int:
 
 @kernel(I(MEM, I, I, I))
 def select(mem: Int32, state: int, number: int, only: int) -> int:
-    """The state of those items of ``state`` that loop over set ``number`` (``only`` 1), or of all that loop over no known set
-    (``only`` 0). 0: none; or an error."""
+    """The state of those items of ``state`` that loop over set ``number`` (``only`` 1), or of all that loop over no
+    known set (``only`` 0). 0: none; or an error."""
     entry = mem[R + 3 * STATE] + 8 * state
     items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
     length = mem[entry + S_LENGTH]
@@ -378,9 +381,9 @@ def allow_set(
 ) -> int:
     """Allow what a state whose items all loop over one character set allows. 0, or an error.
 
-    Follow one character of the set after the other: C1, C2, … until the configuration repeats (a loop without a near limit),
-    the set is no longer taken (the limit: k characters), or no token is that long. Tokens inside the set of at most k
-    characters are a row; tokens that leave it after j characters are walked from Cj.
+    Follow one character of the set after the other: C1, C2, … until the configuration repeats (a loop without a near
+    limit), the set is no longer taken (the limit: k characters), or no token is that long. Tokens inside the set of
+    at most k characters are a row; tokens that leave it after j characters are walked from Cj.
     """
     table = sets[number]
     longest = max(table[K_MAX_CHARS], table[K_MAX_COUNT])  # characters of the set in any token
@@ -415,7 +418,8 @@ def allow_set(
         # tokens that leave the set here
         if repeats and k == 1:
             done = walk(
-                mem, t_byte, t_depth, t_end, t_token_start, t_tokens, table[K_EXITS], table[K_EXITS_END], state, new_env,
+                mem, t_byte, t_depth, t_end, t_token_start, t_tokens, table[K_EXITS], table[K_EXITS_END], state,
+                new_env,
                 out,
             )  # fmt: skip
             if done < 0:
@@ -440,13 +444,15 @@ def allow_set(
     I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I1, I2, I1, I, I, I1),
 )
 def find_row(
-    mem: Int32, t_byte: UInt8, t_depth: Int32, t_end: Int32, t_token_start: Int32, t_tokens: Int32, main_end: int, sets: Int32, set_rows: Int32, set_ints: Int32, token_rows: Int32, eos: Int32,
+    mem: Int32, t_byte: UInt8, t_depth: Int32, t_end: Int32, t_token_start: Int32, t_tokens: Int32, main_end: int,
+    sets: Int32, set_rows: Int32, set_ints: Int32, token_rows: Int32, eos: Int32,
     state: int, stack: int, out: Int32,
 ) -> int:  # fmt: skip
-    """Compute the mask of (state, stack) into ``out`` [words]. Returns how many stack symbols it depends on, or an error.
+    """Compute the mask of (state, stack) into ``out`` [words]. Returns how many stack symbols it depends on, or an
+    error.
 
-    t_*: the store of tries (the token trie is nodes [0, main_end)); sets, set_rows, set_ints: the character sets (see K_*);
-    token_rows: bitmasks of the grammar's token sets; eos: end tokens.
+    t_*: the store of tries (the token trie is nodes [0, main_end)); sets, set_rows, set_ints: the character sets (see
+    K_*); token_rows: bitmasks of the grammar's token sets; eos: end tokens.
     """
     words = out.shape[0]
     for i in range(words):

@@ -9,15 +9,18 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Bool, Int32, UInt8
-from dotllm.automata.machine.intern import buffer_room, triple_get, triple_put
+from dotllm.automata.machine.intern import buffer_room, hole, triple_get, triple_put
 from dotllm.automata.machine.layout import (
     ACCEPTS,
+    BUFFER,
     COMPLEX,
     CONFIG,
     DEAD,
     DELTA,
     FAULT,
     FINISHED,
+    FRAME,
+    FRAMESET,
     FULL,
     H_A,
     H_B,
@@ -26,11 +29,15 @@ from dotllm.automata.machine.layout import (
     H_CLASSES,
     H_EDGE_BYTES,
     H_EDGE_START,
+    H_FUEL,
     H_KIND,
     H_OUT,
     HAS_TOKENS,
+    HOLE,
+    OUT_OF_FUEL,
     PENDING,
     POOL,
+    ROOT,
     S_CORE,
     S_FLAGS,
     S_HOLES,
@@ -40,6 +47,7 @@ from dotllm.automata.machine.layout import (
     STACK,
     STATE,
     SYMBOL,
+    T_COMPOSE,
     T_CONFIG,
     T_STACK,
     R,
@@ -52,7 +60,6 @@ from dotllm.automata.machine.step import (
     add_closure,
     begin,
     compose,
-    hole,
     intern_symbol,
     reduce,
     settle,
@@ -83,11 +90,62 @@ def push_cell(mem: Int32, symbol: int, below: int) -> int:
 
 
 @kernel(I(MEM, I, I))
+def absorb(mem: Int32, upper: int, lower: int) -> int:
+    """1 + the symbol that takes the place of both, if ``upper`` needs nothing of ``lower`` but bare holes; else 0.
+
+    The rest of ``lower`` has died. Without this every item of a list would leave a dead symbol behind.
+    """
+    found = triple_get(mem, T_COMPOSE, upper, lower, 1)
+    if found >= 0:
+        return found
+    sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
+    entry = mem[R + 3 * SYMBOL] + 3 * upper
+    needed = pool + mem[mem[R + 3 * SYMBOL] + 3 * lower]
+    mem[H_BUFFER] = 0
+    n = mem[entry + 1]
+    start = buffer_room(mem, n)
+    if start < 0:
+        return start
+    for i in range(n):
+        mem[start + i] = mem[pool + mem[entry] + i]
+    i = 0
+    while i < n:  # the frame sets of upper, and those their frames stand on
+        one = mem[start + i]
+        i += 1
+        for j in range(mem[sets + 2 * one + 1]):
+            at = frames + 3 * mem[pool + mem[sets + 2 * one] + j]
+            label, parent = mem[at], mem[at + 2]
+            if label == HOLE:
+                other = mem[needed + mem[at + 1]]
+                if mem[sets + 2 * other + 1] != 1 or mem[frames + 3 * mem[pool + mem[sets + 2 * other]]] != HOLE:
+                    return triple_put(mem, T_COMPOSE, upper, lower, 1, 0)
+                continue
+            if label == ROOT or parent == 0:
+                continue
+            known = False
+            for k in range(n):
+                known = known or mem[start + k] == parent
+            mem[H_FUEL] -= 1 + (n >> 3)
+            if mem[H_FUEL] < 0:
+                return OUT_OF_FUEL
+            if known:
+                continue
+            if buffer_room(mem, n + 1) < 0:
+                return FULL - BUFFER
+            mem[start + n] = parent
+            n += 1
+    symbol = compose(mem, upper, lower)
+    if symbol < 0:
+        return symbol
+    return triple_put(mem, T_COMPOSE, upper, lower, 1, symbol + 1)
+
+
+@kernel(I(MEM, I, I))
 def apply(mem: Int32, raw: int, stack: int) -> int:
     """Carry out what a raw state asks of the stack. Returns the core state (the new stack is in H_OUT), or an error.
 
-    The number of holes of a state always equals the size of the symbol on top: what died on the way is dropped, so that equal
-    situations are equal configurations.
+    The number of holes of a state always equals the size of the symbol on top: what died on the way is dropped, so
+    that equal situations are equal configurations.
     """
     states, cells, symbols = mem[R + 3 * STATE], mem[R + 3 * STACK], mem[R + 3 * SYMBOL]
     while True:
@@ -132,6 +190,14 @@ def apply(mem: Int32, raw: int, stack: int) -> int:
             if symbol < 0:
                 return symbol
             stack = I(mem[cell + 1])
+        while stack != 0:
+            both = absorb(mem, symbol, mem[cells + 3 * stack])
+            if both < 0:
+                return both
+            if both == 0:
+                break
+            symbol = both - 1
+            stack = I(mem[cells + 3 * stack + 1])
         stack = push_cell(mem, symbol, stack)
         if stack < 0:
             return stack
@@ -159,7 +225,8 @@ def configuration(mem: Int32, state: int, stack: int) -> int:
 
 @kernel(I(MEM, I, I, nb.uint8[::1], I, I))
 def run_bytes(mem: Int32, state: int, stack: int, data: UInt8, start: int, end: int) -> int:
-    """Move (state, stack) over data[start:end]. Returns the state (0: not allowed; the stack is in H_OUT), or an error."""
+    """Move (state, stack) over data[start:end]. Returns the state (0: not allowed; the stack is in H_OUT), or an
+    error."""
     delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
     states = mem[R + 3 * STATE]
     for i in range(start, end):

@@ -2,11 +2,13 @@
 
 A step takes the items of a state over one byte class and *closes* the result:
 
- A. returns and loop ends are carried out until nothing changes: a frame is popped, the item goes on at its return node with
+ A. returns and loop ends are carried out until nothing changes: a frame is popped, the item goes on at its return
+ node with
     the frames below. Only frames that existed before the step are popped, so the order does not matter.
- B. pushes (calls, loop entries) are carried out in left-corner order (`rank`), so the frames of a caller are complete before
-    they become part of a callee's frame. A rule that can be empty has a bypass in the closures, so its RETURN is ignored
-    here and B never pops.
+ B. pushes (calls, loop entries) are carried out in left-corner order (`rank`), so the frames of a caller are complete
+ before
+    they become part of a callee's frame. A rule that can be empty has a bypass in the closures, so its RETURN is
+    ignored here and B never pops.
 
 What is left are items that wait for a byte, a token or the end; and items that returned through a hole, which wait for
 the symbol on top of the stack (`reduce`). Frame sets of the same node are merged: one item per node, however many
@@ -184,7 +186,8 @@ def touch(mem: Int32, node: int, frames: int) -> int:
 
 @kernel(I(MEM, I, I, I))
 def add_closure(mem: Int32, target: int, frames: int, pushing: int) -> int:
-    """Add everything reached from ``target`` without consuming. ``pushing``: phase B, returns and loop ends are bypassed."""
+    """Add everything reached from ``target`` without consuming. ``pushing``: phase B, returns and loop ends are
+    bypassed."""
     start = mem[mem[H_CLOSURE_START] + target]
     end = mem[mem[H_CLOSURE_START] + target + 1]
     closure, kind = mem[H_CLOSURE], mem[H_KIND]
@@ -336,7 +339,8 @@ def intern_state(mem: Int32, at: int, n: int) -> int:
 
 @kernel(nb.boolean(MEM, I, I))
 def is_used(mem: Int32, used: int, part: int) -> bool:
-    """Whether a part of an unordered sequence is in the set of used ones (sets of parts are interned as frame sets are)."""
+    """Whether a part of an unordered sequence is in the set of used ones (sets of parts are interned as frame sets
+    are)."""
     entry = mem[R + 3 * FRAMESET] + 2 * used
     first = mem[R + 3 * POOL] + mem[entry]
     for i in range(mem[entry + 1]):
@@ -644,7 +648,8 @@ def substitute(mem: Int32, fs: int, symbol: int) -> int:
 
 @kernel(I(MEM, I, I))
 def reduce(mem: Int32, state: int, symbol: int) -> int:
-    """The raw state when ``state``, which is pending, meets ``symbol`` on top of the stack (and the symbol is popped)."""
+    """The raw state when ``state``, which is pending, meets ``symbol`` on top of the stack (and the symbol is
+    popped)."""
     found = triple_get(mem, T_REDUCE, state, symbol, 0)
     if found >= 0:
         return found

@@ -3,11 +3,11 @@
 ``{"type": "structural_tag", "format": {...}}`` with the formats of xgrammar 0.2.8, and the legacy
 ``{"structures": [{"begin", "schema", "end"}], "triggers": [...]}``, which is triggered_tags over JSON Schemas.
 
-*Special tokens.* Where the text of a begin, end, trigger or constant names a special token of the tokenizer, that token is
-matched by its id: it has no bytes, and writing its name out in ordinary tokens is something else.
+*Special tokens.* Where the text of a begin, end, trigger or constant names a special token of the tokenizer, that
+token is matched by its id: it has no bytes, and writing its name out in ordinary tokens is something else.
 
-*Ends.* Free text inside a tag runs until the first end string (as xgrammar has it), so what the tag's reader would take for the
-end is the end. The ends are therefore handed down to the format that stands last in the tag.
+*Ends.* Free text inside a tag runs until the first end string (as xgrammar has it), so what the tag's reader would
+take for the end is the end. The ends are therefore handed down to the format that stands last in the tag.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Compiler:
         """The whole specification."""
         if spec.has("structures"):
             triggers = spec.strings("triggers")
-            items = [Fields(item, f"/structures/{i}") for i, item in enumerate(spec.list("structures"))]
+            items = [Fields(item, f"/structures/{i}") for i, item in enumerate(spec.items("structures"))]
             tags = [self._legacy_tag(item) for item in items]
             spec.any("type", None)
             spec.finish()
@@ -188,14 +188,14 @@ class _Compiler:
         return self.grammar.repeat(one, 0, fields.count("max_tokens", None))
 
     def _format_sequence(self, fields: Fields, ends: Ends) -> Expression:
-        elements = fields.list("elements")
+        elements = fields.items("elements")
         last = len(elements) - 1
         return self.grammar.seq(
             [self.format(e, f"{fields.at('elements')}/{i}", ends if i == last else ()) for i, e in enumerate(elements)]
         )
 
     def _format_or(self, fields: Fields, ends: Ends) -> Expression:
-        elements = fields.list("elements")
+        elements = fields.items("elements")
         if not elements:
             raise InvalidSpec("'or' needs at least one element", pointer=fields.at("elements"), keyword="elements")
         return self.grammar.alt([self.format(e, f"{fields.at('elements')}/{i}", ends) for i, e in enumerate(elements)])
@@ -244,7 +244,7 @@ class _Compiler:
     def _tags(self, fields: Fields) -> list[Tag]:
         """The tags of a list, which must begin with strings."""
         tags = []
-        for i, value in enumerate(fields.list("tags")):
+        for i, value in enumerate(fields.items("tags")):
             tag = Fields(value, f"{fields.at('tags')}/{i}")
             tag.any("type", None)
             begin, tail = tag.string("begin"), self._tag_rest(tag)
@@ -292,7 +292,7 @@ class _Compiler:
         triggers = self._tokens(fields, "trigger_tokens")
         excluded = self._tokens(fields, "exclude_tokens")
         branches = []
-        for i, value in enumerate(fields.list("tags")):
+        for i, value in enumerate(fields.items("tags")):
             tag = Fields(value, f"{fields.at('tags')}/{i}")
             tag.any("type", None)
             token = self._token_of_format(tag.any("begin"), tag.at("begin"))
@@ -314,7 +314,7 @@ class _Compiler:
         separator = self._text(fields.string("separator"))
         tags = [
             self.format({"type": "tag", **tag} if isinstance(tag, Mapping) else tag, f"{fields.at('tags')}/{i}", ())
-            for i, tag in enumerate(fields.list("tags"))
+            for i, tag in enumerate(fields.items("tags"))
         ]
         at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
         one = grammar.alt(tags)
@@ -326,7 +326,7 @@ class _Compiler:
 
     def _format_dispatch(self, fields: Fields, ends: Ends) -> Expression:
         rules = []
-        for i, rule in enumerate(fields.list("rules")):
+        for i, rule in enumerate(fields.items("rules")):
             at = f"{fields.at('rules')}/{i}"
             if not isinstance(rule, list | tuple) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
                 raise InvalidSpec("a rule is a pattern and a format", pointer=at, keyword="rules")
@@ -336,7 +336,7 @@ class _Compiler:
     def _format_token_dispatch(self, fields: Fields, _: Ends) -> Expression:
         grammar = self.grammar
         branches, triggers = [], []
-        for i, rule in enumerate(fields.list("rules")):
+        for i, rule in enumerate(fields.items("rules")):
             at = f"{fields.at('rules')}/{i}"
             if not isinstance(rule, list | tuple) or len(rule) != 2:
                 raise InvalidSpec("a rule is a token and a format", pointer=at, keyword="rules")
@@ -387,7 +387,7 @@ class _Compiler:
         raise InvalidSpec("a token is an id or a name", pointer=pointer, keyword="token")
 
     def _tokens(self, fields: Fields, name: str) -> list[int]:
-        return [self._token(v, f"{fields.at(name)}/{i}") for i, v in enumerate(fields.list(name, []))]
+        return [self._token(v, f"{fields.at(name)}/{i}") for i, v in enumerate(fields.items(name, []))]
 
     def _schema(self, schema: Any, pointer: str, options: Options) -> Expression:
         """A schema as one rule, shared by all uses of an equal schema."""

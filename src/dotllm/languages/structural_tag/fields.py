@@ -61,14 +61,14 @@ class Fields:
             raise InvalidSpec(f"{name!r} is out of range", pointer=self.at(name), keyword=name)
         return found
 
-    def list(self, name: str, default: Any = _MISSING) -> list[Any]:
+    def items(self, name: str, default: Any = _MISSING) -> list[Any]:
         """A list."""
         found: list[Any] = self._of(name, list, "a list", default)
         return found
 
     def strings(self, name: str) -> list[str]:
         """A list of non-empty strings; absent: none."""
-        found = self.list(name, [])
+        found = self.items(name, [])
         for i, text in enumerate(found):
             if not isinstance(text, str) or not text:
                 raise InvalidSpec(f"{name!r} must hold non-empty strings", pointer=f"{self.at(name)}/{i}", keyword=name)

@@ -1,9 +1,9 @@
 """JSON Schemas for arguments that a model writes as XML-like parameters, in the styles that xgrammar names.
 
-The top level is an object whose members are written one after another, each between an opening and a closing text; a string value is
-written raw (it ends at the closing text, so it cannot contain that), every other value as JSON. Which keys there are, which
-are required and what their values may be comes from the same canonical form as for JSON (`languages.json_schema`); only
-the text differs.
+The top level is an object whose members are written one after another, each between an opening and a closing text; a
+string value is written raw (it ends at the closing text, so it cannot contain that), every other value as JSON. Which
+keys there are, which are required and what their values may be comes from the same canonical form as for JSON
+(`languages.json_schema`); only the text differs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from dotllm.languages.regex import regex_to_dfa
 class Style(NamedTuple):
     """``before`` + key + ``after`` + (of the value's kind: ``kinds[kind]``) + value + ``close``.
 
-    ``kinds``: for string, number, boolean, null, array, object. A raw string directly follows; JSON may have blanks around it.
+    ``kinds``: for string, number, boolean, null, array, object. A raw string directly follows; JSON may have blanks
+    around it.
     """
 
     before: str
