@@ -1,0 +1,181 @@
+"""Compiles beside a live server: slow, failing and identical ones; nobody else notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dotllm.demo.server import Server
+from tests.serve.raw import complete, first_token, metrics, together, total
+
+pytestmark = pytest.mark.serve
+
+MODEL = "demo"
+LONG = "word " * 1500
+SECONDS = 4.0
+FAULTS = [
+    {"needle": "SLOW", "do": "sleep", "seconds": SECONDS},
+    {"needle": "LATER", "do": "sleep", "seconds": 1.0},
+    {"needle": "FAILS", "do": "fail"},
+    {"needle": "REFUSED", "do": "refuse"},
+]
+
+
+@pytest.fixture(scope="module")
+def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("overlap")
+    environment = {"DOTLLM_FAULTS": json.dumps(FAULTS), "DOTLLM_DISK_BYTES": "0"}
+    flags = ("--max-model-len", "4096", "--dotllm-failure-ttl", "0.01")
+    with Server(demo_model, directory / "log", name=MODEL, flags=flags, environment=environment) as running:
+        running.wait()
+        assert complete(running, MODEL, structured_outputs={"regex": "[a-z]{8}"}).status == 200
+        yield running
+        assert running.healthy(), running.log_tail(60)
+
+
+def until(condition: Callable[[], bool], timeout: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
+        time.sleep(0.1)
+
+
+def quartile(seconds: list[float]) -> float:
+    """The lower quartile: what a request takes when nothing else on this machine is in its way."""
+    return statistics.quantiles(seconds, n=4)[0]
+
+
+def quick(server: Server) -> float:
+    answer = complete(server, MODEL, structured_outputs={"regex": "[a-z]{8}"})
+    assert answer.status == 200
+    return answer.seconds
+
+
+def test_slow_compile_while_others_go_on(server: Server) -> None:
+    idle = quartile([quick(server) for _ in range(40)])
+    unconstrained = statistics.median(first_token(server, MODEL, prompt=f"{n} {LONG}") for n in range(5))
+    found: dict[str, float] = {}
+
+    def slow() -> None:
+        found["first"] = first_token(
+            server, MODEL, prompt=f"slow {LONG}", structured_outputs={"regex": "(SLOW|x)[a-z]{6}"}
+        )
+
+    thread = threading.Thread(target=slow)
+    start = time.monotonic()
+    thread.start()
+    time.sleep(1.0)
+    busy = []
+    while time.monotonic() - start < SECONDS - 1.0:
+        busy.append(quick(server))
+    seen = metrics(server)
+    thread.join()
+    idle = max(idle, quartile([quick(server) for _ in range(40)]))  # the machine may have got busier
+    assert total(seen, "dotllm_compiles_running") == 1, "the compile must still run for the test to mean anything"
+    # Held, not waiting: its prompt has been scheduled, and its blocks are there.
+    assert total(seen, "vllm:num_requests_running") == 1 and total(seen, "vllm:num_requests_waiting") == 0
+    assert total(seen, "vllm:kv_cache_usage_perc") > 0
+    assert quartile(busy) <= 1.5 * idle + 0.02, f"{quartile(busy):.3f} s, idle {idle:.3f} s"
+    after = found["first"] - SECONDS
+    assert 0 <= after < 0.5, f"first token {after:.3f} s after the compile (prefill alone: {unconstrained:.3f} s)"
+    print(f"\nquick requests (quartile): idle {idle * 1e3:.1f} ms, beside the compile {quartile(busy) * 1e3:.1f} ms")
+    print(
+        f"first token {after * 1e3:.0f} ms after a compile of {SECONDS:g} s; prefill alone {unconstrained * 1e3:.0f} ms"
+    )
+
+
+@pytest.mark.parametrize(("regex", "status"), [("FAILS[a-z]", 500), ("REFUSED[a-z]", 400)])
+def test_failing_compile_is_told_to_its_request_alone(server: Server, regex: str, status: int) -> None:
+    outcomes = together(
+        9, lambda i: complete(server, MODEL, structured_outputs={"regex": regex if i == 4 else f"[a-z]{{{i + 1}}}"})
+    )
+    assert [one.status for one in outcomes] == [200] * 4 + [status] + [200] * 4
+    assert "injected" in outcomes[4].message
+    assert quick(server)
+
+
+def test_compile_that_fails_while_its_prompt_is_done(server: Server) -> None:
+    """The trap of the two looks at readiness, on a live engine."""
+    for number in range(3):
+        answer = complete(server, MODEL, prompt=LONG, structured_outputs={"regex": f"LATERFAILS{number}"})
+        assert answer.status == 500 and "injected failure" in answer.message and answer.seconds >= 1.0
+    assert quick(server)
+
+
+def test_burst_of_64_identical_new_ones_compiles_once(server: Server) -> None:
+    time.sleep(1.0)  # published some times a second: what went before shall be in it
+    before = metrics(server)
+    regex = f"(LATER|y)[0-9]{{{os.getpid() % 7 + 1}}}"
+    answers = together(64, lambda i: complete(server, MODEL, structured_outputs={"regex": regex}))
+    assert all(answer.status == 200 for answer in answers)
+    until(lambda: total(metrics(server), "dotllm_requests_total") >= total(before, "dotllm_requests_total") + 64)
+    after = metrics(server)
+
+    def grown(name: str, **labels: str) -> float:
+        return total(after, name, **labels) - total(before, name, **labels)
+
+    assert grown("dotllm_compiles_total") == 1
+    assert grown("dotllm_requests_total", level="miss") == 1
+    assert grown("dotllm_requests_total", level="joined") + grown("dotllm_requests_total", level="memory") == 63
+
+
+def test_more_slow_ones_than_may_be_held(server: Server) -> None:
+    """64 sequences fit the server, 32 may be held; the rest wait as in vLLM, and all are answered."""
+    answers = together(
+        40,
+        lambda i: complete(
+            server, MODEL, prompt=f"{i} {LONG[:200]}", structured_outputs={"regex": f"(LATER|z{i})[a-z]"}
+        ),
+    )
+    assert all(answer.status == 200 for answer in answers)
+    assert max(answer.seconds for answer in answers) < 20
+
+
+def test_client_that_goes_away_takes_its_interest_along(server: Server) -> None:
+    body = {"model": MODEL, "prompt": LONG, "max_tokens": 8, "structured_outputs": {"regex": "(SLOW|gone)[a-z]"}}
+    request = urllib.request.Request(
+        f"{server.url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with pytest.raises(OSError):
+        urllib.request.urlopen(request, timeout=1.0).read()
+    until(lambda: total(metrics(server), "vllm:num_requests_running") == 0, timeout=2.5)
+    until(lambda: total(metrics(server), "dotllm_waiting_requests") == 0, timeout=2.5)
+    assert quick(server)
+
+
+def test_streams_and_several_choices(server: Server) -> None:
+    answer = complete(server, MODEL, prompt=[LONG, "short"], n=2, structured_outputs={"regex": "(LATER|p)[a-z]{2}"})
+    assert answer.status == 200 and len(answer.body["choices"]) == 4
+
+
+def test_metrics_of_every_kind_are_there(server: Server) -> None:
+    quick(server)
+    complete(server, MODEL, structured_outputs={"regex": "REFUSED again"})
+    until(lambda: total(metrics(server), "dotllm_refused_total", reason="injected") >= 1)
+    found = metrics(server)
+    assert total(found, "dotllm_compiles_total", kind="regex", outcome="ok") >= 1
+    assert total(found, "dotllm_compile_seconds_count", kind="regex") >= 1
+    assert total(found, "dotllm_mask_seconds_count") > 0 and total(found, "dotllm_mask_rows_total") > 0
+    assert total(found, "dotllm_cache_bytes", level="memory") > 0
+    names = {key.split("{")[0] for key in found}
+    assert {"dotllm_queue_depth", "dotllm_waiting_requests", "dotllm_compiles_running"} <= names
+    assert any(name.startswith("vllm:") for name in names), "and vLLM's own are untouched"
+
+
+def test_one_log_line_per_compile_with_its_fingerprint(server: Server) -> None:
+    complete(server, MODEL, structured_outputs={"regex": "logged[0-9]"})
+    until(lambda: '"characters": 11' in server.log.read_text())
+    lines = [line.split("compile ", 1)[1] for line in server.log.read_text().splitlines() if "] compile {" in line]
+    records: list[Any] = [json.loads(line) for line in lines]
+    assert all(len(record["key"]) == 64 and record["kind"] and record["outcome"] for record in records)
+    keys = [record["key"] for record in records if record["outcome"] == "ok"]
+    assert len(keys) == len(set(keys))
