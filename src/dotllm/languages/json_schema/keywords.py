@@ -15,7 +15,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from dotllm.errors import InvalidSpec, SpecError
+from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.languages.json_schema import arrays, objects
 from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.dialect import ASSERTIONS, Dialect
@@ -78,6 +78,7 @@ UNEVALUATED = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 DECLARING = frozenset({"properties", "additionalProperties"})
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 MAX_LENGTH = 2**30 - 1
+FEW_DEPENDENCIES = 4
 
 
 class Keywords:
@@ -389,9 +390,12 @@ class Keywords:
         elif keyword == "if":
             yield self._conditional(schema, scope)
         else:
-            for name, child in mapping(schema, keyword).items():
-                if not isinstance(child, list) or keyword == "dependentSchemas":
-                    yield algebra.any_of([self._absent(name), self.node(child, scope)])
+            children = mapping(schema, keyword).items()
+            dependent = [(name, child) for name, child in children if not isinstance(child, list)]
+            for name, child in dependent:
+                node = self.node(child, scope)
+                whole = self._implied(name, node) if len(dependent) > FEW_DEPENDENCIES else None
+                yield algebra.any_of([self._absent(name), node]) if whole is None else whole
 
     def _conditional(self, schema: dict[str, Any], scope: Scope) -> Node:
         algebra = self.algebra
@@ -401,6 +405,25 @@ class Keywords:
         if then == otherwise:
             return then
         return algebra.any_of([algebra.both(condition, then), algebra.both(algebra.complement(condition), otherwise)])
+
+    def _implied(self, name: str, node: Node) -> Node | None:
+        """Objects that have the key ``name`` are of ``node``: as one shape that excludes each way to be otherwise, not
+        as two alternatives, of which n dependencies would make 2**n. None if ``node`` is not that simple."""
+        form = self.algebra.form(node)
+        if len(form.objects) != 1 or form.objects[0].negated:
+            return None
+        excluded: list[ObjectShape] = []
+        for condition in objects.conditions(form.objects[0]):
+            if condition.kind == "region":
+                return None
+            way = objects.meet(
+                self.algebra, objects.mentioning({name: TRUE}, [name]), objects.broken(self.algebra, condition)
+            )
+            if way is not None:
+                excluded.append(way)
+        names = dict.fromkeys((key for way in excluded for key in way.properties), TRUE)
+        shape = objects.mentioning(names)._replace(negated=tuple(excluded))
+        return self.algebra.of_form(ANYTHING._replace(objects=(shape,)))
 
     def _absent(self, name: str) -> Node:
         """Not an object that has the key ``name``."""
@@ -455,7 +478,11 @@ def count(schema: dict[str, Any], keyword: str) -> int | None:
     value = number(schema, keyword)
     if value < 0 or value != int(value):
         raise InvalidSpec(f"{keyword} must be a non-negative integer", keyword=keyword)
-    return min(int(value), MAX_LENGTH)
+    if value <= MAX_LENGTH:
+        return int(value)
+    if keyword.startswith("max"):
+        return None  # no text is that long
+    raise BudgetExceeded(f"{keyword} is larger than {MAX_LENGTH}", keyword=keyword)
 
 
 def mapping(schema: dict[str, Any], keyword: str) -> dict[str, Any]:

@@ -2,16 +2,19 @@
 
 Keys that ``properties`` declares come in declared order, each at most once; all others follow, in any order. The
 automaton is two chains: in state *next(i)* a member from ``i`` on must follow (after a comma), in state *done(i)* one
-before ``i`` has just been written. So n optional properties cost 2n states and every member is written once.
+before ``i`` has just been written. So n optional properties cost 2n states and every member is written once. Keys that
+are named without a place are an unordered sequence (`Grammar.unordered`) behind them; with ``order="any"`` all are.
 
 Counts, conditions on which keys are there, and shapes the object must not have multiply these states by what is still
-open: the count so far, the clauses that are not yet decided, the excluded shapes that are not yet broken; and so do
-keys that are named without a place, by which of them have been written. With ``order="any"`` no key has a place.
+open: the count so far, the clauses that are not yet decided, the excluded shapes that are not yet broken; and by
+which of the keys without a place have been written. (With ``order="any"`` such a shape is first made a union of
+shapes without conditions, if that is possible.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dotllm.errors import BudgetExceeded
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from dotllm.languages.json_schema.emission import Emitter
 
 MAX_TOLD_APART = 64
+MAX_EXPANDED = 128
 MAX_UNORDERED = 5
 """Keys without a declared place may come in any order if they are no more than this; else in the order of mention."""
 
@@ -33,47 +37,117 @@ Edge = tuple[int, Expression, int]
 
 def object_expression(emitter: Emitter, shape: ObjectShape) -> Expression:
     """The texts of the objects of a shape."""
-    plain = not (shape.clauses or shape.negated or shape.mentioned or shape.minimum or shape.maximum is not None)
-    if plain and emitter.options.order == "declared":
-        return _chains(emitter, shape)
+    if not (shape.clauses or shape.negated or shape.minimum > 1 or shape.maximum is not None):
+        return _chains(emitter, shape, ())
+    if emitter.options.order == "any":
+        plain = expanded(emitter.algebra, shape)
+        if plain is not None:
+            return emitter.grammar.alt([_chains(emitter, one, others) for one, others in plain])
     return _Automaton(emitter, shape).expression()
 
 
-def _chains(emitter: Emitter, shape: ObjectShape) -> Expression:
-    """The common case: only properties, required and what other keys may have."""
+def _chains(emitter: Emitter, shape: ObjectShape, some: Sequence[Region]) -> Expression:
+    """The common case: properties, required and what other keys may have; ``some`` of these must be there, one each."""
     grammar, text = emitter.grammar, emitter.text
-    names = [(name, node) for name, node in shape.properties.items() if node != FALSE or name in shape.required]
+    properties, required = shape.properties, shape.required
+    if any(properties[name] == FALSE for name in required):
+        return grammar.never()
+    possible = [name for name, node in properties.items() if node != FALSE]
     others = [
         text.member(language, emitter.value(node))
-        for language, node in other_keys(shape.regions, shape.properties)
+        for language, node in other_keys(shape.regions, properties)
         if node != FALSE
     ]
+    members = {name: text.named_member(name, emitter.value(properties[name])) for name in possible}
+    placeless: Collection[str] = possible if emitter.options.order == "any" else shape.mentioned
+    names = [name for name in possible if name not in placeless]
+    free = [name for name in possible if name in placeless]
     n = len(names)
-    required = shape.required
-    last_required = max((i for i, (name, _) in enumerate(names) if name in required), default=-1)
-    # States: 0 the start, 1 the end, 2 + 2i next(i), 3 + 2i done(i).
+    last_required = max((i for i, name in enumerate(names) if name in required), default=-1)
+    # States: 0 the start, 1 the end, 2 + 2i next(i), 3 + 2i done(i). Behind the last name comes what has no place.
+    end = 2 + 2 * n
     skip, comma = grammar.empty(), text.comma
     edges: list[Edge] = [(0, skip, 2)]
-    if last_required < 0:
+    if free or some:
+        needed = [members[name] for name in free if name in required]
+        named = StringLanguage.excluding(properties)
+        needed += [text.member(language & named, emitter.value(node)) for language, node in some]
+        if needed:
+            last_required = n
+        optional = [members[name] for name in free if name not in required]
+        edges.append((end, grammar.unordered(needed, optional, others, comma), 1))
+    else:
+        edges.extend((end, other, end + 1) for other in others)
+    if last_required < 0 and not shape.minimum:
         edges.append((0, skip, 1))
-    for i, (name, node) in enumerate(names):
+    for i, name in enumerate(names):
         here = 2 + 2 * i
-        edges.append((here, text.named_member(name, emitter.value(node)), here + 3))
+        edges.append((here, members[name], here + 3))
         if name not in required:
             edges.append((here, skip, here + 2))
-        if i:
-            edges.append((here + 1, comma, here))
-            if i > last_required:
-                edges.append((here + 1, skip, 1))
-    end = 2 + 2 * n
-    for other in others:
-        edges.append((end, other, end + 1))
-    if others:
-        edges.append((end + 1, comma, end))
-    if n or others:
-        edges.append((end + 1, skip, 1))
+    for i in range(0 if others else 1, n + 1):
+        done = 3 + 2 * i
+        edges.append((done, comma, done - 1))
+        if i > last_required:
+            edges.append((done, skip, 1))
     emitter.spend(len(edges), "properties")
     return text.object(end + 2, (1,), edges)
+
+
+def expanded(algebra: Algebra, shape: ObjectShape) -> list[tuple[ObjectShape, tuple[Region, ...]]] | None:
+    """``shape`` as a union of shapes that need no automaton over their members, each with the other keys of which there
+    must be one; None if there is no such union of moderate size.
+
+    For keys in any order: there the states of the automaton would be all subsets of the keys.
+    """
+    out: list[tuple[ObjectShape, tuple[Region, ...]]] = []
+    pending: list[tuple[ObjectShape, tuple[Region, ...]]] = [(shape, ())]
+    while pending:
+        one, some = pending.pop()
+        if one.minimum > 1 or one.maximum is not None or len(out) + len(pending) > MAX_EXPANDED:
+            return None
+        if one.clauses:
+            # The key that decides most (ties by name); what follows from it is worked out by `meet`.
+            counts = Counter(name for clause in one.clauses for name, _ in clause)
+            name = min(counts, key=lambda name: (-counts[name], name))
+            for way in (objects.mentioning({name: FALSE}), objects.mentioning({name: TRUE}, [name])):
+                met = objects.meet(algebra, one, way)
+                if met is not None:
+                    pending.append((met, some))
+        elif one.negated:
+            rest = one._replace(negated=one.negated[1:])
+            pending.extend(_breaking(algebra, rest, some, one.negated[0]))
+        else:
+            out.append((one, some))
+    return out
+
+
+def _breaking(
+    algebra: Algebra, shape: ObjectShape, some: tuple[Region, ...], other: ObjectShape
+) -> Iterator[tuple[ObjectShape, tuple[Region, ...]]]:
+    """``shape`` (with ``some`` other keys) in all the ways in which it is not ``other``."""
+    for condition in objects.conditions(other):
+        if condition.kind != "region":
+            met = objects.meet(algebra, shape, objects.broken(algebra, condition))
+            if met is not None:
+                yield met, some
+            continue
+        language, node = other.regions[condition.number]
+        one_region = len(other.regions) == 1
+        outside = algebra.complement(node)
+        for name in shape.properties:
+            if name not in other.properties and (one_region or language.contains(name)):
+                met = objects.meet(algebra, shape, objects.mentioning({name: outside}, [name]))
+                if met is not None:
+                    yield met, some
+        keys = StringLanguage.excluding(other.properties)
+        if not one_region:
+            keys = language & keys
+        for language, value in shape.regions:
+            value = algebra.both(value, outside)
+            here = keys if len(shape.regions) == 1 else language & keys
+            if value != FALSE and not algebra.is_empty(value) and not here.is_empty():
+                yield shape, (*some, (here, value))
 
 
 def other_keys(regions: Iterable[Region], names: Iterable[str]) -> list[Region]:
@@ -128,6 +202,7 @@ class _Automaton:
         self.pending: list[tuple[State, bool]] = []
         self._members: dict[object, Expression] = {}
         self._others = self._other_members()
+        self._breakable = [self._breakable_until(other) for other in self.negated]
 
     def _places(self) -> tuple[list[str], list[str]]:
         """The named keys that have a place, in order, and those that have none."""
@@ -209,7 +284,8 @@ class _Automaton:
             skipped = self._decided(state, name, False)
             if skipped is not None:
                 after = State(state.position + 1, state.written, state.members, *skipped)
-                self.edges.append((number, self.emitter.grammar.empty(), self._number(after, False)))
+                if not self._is_dead(after):
+                    self.edges.append((number, self.emitter.grammar.empty(), self._number(after, False)))
         elif room:
             for i, name in enumerate(self.unordered):
                 if not state.written >> i & 1:
@@ -229,8 +305,9 @@ class _Automaton:
         excluded = tuple(objects.value_of(other, name) for other in self.negated)
         for value, broken in self._values(objects.value_of(self.shape, name), excluded, unbroken):
             left = tuple((j, clauses) for j, clauses in unbroken if j not in broken)
-            target = self._number(after._replace(open=open_, unbroken=left), True)
-            self.edges.append((number, self._member(name, value), target))
+            target = after._replace(open=open_, unbroken=left)
+            if not self._is_dead(target):
+                self.edges.append((number, self._member(name, value), self._number(target, True)))
 
     def _values(
         self, node: Node, excluded: tuple[Node, ...], unbroken: tuple[tuple[int, frozenset[Clause]], ...]
@@ -255,6 +332,18 @@ class _Automaton:
             if left is not None:
                 unbroken.append((j, left))
         return open_, tuple(unbroken)
+
+    def _breakable_until(self, other: ObjectShape) -> int:
+        """The position behind which only the presence of keys can still tell an object from ``other``."""
+        if other.minimum or other.maximum is not None or any(node != TRUE for _, node in other.regions):
+            return len(self.ordered) + 1
+        if any(objects.value_of(other, name) != TRUE for name in self.unordered):
+            return len(self.ordered) + 1
+        return max((i + 1 for i, name in enumerate(self.ordered) if objects.value_of(other, name) != TRUE), default=0)
+
+    def _is_dead(self, state: State) -> bool:
+        """Whether some excluded shape can no longer be broken."""
+        return any(not clauses and self._breakable[j] <= state.position for j, clauses in state.unbroken)
 
     def _accepts(self, state: State) -> bool:
         """Whether the object may end here: no other named key follows."""

@@ -2,7 +2,8 @@
 
 Which values have been used cannot be remembered unless they are finitely many; so the items must have a finite domain
 (an enum, booleans, a short range of integers, …), or be different for another reason (tuples of different types).
-Everything else is refused by name. The automaton has a state for each set of values already used.
+Everything else is refused by name. Without a tuple or a length this is an unordered sequence of the values; with one,
+an automaton that has a state for each set of values already used.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dotllm.languages.json_schema.emission import Emitter
     from dotllm.languages.json_schema.keywords import Keywords
 
-MAX_VALUES = 64  # that are listed at all
+MAX_VALUES = 1000  # that are listed at all
 MAX_EDGES = 25_000  # of one automaton: all subsets of 12 values
 MAX_COMPARED = 12  # positions of a tuple that are compared with each other
 
@@ -62,6 +63,12 @@ def unique_expression(emitter: Emitter, shape: ArrayShape) -> Expression:
                 "uniqueItems can only be enforced over values that are finitely many and few", keyword="uniqueItems"
             )
         domains.append([(numbers.setdefault(value, len(numbers)), node) for value, node in found.items()])
+    if shape.unique and not shape.prefix and shape.minimum < 2 and (shape.maximum or len(numbers)) >= len(numbers):
+        values = [text.item(emitter.value(node)) for _, node in domains[0]] if domains else []
+        inside = grammar.unordered([], values, [], text.comma)
+        if not shape.minimum:
+            inside = grammar.optional(inside)
+        return grammar.seq([text.array_open, inside, text.array_close])
     # A state: which values have been used, how many items there are (capped), whether two were equal.
     cap = max(shape.minimum, len(shape.prefix), 0 if shape.maximum is None else shape.maximum)
     states: dict[tuple[int, int, bool], int] = {(0, 0, False): 0}
