@@ -35,6 +35,6 @@ def test_offline(demo_model: Path) -> None:
     assert result["after"] == ["alive"] * 4
     for backend in ("dotllm", "auto"):
         beams = result[f"beams {backend}"]
-        assert len(beams) == 2
+        assert 1 <= len(beams) <= 2  # vLLM keeps of the likeliest tokens those that are allowed
         for text in beams:
             assert text.removeprefix("Hello").removesuffix("<|im_end|>") in {"one", "two", "three"}, text
