@@ -60,7 +60,7 @@ $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$(TORCH)" \
 		|| { echo "No CPU build of torch here: make TORCH_INDEX=<PyTorch's index of CPU wheels> …"; exit 1; }
-	$(PIP) install --no-deps --progress-bar on -r requirements/cpu.txt
+	$(PIP) install --no-deps --no-compile --progress-bar on -r requirements/cpu.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	touch $@
 
