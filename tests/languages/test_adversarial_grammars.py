@@ -1,0 +1,159 @@
+"""Grammars made to hurt: an answer or a named error, in bounded time, from the text to the masks."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from dotllm import Index, Vocabulary
+from dotllm.errors import BudgetExceeded, InvalidSpec
+
+SECONDS = 20.0  # for what takes well below two on an idle machine
+DEEP = 30_000
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    words = [bytes((byte,)) for byte in range(256)] + [b"aa", b"((", b"))", b", ", b"a,", b"a+a"]
+    return Vocabulary.from_bytes([*words, None], eos_token_ids=[len(words)])
+
+
+def follow(grammar: str, vocabulary: Vocabulary, text: str) -> bool:
+    """Whether the engine takes ``text`` byte by byte (with a mask at every step) and can finish."""
+    started = time.perf_counter()
+    guide = Index.from_grammar(grammar, vocabulary).guide()
+    verdict = True
+    for byte in text.encode():
+        assert guide.mask_row >= 0
+        if not guide.advance(byte):
+            verdict = False
+            break
+    verdict = verdict and guide.can_finish
+    assert time.perf_counter() - started < SECONDS
+    return verdict
+
+
+NESTED = {
+    "parentheses": ("root ::= " + "(" * DEEP + '"a"' + ")" * DEEP, "a"),
+    "groups": ("root ::= " + '("a" ' * DEEP + ")" * DEEP, "a" * DEEP),
+    "optional groups": ("root ::= " + '("a" ' * DEEP + ")?" * DEEP, "a" * 500),
+    "stars": ("root ::= " + "(" * DEEP + '"a"' + ")*" * DEEP, "a" * 500),
+    "Lark groups": ("start: " + '("a" ' * DEEP + ")" * DEEP, "a" * DEEP),
+    "negations": ("start: A\nA: " + "~" * 20_000 + "/a/", "a"),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_deep_nesting_of_the_grammar(name: str, vocabulary: Vocabulary) -> None:
+    assert follow(*(NESTED[name][0], vocabulary, NESTED[name][1]))
+
+
+def test_deep_nesting_of_the_text(vocabulary: Vocabulary) -> None:
+    assert follow('root ::= "(" root ")" | ""', vocabulary, "(" * 20_000 + ")" * 20_000)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        "root ::= root",
+        "start: start",
+        'root ::= a\na ::= b "x"\nb ::= c\nc ::= a "y"',
+        'start: a | b\na: "x" b\nb: a "y"',
+        'root ::= "x" root',
+        "root ::= (root | root)* root",
+    ],
+)
+def test_recursion_without_a_base(grammar: str, vocabulary: Vocabulary) -> None:
+    with pytest.raises(InvalidSpec, match="no text can complete"):
+        Index.from_grammar(grammar, vocabulary)
+
+
+def chain(rules: int) -> str:
+    body = "\n".join(f'r{i} ::= "(" r{i + 1} ")" | "a"' for i in range(rules))
+    return f'root ::= r0\n{body}\nr{rules} ::= "z"'
+
+
+def ring(rules: int, tail: str) -> str:
+    body = "\n".join(f'r{i} ::= r{(i + 1) % rules} "a" {tail.format((i * 7) % rules)} | "b"' for i in range(rules))
+    return f"root ::= r0\n{body}"
+
+
+def test_a_thousand_rules(vocabulary: Vocabulary) -> None:
+    assert follow(chain(1_000), vocabulary, "(" * 1_000 + "z" + ")" * 1_000)
+    assert follow(ring(1_000, ""), vocabulary, "b" + "a" * 2_500)
+    choices = " | ".join(f"r{i}" for i in range(1_000))
+    rules = "\n".join(f'r{i} ::= "k{i}=" [a-z]+ ";"' for i in range(1_000))
+    assert follow(f"root ::= ({choices})*\n{rules}", vocabulary, "k1=abc;k999=z;" * 20)
+
+
+def test_a_thousand_rules_all_left_recursive_and_called_from_everywhere(vocabulary: Vocabulary) -> None:
+    started = time.perf_counter()
+    with pytest.raises(BudgetExceeded, match=r"rules 'r0', 'r1', .* and 995 more"):
+        Index.from_grammar(ring(1_000, '| "(" r{} ")"'), vocabulary)
+    assert time.perf_counter() - started < SECONDS
+
+
+def test_long_literals(vocabulary: Vocabulary) -> None:
+    length = 100_000
+    assert follow('root ::= "' + "a" * length + '"', vocabulary, "a" * 3_000) is False  # not yet at its end
+    assert follow('start: "' + "a" * length + '"i', vocabulary, "aA" * 500) is False
+    many = "".join(chr(0x4E00 + 2 * (i % 5_000)) for i in range(length))
+    assert follow(f"root ::= [{many}]+", vocabulary, "一丂" * 5)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "unit"),
+    [
+        ('root ::= "a" ("," root)?', "a,"),
+        ('root ::= root ",a" | "a,a"', "a,"),
+        ('root ::= e\ne ::= e "+" t | t\nt ::= t "*" f | f\nf ::= "a" | "(" e ")"', "a+a*(a+a)*"),
+        ('root ::= e\ne ::= t "+" e | t\nt ::= f "*" t | f\nf ::= "a" | "(" e ")"', "a+a*(a+a)*"),
+        ('root ::= e\ne ::= e "+" e | e "*" e | "(" e ")" | "a"', "a+a*(a+a)*"),
+        ('start: e\ne: e "+" e | NAME\nNAME: /a+/\n%ignore " "', "aa + a+"),
+    ],
+    ids=[
+        "right list",
+        "left list",
+        "left expression",
+        "right expression",
+        "ambiguous expression",
+        "ambiguous, ignored",
+    ],
+)
+def test_lists_and_expressions_do_not_grow(grammar: str, unit: str, vocabulary: Vocabulary) -> None:
+    """20,000 bytes: the automaton stays as large as it was after the first 2,000."""
+    index = Index.from_grammar(grammar, vocabulary)
+    guide = index.guide()
+    text = (unit * (20_000 // len(unit) + 1)).encode()
+    sizes = []
+    for i, byte in enumerate(text):
+        assert guide.mask_row >= 0
+        assert guide.advance(byte)
+        if i in (2_000, 20_000 - 1):
+            sizes.append(index.nbytes)
+    assert sizes[1] <= sizes[0] * 1.05
+
+
+def test_sizes_that_double(vocabulary: Vocabulary) -> None:
+    terminals = "\n".join(f"T{i}: T{i + 1} T{i + 1}" for i in range(40))
+    assert not follow(f'start: T0\n{terminals}\nT40: "abc"', vocabulary, "abc" * 100)
+    rules = "\n".join(f"r{i} ::= r{i + 1} r{i + 1}" for i in range(40))
+    assert not follow(f'root ::= r0\n{rules}\nr40 ::= "abc"', vocabulary, "abc" * 100)
+
+
+def test_counts_are_not_unrolled(vocabulary: Vocabulary) -> None:
+    assert follow('root ::= ("a"{2,1000000000} ","){1,1000000000}', vocabulary, "aaaa," * 500)
+    assert follow('root ::= ((("ab"{1,100} "c"){1,100} "d"){1,100} "e"){1,100}', vocabulary, "ababcabcdababcde" * 50)
+
+
+def test_automata_that_explode(vocabulary: Vocabulary) -> None:
+    pattern = "/(a|b)*a(a|b){20}/"
+    with pytest.raises(BudgetExceeded, match="automaton"):
+        Index.from_grammar(f"start: A\nA: {pattern} & ~/c/", vocabulary)
+    assert follow(f"start: A\nA: {pattern}", vocabulary, "ab" * 50 + "a")
+
+
+def test_templates_that_grow(vocabulary: Vocabulary) -> None:
+    with pytest.raises(BudgetExceeded, match="different arguments"):
+        Index.from_grammar('start: g{"x"}\ng{e}: e | g{(e "y")}', vocabulary)
