@@ -340,6 +340,7 @@ class CompilationManager:
         }
         if compiled is not None:
             line["bytes"] = int(compiled.index.nbytes)
+            line["warmth"] = self._engine.warmth(compiled.index)
         if error is not None:
             line["error"] = f"{type(error).__name__}: {error}"[:500]
         logger.info("compile %s", json.dumps(line))

@@ -1,0 +1,121 @@
+"""Two servers and one store: the second starts warm; a store that dies is not noticed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dotllm.demo.server import Server, free_port
+from tests.serve.raw import complete, metrics, total
+
+pytestmark = pytest.mark.serve
+
+MODEL = "demo"
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 8}, "kind": {"enum": ["one", "two"]}},
+    "required": ["name", "kind"],
+    "additionalProperties": False,
+}
+# Compiling takes a while, as it does for large schemas: so the store's answer comes first, and a test can rely on it.
+FAULTS = json.dumps([{"needle": "maxLength", "do": "sleep", "seconds": 1.5}])
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed (Debian package redis-server)")
+    port = free_port()
+    command = ["redis-server", "--port", str(port), "--save", "", "--dir", str(tmp_path), "--bind", "127.0.0.1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    yield f"redis://127.0.0.1:{port}/0", process
+    process.kill()
+    process.wait()
+
+
+def entries(url: str) -> int:
+    if url.startswith("redis"):
+        import redis
+
+        try:
+            return sum(1 for _ in redis.Redis.from_url(url).scan_iter())
+        except redis.ConnectionError:
+            return 0
+    return sum(1 for path in Path(url.removeprefix("file://")).rglob("*") if path.is_file())
+
+
+def logged(server: Server, level: str) -> dict[str, Any]:
+    """What the server's log says of the schema when it came from ``level``."""
+    lines = (line.split("compile ", 1)[1] for line in server.log.read_text().splitlines() if "] compile {" in line)
+    records = [json.loads(line) for line in lines]
+    return next(one for one in records if one["level"] == level and one["kind"] == "json_schema")
+
+
+def ask(server: Server, **schema: object) -> None:
+    answer = complete(server, MODEL, max_tokens=64, structured_outputs={"json": {**SCHEMA, **schema}})
+    assert answer.status == 200, answer.body
+
+
+def two_servers(model: Path, directory: Path, url: str, stop_store: subprocess.Popen[bytes] | None) -> None:
+    environment = {"DOTLLM_DISK_BYTES": "0", "DOTLLM_FAULTS": FAULTS, "DOTLLM_WARM_INTERVAL": "0.5"}
+    with ExitStack() as stack:
+
+        def start(name: str) -> Server:
+            flags = ("--max-model-len", "512", "--dotllm-store", url)
+            log = directory / f"{name}.log"
+            server = Server(model, log, name=MODEL, flags=flags, environment=environment)
+            return stack.enter_context(server)
+
+        first = start("first")
+        first.wait()
+        for _ in range(5):
+            ask(first)
+        deadline = time.monotonic() + 20
+        while not entries(url):
+            assert time.monotonic() < deadline, first.log_tail()
+            time.sleep(0.2)
+        time.sleep(2.0)  # grown since, it is written again
+        second = start("second")
+        second.wait()
+        before = total(metrics(second), "dotllm_load_seconds_count", level="store")
+        started = time.monotonic()
+        ask(second)
+        took = time.monotonic() - started
+        time.sleep(1.0)
+        seen = metrics(second)
+        assert total(seen, "dotllm_load_seconds_count", level="store") == before + 1
+        assert total(seen, "dotllm_compiles_total", kind="json_schema", outcome="cached") == 1
+        cold, warm = logged(first, "compile"), logged(second, "store")
+        assert warm["warmth"] > 3 * cold["warmth"], "it knows what the requests of the first server found"
+        print(f"\n{url.split(':')[0]}: first request of the second server {took:.2f} s (compiling alone takes 1.5 s);")
+        print(f"states known: {cold['warmth']} when compiled, {warm['warmth']} when fetched")
+        if stop_store is None:
+            return
+        stop_store.kill()
+        stop_store.wait()
+        for number in range(12):
+            started = time.monotonic()
+            answer = complete(second, MODEL, structured_outputs={"regex": f"[a-z]{{{number + 1}}}"})
+            assert answer.status == 200 and time.monotonic() - started < 5
+        ask(second)
+        time.sleep(1.0)
+        assert total(metrics(second), "dotllm_compiles_total", outcome="failed") == 0
+        assert second.healthy() and first.healthy()
+
+
+def test_file(demo_model: Path, tmp_path: Path) -> None:
+    two_servers(demo_model, tmp_path, f"file://{tmp_path}/store", None)
+
+
+def test_redis_and_its_death(
+    demo_model: Path, tmp_path: Path, redis_server: tuple[str, subprocess.Popen[bytes]]
+) -> None:
+    two_servers(demo_model, tmp_path, *redis_server)
