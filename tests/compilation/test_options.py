@@ -1,7 +1,9 @@
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
+from dotllm.compilation.metrics import COUNTERS, GAUGES, HISTOGRAMS
 from dotllm.compilation.options import (
     CompilationOptions,
     describe,
@@ -62,3 +64,13 @@ def test_every_option_is_described() -> None:
     for (flag, variable, metavar, text), field in zip(rows, fields(CompilationOptions), strict=True):
         assert variable == variable_name(field.name) and flag == "--dotllm-" + field.name.replace("_", "-")
         assert metavar and text
+
+
+def test_the_documentation_lists_every_option_and_metric() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    for flag, variable, _, meaning in describe():
+        assert f"`{flag}`" in text and f"`{variable}`" in text and meaning in text, flag
+    for name in COUNTERS:
+        assert f"`{name}_total`" in text
+    for name in [*GAUGES, *HISTOGRAMS]:
+        assert f"`{name}`" in text
