@@ -15,6 +15,8 @@ from dotllm.automata.dfa.kernels import determinise
 if TYPE_CHECKING:
     from dotllm.automata.dfa.dfa import Dfa
 
+# Character classes times labels.
+_MAX_MEMBERSHIPS = 16_000_000
 # Memory of all subsets of one determinisation, in 64-bit words.
 SUBSET_WORDS = 8_000_000
 
@@ -57,15 +59,16 @@ class Nfa:
     def determinise(self, what: str = "the pattern") -> Dfa:
         """The minimal DFA of the same language; raises BudgetExceeded."""
         alphabet, members = minterms(tuple(self._labels), self.last) if self._labels else (ONE_CLASS, [0])
-        starts, classes = array("i", [0]), array("i")
-        for i in range(len(self._labels)):
-            for cls, inside in enumerate(members):
-                if inside >> i & 1:
-                    classes.append(cls)
-            starts.append(len(classes))
+        if alphabet.size * len(self._labels) > _MAX_MEMBERSHIPS:
+            raise self.budget.exceeded(what)
+        width = len(self._labels) // 8 + 1
+        raw = np.frombuffer(b"".join([inside.to_bytes(width, "little") for inside in members]), np.uint8)
+        inside = np.unpackbits(raw.reshape(-1, width), axis=1, bitorder="little")
+        label, classes = np.nonzero(inside.T[: len(self._labels)])
+        starts = np.searchsorted(label, np.arange(len(self._labels) + 1)).astype(np.int32)
         edges = _ints(self.source), _ints(self.label), _ints(self.target)
         epsilons = _ints(self.epsilon_source), _ints(self.epsilon_target)
-        labels = _ints(starts), _ints(classes)
+        labels = starts, classes.astype(np.int32)
         return subset_construction(
             alphabet, edges, epsilons, labels, _ints(self.starts), _ints(self.finals), self.states, self.budget, what
         )

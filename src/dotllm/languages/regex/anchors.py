@@ -24,13 +24,16 @@ from dotllm.languages.regex.syntax import (
     Place,
     Repeat,
     Seq,
+    Text,
     alt,
     repeat,
     seq,
 )
 
-# Parts of all sequences built; each anchor behind parts that can be empty costs a copy of what follows it.
-_MAX_PARTS = 100_000
+# An anchor behind parts that can be empty costs a copy of what follows each of them, nested as deep as there are.
+_MAX_SPLITS = 50
+# Parts and characters of all sequences built.
+_MAX_WORK = 2_000_000
 
 
 def resolve_anchors(node: Node) -> Node:
@@ -53,14 +56,22 @@ class _Resolver:
     def __init__(self, at: At) -> None:
         self.at = at
         self.step = 1 if at is At.START else -1  # direction from the edge inwards
-        self.parts = 0
+        self.splits = 0
+        self.work = 0
 
     def _seq(self, parts: list[Node]) -> Node:
         """``parts`` from the edge inwards, in the order of the text."""
-        self.parts += sum(len(part.parts) if isinstance(part, Seq) else 1 for part in parts)
-        if self.parts > _MAX_PARTS:
-            raise BudgetExceeded("too many anchors between parts that can be empty", keyword="anchor")
+        for part in parts:
+            self.work += len(part.parts) if isinstance(part, Seq) else len(part.text) if isinstance(part, Text) else 1
+        if self.work > _MAX_WORK:
+            raise BudgetExceeded("too many anchors", keyword="anchor")
         return seq(parts[:: self.step])
+
+    def _split(self, choices: list[Node]) -> Node:
+        self.splits += 1
+        if self.splits > _MAX_SPLITS:
+            raise BudgetExceeded(f"anchors behind more than {_MAX_SPLITS} parts that can be empty", keyword="anchor")
+        return alt(choices)
 
     def edge(self, node: Node) -> Node:
         """What ``node`` matches where nothing stands before it."""
@@ -96,7 +107,10 @@ class _Resolver:
             else:
                 some = self._seq([here, inside])
                 nothing = self.nothing(part)
-                at_edge = some if at_edge is inside else alt([some, self._seq([nothing, at_edge])])
+                if at_edge is inside or isinstance(nothing, Never):
+                    at_edge = some
+                else:
+                    at_edge = self._split([some, self._seq([nothing, at_edge])])
             inside = self._seq([self.inside(part), inside])
         return at_edge
 

@@ -12,9 +12,10 @@ from dotllm.languages.regex.atomic import without_atomic
 from dotllm.languages.regex.lengths import with_length
 from dotllm.languages.regex.lookaround import automaton
 from dotllm.languages.regex.lowering import LowerChars, LowerDfa, Lowering, LowerText
-from dotllm.languages.regex.measure import NO_CHARS, has_looks
-from dotllm.languages.regex.parser import Dialect, Flags, parse
-from dotllm.languages.regex.syntax import ANY_TEXT, Node, seq
+from dotllm.languages.regex.measure import has_looks
+from dotllm.languages.regex.parser import parse
+from dotllm.languages.regex.scanner import Dialect, Flags
+from dotllm.languages.regex.syntax import ANY_TEXT, NO_CHARS, Node, seq
 
 
 def regex_to_grammar(

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dotllm.automata.charset import ANY_CHAR, CharSet
 from dotllm.automata.dfa import Budget
 from dotllm.errors import Unsupported
-from dotllm.languages.regex.measure import NO_CHARS, first_chars, has_looks
-from dotllm.languages.regex.syntax import Alt, Atomic, Look, Node, Repeat, Seq, alt, charset_of, repeat, seq
+from dotllm.languages.regex.measure import first_chars, has_looks
+from dotllm.languages.regex.syntax import NO_CHARS, Alt, Atomic, Look, Node, Repeat, Seq, alt, charset_of, repeat, seq
 from dotllm.languages.regex.thompson import plain_automaton
 
 

@@ -11,10 +11,14 @@ from collections.abc import Callable
 
 from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
+from dotllm.errors import BudgetExceeded
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.regex.lookaround import automaton
 from dotllm.languages.regex.measure import has_looks, length_bounds, reach
 from dotllm.languages.regex.syntax import Alt, Chars, Empty, Node, Repeat, Seq, Text, seq
+
+# Each takes about half a millisecond.
+MAX_AUTOMATA = 200
 
 LowerChars = Callable[[CharSet], Expression]
 LowerText = Callable[[str], Expression]
@@ -34,6 +38,7 @@ class Lowering:
     ) -> None:
         self.grammar = grammar
         self.budget = budget
+        self._automata = 0
         self.chars = lower_chars or grammar.chars
         self.dfa = lower_dfa or (lambda dfa: dfa_to_grammar(dfa, grammar, self.chars))
         if lower_text is not None:
@@ -71,6 +76,9 @@ class Lowering:
             return self.grammar.seq(list(map(self.lower, segments)))
         if isinstance(node, Repeat) and reach(node.body) == (0, 0):
             return self.grammar.repeat(self.lower(node.body), node.minimum, node.maximum)
+        self._automata += 1
+        if self._automata > MAX_AUTOMATA:
+            raise BudgetExceeded(f"assertions in more than {MAX_AUTOMATA} separate places", keyword="look-around")
         return self.dfa(automaton(node, self.budget))
 
 

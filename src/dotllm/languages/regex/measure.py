@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dotllm.automata.charset import ANY_CHAR, CharSet
-from dotllm.languages.regex.syntax import Alt, At, Atomic, Chars, Look, Node, Place, Repeat, Seq, Text
+from dotllm.languages.regex.syntax import NO_CHARS, Alt, At, Atomic, Chars, Look, Node, Place, Repeat, Seq, Text
 
 Bounds = tuple[int, int | None]
 """Least and largest number, None: without limit."""
-
-NO_CHARS = CharSet(())
 
 
 def length_bounds(node: Node) -> Bounds:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from dotllm.automata.charset import ANY_CHAR, CharSet
+from dotllm.automata.charset import ANY_CHAR, CharSet, Range
 
 
 class Node:
@@ -108,6 +108,7 @@ class Atomic(Node):
 COUNT_LIMIT = 1 << 30
 """What `Grammar.repeat` can count to."""
 
+NO_CHARS = CharSet(())
 EMPTY = Empty()
 NEVER = Never()
 ANY = Chars(ANY_CHAR)
@@ -138,16 +139,32 @@ def seq(parts: Sequence[Node]) -> Node:
     if len(parts) == 1:
         return parts[0]
     flat: list[Node] = []
+    texts = 0  # how many texts stand at the end of ``flat``
     for part in parts:
+        if isinstance(part, Text):
+            texts += 1
+            flat.append(part)
+            continue
+        if texts > 1:
+            _join(flat, texts)
+        texts = 0
         if isinstance(part, Seq):
             flat.extend(part.parts)
         elif isinstance(part, Never):
             return NEVER
         elif not isinstance(part, Empty):
             flat.append(part)
+    if texts > 1:
+        _join(flat, texts)
     if len(flat) < 2:
         return flat[0] if flat else EMPTY
     return Seq(tuple(flat))
+
+
+def _join(parts: list[Node], count: int) -> None:
+    """Make the last ``count`` parts, which are texts, one."""
+    text = "".join(part.text for part in parts[-count:] if isinstance(part, Text))
+    parts[-count:] = [Text(text)]
 
 
 def alt(choices: Sequence[Node]) -> Node:
@@ -155,24 +172,23 @@ def alt(choices: Sequence[Node]) -> Node:
     if len(choices) == 1:
         return choices[0]
     flat: list[Node] = []
-    single: CharSet | None = None
+    ranges: list[Range] = []  # of the choices that are single code points, which stand at ``place``
     place = -1
     empty = False
     for choice in choices:
         for option in choice.choices if isinstance(choice, Alt) else (choice,):
             charset = charset_of(option)
             if charset is not None:
-                if single is None:
+                if place < 0:
                     place = len(flat)
                     flat.append(option)
-                    single = charset
-                else:
-                    single = single | charset
-                    flat[place] = chars(single)
+                ranges.extend(charset.ranges)
             elif isinstance(option, Empty):
                 empty = True
             elif not isinstance(option, Never):
                 flat.append(option)
+    if place >= 0:
+        flat[place] = chars(CharSet.of(*ranges))
     if not flat:
         return EMPTY if empty else NEVER
     some = flat[0] if len(flat) == 1 else Alt(tuple(flat))

@@ -11,7 +11,7 @@ when they fold alike. So K matches the Kelvin sign, s matches ſ, ß matches ẞ
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from dotllm.automata.charset import ANY_CHAR, CharSet
@@ -33,7 +33,7 @@ def _tables() -> tuple[dict[tuple[str, str], str], str]:
     return tables, folding
 
 
-@cache
+@lru_cache(maxsize=2048)
 def _table(kind: str, name: str) -> CharSet | None:
     if kind == "binary" and name == "ANY":
         return ANY_CHAR
@@ -109,7 +109,7 @@ def _cased() -> CharSet:
     return CharSet.of(*_folding())
 
 
-@cache
+@lru_cache(maxsize=4096)
 def folded(charset: CharSet, ascii_only: bool = False) -> CharSet:
     """``charset`` and all characters that differ from one of its members only in case."""
     if ascii_only:
