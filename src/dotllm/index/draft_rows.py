@@ -7,7 +7,6 @@ them. The guides do not move; only configurations are computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numba as nb
@@ -18,7 +17,7 @@ from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.run import advance
 from dotllm.errors import SpecError
-from dotllm.index.batch import Failures, _lock_all, _machines, _token_rows, mask_rows
+from dotllm.index.batch import Failures, Locks, _machines, _token_rows, mask_rows
 from dotllm.index.guide import Guide
 from dotllm.index.index import Index
 from dotllm.index.kernels import B1, I1, L1, NEEDS_ROW, U8, I, _pointer, known_rows
@@ -90,8 +89,7 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
     codes = np.zeros(len(guides), np.int32)
     failures: Failures = {}
     owner = np.repeat(np.arange(len(guides)), counts + 1)
-    with ExitStack() as stack:
-        _lock_all(stack, guides)
+    with Locks(guides):
         while True:
             machines = _machines(guides)
             configs_along(
