@@ -58,7 +58,7 @@ def mutations(text: str, alphabet: str, rng: random.Random) -> list[str]:
     return found
 
 
-def texts_for(grammar: Grammar, yes: list[str], no: list[str], seed: int, walks: int = 25) -> list[str]:
+def texts_for(grammar: Grammar, yes: list[str], no: list[str], seed: int, walks: int = 0) -> list[str]:
     """The texts given, walks, and mutations of those that are in the language."""
     rng = random.Random(seed)
     walked = [text for text in (walk(grammar, rng) for _ in range(walks)) if text is not None]

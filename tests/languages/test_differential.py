@@ -11,9 +11,10 @@ import pytest
 from dotllm import Index, Vocabulary
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.cfg import grammar_to_grammar
+from tests.languages.difference_table import PAGE, page_with_table
 from tests.languages.grammar_cases import DIFFERENCES, Case, cases
 from tests.languages.grammar_peers import PEERS, Refused
-from tests.languages.grammar_texts import mutations
+from tests.languages.grammar_texts import texts_for
 
 NAMED = {case.name: case for case in cases()}
 everywhere = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
@@ -38,18 +39,10 @@ def index(name: str) -> Index:
     return Index.from_grammar(NAMED[name].grammar, vocabulary())
 
 
-def some_texts(case: Case, seed: int = 7) -> list[str]:
-    """The case's texts and one edit of each that the grammar has."""
-    rng = random.Random(seed)
-    alphabet = "".join(sorted({char for text in (*case.yes, *case.no) for char in text})) or "a"
-    mutants = [mutant for text in case.yes for mutant in mutations(text, alphabet, rng)]
-    return list(dict.fromkeys([*case.yes, *case.no, *mutants]))
-
-
 @everywhere
 def test_verdicts_of_the_engine(case: Case) -> None:
     grammar = grammar_to_grammar(case.grammar)
-    for text in some_texts(case):
+    for text in texts_for(grammar, case.yes, case.no, seed=7, walks=3):
         guide = index(case.name).guide()
         verdict = all(guide.advance(byte) for byte in text.encode()) and guide.can_finish
         assert verdict == accepts(grammar, text.encode()), text
@@ -107,7 +100,8 @@ def test_peers(case: Case, peer: str) -> None:
         return
     given = [text for text in (*case.yes, *case.no) if verdict(text) != accepts(grammar, text.encode())]
     if listed is None:
-        different = given or [text for text in some_texts(case) if verdict(text) != accepts(grammar, text.encode())]
+        texts = texts_for(grammar, case.yes, case.no, seed=7)
+        different = given or [text for text in texts if verdict(text) != accepts(grammar, text.encode())]
         assert not different, f"{peer} judges differently: {different[:5]}"
     else:
         assert given, f"{peer} judges every text as the oracle does: the difference is gone"
@@ -120,3 +114,9 @@ def test_differences_are_of_known_cases() -> None:
         assert peer in PEERS
         assert entry["right"] in ("dotllm", "policy", "peer extension")
         assert entry["why"]
+
+
+def test_the_page_lists_all_differences() -> None:
+    """Renew it with ``python -m tests.languages.difference_table``."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert page_with_table(page) == page
