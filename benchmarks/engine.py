@@ -155,9 +155,9 @@ class Run:
                     try:
                         with clock.quiet():
                             _walk_part(matcher, part, times)
-                    except NotAllowed as error:
-                        place = i * length // 4 + error.position
-                        self.faults.append(f"{engine.name} stops in a long {spec.name!r} at token {place}")
+                    except (NotAllowed, ValueError, RuntimeError) as error:  # refused a token, or ran out of a budget
+                        place = i * length // 4 + len(times.fill)
+                        self.faults.append(f"{engine.name} stops in a long {spec.name!r} at token {place}: {error}")
                         break
                     quarters.append(Histogram(times.fill).summary_us())
                     rss.append(clock.rss_bytes())
