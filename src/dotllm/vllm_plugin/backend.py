@@ -13,7 +13,8 @@ from vllm.v1.structured_output.backend_types import StructuredOutputBackend, Str
 
 from dotllm.compilation import CompilationManager, Compiled, Specification
 from dotllm.index.token_space import TokenSpace
-from dotllm.vllm_plugin import requests, warm_start
+from dotllm.vllm_plugin import coalescence, requests, warm_start
+from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,8 @@ class DotllmBackend(StructuredOutputBackend):
         self._view = BitmaskView()
         self.row_sender: Any = None
         """Decided at the first step (see `gpu.manager_hook`): a `RowSender`, or False where bitmasks are used."""
+        self.walk: Any = None
+        """The `gpu.walk.Walk` of this engine, where the GPU follows the grammars."""
 
     def begin(self, specification: Specification, stop_token_ids: Iterable[int]) -> Future[Any]:
         """Start compiling; the future yields the request's `RequestGrammar` or raises why there is none.
@@ -66,4 +69,5 @@ class DotllmBackend(StructuredOutputBackend):
 
     def _grammar_maker(self, stop_token_ids: Iterable[int]) -> Callable[[Compiled], RequestGrammar]:
         stops, vocabulary, view = tuple(stop_token_ids), self.vocabulary, self._view
-        return lambda compiled: RequestGrammar(compiled.guide(), stops, vocabulary, view)
+        forced = ForcedTokens.shared() if coalescence.mode() == "canonical" else None
+        return lambda compiled: RequestGrammar(compiled, stops, vocabulary, view, forced)

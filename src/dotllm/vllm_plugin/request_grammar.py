@@ -17,9 +17,10 @@ import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from dotllm.compilation.compiled import Compiled
-from dotllm.index import Guide
+from dotllm.index import Guide, Index
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import END_ROW
+from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -53,8 +54,14 @@ class RequestGrammar(StructuredOutputGrammar):
     """
 
     def __init__(
-        self, guide: Guide | Compiled, stop_token_ids: Iterable[int], vocabulary: Vocabulary, view: BitmaskView
+        self,
+        guide: Guide | Compiled,
+        stop_token_ids: Iterable[int],
+        vocabulary: Vocabulary,
+        view: BitmaskView,
+        forced: ForcedTokens | None = None,
     ) -> None:
+        """``forced``: in canonical coalescence, what forced text must be spelt with."""
         if isinstance(guide, Compiled):
             self._compiled = guide
         else:
@@ -66,6 +73,7 @@ class RequestGrammar(StructuredOutputGrammar):
         self._stopped_by: int | None = None  # a further stop token has ended the text
         self._failed = False
         self._rows_with_stops: dict[tuple[int, bool, int, int], int] = {}
+        self._forced = forced
         self.followed = False
         """Whether `gpu.walk` takes this request's tokens, ahead of vLLM's calls; the guide stands still meanwhile."""
 
@@ -131,6 +139,12 @@ class RequestGrammar(StructuredOutputGrammar):
         array = self._view(bitmask)
         if not self._failed:
             try:
+                only = self._only_row(self._guide.index, self._guide.config)
+                if only is not None:
+                    masks = self._guide.index.masks
+                    array[batch_index, : masks.shape[1]] = masks[only]
+                    array[batch_index, masks.shape[1] :] = 0
+                    return
                 self._guide.write_mask(array, batch_index)
                 if self._stops:
                     self._mask_stops(array[batch_index])
@@ -145,7 +159,13 @@ class RequestGrammar(StructuredOutputGrammar):
 
     def is_terminated(self) -> bool:
         """Whether the text has ended with EOS or a stop token."""
-        return self._stopped_by is not None or bool(self._guide.is_finished)
+        if self._failed:
+            return False
+        try:
+            return self._stopped_by is not None or bool(self._guide.is_finished)
+        except Exception as error:
+            self._fail("is_terminated", error)
+            return False
 
     def reset(self) -> None:
         """Back to the first token."""
@@ -168,7 +188,17 @@ class RequestGrammar(StructuredOutputGrammar):
     @property
     def is_special(self) -> bool:
         """Whether the mask of this request may differ from its guide's: stop tokens, the end, a failure."""
-        return self._failed or self._stopped_by is not None or bool(self._stops) or self._guide.config == FINISHED
+        return (
+            self._failed
+            or self._forced is not None
+            or self._stopped_by is not None
+            or bool(self._stops)
+            or self._guide.config == FINISHED
+        )
+
+    def _only_row(self, index: Index, config: int) -> int | None:
+        """In canonical coalescence, the mask of forced text: the one token it is spelt with."""
+        return None if self._forced is None else self._forced.row(index, config)
 
     def fail(self, where: str, error: Exception) -> None:
         """An error of the engine, found outside of this class, ends this request."""
@@ -176,10 +206,11 @@ class RequestGrammar(StructuredOutputGrammar):
 
     def row_with_stops(self, row: int, config: int) -> int:
         """The mask row of ``config`` with this request's stop tokens in it; ``row`` is that without them."""
-        if not self._stops:
-            return row
         try:
             index = self._guide.index
+            only = self._only_row(index, config)
+            if only is not None or not self._stops:
+                return row if only is None else only
             mask = index.masks[row]
             can_finish = index.can_finish(config)
             asked = not can_finish and any(_get(mask, token) for token in self._stops)

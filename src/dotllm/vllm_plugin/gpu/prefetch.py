@@ -1,8 +1,8 @@
 """Byte tables are filled ahead of their first visitors, by a thread of low ambition.
 
-Every place that the GPU does not know costs one request one step, and the batch the time it takes to find and send it. Most
-places of a schema are few steps from its beginning, so after a request has come with a new index, the places reachable
-from its start are visited breadth first: their transitions, and the masks of the first of them.
+Every place that the GPU does not know costs one request one step, and the batch the time it takes to find and send it.
+Most places of a schema are few steps from its beginning, so after a request has come with a new index, the places
+reachable from its start are visited breadth first: their transitions, and the masks of the first of them.
 
 The thread holds an index's lock for one place at a time, since the engine's loop may want it.
 """
@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 PLACES = 2048  # of an index, whose transitions are found ahead
 MASKS = 1024  # of an index, whose masks are found ahead
 MASKS_OF_ALL = TABLE_SLOTS // 2  # distinct masks; beyond, none is found ahead
-PAUSE = 0.0002  # seconds, in which the engine's loop gets its turn
+PAUSE = 0.0005  # seconds, in which the engine's loop gets its turn, at least
+PAUSES = 3  # times as long as a visit took: the loop finds the lock free in three cases of four
 WAITING = 64  # indexes; the least recently wanted ones are forgotten
 
 
@@ -68,6 +69,7 @@ class Prefetcher:
                 self._wake.clear()
                 self._wake.wait()
                 continue
+            started = time.monotonic()
             try:
                 more = self.visit(entry, place)
             except SpecError:  # its budget is spent; who goes there pays for himself
@@ -81,7 +83,7 @@ class Prefetcher:
                     entry.filled = True
                 elif entry in self._wanted:
                     self._wanted[entry] = place + 1
-            time.sleep(PAUSE)
+            time.sleep(max(PAUSE, PAUSES * (time.monotonic() - started)))
 
     def visit(self, entry: Entry, place: int) -> bool:
         """Find the transitions and the mask of configuration number ``place``. Whether there may be more."""

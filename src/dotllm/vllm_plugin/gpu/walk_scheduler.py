@@ -67,6 +67,15 @@ class WalkScheduler:
         walk = self._walking()
         if walk is None:
             return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
+        try:
+            return self._walk_message(walk, scheduler_output)
+        except Exception:
+            # Whatever this step samples is checked when it comes; from now on vLLM waits for tokens again.
+            logger.exception("preparing the GPU's walk failed; constrained requests wait for the CPU from now on")
+            self._stop_walking()
+            return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
+
+    def _walk_message(self, walk: Any, scheduler_output: Any) -> Any:
         from vllm.v1.core.sched.output import GrammarOutput
 
         requests = self.requests  # type: ignore[attr-defined]
@@ -138,7 +147,7 @@ class WalkScheduler:
 
     def _stop_walking(self) -> None:
         self._walk.leave()
-        self._walk = None
+        self._walk = self._walk_of.walk = None
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if self._walk is not None:
@@ -182,6 +191,8 @@ def begin(scheduler: Any, backend: Any) -> Any:
 
     if not isinstance(backend, DotllmBackend):
         return None
+    if backend.walk is not None:
+        return backend.walk
     reason = why_not(scheduler)
     logger.info("the GPU follows the grammars: %s", f"no ({reason})" if reason else "yes")
     if reason:
@@ -189,7 +200,8 @@ def begin(scheduler: Any, backend: Any) -> Any:
     if not backend.row_sender:
         backend.row_sender = RowSender(backend.token_space)
     slots = scheduler.vllm_config.scheduler_config.max_num_seqs
-    return Walk(backend.token_space, backend.row_sender, max(16, slots))
+    backend.walk = Walk(backend.token_space, backend.row_sender, max(16, slots))
+    return backend.walk
 
 
 # ---- the model runner's side

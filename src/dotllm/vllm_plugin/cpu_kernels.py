@@ -1,0 +1,42 @@
+"""Numba and vLLM's CPU platform in one process: a fix for CPUs alone.
+
+When a CPU worker starts, vLLM (0.32) looks through the objects of all loaded modules for Triton kernels to replace
+(`triton_utils.dispatcher._rebind_kernels`), and asks each that has one for its ``__dict__``. llvmlite's handle of its library
+answers to every name, that one too, with a C function, and the worker dies of an AttributeError. Whether it does depends on
+whether the engine's warm-up has imported Numba by then. Special names are no C functions: the handle learns to say so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dotllm.vllm_plugin.hook import Hook
+
+
+def _apply() -> None:
+    from llvmlite.binding import ffi
+
+    handle = type(ffi.lib)
+    original = handle.__getattr__
+    if getattr(original, "is_dotllm", False):
+        return
+
+    def __getattr__(self: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return original(self, name)
+
+    __getattr__.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    handle.__getattr__ = __getattr__
+    if hasattr(ffi.lib, "__dict__") and not isinstance(ffi.lib.__dict__, dict):
+        raise TypeError("llvmlite's library still answers to __dict__")
+
+
+HOOK = Hook(
+    name="cpu-kernels",
+    summary="a CPU worker starts although Numba is loaded",
+    targets=(),
+    apply=_apply,
+    required=False,
+    without_it="a CPU server may die at its start, depending on which of two threads is first",
+)

@@ -1,0 +1,81 @@
+"""The tokens that spell forced text, remembered: what coalescence drafts, and what canonical mode allows."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+
+import numpy as np
+
+from dotllm.index import Index
+from dotllm.index.forced import MAX_FORCED, stable_tokens
+from dotllm.index.index import FINISHED
+
+_MEMO = 1 << 16  # configurations of an index that are remembered
+
+
+class ForcedTokens:
+    """The forced tokens after each configuration, by index.
+
+    Where a draft has been given from some configuration, those after it continue the same spelling (a rest spelt anew
+    could differ), so that in canonical mode a draft is what the masks allow.
+    """
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Index, dict[int, tuple[int, ...]]] = weakref.WeakKeyDictionary()
+        self._rows: dict[int, tuple[int, int]] = {}
+
+    @staticmethod
+    @functools.cache
+    def shared() -> ForcedTokens:
+        """The one of this process."""
+        return ForcedTokens()
+
+    def after(self, index: Index, config: int) -> tuple[int, ...]:
+        """Tokens that spell what must come after ``config``; empty if nothing is forced. Raises BudgetExceeded."""
+        known = self._known.get(index)
+        if known is None:
+            known = self._known[index] = {}
+        tokens = known.get(config)
+        if tokens is None:
+            if len(known) >= _MEMO:
+                known.clear()
+            tokens = self._find(index, config, known)
+        return tokens
+
+    def _find(self, index: Index, config: int, known: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
+        text = b"" if config == FINISHED else index.forced_bytes(config, MAX_FORCED)
+        spelt = stable_tokens(index.vocabulary, text, index.vocabulary.encode(text)) if text else []
+        tokens: list[int] = []
+        places = [config]
+        for token in spelt:
+            here = places[-1]
+            earlier = known.get(here)
+            if earlier:  # this far the text has been spelt before: it goes on as it did then
+                tokens.extend(earlier)
+                break
+            after = index.advance(here, token)
+            if after < 0:
+                break
+            tokens.append(token)
+            places.append(after)
+        for i, place in enumerate(places[:-1]):
+            known.setdefault(place, tuple(tokens[i:]))
+        return known.setdefault(config, tuple(tokens))
+
+    def row(self, index: Index, config: int) -> int | None:
+        """The mask row that allows only the first forced token after ``config``; None if nothing is forced.
+
+        No index knows this row, so its number holds for an epoch of the table of rows (see `TokenSpace`).
+        """
+        tokens = self.after(index, config)
+        if not tokens:
+            return None
+        space = index.space
+        epoch, row = self._rows.get(tokens[0], (-1, -1))
+        if epoch != space.epoch:
+            mask = np.zeros(space.words, np.int32)
+            mask[tokens[0] >> 5] = np.uint32(1 << (tokens[0] & 31)).view(np.int32)
+            row = space.intern(mask)
+            self._rows[tokens[0]] = (space.epoch, row)
+        return row

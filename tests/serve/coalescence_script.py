@@ -1,0 +1,85 @@
+"""Run by test_coalescence.py in a process of its own: counts forward steps with and without coalescence.
+
+DOTLLM_COALESCENCE=… python coalescence_script.py MODEL [--ngram]     Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the scheduler is counted in this process
+
+import dotllm  # noqa: F401  # prepares vLLM's configuration
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "measurement_station": {"enum": ["northern harbour", "southern harbour"]},
+        "temperature_in_celsius": {"type": "integer", "minimum": 0, "maximum": 99},
+        "is_calibrated_instrument": {"type": "boolean"},
+    },
+    "required": ["measurement_station", "temperature_in_celsius", "is_calibrated_instrument"],
+    "additionalProperties": False,
+}
+
+
+def main() -> None:
+    from vllm import LLM, SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    from dotllm.vllm_plugin import coalescence
+
+    speculative = None
+    if "--ngram" in sys.argv:
+        speculative = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 3, "prompt_lookup_min": 2}
+    elif coalescence.mode() != "off":
+        speculative = json.loads(coalescence.speculative_config(8))
+    steps = 0
+    original = Scheduler.schedule
+
+    def schedule(self: object, *args: object, **kwargs: object) -> object:
+        nonlocal steps
+        out = original(self, *args, **kwargs)
+        steps += out.total_num_scheduled_tokens > 0
+        return out
+
+    Scheduler.schedule = schedule
+    llm = LLM(
+        sys.argv[1],
+        structured_outputs_config={"backend": "dotllm", "disable_any_whitespace": True},
+        enforce_eager=True,
+        max_model_len=1024,
+        max_num_seqs=16,
+        seed=0,
+        speculative_config=speculative,
+    )
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+
+    def run(prompts: list[str], temperature: float, constrained: bool = True) -> dict[str, object]:
+        nonlocal steps
+        steps = 0
+        params = SamplingParams(
+            temperature=temperature,
+            max_tokens=200 if constrained else 12,
+            ignore_eos=not constrained,
+            structured_outputs=StructuredOutputsParams(json=SCHEMA) if constrained else None,
+        )
+        outputs = [o.outputs[0] for o in llm.generate(prompts, params, use_tqdm=False)]
+        return {"steps": steps, "ids": [list(o.token_ids) for o in outputs], "texts": [o.text for o in outputs]}
+
+    several = [f"Request number {i}" for i in range(6)]
+    result: dict[str, object] = {
+        "greedy": run(["Hello"], 0.0),
+        "greedy batch": run(several, 0.0),
+        "sampled": run(several, 1.0),
+        "free": run(several, 0.0, constrained=False),
+        "counts": getattr(scheduler, "coalescence", None),
+    }
+    print("RESULT " + json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
