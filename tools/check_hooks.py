@@ -144,6 +144,9 @@ def fault_of(target: Target, source: Source) -> str | None:
         return f"no {place}"
     if attribute:
         return None if assigns(found, attribute) else f"{place} is not assigned"
+    if target.abstract:
+        new = [name for name in abstract_methods(found) if name not in target.abstract]
+        return f"{place} has new abstract methods: {', '.join(new)}" if new else None
     if target.parameters:
         if isinstance(found, ast.ClassDef):
             return f"{place} is a class, not a function"
@@ -162,6 +165,12 @@ def definition(scope: list[ast.stmt], name: str) -> Definition | None:
         if isinstance(node, Definition) and node.name == name:
             return node
     return None
+
+
+def abstract_methods(owner: Definition) -> list[str]:
+    """Names of the methods of a class that are decorated as abstract."""
+    methods = (node for node in owner.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [m.name for m in methods if any(ast.unparse(d).endswith("abstractmethod") for d in m.decorator_list)]
 
 
 def assigns(function: Definition, attribute: str) -> bool:

@@ -31,6 +31,15 @@ def test_the_installed_vllm_fits(tool: ModuleType) -> None:
 
 
 SOURCE = """
+import abc
+from abc import abstractmethod
+class Abstract(abc.ABC):
+    @abstractmethod
+    def one(self): ...
+    @property
+    @abc.abstractmethod
+    def two(self): ...
+    def three(self): ...
 class Manager:
     field: int = 0
     def __init__(self, config):
@@ -53,6 +62,8 @@ def free(a, b): ...
         (Target("pkg.m", "Manager.begin", ("self", "request")), None),
         (Target("pkg.m", "Manager.Inner.run", ("self",)), None),
         (Target("pkg.m", "free", ("a",)), None),
+        (Target("pkg.m", "Abstract", abstract=("one", "two", "gone")), None),
+        (Target("pkg.m", "Abstract", abstract=("one",)), "new abstract methods: two"),
         (Target("pkg.gone", "free"), "no module"),
         (Target("pkg.m", "gone"), "no pkg.m.gone"),
         (Target("pkg.m", "Gone.method"), "no class Gone"),

@@ -27,6 +27,7 @@ class Target:
     module: str
     name: str
     parameters: tuple[str, ...] = ()
+    abstract: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

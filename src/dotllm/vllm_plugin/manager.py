@@ -76,6 +76,16 @@ HOOK = Hook(
         Target(f"{_MANAGER}.request", "StructuredOutputRequest.params:"),
         Target(
             f"{_MANAGER}.backend_types",
+            "StructuredOutputBackend",
+            abstract=("compile_grammar", "allocate_token_bitmask", "destroy"),
+        ),
+        Target(
+            f"{_MANAGER}.backend_types",
+            "StructuredOutputGrammar",
+            abstract=("accept_tokens", "validate_tokens", "rollback", "fill_bitmask", "is_terminated", "reset"),
+        ),
+        Target(
+            f"{_MANAGER}.backend_types",
             "StructuredOutputBackend.compile_grammar",
             ("self", "request_type", "grammar_spec"),
         ),
