@@ -160,7 +160,9 @@ def test_stop_tokens_that_leave_nothing_end_the_request(
 class FailingGuide:
     """Every method fails."""
 
-    can_finish = is_finished = False
+    @property
+    def is_finished(self) -> bool:
+        raise MemoryError("is_finished")
 
     def __getattr__(self, name: str) -> Any:
         def fail(*_: Any) -> Any:
@@ -177,14 +179,16 @@ class FailingGuide:
         lambda grammar: grammar.rollback(1),
         lambda grammar: grammar.fill_bitmask(torch.full((1, 1), -1, dtype=torch.int32), 0),
         lambda grammar: grammar.reset(),
+        lambda grammar: grammar.is_terminated(),
     ],
-    ids=["accept", "validate", "rollback", "fill", "reset"],
+    ids=["accept", "validate", "rollback", "fill", "reset", "is_terminated"],
 )
 def test_no_exception_leaves_a_grammar(vocabulary: Vocabulary, use: Any) -> None:
     guide: Any = FailingGuide()
     grammar = RequestGrammar(guide, (), vocabulary, BitmaskView())
     use(grammar)
     assert grammar.failed
+    assert not grammar.is_terminated()
     assert not grammar.accept_tokens("r", [A])
     assert grammar.validate_tokens([A]) == []
     assert mask(grammar) == {EOS}
