@@ -16,7 +16,7 @@ from dotllm.languages.regex import regex_to_dfa, regex_to_expression, regex_to_g
 from dotllm.languages.regex.parser import MAX_NESTING
 
 # CPU seconds; most need milliseconds, but a loaded machine counts them double.
-LIMIT = 1.5
+LIMIT = 1.0
 
 PATTERNS = [
     "[",
@@ -32,12 +32,12 @@ PATTERNS = [
     "[a--[" * 30_000 + "]" * 60_000,
     "\\" * 30_001,
     "a" * 100_000,
-    "a?" * 50_000,
-    "[a-z]" * 20_000,
-    "|" * 100_000,
-    "a|" * 50_000,
-    "(a|b)" * 20_000,
-    "{" * 100_000,
+    "a?" * 15_000,
+    "[a-z]" * 8_000,
+    "|" * 30_000,
+    "a|" * 15_000,
+    "(a|b)" * 8_000,
+    "{" * 30_000,
     "a{1" * 30_000,
     "(a*)*",
     "((a*)*)*",
@@ -58,22 +58,22 @@ PATTERNS = [
     "(?=(a|b)*a(a|b){20}).*",
     "(?:(?=.*a.{10})b|a)*",
     "(?!a)" * 1000 + "b",
-    r"\b" * 10_000 + "a",
+    r"\b" * 4_000 + "a",
     r"(?:\b|\B)*a",
     r"(?:\ba{1,1000}\b){1,1000}",
     "".join(f"(?=.*{chr(0x61 + i)})" for i in range(20)) + ".*",
-    "(^|a)" * 20_000,
+    "(^|a)" * 8_000,
     "(^a?$|b)" * 5_000,
-    "(?:^|$)*" * 10_000,
-    "^" * 30_000 + "a[bc]" * 10_000 + "$" * 30_000,
-    "(?:^|a)b" * 20_000,
-    r"\p{L}" * 20_000,
+    "(?:^|$)*" * 4_000,
+    "^" * 30_000 + "a[bc]" * 4_000 + "$" * 30_000,
+    "(?:^|a)b" * 8_000,
+    r"\p{L}" * 8_000,
     r"(?i)\p{L}[^\p{Lu}]" * 5_000,
-    "(?i)" + "é" * 50_000,
-    "(?i)" * 50_000,
-    "(?#" * 50_000,
-    "(?x)" + "#" * 100_000,
-    "(?x)" + " a" * 50_000,
+    "(?i)" + "é" * 15_000,
+    "(?i)" * 15_000,
+    "(?#" * 15_000,
+    "(?x)" + "#" * 30_000,
+    "(?x)" + " a" * 15_000,
     "(?>a|b)" * 1000,
     "(?>[a-z]{1,1000})" * 20,
     "(?:a++b)*" * 2000,
@@ -82,22 +82,23 @@ PATTERNS = [
     "|".join(map(chr, range(0x4E00, 0x9000))),
     "".join(map(chr, range(0x4E00, 0x9000))),
     "[" + "".join(map(chr, range(0x4E00, 0x9000, 2))) + "]",
-    "[" + r"\p{L}" * 20_000 + "]",
-    "[a" + "--[b]" * 20_000 + "]",
-    r"[\p{L}" + r"--\p{Lu}" * 20_000 + "]",
+    "[" + r"\p{L}" * 8_000 + "]",
+    "[a" + "--[b]" * 8_000 + "]",
+    r"[\p{L}" + r"--\p{Lu}" * 8_000 + "]",
     "x{" + "0" * 5000 + "2}",
     r"\u{" + "0" * 5000 + "41}",
     "\ud800" * 1000,
-    "a" * 400_000 + "*" * 100_001,
+    "a" * 500_001,
     "".join(f"[{chr(0x100 + i)}-{chr(0x400 + i)}]" for i in range(1000)),
     "(?:" + "|".join(f"[{chr(0x100 + i)}-{chr(0x400 + i)}]x{i}" for i in range(1000)) + ")*",
 ]
 
 ROUTES: dict[str, Callable[[str], Any]] = {
     "grammar": regex_to_grammar,
-    "search": lambda pattern: regex_to_grammar(pattern, search=True, dialect="ecma"),
     "automaton": lambda pattern: regex_to_dfa(pattern, search=False),
-    "bounded": lambda pattern: regex_to_expression(pattern, Grammar(), search=True, minimum=2, maximum=1000),
+    "bounded search": lambda pattern: regex_to_expression(
+        pattern, Grammar(), search=True, dialect="ecma", minimum=2, maximum=1000
+    ),
 }
 
 
