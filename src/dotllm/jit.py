@@ -9,12 +9,14 @@ Python: a new version finds an empty directory, never a stale one. It lies in th
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,15 +64,34 @@ def _cache_directory(folder: str) -> str:
     return str(directory)
 
 
+@contextmanager
+def _alone(directory: str) -> Iterator[None]:
+    """One process at a time compiles into ``directory``; the others wait, and find the result in the cache.
+
+    A server has several processes, and each of them needs the kernels. Where there are no locks everybody compiles.
+    """
+    try:
+        lock = open(Path(directory) / "lock", "w")  # noqa: SIM115  # closed below
+    except OSError:
+        yield
+        return
+    with lock:
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def kernel(*signature: Any, cached: bool = True) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit` with the signature(s) given, without the GIL, cached as the module says."""
 
     def compile_now(function: Callable[..., Any]) -> Any:
         folder = Path(function.__code__.co_filename).parent.relative_to(_PACKAGE).as_posix()
+        directory = _cache_directory(folder)
         before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = _cache_directory(folder)
+        numba.config.CACHE_DIR = directory
         try:
-            return numba.njit(*signature, nogil=True, cache=cached)(function)
+            with _alone(directory):
+                return numba.njit(*signature, nogil=True, cache=cached)(function)
         finally:
             numba.config.CACHE_DIR = before
 

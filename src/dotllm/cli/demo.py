@@ -7,6 +7,7 @@ Makes a small model with random weights, serves it with ``dotllm serve``, asks i
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -28,11 +29,13 @@ def main(argv: list[str]) -> int:
     directory: Path = arguments.directory
     started = time.monotonic()
 
+    # A server needs the engine's kernels, which compile once per machine; better in a process of their own meanwhile.
+    warmup = subprocess.Popen([sys.executable, "-m", "dotllm.cli", "warmup"], stdout=subprocess.DEVNULL)
     say("[1/3] a model: two layers, random weights, a tokenizer trained on the spot")
     path = model.make(directory / "model")
     say(f"      {path} ({time.monotonic() - started:.0f} s)")
     if arguments.model_only:
-        return 0
+        return warmup.wait()
 
     log = directory / "server.log"
     with Server(path, log, port=arguments.port, name=NAME) as server:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa.alphabet import ONE_CLASS, Alphabet, Ints, joint, merge_classes, minterms
 from dotllm.automata.dfa.budget import Budget
-from dotllm.automata.dfa.kernels import canonical, product, trie
+from dotllm.automata.dfa.kernels import canonical, equivalence, product, trie
 from dotllm.automata.dfa.nfa import subset_construction
 
 # What a boolean operation keeps: bit 2·a + b for the verdicts a, b of its operands.
@@ -55,9 +55,10 @@ class Dfa:
         cls, alphabet: Alphabet, table: Ints, accepting: NDArray[np.bool_], start: int, budget: Budget | None, what: str
     ) -> Dfa:
         """The language of a total automaton, in which state 0 is dead. ``what`` it is, for BudgetExceeded."""
-        table, accepting, start, column, steps = canonical(table, accepting, start)
+        block, steps = equivalence(table, accepting)
         if budget is not None:
             budget.spend(steps, what)
+        table, accepting, start, column = canonical(table, accepting, start, block)
         if table.shape[1] < alphabet.size:
             alphabet = merge_classes(alphabet, column)
         return cls(alphabet, table, accepting, start)

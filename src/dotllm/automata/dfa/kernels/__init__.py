@@ -1,4 +1,4 @@
-"""The loops of the DFA algebra: determinise, product, minimise, trie.
+"""The loops of the DFA algebra. (Kernels that call each other are compiled twice, so these do not.)
 
 A table is int32[states, classes], total; the canonical form that `canonical` gives every result is:
 
@@ -7,14 +7,14 @@ A table is int32[states, classes], total; the canonical form that `canonical` gi
 * the other states are reachable, live, pairwise different, and numbered by breadth-first search in class order;
 * no two columns are alike.
 
-`product` and `determinise` return (table, accepting, steps) of an automaton that `canonical` has yet to minimise, with
-the same dead state and start. They can explode, so they take ``max_states`` and ``fuel``: a result of more steps than
+`product` and `determinise` return (table, accepting, steps) of an automaton that is yet to be minimised (`equivalence`,
+then `canonical`), with the same dead state and start. They can explode, so they take ``max_states`` and ``fuel``: a result of more steps than
 ``fuel`` is void, a limit was hit.
 """
 
-from dotllm.automata.dfa.kernels.minimise import canonical
+from dotllm.automata.dfa.kernels.minimise import canonical, equivalence
 from dotllm.automata.dfa.kernels.product import product
 from dotllm.automata.dfa.kernels.subsets import determinise
 from dotllm.automata.dfa.kernels.trie import trie
 
-__all__ = ["canonical", "determinise", "product", "trie"]
+__all__ = ["canonical", "determinise", "equivalence", "product", "trie"]

@@ -9,7 +9,7 @@ from dotllm.jit import kernel
 
 
 @kernel("Tuple((int32[::1], int64))(int32[:, ::1], boolean[::1])")
-def _equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
+def equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
     """The block of each state in the coarsest congruence, and the steps taken: Hopcroft (1971), O(n · k · log n).
 
     Blocks are slices of ``order``; states of a block that reach the splitter are swapped to its front. The new block is
@@ -61,18 +61,18 @@ def _equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
     size[0], size[1] = at, n - at
     begin[1] = at
     blocks = 2
-    work = np.empty(n * k + k, np.int64)
+    work_block = np.empty(n * k + k, np.int32)
+    work_class = np.empty(n * k + k, np.int32)
     todo = 0
     for c in range(k):
-        work[todo] = k + c
+        work_block[todo], work_class[todo] = 1, c
         todo += 1
 
     found = np.empty(n, np.int32)
     touched = np.empty(n, np.int32)
     while todo > 0:
         todo -= 1
-        b = work[todo] // k
-        c = work[todo] % k
+        b, c = work_block[todo], work_class[todo]
         count = 0
         for i in range(begin[b], begin[b] + size[b]):
             slot = c * n + order[i]
@@ -114,16 +114,18 @@ def _equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
             for j in range(begin[y], begin[y] + size[y]):
                 block[order[j]] = y
             for d in range(k):
-                work[todo] = np.int64(y) * k + d
+                work_block[todo], work_class[todo] = y, d
                 todo += 1
     return block, steps
 
 
-@kernel("Tuple((int32[:, ::1], boolean[::1], int64, int32[::1], int64))(int32[:, ::1], boolean[::1], int64)")
-def canonical(delta: Array, accepting: Array, start: Int) -> tuple[Array, Array, Int, Array, Int]:
-    """(table, accepting, start, new class of each class, steps): the canonical form of a total automaton."""
+@kernel("Tuple((int32[:, ::1], boolean[::1], int64, int32[::1]))(int32[:, ::1], boolean[::1], int64, int32[::1])")
+def canonical(delta: Array, accepting: Array, start: Int, block: Array) -> tuple[Array, Array, Int, Array]:
+    """(table, accepting, start, new class of each class): the canonical form of a total automaton.
+
+    ``block``: int32[states], what `equivalence` found.
+    """
     n, k = delta.shape
-    block, steps = _equivalence(delta, accepting)
     # A representative per block; the dead block is the one that rejects and maps to itself under every class.
     sample = np.full(n, -1, np.int32)
     for s in range(n):
@@ -185,17 +187,15 @@ def canonical(delta: Array, accepting: Array, start: Int) -> tuple[Array, Array,
                         break
                 if same >= 0:
                     break
-        steps += columns
         if same < 0:
             same = columns
             kept[columns] = c
             columns += 1
         column[c] = same
-    steps += total * k
     if columns == k:
-        return table, final, first, column, steps
+        return table, final, first, column
     narrow = np.empty((total, columns), np.int32)
     for i in range(total):
         for j in range(columns):
             narrow[i, j] = table[i, kept[j]]
-    return narrow, final, first, column, steps
+    return narrow, final, first, column
