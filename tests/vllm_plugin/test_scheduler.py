@@ -86,6 +86,7 @@ class Bench:
             block_size=BLOCK,
         )
         self.outputs: dict[str, list[Any]] = {}
+        self.says: dict[str, list[int]] = {}
 
     def add(self, name: str, tokens: int, pending: Any = None, *, ours: bool = True, start: int = 0) -> Any:
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
@@ -118,7 +119,7 @@ class Bench:
         grammar = self.scheduler.get_grammar_bitmask(scheduled)
         names = list(scheduled.num_scheduled_tokens)
         requests = [self.scheduler.requests[name] for name in names]
-        sampled = [[] if request.is_prefill_chunk else [7] for request in requests]
+        sampled = [[] if request.is_prefill_chunk else [self.next_token(request)] for request in requests]
         constrained = set() if grammar is None else set(grammar.structured_output_request_ids)
         for request, tokens in zip(requests, sampled, strict=True):
             if tokens and request.use_structured_output:
@@ -135,6 +136,11 @@ class Bench:
             for one in client.outputs:
                 self.outputs.setdefault(one.request_id, []).append(one)
         return dict(scheduled.num_scheduled_tokens)
+
+    def next_token(self, request: Any) -> int:
+        """What the model says next: from ``says`` if it is there, else 7."""
+        said = self.says.get(request.request_id)
+        return said.pop(0) if said else 7
 
     def tokens_of(self, name: str) -> list[int]:
         return [token for output in self.outputs.get(name, []) for token in output.new_token_ids]
@@ -431,3 +437,112 @@ def test_reasons_become_the_answer(error: Exception, status: int, message: str) 
     assert answer.code == status and message in answer.message
     assert compile_errors.as_exception(output("error", None)) is None
     assert compile_errors.as_exception(output("stop", "\n")) is None
+
+
+# ---------------------------------------------------------------- with a reasoning parser
+
+END = 99  # the token that ends the reasoning
+
+
+class Reasoner:
+    """As vLLM's reasoning parsers: the reasoning ends with a token."""
+
+    def __init__(self, tokenizer: Any, **_: Any) -> None: ...
+
+    def is_reasoning_end(self, ids: list[int]) -> bool:
+        return END in ids
+
+    def is_reasoning_end_streaming(self, ids: list[int], delta: list[int]) -> bool:
+        return END in delta
+
+
+@pytest.fixture
+def reasoning(vllm_config: Any, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    original = StructuredOutputManager.__init__
+
+    def with_reasoner(self: Any, config: Any) -> None:
+        original(self, config)
+        self.reasoner_cls = Reasoner
+
+    monkeypatch.setattr(StructuredOutputManager, "__init__", with_reasoner)
+    return Bench(vllm_config)
+
+
+def test_a_request_reasons_while_its_index_compiles(reasoning: Bench) -> None:
+    pending = Pending()
+    request = reasoning.add("a", 30, pending, start=200)
+    request.max_tokens = 20
+    reasoning.says["a"] = [1, 2, 3, END, 5, 6]
+    assert [reasoning.step() for _ in range(4)] == [{"a": 30}, {"a": 1}, {"a": 1}, {"a": 1}]
+    assert reasoning.tokens_of("a") == [1, 2, 3, END]
+    assert reasoning.step() == {} and reasoning.step() == {}, "the constraint begins, and there is no mask"
+    pending.set_result(grammar := Grammar())
+    assert reasoning.step() == {"a": 1}
+    reasoning.step()
+    assert reasoning.tokens_of("a") == [1, 2, 3, END, 5, 6] and grammar.accepted == [5, 6]
+
+
+def test_the_index_comes_while_it_reasons(reasoning: Bench) -> None:
+    pending = Pending()
+    reasoning.add("a", 30, pending, start=200).max_tokens = 6
+    reasoning.says["a"] = [1, 2, END, 4, 5, 6]
+    reasoning.step()
+    pending.set_result(grammar := Grammar())
+    for _ in range(6):
+        reasoning.step()
+    assert reasoning.tokens_of("a") == [1, 2, END, 4, 5, 6] and grammar.accepted == [4, 5, 6]
+    assert not reasoning.scheduler._late
+
+
+def test_reasoning_that_ended_in_the_prompt_is_held_at_its_end(reasoning: Bench) -> None:
+    pending = Pending()
+    request = reasoning.add("a", 30, pending)
+    request.prompt_token_ids[5] = END
+    assert reasoning.step() == {"a": 29} and reasoning.step() == {}
+    pending.set_result(Grammar())
+    assert reasoning.step() == {"a": 1}
+
+
+@pytest.mark.parametrize("when", ["reasoning", "ended"])
+def test_a_compile_that_fails_behind_a_reasoning_request(reasoning: Bench, when: str) -> None:
+    pending = Pending()
+    reasoning.add("bad", 30, pending, start=200).max_tokens = 20
+    reasoning.add("free", 10, start=1000)
+    reasoning.says["bad"] = [1, 2] if when == "reasoning" else [1, END]
+    for _ in range(3):
+        reasoning.step()
+    pending.set_exception(Unsupported("refused"))
+    for _ in range(5):
+        reasoning.step()
+    assert reasoning.finish_reason("bad") == "error"
+    assert compile_errors.decode(reasoning.outputs["bad"][-1].stop_reason) == (400, "refused")
+    assert reasoning.tokens_of("free") == [7] * 4 and not reasoning.scheduler._late
+
+
+def test_abort_while_it_reasons(reasoning: Bench) -> None:
+    from vllm.v1.request import RequestStatus
+
+    pending = Pending()
+    reasoning.add("gone", 30, pending, start=200)
+    reasoning.step()
+    reasoning.scheduler.finish_requests("gone", RequestStatus.FINISHED_ABORTED)
+    assert pending.cancelled() and not reasoning.scheduler._late and reasoning.step() == {}
+
+
+def test_a_stand_in_asked_too_early_answers_late_and_right() -> None:
+    import threading
+
+    from dotllm.vllm_plugin.late_grammar import LateGrammar
+
+    future: Future[Any] = Future()
+    late = LateGrammar(future)
+    assert late.accept_tokens("r", [1, 2]) and not late.is_terminated() and late.error is None
+    grammar = Grammar()
+    threading.Timer(0.1, future.set_result, (grammar,)).start()
+    assert late.validate_tokens([3]) == [3] and grammar.accepted == [1, 2]
+    assert late.accept_tokens("r", [4]) and grammar.accepted == [1, 2, 4]
+    failed: Future[Any] = Future()
+    failed.set_exception(ValueError("no"))
+    assert isinstance(LateGrammar(failed).error, ValueError) and LateGrammar(failed).accept_tokens("r", [1])

@@ -59,7 +59,8 @@ class FailureScheduler:
 
 def _failure(request: Any) -> Exception | None:
     grammar = getattr(getattr(request, "structured_output_request", None), "grammar", None)
-    return grammar if isinstance(grammar, Exception) else None
+    error = grammar if isinstance(grammar, Exception) else getattr(grammar, "error", None)
+    return error if isinstance(error, Exception) else None
 
 
 def as_exception(output: Any) -> Exception | None:
