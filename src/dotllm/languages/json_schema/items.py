@@ -84,7 +84,7 @@ class _Automaton:
         self.emitter = emitter
         self.shape = shape
         self.keyword = "not" if shape.negated else "contains"
-        limits = [shape.minimum, len(shape.prefix)]
+        limits = [1]  # so that the first state, in which no comma comes before the item, is never reached again
         for limited in (shape, *shape.negated):
             limits.extend((limited.minimum, len(limited.prefix)))
             if limited.maximum is not None:
@@ -108,7 +108,6 @@ class _Automaton:
             if self._accepts(state):
                 finals.append(number)
             if self.shape.maximum is None or state.length < self.shape.maximum:
-                # The first state is never reached again: there a comma must not stand before the item.
                 for node, after in self._steps(state):
                     self.edges.append((number, self._item(node, number == 0), self._number(after)))
             if len(self.edges) > limit:

@@ -148,6 +148,11 @@ def _breaking(
             here = keys if len(shape.regions) == 1 else language & keys
             if value != FALSE and not algebra.is_empty(value) and not here.is_empty():
                 yield shape, (*some, (here, value))
+        # One and the same member may do for several excluded shapes.
+        for i, (others, value) in enumerate(some):
+            value, here = algebra.both(value, outside), others & keys
+            if value != FALSE and not algebra.is_empty(value) and not here.is_empty():
+                yield shape, (*some[:i], (here, value), *some[i + 1 :])
 
 
 def other_keys(regions: Iterable[Region], names: Iterable[str]) -> list[Region]:

@@ -1,0 +1,42 @@
+"""What the machine says of a document as text, byte by byte."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from dotllm import Index, Vocabulary
+from dotllm.languages.json_schema import json_schema_to_grammar
+
+
+@lru_cache(maxsize=1)
+def byte_vocabulary() -> Vocabulary:
+    """256 tokens of one byte, and the end."""
+    return Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
+
+
+class Acceptor:
+    """The documents of one schema."""
+
+    def __init__(self, schema: Any, **options: Any) -> None:
+        self.index = Index.from_grammar_object(json_schema_to_grammar(schema, **options), byte_vocabulary())
+
+    def text(self, text: str | bytes) -> bool:
+        """Whether this text is one of its documents."""
+        data = text.encode() if isinstance(text, str) else text
+        config = self.index.advance_bytes(self.index.guide().config, data)
+        return config >= 0 and self.index.can_finish(config)
+
+    def value(self, value: Any) -> bool:
+        """The same for a value, written by `json.dumps`."""
+        return self.text(json.dumps(value, ensure_ascii=False))
+
+    def prefix(self, text: str) -> bool:
+        """Whether some document begins like this."""
+        return self.index.advance_bytes(self.index.guide().config, text.encode()) >= 0
+
+
+def accepts(schema: Any, value: Any, **options: Any) -> bool:
+    """`Acceptor.value`, or False if nothing satisfies the schema."""
+    return Acceptor(schema, **options).value(value)
