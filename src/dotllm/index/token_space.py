@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dotllm.arrays import Bool, Int32, Int64
-from dotllm.automata.charset import CharSet
-from dotllm.automata.machine.masks import (
+from dotllm.automata.charset import MAX_CODE_POINT, CharSet
+from dotllm.automata.machine.walk import (
     K_COUNTS,
     K_EXITS,
     K_EXITS_END,
@@ -37,6 +37,7 @@ from dotllm.automata.machine.masks import (
     K_REP_BYTES,
     K_REP_END,
     K_ROWS,
+    K_WIDE,
     K_WIDTH,
     K_WORDS,
     K_WORDS_END,
@@ -54,6 +55,7 @@ MAX_CHARSETS = 96  # further sets are walked without a table
 MAX_ROW_BYTES = 512 << 20
 MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
 _TRIE_NODES = 24 << 20  # reserved, not used
+_BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
 END_ROW = 0  # the row that allows the end tokens only
 _USED, _FREE, _EPOCH = 0, 1, 2  # of TokenSpace.rows_used
 
@@ -302,6 +304,7 @@ class TokenSpace:
         sequences = charset.utf8()
         example = bytes(low for low, _ in sequences[0])
         row[K_REP_END] = len(example)
+        row[K_WIDE] = not _BEYOND_ASCII - charset
         row[K_REP_BYTES : K_REP_BYTES + len(example)] = list(example)
         bits = [0] * 8
         for sequence in sequences:

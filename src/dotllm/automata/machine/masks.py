@@ -23,237 +23,55 @@ from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.layout import (
     ACCEPTS,
     BUFFER,
-    COMPLEX,
     CONFIG,
-    DEAD,
-    DELTA,
     FULL,
     H_A,
     H_BUFFER,
     H_CHARSET,
-    H_CLASS_OF,
-    H_CLASSES,
     H_CONSULTED,
-    H_EDGE_BYTES,
-    H_EDGE_START,
     H_KIND,
     H_LOCAL,
     H_OUT,
-    H_WALK_ENV,
-    H_WALK_STATE,
-    H_WALK_TOP,
     HAS_CHARSET,
     HAS_TOKENS,
     LOCAL,
     MEMO,
     MEMO_DEEPER,
     MEMO_UNKNOWN,
-    PENDING,
     POOL,
-    S_CORE,
     S_FLAGS,
     S_LENGTH,
     S_MEMO,
     S_OFFSET,
-    S_PUSH,
     STACK,
     STATE,
     T_MEMO,
     R,
 )  # fmt: skip
-from dotllm.automata.machine.step import MEM, N_BYTE, N_TOKENS, I, canonical, intern_state, reduce, step
+from dotllm.automata.machine.near_loops import NOT_HERE, walk_near_loop
+from dotllm.automata.machine.step import MEM, N_TOKENS, I, canonical, intern_state
+from dotllm.automata.machine.walk import (
+    BASE_CELLS,
+    I1,
+    I2,
+    K_COUNTS,
+    K_EXITS,
+    K_EXITS_END,
+    K_LONG,
+    K_LONG_END,
+    K_MAX_CHARS,
+    K_MAX_COUNT,
+    K_ROWS,
+    K_WORDS,
+    K_WORDS_END,
+    U8,
+    base_cell,
+    inspect_set,
+    same_stack,
+    take_character,
+    walk,
+)  # fmt: skip
 from dotllm.jit import kernel
-
-# columns of the table of character sets (see index.token_space)
-(
-    K_EXITS, K_EXITS_END, K_WORDS, K_WORDS_END, K_COUNTS, K_MAX_COUNT, K_MAX_CHARS, K_LONG, K_LONG_END, K_REP,
-    K_REP_END,
-    K_FIRST,
-) = range(12)  # fmt: skip
-K_REP_BYTES = 12  # up to 4 bytes: one character of the set
-K_FIRST_BYTES = 16  # 8 ints: the set of first bytes
-K_WIDTH = 24
-K_ROWS = 17  # rows per set: [0] all tokens inside, [k] those of at most k characters
-
-BASE_CELLS = 256  # local handles below this are cells of the real stack, by depth
-
-
-@kernel(I(MEM, I))
-def local_symbol(mem: Int32, handle: int) -> int:
-    """The canonical symbol on top of a walk's stack; notes it if it belongs to the real stack."""
-    at = mem[R + 3 * LOCAL] + 4 * handle
-    if mem[at + 3] > mem[H_CONSULTED]:
-        mem[H_CONSULTED] = mem[at + 3]
-    return I(mem[at])
-
-
-@kernel(I(MEM, I, I))
-def base_cell(mem: Int32, depth: int, stack: int) -> int:
-    """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an
-    error."""
-    if depth >= BASE_CELLS:
-        return FULL - LOCAL
-    symbol = I(0)
-    if stack != 0:
-        symbol = canonical(mem, mem[mem[R + 3 * STACK] + 3 * stack])
-        if symbol < 0:
-            return symbol
-    at = mem[R + 3 * LOCAL] + 4 * depth
-    mem[at], mem[at + 1], mem[at + 2], mem[at + 3] = symbol, -1, stack, depth + 1
-    return depth
-
-
-@kernel(I(MEM, I))
-def local_below(mem: Int32, handle: int) -> int:
-    """The handle of the stack below a handle."""
-    at = mem[R + 3 * LOCAL] + 4 * handle
-    if handle >= BASE_CELLS or mem[at + 1] >= 0:
-        return I(mem[at + 1])
-    below = base_cell(mem, handle + 1, mem[mem[R + 3 * STACK] + 3 * mem[at + 2] + 1])
-    if below >= 0:
-        mem[at + 1] = below
-    return below
-
-
-@kernel(I(MEM, I, I))
-def local_apply(mem: Int32, raw: int, handle: int) -> int:
-    """`run.apply` on a walk's own stack. Returns the core state (the new handle is in H_OUT), or an error."""
-    states = mem[R + 3 * STATE]
-    while mem[states + 8 * raw + S_FLAGS] & PENDING:
-        raw = reduce(mem, raw, local_symbol(mem, handle))
-        if raw <= 0:
-            return raw
-        handle = local_below(mem, handle)
-        if handle < 0:
-            return handle
-    symbol = I(mem[states + 8 * raw + S_PUSH])
-    if symbol >= 0:
-        symbol = canonical(mem, symbol)
-        if symbol < 0:
-            return symbol
-        new = I(mem[H_LOCAL])
-        if new >= mem[R + 3 * LOCAL + 1]:
-            return FULL - LOCAL
-        mem[H_LOCAL] = new + 1
-        at = mem[R + 3 * LOCAL] + 4 * new
-        mem[at], mem[at + 1], mem[at + 2], mem[at + 3] = symbol, handle, 0, 0
-        handle = new
-    mem[H_OUT] = handle
-    return I(mem[states + 8 * raw + S_CORE])
-
-
-U8, I1, I2 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1]
-
-
-@kernel(I(MEM, U8, I1, I1, I1, I1, I, I, I, I, I1))
-def walk(
-    mem: Int32,
-    t_byte: UInt8,
-    t_depth: Int32,
-    t_end: Int32,
-    t_token_start: Int32,
-    t_tokens: Int32,
-    low: int,
-    high: int,
-    state: int,
-    handle: int,
-    out: Int32,
-) -> int:
-    """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows. 0, or an
-    error."""
-    delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
-    states = mem[R + 3 * STATE]
-    at_state, at_env, at_top = mem[H_WALK_STATE], mem[H_WALK_ENV], mem[H_WALK_TOP]
-    mem[at_state] = state
-    mem[at_env] = handle
-    mem[at_top] = mem[H_LOCAL]
-    i = low
-    while i < high:
-        depth = t_depth[i]
-        s = mem[at_state + depth - 1]
-        cls = mem[class_of + t_byte[i]]
-        raw = I(mem[delta + s * classes + cls])
-        if raw <= 0:
-            if raw < 0:
-                raw = step(mem, s, cls)
-                if raw < 0:
-                    return raw
-            if raw == DEAD:
-                i = t_end[i]
-                continue
-        if mem[states + 8 * raw + S_FLAGS] & COMPLEX:
-            mem[H_LOCAL] = mem[at_top + depth - 1]
-            raw = local_apply(mem, raw, mem[at_env + depth - 1])
-            if raw <= 0:
-                if raw < 0:
-                    return raw
-                i = t_end[i]
-                continue
-            mem[at_env + depth] = mem[H_OUT]
-            mem[at_top + depth] = mem[H_LOCAL]
-        else:
-            mem[at_env + depth] = mem[at_env + depth - 1]
-            mem[at_top + depth] = mem[at_top + depth - 1]
-        mem[at_state + depth] = raw
-        for j in range(t_token_start[i], t_token_start[i + 1]):
-            token = t_tokens[j]
-            out[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
-        i += 1
-    mem[H_LOCAL] = mem[at_top]
-    return 0
-
-
-@kernel(I(MEM, I, I, I1))
-def take_character(mem: Int32, state: int, handle: int, table_row: Int32) -> int:
-    """(state, handle) after one character of a set: the core state (handle in H_OUT), 0 if dead, or an error."""
-    n = table_row[K_REP_END]
-    for i in range(n):
-        cls = mem[mem[H_CLASS_OF] + table_row[K_REP_BYTES + i]]
-        raw = I(mem[mem[R + 3 * DELTA] + state * mem[H_CLASSES] + cls])
-        if raw < 0:
-            raw = step(mem, state, cls)
-        if raw <= 0:
-            return raw
-        state = local_apply(mem, raw, handle)
-        if state <= 0:
-            return state
-        handle = I(mem[H_OUT])
-    mem[H_OUT] = handle
-    return state
-
-
-@kernel(nb.boolean(MEM, I, I))
-def same_stack(mem: Int32, one: int, other: int) -> bool:
-    """Whether two handles stand for equal stacks, as far as their topmost cells show."""
-    if one == other:
-        return True
-    if one < BASE_CELLS or other < BASE_CELLS:
-        return False
-    x, y = mem[R + 3 * LOCAL] + 4 * one, mem[R + 3 * LOCAL] + 4 * other
-    return mem[x] == mem[y] and mem[x + 1] == mem[y + 1]
-
-
-@kernel(I(MEM, I, I, I1))
-def inspect_set(mem: Int32, state: int, number: int, table_row: Int32) -> int:
-    """Who takes characters of set ``number`` next: 2 only items that loop over it, 1 others (too), 0 nobody."""
-    entry = mem[R + 3 * STATE] + 8 * state
-    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
-    loops = False
-    overlap = False
-    for i in range(mem[entry + S_LENGTH] // 2):
-        node = mem[items + 2 * i]
-        if mem[mem[H_CHARSET] + node] == number:
-            loops = True
-        elif mem[mem[H_KIND] + node] == N_BYTE:
-            for e in range(mem[mem[H_EDGE_START] + node], mem[mem[H_EDGE_START] + node + 1]):
-                packed = mem[mem[H_EDGE_BYTES] + e]
-                for byte in range(packed & 255, (packed >> 8) + 1):
-                    if (table_row[K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1:
-                        overlap = True
-                        break
-    if overlap:
-        return 1
-    return 2 if loops else 0
 
 
 @kernel(I(MEM, I, I, I))
@@ -466,18 +284,20 @@ def find_row(
         return handle
     entry = mem[R + 3 * STATE] + 8 * state
     flags = mem[entry + S_FLAGS]
-    if flags & HAS_CHARSET == 0:
-        done = walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, 0, main_end, state, handle, out)
-        if done < 0:
-            return done
-    else:
+    rest = I(state)
+    if flags & HAS_CHARSET:
         rest = select(mem, state, -1, 0)
         if rest < 0:
             return rest
-        if rest > 0:
+    if rest > 0:
+        done = walk_near_loop(
+            mem, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows, rest, handle, out
+        )  # fmt: skip
+        if done == NOT_HERE:
             done = walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, 0, main_end, rest, handle, out)
-            if done < 0:
-                return done
+        if done < 0:
+            return done
+    if flags & HAS_CHARSET:
         items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
         length = mem[entry + S_LENGTH] // 2
         for i in range(length):

@@ -1,0 +1,268 @@
+"""Kernel: the mask of items that nearly all tokens take into one loop over a character set.
+
+While a key is typed that must not be one of some names, every character but the next of a name leads to "any other
+key": a loop over one large set. So most of the token trie lies inside that loop, of which all is known (see
+`masks`). We take what the loop allows and walk the trie only until the machine is in the loop: some hundred nodes
+instead of 266,000.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from dotllm.arrays import Int32, UInt8
+from dotllm.automata.machine.layout import (
+    COMPLEX,
+    DEAD,
+    DELTA,
+    H_CHARSET,
+    H_CLASS_OF,
+    H_CLASSES,
+    H_DEPTH,
+    H_LOCAL,
+    H_OUT,
+    H_WALK_ENV,
+    H_WALK_STATE,
+    H_WALK_TOP,
+    HAS_CHARSET,
+    HAS_TOKENS,
+    POOL,
+    S_FLAGS,
+    S_LENGTH,
+    S_OFFSET,
+    STATE,
+    R,
+)  # fmt: skip
+from dotllm.automata.machine.step import MEM, I, step
+from dotllm.automata.machine.walk import (
+    I1,
+    I2,
+    K_EXITS,
+    K_EXITS_END,
+    K_FIRST_BYTES,
+    K_ROWS,
+    K_WIDE,
+    U8,
+    inspect_set,
+    local_apply,
+    same_stack,
+    take_character,
+    walk,
+)  # fmt: skip
+from dotllm.jit import kernel
+
+NOT_HERE = 1  # result: this does not apply, nothing has been done
+_PROBES = np.frombuffer(b"aek0M_ q", np.uint8)  # first bytes that most likely lead into the loop
+_MOST_STEPS = 512  # spent on finding out where the characters beyond ASCII lead
+
+# Well-formed UTF-8 (RFC 3629 §4): first bytes, second bytes, length; all further bytes are 80-BF.
+_FORMS = np.array(
+    [
+        (0xC2, 0xDF, 0x80, 0xBF, 2),
+        (0xE0, 0xE0, 0xA0, 0xBF, 3),
+        (0xE1, 0xEC, 0x80, 0xBF, 3),
+        (0xED, 0xED, 0x80, 0x9F, 3),
+        (0xEE, 0xEF, 0x80, 0xBF, 3),
+        (0xF0, 0xF0, 0x90, 0xBF, 4),
+        (0xF1, 0xF3, 0x80, 0xBF, 4),
+        (0xF4, 0xF4, 0x80, 0x8F, 4),
+    ],
+    np.int64,
+)
+
+
+@kernel(I(MEM, I, I, I))
+def take_byte(mem: Int32, state: int, handle: int, byte: int) -> int:
+    """(state, handle) after one byte: the core state (handle in H_OUT), 0 if dead, or an error."""
+    cls = mem[mem[H_CLASS_OF] + byte]
+    raw = I(mem[mem[R + 3 * DELTA] + state * mem[H_CLASSES] + cls])
+    if raw < 0:
+        raw = step(mem, state, cls)
+    if raw <= 0:
+        return raw
+    return local_apply(mem, raw, handle)
+
+
+@kernel(I(MEM, I, I, I2))
+def endless_loop(mem: Int32, state: int, handle: int, sets: Int32) -> int:
+    """The set over which a state loops for ever, unchanged; -1: it does not; or an error (below that).
+
+    Only sets with all characters beyond ASCII count.
+    """
+    entry = mem[R + 3 * STATE] + 8 * state
+    if mem[entry + S_FLAGS] & HAS_CHARSET == 0 or mem[entry + S_FLAGS] & HAS_TOKENS:
+        return -1
+    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
+    number = -1
+    for i in range(mem[entry + S_LENGTH] // 2):
+        charset = I(mem[mem[H_CHARSET] + mem[items + 2 * i]])
+        if charset >= 0:
+            if number >= 0 and charset != number:
+                return -1
+            number = charset
+    if number < 0 or sets[number, K_WIDE] == 0 or inspect_set(mem, state, number, sets[number]) != 2:
+        return -1
+    after = take_character(mem, state, handle, sets[number])
+    if after < 0:
+        return after
+    return number if after == state and same_stack(mem, I(mem[H_OUT]), handle) else -1
+
+
+@kernel(I(MEM, I, I, I, I, I))
+def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop_handle: int) -> int:
+    """Whether every character with the first byte ``lead``, which has just been read, leads into the loop: 1, 0, or an
+    error."""
+    form = -1
+    for i in range(_FORMS.shape[0]):
+        if _FORMS[i, 0] <= lead <= _FORMS[i, 1]:
+            form = i
+    if form < 0:
+        return 0
+    length = _FORMS[form, 4]
+    states = np.empty(4, np.int64)
+    handles = np.empty(4, np.int64)
+    tops = np.empty(4, np.int64)
+    byte = np.empty(4, np.int64)
+    states[1], handles[1] = state, handle
+    level = 1  # bytes read
+    byte[1] = _FORMS[form, 2] - 1
+    tops[1] = mem[H_LOCAL]
+    steps = 0
+    while level > 0:
+        byte[level] += 1
+        last = _FORMS[form, 3] if level == 1 else 0xBF
+        # bytes of one class are alike
+        cls = mem[mem[H_CLASS_OF] + byte[level] - 1]
+        first = byte[level] == (_FORMS[form, 2] if level == 1 else 0x80)
+        while byte[level] <= last and not first and mem[mem[H_CLASS_OF] + byte[level]] == cls:
+            byte[level] += 1
+        if byte[level] > last:
+            level -= 1
+            continue
+        mem[H_LOCAL] = tops[level]
+        after = take_byte(mem, states[level], handles[level], byte[level])
+        steps += 1
+        if after < 0:
+            return after
+        if after == 0 or steps > _MOST_STEPS:
+            mem[H_LOCAL] = tops[1]
+            return 0
+        if level == length - 1:
+            if after != loop or not same_stack(mem, I(mem[H_OUT]), loop_handle):
+                mem[H_LOCAL] = tops[1]
+                return 0
+        else:
+            level += 1
+            states[level], handles[level] = after, I(mem[H_OUT])
+            tops[level] = mem[H_LOCAL]
+            byte[level] = 0x7F
+    mem[H_LOCAL] = tops[1]
+    return 1
+
+
+@kernel(I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I, I, I1))
+def walk_near_loop(
+    mem: Int32,
+    t_byte: UInt8,
+    t_depth: Int32,
+    t_end: Int32,
+    t_token_start: Int32,
+    t_tokens: Int32,
+    main_end: int,
+    sets: Int32,
+    set_rows: Int32,
+    state: int,
+    handle: int,
+    out: Int32,
+) -> int:
+    """Allow in ``out`` what (state, handle) allows, as `walk` over the whole trie does. 0, NOT_HERE, or an error."""
+    top = I(mem[H_LOCAL])
+    loop = I(0)
+    loop_handle = I(0)
+    number = I(-1)
+    for i in range(_PROBES.shape[0]):
+        mem[H_LOCAL] = top
+        loop = take_byte(mem, state, handle, I(_PROBES[i]))
+        if loop < 0:
+            return loop
+        if loop == 0 or loop == state:
+            continue
+        loop_handle = I(mem[H_OUT])
+        behind = I(mem[H_LOCAL])
+        number = endless_loop(mem, loop, loop_handle, sets)
+        if number < -1:
+            return number
+        if number >= 0:
+            mem[H_LOCAL] = behind  # the loop's cell stays
+            break
+    if number < 0:
+        mem[H_LOCAL] = top
+        return NOT_HERE
+    # Every token that begins with characters of the set, as if the first of them led into the loop …
+    table = sets[number]
+    row = set_rows[number * K_ROWS].copy()
+    done = walk(
+        mem, t_byte, t_depth, t_end, t_token_start, t_tokens, table[K_EXITS], table[K_EXITS_END], loop, loop_handle, row
+    )  # fmt: skip
+    if done < 0:
+        return done
+    # … and now the others, and those whose first characters do not.
+    delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
+    states = mem[R + 3 * STATE]
+    at_state, at_env, at_top = mem[H_WALK_STATE], mem[H_WALK_ENV], mem[H_WALK_TOP]
+    mem[at_state] = state
+    mem[at_env] = handle
+    mem[at_top] = mem[H_LOCAL]
+    member = np.zeros(mem[H_DEPTH] + 1, np.bool_)  # by depth: all bytes so far belong to characters of the set
+    member[0] = True
+    i = 0
+    while i < main_end:
+        depth = t_depth[i]
+        before = mem[at_state + depth - 1]
+        byte = I(t_byte[i])
+        cls = mem[class_of + byte]
+        raw = I(mem[delta + before * classes + cls])
+        if raw < 0:
+            raw = step(mem, before, cls)
+            if raw < 0:
+                return raw
+        mem[H_LOCAL] = mem[at_top + depth - 1]
+        env = I(mem[at_env + depth - 1])
+        if raw != DEAD and mem[states + 8 * raw + S_FLAGS] & COMPLEX:
+            raw = local_apply(mem, raw, env)
+            if raw < 0:
+                return raw
+            env = I(mem[H_OUT])
+        if raw == DEAD:
+            for j in range(t_token_start[i], t_token_start[t_end[i]]):
+                token = t_tokens[j]
+                row[token >> 5] &= ~(nb.int32(1) << nb.int32(token & 31))
+            i = t_end[i]
+            continue
+        inside = member[depth - 1] and (
+            byte >= 0x80 or (table[K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1 != 0
+        )  # fmt: skip
+        if inside:
+            if raw == loop and same_stack(mem, env, loop_handle):
+                i = t_end[i]
+                continue
+            if byte >= 0xC2:
+                known = beyond_ascii(mem, raw, env, byte, loop, loop_handle)
+                if known < 0:
+                    return known
+                if known == 1:
+                    i = t_end[i]
+                    continue
+        for j in range(t_token_start[i], t_token_start[i + 1]):
+            token = t_tokens[j]
+            row[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
+        mem[at_state + depth] = raw
+        mem[at_env + depth] = env
+        mem[at_top + depth] = mem[H_LOCAL]
+        member[depth] = inside
+        i += 1
+    mem[H_LOCAL] = top
+    for i in range(out.shape[0]):
+        out[i] |= row[i]
+    return 0
