@@ -91,7 +91,7 @@ def test_publish_needs_a_directory_and_a_change(tmp_path: Path, monkeypatch: pyt
 
 
 def test_shared_directory_is_made_once_and_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
+    monkeypatch.setenv(DIRECTORY_VARIABLE, "")  # set, so that it is taken back afterwards
     directory = shared_directory()
     assert directory.is_dir() and shared_directory() == directory
     assert os.environ[DIRECTORY_VARIABLE] == str(directory)
