@@ -200,8 +200,9 @@ def uri_parts(text: str) -> bool:
         if authority is None:
             return False
         literal = authority[2]
-        if literal is not None and not is_ip(ipaddress.IPv6Address, literal):
-            return re.fullmatch(r"[Vv][0-9A-Fa-f]+\.(?:[A-Za-z0-9._~!$&'()*+,;=-]|:)+", literal) is not None
+        future = r"[Vv][0-9A-Fa-f]+\.(?:[A-Za-z0-9._~!$&'()*+,;=-]|:)+"
+        if literal is not None and not is_ip(ipaddress.IPv6Address, literal) and not re.fullmatch(future, literal):
+            return False
         if match[3] and not match[3].startswith("/"):
             return False
     elif match[3].startswith("//"):
