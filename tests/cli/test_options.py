@@ -33,5 +33,21 @@ def test_what_a_server_cannot_start_with(monkeypatch: pytest.MonkeyPatch) -> Non
     assert options.refused({"VLLM_USE_RUST_FRONTEND": "0"}) is None
     assert "Rust" in (options.refused({"VLLM_USE_RUST_FRONTEND": "1"}) or "")
     assert "DOTLLM_MEMORY_BYTES" in (options.refused({"DOTLLM_MEMORY_BYTES": "much"}) or "")
-    monkeypatch.setenv("DOTLLM_TAKE_AUTO", "perhaps")
-    assert "DOTLLM_TAKE_AUTO" in (options.refused({}) or "")
+    for variable in ("DOTLLM_TAKE_AUTO", "DOTLLM_COALESCENCE", "DOTLLM_GPU_MASKS", "DOTLLM_GPU_WALK"):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, "perhaps")
+            assert variable in (options.refused({}) or "")
+
+
+@pytest.mark.parametrize("group", ["engines", "ablations"])
+def test_servers_that_are_compared_can_start(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dotllm.bench import variants
+
+    for variant in variants.read(group):
+        if variant.program == "dotllm":
+            environment = dict(variant.environment)
+            assert options.export(list(variant.flags), environment) == []
+            with monkeypatch.context() as patch:
+                for variable, value in environment.items():
+                    patch.setenv(variable, value)
+                assert options.refused(environment) is None, variant.name

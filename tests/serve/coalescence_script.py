@@ -30,13 +30,9 @@ def main() -> None:
     from vllm.sampling_params import StructuredOutputsParams
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    from dotllm.vllm_plugin import coalescence
-
     speculative = None
     if "--ngram" in sys.argv:
         speculative = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 3, "prompt_lookup_min": 2}
-    elif coalescence.mode() != "off":
-        speculative = json.loads(coalescence.speculative_config(8))
     steps = 0
     original = Scheduler.schedule
 
@@ -77,6 +73,10 @@ def main() -> None:
         "sampled": run(several, 1.0),
         "free": run(several, 0.0, constrained=False),
         "counts": getattr(scheduler, "coalescence", None),
+        "metrics": [
+            llm.llm_engine.engine_core.engine_core.structured_output_manager.backend.compiler.metrics.value(*name)
+            for name in (("dotllm_forced_tokens", "proposed"), ("dotllm_forced_tokens", "accepted"))
+        ],
     }
     print("RESULT " + json.dumps(result))
 

@@ -73,3 +73,7 @@ def test_what_was_proposed_is_counted(results: dict[str, Any]) -> None:
     assert counts["accepted"] == counts["proposed"] > 0, "in canonical mode every forced token is accepted"
     counts = results["lossless"]["counts"]
     assert 0 < counts["accepted"] < counts["proposed"]
+    for mode in ("lossless", "canonical", "lossless --ngram"):
+        counts = results[mode]["counts"]
+        assert results[mode]["metrics"] == [counts["proposed"], counts["accepted"]]
+    assert results["off"]["metrics"] == [0, 0]

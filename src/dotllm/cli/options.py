@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple, NoReturn
 
 from dotllm.compilation.options import CompilationOptions, describe
-from dotllm.vllm_plugin.settings import takes_auto
+from dotllm.vllm_plugin import settings
 
 
 class Option(NamedTuple):
@@ -27,6 +27,19 @@ class Option(NamedTuple):
 
 OPTIONS: tuple[Option, ...] = (
     Option("--dotllm-take-auto", "DOTLLM_TAKE_AUTO", "{0,1}", "1 (default): the backend 'auto' means dotllm"),
+    Option(
+        "--dotllm-coalescence",
+        "DOTLLM_COALESCENCE",
+        "{off,lossless,canonical}",
+        "forced text is drafted and verified in one pass; canonical: also spelt in one way only (default: off)",
+    ),
+    Option(
+        "--dotllm-gpu-masks",
+        "DOTLLM_GPU_MASKS",
+        "{auto,on,off}",
+        "auto (default): on CUDA devices mask rows live in a table on the GPU",
+    ),
+    Option("--dotllm-gpu-walk", "DOTLLM_GPU_WALK", "{0,1}", "1 (default): the GPU follows the grammars where it can"),
     *(Option(*row) for row in describe()),
 )
 
@@ -73,7 +86,8 @@ def refused(environment: Mapping[str, str]) -> str | None:
         return "VLLM_USE_RUST_FRONTEND is set, but vLLM's Rust front end runs no plugins, ours included. Unset it."
     try:
         CompilationOptions.from_environment(environment)
-        takes_auto()
+        for setting in (settings.takes_auto, settings.coalescence, settings.gpu_masks, settings.gpu_walk):
+            setting()
     except ValueError as error:
         return str(error)
     return None

@@ -38,6 +38,8 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "dotllm_writes": ("Entries written, by cache level and outcome.", ("level", "outcome")),
     "dotllm_store_failures": ("Failed calls to the shared store, by operation.", ("operation",)),
     "dotllm_mask_rows": ("Mask rows handed to the sampler.", ()),
+    "dotllm_forced_tokens": ("Tokens of forced text drafted by coalescence, by what became of them.", ("outcome",)),
+    "dotllm_steps_saved": ("Forward steps that single requests did not need, because coalescence drafted.", ()),
 }
 GAUGES: dict[str, tuple[str, Labels]] = {
     "dotllm_queue_depth": ("Specifications waiting for a compile worker.", ()),

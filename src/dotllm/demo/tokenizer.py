@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import pydoc_data.topics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -38,8 +38,9 @@ def corpus() -> Iterator[str]:
     ) * 20
 
 
-def save(directory: Path, vocabulary_size: int) -> None:
-    """Train a tokenizer of at most ``vocabulary_size`` tokens and save it where transformers finds it."""
+def save(directory: Path, vocabulary_size: int, texts: Iterable[str] | None = None) -> None:
+    """Train a tokenizer of at most ``vocabulary_size`` tokens on ``texts`` (default: `corpus`) and save it where
+    transformers finds it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -51,7 +52,7 @@ def save(directory: Path, vocabulary_size: int) -> None:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(corpus(), trainer)
+    tokenizer.train_from_iterator(corpus() if texts is None else texts, trainer)
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(directory / "tokenizer.json"))
     save_config(directory, eos_token=TURN_END, pad_token=END_OF_TEXT)

@@ -13,7 +13,7 @@ from vllm.v1.structured_output.backend_types import StructuredOutputBackend, Str
 
 from dotllm.compilation import CompilationManager, Compiled, Specification
 from dotllm.index.token_space import TokenSpace
-from dotllm.vllm_plugin import coalescence, requests, warm_start
+from dotllm.vllm_plugin import requests, settings, warm_start
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
 
@@ -69,5 +69,5 @@ class DotllmBackend(StructuredOutputBackend):
 
     def _grammar_maker(self, stop_token_ids: Iterable[int]) -> Callable[[Compiled], RequestGrammar]:
         stops, vocabulary, view = tuple(stop_token_ids), self.vocabulary, self._view
-        forced = ForcedTokens.shared() if coalescence.mode() == "canonical" else None
+        forced = ForcedTokens.shared() if settings.coalescence() == "canonical" else None
         return lambda compiled: RequestGrammar(compiled, stops, vocabulary, view, forced)

@@ -1,8 +1,9 @@
 """Coalescence: text that the grammar forces is proposed as draft tokens and verified in one pass of the model.
 
 vLLM's speculative decoding verifies drafts under the masks and by rejection sampling, so the output is distributed
-exactly as without them; where the mask leaves one token, acceptance is certain. The drafts are the canonical spelling of
-the bytes that must follow (see `dotllm.index.forced`). "Jump-forward decoding" is the same idea without verification.
+exactly as without them; where the mask leaves one token, acceptance is certain. The drafts are the canonical spelling
+of the bytes that must follow (see `dotllm.index.forced`). "Jump-forward decoding" is the same idea without
+verification.
 
 Modes (``--dotllm-coalescence``, ``DOTLLM_COALESCENCE``):
  * ``off``.
@@ -10,40 +11,29 @@ Modes (``--dotllm-coalescence``, ``DOTLLM_COALESCENCE``):
  * ``canonical``: in forced text only the drafted token is allowed, so every draft is accepted. The set of possible
    texts is unchanged, their token spelling is not free: a policy, not a loss of exactness of the text.
 
-It needs vLLM's machinery of speculation, hence a ``speculative_config``: the user's own (ngram, EAGLE, …), whose drafts come
-after the forced ones, or one with a proposer that proposes nothing (`NullProposer`), which `speculative_config` describes.
-Scheduling is then synchronous (vLLM's rule for these methods), which free requests pay too.
+It needs vLLM's machinery of speculation, hence a ``speculative_config``: the user's own (ngram, EAGLE, …), whose drafts
+come after the forced ones, or else one with a proposer that proposes nothing (`NullProposer`), which is put in where
+the user has named none. Scheduling is then synchronous (vLLM's rule for these methods), which free requests pay too.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
+from collections.abc import Sequence
+from functools import wraps
 from typing import Any
 
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.settings import coalescence as mode
+from dotllm.vllm_plugin.settings import is_ours
 
 logger = logging.getLogger(__name__)
 
-VARIABLE = "DOTLLM_COALESCENCE"
-MODES = ("off", "lossless", "canonical")
 DRAFTS = 12  # tokens a step, where the user has not chosen a number
-
-
-def mode() -> str:
-    """The mode of this server.
-
-    Raises:
-        ValueError: the variable names none.
-    """
-    value = os.environ.get(VARIABLE, "off").strip().lower() or "off"
-    if value not in MODES:
-        raise ValueError(f"{VARIABLE}={value!r}: expected one of {', '.join(MODES)}")
-    return value
 
 
 def speculative_config(tokens: int = DRAFTS) -> str:
@@ -87,6 +77,16 @@ class Drafting:
         return self.limit
 
 
+def together(forced: Sequence[int], own: Sequence[int], most: int) -> tuple[list[int], int]:
+    """(drafts of a step, how many of them are ours): forced tokens first, then what the user's own method proposed.
+
+    Its proposals are for the same places, so they can follow ours only where they begin as ours do.
+    """
+    ours = list(forced[:most])
+    agrees = len(own) > len(ours) and list(own[: len(ours)]) == ours
+    return (list(own[:most]) if agrees else ours), len(ours)
+
+
 class CoalescenceScheduler:
     """Goes before vLLM's scheduler: drafts are set when a step is scheduled, where all tokens before are known."""
 
@@ -96,7 +96,8 @@ class CoalescenceScheduler:
         self._drafting: dict[str, Drafting] = {}
         self._most_drafts = self._how_many()
         self.coalescence = {"proposed": 0, "accepted": 0, "steps_saved": 0}
-        self._report_at = 1 << 10
+        self._reported = dict.fromkeys(self.coalescence, 0)
+        self._log_at = 1 << 10
 
     def _how_many(self) -> int:
         reason = why_not(self)
@@ -109,6 +110,7 @@ class CoalescenceScheduler:
             for request in self.running:  # type: ignore[attr-defined]
                 if request.use_structured_output and not request.is_prefill_chunk:
                     self._draft(request)
+            self._report()
         return super().schedule(*args, **kwargs)  # type: ignore[misc]
 
     def _draft(self, request: Any) -> None:
@@ -137,24 +139,27 @@ class CoalescenceScheduler:
             return
         if not forced:
             return
-        own = request.spec_token_ids  # the user's own method proposed these
-        drafts = list(forced[:limit])
-        if len(own) > len(drafts) and list(own[: len(drafts)]) == drafts:
-            drafts = list(own)
-        request.spec_token_ids = drafts[: self._most_drafts]
-        drafting.given = min(len(drafts), limit)
+        request.spec_token_ids, drafting.given = together(forced[:limit], request.spec_token_ids, self._most_drafts)
         drafting.tokens_before = now
         self.coalescence["proposed"] += drafting.given
 
     def _count(self, accepted: int) -> None:
-        counts = self.coalescence
-        counts["accepted"] += accepted
-        counts["steps_saved"] += accepted
-        if counts["proposed"] >= self._report_at:
-            self._report_at *= 2
-            logger.info(
-                "coalescence: %d forced tokens proposed, %d accepted", counts["proposed"], counts["accepted"]
-            )
+        self.coalescence["accepted"] += accepted
+        self.coalescence["steps_saved"] += accepted
+
+    def _report(self) -> None:
+        """To /metrics, once a step at most; and now and then to the log."""
+        counts, backend = self.coalescence, self.structured_output_manager.backend  # type: ignore[attr-defined]
+        compiler = getattr(backend, "compiler", None)
+        if compiler is None or counts == self._reported:
+            return
+        for name, value in counts.items():
+            counter = ("dotllm_steps_saved",) if name == "steps_saved" else ("dotllm_forced_tokens", name)
+            compiler.metrics.add(*counter, amount=float(value - self._reported[name]))
+        self._reported = dict(counts)
+        if counts["proposed"] >= self._log_at:
+            self._log_at *= 2
+            logger.info("coalescence: %d forced tokens proposed, %d accepted", counts["proposed"], counts["accepted"])
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         drafting = self._drafting.pop(request.request_id, None)
@@ -169,7 +174,7 @@ def why_not(scheduler: Any) -> str:
     if mode() == "off":
         return "off"
     if config.speculative_config is None:
-        return "no speculative_config: forced tokens need vLLM's verification (dotllm serve adds one)"
+        return "no speculative_config: forced tokens need vLLM's verification"
     if config.scheduler_config.async_scheduling:
         return "scheduling is asynchronous: drafts would have to be made on the device"
     if getattr(config.model_config, "is_diffusion", False):
@@ -177,11 +182,41 @@ def why_not(scheduler: Any) -> str:
     return ""
 
 
+def _speculates(arguments: Any) -> bool:
+    """Whether the user has asked for a speculative method (by any of the ways that vLLM has)."""
+    ways = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
+    return any(getattr(arguments, way, None) is not None for way in ways)
+
+
+def _speculate_by_default() -> None:
+    """Engines without a speculative method of their own get `speculative_config`, servers and ``LLM(…)`` alike."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    original = EngineArgs.create_speculative_config
+    if getattr(original, "is_dotllm", False):
+        return
+
+    @wraps(original)
+    def create_speculative_config(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _speculates(self) and is_ours(_backend(self)):
+            self.speculative_config = json.loads(speculative_config())
+        return original(self, *args, **kwargs)
+
+    create_speculative_config.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    EngineArgs.create_speculative_config = create_speculative_config
+
+
+def _backend(arguments: Any) -> str:
+    config = arguments.structured_outputs_config
+    return str(config.get("backend", "auto") if isinstance(config, dict) else config.backend)
+
+
 def _apply() -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
 
     if mode() == "off":
         return
+    _speculate_by_default()
     for name in ("schedule", "_free_request"):
         if not hasattr(Scheduler, name):
             raise AttributeError(f"Scheduler has no {name}")
@@ -198,6 +233,9 @@ HOOK = Hook(
         Target(_SCHEDULER, "Scheduler.schedule", ("self",)),
         Target(_SCHEDULER, "Scheduler._free_request", ("self", "request")),
         Target("vllm.v1.request", "Request.__init__@spec_token_ids"),
+        Target("vllm.engine.arg_utils", "EngineArgs.create_speculative_config", ("self",)),
+        Target("vllm.engine.arg_utils", "EngineArgs.speculative_config:"),
+        Target("vllm.engine.arg_utils", "EngineArgs.structured_outputs_config:"),
         Target("vllm.v1.spec_decode.custom_class_proposer", "create_custom_proposer"),
     ),
     apply=_apply,

@@ -1,8 +1,9 @@
 """On CPUs vLLM verifies drafts with uninitialised temperatures: a fix, for CPUs alone.
 
-Its stand-in for the Triton kernel ``expand_kernel`` (utils/cpu_triton_utils.py, in all releases we support) converts the output to
-int64 and writes into the copy, so with drafts and a temperature above 0 whether a draft is accepted depends on what was in
-that memory. What the kernel is for, repeating one value per request for each of its drafts, is one line of torch.
+Its stand-in for the Triton kernel ``expand_kernel`` (utils/cpu_triton_utils.py, in all releases we support) converts
+the output to int64 and writes into the copy, so with drafts and a temperature above 0 whether a draft is accepted
+depends on what was in that memory. What the kernel is for, repeating one value per request for each of its drafts, is
+one line of torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Our part of vLLM's scheduler: mixins that go before whatever class the server uses (sync, async, a user's own).
 
-Each hook that needs the scheduler adds its mixin; they are put together when vLLM asks for the class. A composed class keeps
-the base's name and module visible, and vLLM takes it for the base (no warning about custom schedulers).
+Each hook that needs the scheduler adds its mixin; they are put together when vLLM asks for the class. A composed class
+keeps the base's name and module visible, and vLLM takes it for the base (no warning about custom schedulers).
 """
 
 from __future__ import annotations

@@ -20,6 +20,29 @@ def flag(variable: str, default: bool) -> bool:
     return default
 
 
+def choice(variable: str, *values: str) -> str:
+    """A variable that names one of ``values``; empty or unset means the first."""
+    value = os.environ.get(variable, "").strip().lower() or values[0]
+    if value not in values:
+        raise ValueError(f"{variable}={value!r}: expected one of {', '.join(values)}")
+    return value
+
+
+def coalescence() -> str:
+    """off, lossless or canonical: see `dotllm.vllm_plugin.coalescence`."""
+    return choice("DOTLLM_COALESCENCE", "off", "lossless", "canonical")
+
+
+def gpu_masks() -> str:
+    """Where masks live. auto: in a table on CUDA devices; on: everywhere (for tests); off: vLLM's bitmasks."""
+    return choice("DOTLLM_GPU_MASKS", "auto", "on", "off")
+
+
+def gpu_walk() -> bool:
+    """Whether the GPU may follow the grammars (``DOTLLM_GPU_WALK``, default yes)."""
+    return flag("DOTLLM_GPU_WALK", default=True)
+
+
 def takes_auto() -> bool:
     """Whether vLLM's backend ``auto`` means dotllm (``DOTLLM_TAKE_AUTO``, default yes)."""
     return flag("DOTLLM_TAKE_AUTO", default=True)

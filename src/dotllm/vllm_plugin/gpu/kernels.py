@@ -11,7 +11,7 @@ BLOCK = 8192  # tokens a program looks at
 
 
 @triton.jit
-def _apply_rows(logits, logits_stride, where, slots, table, table_stride, vocabulary, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _apply_rows(logits, logits_stride, where, slots, table, table_stride, vocabulary, BLOCK: tl.constexpr):
     """Program (i, b): in row where[i] of logits, block b, set what table[slots[i]] does not allow to -inf."""
     i = tl.program_id(0)
     slot = tl.load(slots + i).to(tl.int64)
@@ -42,7 +42,7 @@ def apply_rows(logits: Any, where: Any, slots: Any, table: Any) -> None:
 
 
 @triton.jit
-def _scatter(heap, at, values, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _scatter(heap, at, values, count, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < count
     tl.store(heap + tl.load(at + i, mask=inside, other=0), tl.load(values + i, mask=inside, other=0), mask=inside)

@@ -8,28 +8,14 @@ more than fill masks (reasoning parsers, diffusion models).
 from __future__ import annotations
 
 import logging
-import os
 from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin.gpu import worker_hooks
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.settings import gpu_masks
 
 logger = logging.getLogger(__name__)
-
-VARIABLE = "DOTLLM_GPU_MASKS"
-
-
-def setting() -> str:
-    """``auto`` (default): on CUDA devices; ``on``: everywhere (for tests); ``off``: vLLM's bitmasks.
-
-    Raises:
-        ValueError: none of these.
-    """
-    value = os.environ.get(VARIABLE, "auto").strip().lower() or "auto"
-    if value not in ("auto", "on", "off"):
-        raise ValueError(f"{VARIABLE}={value!r}: expected auto, on or off")
-    return value
 
 
 def why_not(manager: Any) -> str:
@@ -38,7 +24,7 @@ def why_not(manager: Any) -> str:
 
     config = manager.vllm_config
     worker = str(config.parallel_config.worker_cls)
-    chosen = setting()
+    chosen = gpu_masks()
     checks = (
         (chosen == "off", "switched off"),
         (chosen == "auto" and not current_platform.is_cuda_alike(), "not a CUDA device"),
@@ -77,7 +63,7 @@ def _apply() -> None:
     original = StructuredOutputManager.grammar_bitmask
     if getattr(original, "is_dotllm", False):
         return
-    setting()
+    gpu_masks()
     worker_hooks.apply()
 
     @wraps(original)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from dotllm.vllm_plugin.gpu.message import Int32, MaskRows
+from dotllm.vllm_plugin.gpu.message import Int32, MaskRows, NewRows
 
 _FIRST_SLOTS = 512
 
@@ -28,7 +28,7 @@ class MaskTable:
         self.sender: int | None = None
         self.rows = torch.zeros((0, 0), dtype=torch.int32, device=device)
 
-    def update(self, message: MaskRows) -> None:
+    def update(self, message: NewRows) -> None:
         """Fill the slots that ``message`` brings."""
         if message.sender != self.sender:  # another engine core: its slots mean other rows
             self.sender = message.sender

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,14 @@ Int32 = npt.NDArray[np.int32]
 NO_MASK = -1  # in place of a slot: everything is allowed
 
 TABLE_SLOTS = 16384  # rows kept on the device at most (256 MiB at 131,072 tokens); others are sent each time
+
+
+class NewRows(Protocol):
+    """What every message says about the table of masks; see `MaskRows` for the fields."""
+
+    sender: int
+    new_slots: Int32
+    new_rows: Int32
 
 
 @dataclass

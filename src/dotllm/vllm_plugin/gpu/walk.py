@@ -1,10 +1,10 @@
 """Engine core: lets the GPU follow the grammars, and follows it.
 
-While the GPU samples token n + 1, nobody on the CPU knows token n yet; without walking, every constrained step therefore
-waits for the last one's tokens (the overlap of asynchronous scheduling is lost). With it the workers walk each grammar as
-far as its `ByteTable` is known to them, and the engine core comes behind: it takes the tokens that were sampled, decides
-about ends, and sends what was missing. Nothing rests on the GPU being right: every token passes the index here, and a
-request whose place the GPU did not know has sampled nothing (it repeats its step; `missed`).
+While the GPU samples token n + 1, nobody on the CPU knows token n yet; without walking, every constrained step
+therefore waits for the last one's tokens (the overlap of asynchronous scheduling is lost). With it the workers walk
+each grammar as far as its `ByteTable` is known to them, and the engine core comes behind: it takes the tokens that were
+sampled, decides about ends, and sends what was missing. Nothing rests on the GPU being right: every token passes the
+index here, and a request whose place the GPU did not know has sampled nothing (it repeats its step; `missed`).
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ class Walk:
     def take(self, slots: list[int], tokens: list[int], now: int) -> None:
         """Follow the tokens sampled in the step of message ``now``, for requests that are still wanted.
 
-        vLLM's own call for these tokens finds them taken (see `RequestGrammar.followed`), but for one that is not allowed
-        or ends the request: that is left to vLLM.
+        vLLM's own call for these tokens finds them taken (see `RequestGrammar.followed`), but for one that is not
+        allowed or ends the request: that is left to vLLM.
         """
         if not slots:
             return
@@ -211,7 +211,7 @@ class Walk:
     def _settle(
         self, slot: int, grammar: RequestGrammar, entry: Entry, length: int, way: tuple[int, int] | None
     ) -> None:
-        """Enter where a slot is, and see to it that its table has this place, and the way there, from the next message."""
+        """Enter where a slot is; from the next message on its table has this place, and the way there."""
         config = grammar.guide.config  # (kept up to date only by those who settle)
         self.batch.configs[slot] = config
         place = self.batch.places[slot]

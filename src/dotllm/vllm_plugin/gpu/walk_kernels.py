@@ -1,9 +1,10 @@
 """Triton kernels of walking: the mask of wherever the GPU knows a request to be, and the way from there by a token.
 
 A request's place is known either from the engine core (``places``, behind by a step or more) or from the GPU's own last
-walk (``walked``, same columns). Which one holds is decided by length: a place is where the grammar is after so many tokens,
-and the model runner's own count of tokens says how many there are. If neither fits, or the place has no mask yet, the request
-sits this step out: it samples nothing, as if its token had been a rejected draft, and runs again in the next step.
+walk (``walked``, same columns). Which one holds is decided by length: a place is where the grammar is after so many
+tokens, and the model runner's own count of tokens says how many there are. If neither fits, or the place has no mask
+yet, the request sits this step out: it samples nothing, as if its token had been a rejected draft, and runs again in
+the next step.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TAKES_TOKENS = tl.constexpr(4)
 
 
 @triton.jit
-def _place_of(slot, length, places, walked):  # type: ignore[no-untyped-def]
+def _place_of(slot, length, places, walked):
     """Where slot's place of this length is: a pointer, and whether there is one."""
     known = places + slot * _PLACE
     mine = walked + slot * _PLACE
@@ -50,7 +51,7 @@ def _apply_masks(
     table_stride,
     vocabulary,
     BLOCK: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # one line: a comment must not split it
+):
     """Program (i, b): mask block b of row i of the logits. slots[i]: -1 for an unconstrained request."""
     i = tl.program_id(0)
     slot = tl.load(slots + i)
@@ -71,11 +72,11 @@ def _apply_masks(
 @triton.jit
 def _walk(
     slots, state_of, lengths, places, walked, heap, token_data, token_offset, ends, sampled, num_sampled, num_rejected
-):  # type: ignore[no-untyped-def]
+):
     """Program i: take request i's sampled token, or its whole sample if its place was not known."""
     i = tl.program_id(0)
     slot = tl.load(slots + i)
-    if slot >= 0:
+    if slot >= 0:  # noqa: SIM102  # the second load is only for slots: Triton evaluates both sides of `and`
         if tl.load(num_sampled + i) > 0:
             length = tl.load(lengths + tl.load(state_of + i))
             place, there = _place_of(slot, length, places, walked)
@@ -126,8 +127,8 @@ def _walk(
 def apply_masks(logits: Any, slots: Any, state_of: Any, lengths: Any, places: Any, walked: Any, table: Any) -> None:
     """Mask ``logits`` [n, vocabulary] in place.
 
-    slots: int32 [n], the slot of each row's request (-1: not constrained). state_of: int32 [n], its index in ``lengths``,
-    int32, tokens so far. places, walked: int32 [slots, PLACE]. table: int32 [masks, words].
+    slots: int32 [n], the slot of each row's request (-1: not constrained). state_of: int32 [n], its index in
+    ``lengths``, int32, tokens so far. places, walked: int32 [slots, PLACE]. table: int32 [masks, words].
     """
     rows, vocabulary = logits.shape
     if rows:
@@ -141,10 +142,11 @@ def walk(
     slots: Any, state_of: Any, lengths: Any, places: Any, walked: Any, heap: Any, token_data: Any, token_offset: Any,
     ends: Any, sampled: Any, num_sampled: Any, num_rejected: Any
 ) -> None:  # fmt: skip
-    """Take the sampled tokens, int64 [n, 1]; ``num_sampled`` and ``num_rejected`` become 0 and 1 where one must not count.
+    """Take the sampled tokens, int64 [n, 1]; ``num_sampled`` and ``num_rejected`` become 0 and 1 where one must not
+    count.
 
-    heap: int32, the byte tables (see `index.gpu_tables`): at each BASE 256 classes, the number of rows, then rows. Other arguments as in
-    `apply_masks` and `walk_message.Tokens`. ``lengths`` are those before this token.
+    heap: int32, the byte tables (see `index.gpu_tables`): at each BASE 256 classes, the number of rows, then rows.
+    Other arguments as in `apply_masks` and `walk_message.Tokens`. ``lengths`` are those before this token.
     """
     rows = len(slots)
     if rows:

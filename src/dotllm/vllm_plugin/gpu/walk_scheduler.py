@@ -1,9 +1,9 @@
 """H7: asynchronous scheduling keeps its overlap with constrained requests, because the GPU follows their grammars.
 
-vLLM marks a step whose constrained requests still wait for a token (``pending_structured_output_tokens``) and launches its
-sampling only when that token has arrived. Here such a step is launched at once, with a `walk.Walk` message in place of
-masks, and `update_from_output` moves the grammars behind it. A request that sampled nothing, because its place was not
-known on the GPU, is treated as one whose draft was rejected: it has computed one token less than was planned.
+vLLM marks a step whose constrained requests still wait for a token (``pending_structured_output_tokens``) and launches
+its sampling only when that token has arrived. Here such a step is launched at once, with a `walk.Walk` message in place
+of masks, and `update_from_output` moves the grammars behind it. A request that sampled nothing, because its place was
+not known on the GPU, is treated as one whose draft was rejected: it has computed one token less than was planned.
 
 Only where all of this holds (see `why_not`): the V2 model runner, asynchronous scheduling, no speculation, no reasoning
 parser, one pipeline stage.
@@ -20,19 +20,12 @@ from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.gpu import manager_hook, worker_hooks
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.settings import gpu_walk
 
 logger = logging.getLogger(__name__)
 
-VARIABLE = "DOTLLM_GPU_WALK"
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
 _STEP = "dotllm_walk"  # attribute of a scheduler output: (clock, [(request id, slot)])
-
-
-def enabled() -> bool:
-    """Whether the GPU may walk (``DOTLLM_GPU_WALK``, default yes)."""
-    from dotllm.vllm_plugin.settings import flag
-
-    return flag(VARIABLE, default=True)
 
 
 class WalkScheduler:
@@ -172,7 +165,7 @@ def why_not(scheduler: Any) -> str:
 
     config = scheduler.vllm_config
     checks = (
-        (not enabled(), "switched off"),
+        (not gpu_walk(), "switched off"),
         (not isinstance(scheduler, AsyncScheduler), "scheduling is not asynchronous"),
         (not getattr(config, "use_v2_model_runner", False), "not the V2 model runner"),
         (config.speculative_config is not None, "speculative decoding"),
@@ -250,7 +243,7 @@ def wrap_sample() -> None:
 def _apply() -> None:
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
-    enabled()
+    gpu_walk()
     for name in ("_update_after_schedule", "get_grammar_bitmask", "update_from_output", "_free_request"):
         if not hasattr(AsyncScheduler, name):
             raise AttributeError(f"AsyncScheduler has no {name}")

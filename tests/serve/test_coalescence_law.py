@@ -1,0 +1,118 @@
+"""Lossless coalescence changes no probability: samples at temperature 1 against the law of ordinary decoding.
+
+The language is finite and the vocabulary small, so the probability of every answer, as a sequence of tokens, can be worked
+out with the model alone (transformers, no vLLM, no engine of ours): in each place, softmax over the tokens that some
+allowed text goes on with. The forced text has many spellings, so drafts are accepted as well as rejected.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dotllm.demo.server import CPU_ENVIRONMENT
+
+pytestmark = pytest.mark.serve
+
+SCRIPT = Path(__file__).with_name("coalescence_law_script.py")
+TEXTS = ("status=on;end", "status=off;end")
+REGEX = "status=(on|off);end"
+PROMPT = "Hello"
+SAMPLES = 3000
+LOGIT_SPREAD = 6  # the weights are random and their logits all alike: this makes some tokens likelier than others
+
+Law = dict[tuple[int, ...], float]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import LlamaForCausalLM
+
+    from dotllm.demo import model, tokenizer
+
+    folder = tmp_path_factory.mktemp("law") / "model"
+    tokenizer.save(folder, 256 + 3 + 14, [*TEXTS, "stat us tus off en nd ;e =o"] * 5)
+    model.save_weights(folder)
+    network = LlamaForCausalLM.from_pretrained(folder).float()
+    network.lm_head.weight.data *= LOGIT_SPREAD
+    network.save_pretrained(folder)
+    return folder
+
+
+def law(model: Path, temperature: float = 1.0) -> Law:
+    """The probability of every answer, EOS left out."""
+    import torch
+    from transformers import AutoTokenizer, LlamaForCausalLM
+
+    tok, network = AutoTokenizer.from_pretrained(model), LlamaForCausalLM.from_pretrained(model).float().eval()
+    pieces = {token: tok.decode([token]) for token in range(len(tok)) if token not in tok.all_special_ids}
+    prompt = tok(PROMPT)["input_ids"]
+    found: Law = {}
+    frontier: Law = {(): 1.0}
+    while frontier:
+        with torch.no_grad():
+            logits = network(torch.tensor([[*prompt, *answer] for answer in frontier])).logits[:, -1].double()
+        longer: Law = {}
+        for (answer, probability), row in zip(frontier.items(), logits, strict=True):
+            text = "".join(pieces[token] for token in answer)
+            if text in TEXTS:  # only EOS may follow
+                found[answer] = probability
+                continue
+            allowed = [t for t, piece in pieces.items() if any(full.startswith(text + piece) for full in TEXTS)]
+            shares = torch.softmax(row[allowed] / temperature, 0).tolist()
+            longer |= {(*answer, token): probability * share for token, share in zip(allowed, shares, strict=True)}
+        frontier = longer
+    return found
+
+
+def p_value(counts: Counter[tuple[int, ...]], expected: Law) -> float:
+    """Of Pearson's test; answers expected fewer than five times are one class."""
+    import torch
+
+    total = sum(counts.values())
+    assert set(counts) <= set(expected), "an answer that is not in the language"
+    classes = [(counts[answer], total * p) for answer, p in expected.items() if total * p >= 5]
+    rare = total - sum(seen for seen, _ in classes), total - sum(wanted for _, wanted in classes)
+    if rare[1] >= 5:
+        classes.append(rare)
+    statistic = sum((seen - wanted) ** 2 / wanted for seen, wanted in classes)
+    freedom = torch.tensor((len(classes) - 1) / 2, dtype=torch.float64)
+    return float(torch.special.gammaincc(freedom, torch.tensor(statistic / 2, dtype=torch.float64)))
+
+
+@pytest.fixture(scope="module")
+def sampled(model: Path) -> dict[str, Any]:
+    from transformers import AutoTokenizer
+
+    prompt = [str(token) for token in AutoTokenizer.from_pretrained(model)(PROMPT)["input_ids"]]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(model), REGEX, str(SAMPLES), *prompt],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0", "DOTLLM_COALESCENCE": "lossless"},
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    return json.loads(line.removeprefix("RESULT "))  # type: ignore[no-any-return]
+
+
+def test_the_law_is_that_of_ordinary_decoding(model: Path, sampled: dict[str, Any]) -> None:
+    expected = law(model)
+    assert sum(expected.values()) == pytest.approx(1, abs=1e-9)
+    counts = Counter(tuple(ids[:-1]) for ids in sampled["ids"])
+    assert len(counts) > 30, "many spellings"
+    assert p_value(counts, expected) > 1e-3
+    assert p_value(counts, law(model, temperature=1.2)) < 1e-6, "the test would not notice a change of the law"
+
+
+def test_drafts_were_accepted_and_rejected(sampled: dict[str, Any]) -> None:
+    counts = sampled["counts"]
+    assert SAMPLES < counts["accepted"] < counts["proposed"] - SAMPLES / 2
