@@ -244,6 +244,28 @@ def test_time_limit(make_manager: Make) -> None:
         manager.submit(spec(sleep=1.0)).result(0.1)
 
 
+def test_loading_the_engine_is_not_time_of_the_first_compile(make_manager: Make) -> None:
+    """On a machine without compiled kernels it takes a minute, and the limit of a compile is 20 s."""
+    manager = make_manager(compile_timeout=0.1)
+    loaded = threading.Event()
+
+    def prepare() -> None:
+        if not loaded.is_set():
+            time.sleep(1.5)  # beyond the limit and the supervisor's grace
+            loaded.set()
+
+    manager._engine = manager._engine._replace(prepare=prepare)
+    assert manager.submit(spec(id=1)).result(20)
+    assert loaded.is_set()
+
+    def broken() -> None:
+        raise ImportError("no kernels")
+
+    manager._engine = manager._engine._replace(prepare=broken)
+    with pytest.raises(CompilationError, match="ImportError: no kernels"):
+        manager.submit(spec(id=2)).result(20)
+
+
 def test_close_fails_what_waits_and_ends_all_threads(make_manager: Make, compiler: fake_engine.Compiler) -> None:
     compiler.gate = threading.Event()
     before = threading.active_count()

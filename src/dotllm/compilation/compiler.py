@@ -11,6 +11,17 @@ from dotllm.compilation.specification import Kind, Specification
 from dotllm.errors import InvalidSpec
 
 
+def prepare() -> None:
+    """Load the engine and its languages. Kernels are compiled when their modules are imported, if that was never done
+    on this machine; see `dotllm.jit`."""
+    import dotllm.index
+    import dotllm.languages.cfg
+    import dotllm.languages.choice
+    import dotllm.languages.json_schema
+    import dotllm.languages.regex
+    import dotllm.languages.structural_tag  # noqa: F401  # importing is the point
+
+
 def compile_specification(specification: Specification, vocabulary: Any) -> Any:
     """The index of a specification, its first mask found. Raises `dotllm.errors.SpecError` for a refused one."""
     from dotllm.index import Index
@@ -71,4 +82,4 @@ def _choices(text: str) -> list[str]:
     return choices
 
 
-ENGINE = Engine(compile_specification, load_index, shared_bytes, collect, warmth)
+ENGINE = Engine(compile_specification, load_index, shared_bytes, collect, warmth, prepare)

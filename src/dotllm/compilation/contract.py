@@ -37,6 +37,8 @@ class Engine(NamedTuple):
     """Free the shared rows that no living index of a vocabulary knows any more (perhaps not before the next call)."""
     warmth: Callable[[Any], int]
     """A number that grows as an index finds states and rows."""
+    prepare: Callable[[], None] = lambda: None
+    """Load what every compile needs. It may take a minute, once per machine, which is not the time of a compile."""
 
 
 class HeavyCompiler(Protocol):

@@ -195,6 +195,11 @@ class CompilationManager:
 
     def _run(self, job: Job) -> None:
         """On a worker thread: from a job to its end."""
+        try:
+            self._engine.prepare()  # before the clock of its time limit starts
+        except BaseException as error:
+            self._fail(job, error)
+            return
         with self._lock:
             if job.finished:
                 return
