@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import random
+import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +40,7 @@ SPECIFICATIONS = [
     Specification.create("choice", '["yes", "no", "yesterday"]'),
     Specification.create("grammar", 'start: "a" start "b" | "c"'),
 ]
+DISK = 4 << 20
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +98,51 @@ def test_another_vocabulary_or_option_is_another_entry(vocabulary: Vocabulary, t
     assert again.compile(compact, 60).level == "compile"
     assert again.compile(SPECIFICATIONS[0], 60).level == "disk"
     again.close()
+
+
+def write_until_killed(vocabulary: Vocabulary, directory: Path, written: int) -> None:
+    """In a child process: compile, serve and store, over and over. A byte into ``written`` when it is under way."""
+    for turn in itertools.count():
+        manager = manager_on(vocabulary, directory, warm_interval=0.005, disk_bytes=DISK)
+        for number, specification in enumerate(SPECIFICATIONS):
+            index = manager.compile(specification, 60).index
+            for seed in range(3):  # it grows, and is written again
+                walk(index, 1000 * turn + 10 * number + seed)
+        manager.flush()
+        if turn == 0:
+            os.write(written, b"x")
+        manager._memory.evict(1.0)
+        manager.close(flush=1.0)
+
+
+def test_kill_nine_while_indexes_are_written(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    """50 kills at random moments: whatever is served from disk afterwards is an index as good as a new one."""
+    fresh = [ENGINE.compile(one, vocabulary) for one in SPECIFICATIONS]
+    random_moment, served = random.Random(9), 0
+    for turn in range(50):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:  # the kernels are loaded already, so that it writes from its first millisecond
+            try:
+                write_until_killed(vocabulary, tmp_path, writing)
+            finally:
+                os._exit(1)
+        os.close(writing)
+        assert os.read(reading, 1) == b"x", "the child died by itself"
+        time.sleep(random_moment.random() * 0.1)
+        os.kill(child, signal.SIGKILL)
+        assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        os.close(reading)
+        manager = manager_on(vocabulary, tmp_path, disk_bytes=DISK)
+        for index, specification in zip(fresh, SPECIFICATIONS, strict=True):
+            compiled = manager.compile(specification, 60)
+            served += compiled.level == "disk"
+            seed = 7 * turn
+            assert walk(compiled.index, seed) == walk(index, seed)
+        assert manager.metrics.value("dotllm_rejected_entries", "disk") == 0, "an entry is whole or not there"
+        assert manager._stored.disk.usage()[0] <= DISK
+        manager.close(flush=0)
+    assert served > 150
 
 
 def test_refusals_come_through_the_manager(vocabulary: Vocabulary, tmp_path: Path) -> None:
@@ -171,8 +221,6 @@ def test_an_entry_is_small_and_loads_fast(tmp_path: Path, tekken_json: bytes | N
     path = tmp_path / "index"
     index.save(path)
     assert path.stat().st_size < 300_000
-    import time
-
     times = []
     for _ in range(20):
         start = time.process_time()
