@@ -5,9 +5,13 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import redis_process
 
 ROOT = Path(__file__).parent.parent
 
@@ -52,3 +56,10 @@ def large_model(tmp_path_factory: pytest.TempPathFactory, tekken_json: bytes | N
     if tekken_json is None:
         return demo_model
     return model.make_with_tokenizer(tmp_path_factory.mktemp("tekken") / "model", tekken_json, eos_token="</s>")
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """(URL, process) of a real Redis server, for one test."""
+    with redis_process.running(tmp_path) as server:
+        yield server

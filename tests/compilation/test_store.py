@@ -344,19 +344,6 @@ def start_server(command: list[str], port: int, environment: dict[str, str] | No
 
 
 @pytest.fixture
-def redis_server(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed (Debian package redis-server)")
-    port = free_port()
-    process = start_server(
-        ["redis-server", "--port", str(port), "--save", "", "--dir", str(tmp_path), "--bind", "127.0.0.1"], port
-    )
-    yield f"redis://127.0.0.1:{port}/0", process
-    process.kill()
-    process.wait()
-
-
-@pytest.fixture
 def s3_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     pytest.importorskip("s3fs")
     if shutil.which("moto_server") is None:

@@ -6,6 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -73,3 +74,11 @@ def total(found: dict[str, float], name: str, **labels: str) -> float:
     """Sum of all values of ``name`` with these labels."""
     wanted = [f'{label}="{value}"' for label, value in labels.items()]
     return sum(value for key, value in found.items() if key.split("{")[0] == name and all(one in key for one in wanted))
+
+
+def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
+    """Wait for ``condition``. The limit is for what never comes true, so it is far beyond what a busy machine takes."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
+        time.sleep(0.1)
