@@ -10,18 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dotllm.arrays import Int32
 from dotllm.automata.machine.arena import FUEL
-from dotllm.automata.machine.masks import remember_row
 from dotllm.errors import SpecError
 from dotllm.index.guide import Guide
 from dotllm.index.index import Index
-from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, find_rows, known_rows
+from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, find_rows, known_rows, remember_rows
 
 THREADS = max(1, min(8, (os.cpu_count() or 1)))
 _MISSES_PER_THREAD = 4  # fewer are not worth a thread
@@ -97,25 +96,24 @@ def _find(guides: Sequence[Guide], missing: list[int], rows: Int32, failures: Fa
         results = list(_pool().map(lambda s: _compute(guides, s), shares)) if use > 1 else [_compute(guides, shares[0])]
         missing = []
         for share, (codes, scratch) in zip(shares, results, strict=True):
-            for position, i in enumerate(share):
+            mine = [guides[i] for i in share]
+            numbers = space.intern_all(scratch, codes)
+            outcomes = np.empty(len(share), np.int32)
+            remember_rows(_machines(mine), _configs(mine), codes, numbers, outcomes)
+            for i, row, outcome in zip(share, numbers.tolist(), outcomes.tolist(), strict=True):
                 index, config = guides[i].index, guides[i].config
                 members = groups[index][config]
-                code = int(codes[position])
                 try:
-                    if code < 0:
-                        index.recover(code)
+                    if outcome < 0:
+                        index.recover(outcome)
                         missing.extend(members)
-                        continue
-                    row = space.intern(scratch[position])
-                    index.run(partial(_remember, config=config, consulted=code, row=row))
-                    rows[members] = row
+                    elif row < 0:
+                        raise space.full()
+                    else:
+                        rows[members] = row
                 except SpecError as error:
                     rows[members] = -1
                     failures.update(dict.fromkeys(members, error))
-
-
-def _remember(mem: Int32, config: int, consulted: int, row: int) -> int:
-    return int(remember_row(mem, config, consulted, row))
 
 
 def _compute(guides: Sequence[Guide], share: list[int]) -> tuple[Int32, Int32]:

@@ -16,8 +16,8 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.automata.lowering import lower
-from dotllm.automata.machine import layout
-from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, recover, restart
+from dotllm.automata.machine import layout, memory
+from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, restart
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
 from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
 from dotllm.grammar import Grammar
@@ -147,7 +147,7 @@ class Index:
     @property
     def nbytes(self) -> int:
         """Bytes of this index alone (rows are shared, see `TokenSpace.nbytes`)."""
-        return self.mem.nbytes + self.token_rows.nbytes + self._scratch.nbytes
+        return 4 * memory.used(self.mem) + self.token_rows.nbytes + self._scratch.nbytes
 
     @property
     def states(self) -> int:
@@ -173,12 +173,12 @@ class Index:
 
     def recover(self, code: int) -> None:
         """React to an error code of a kernel: grow the arena, or raise the named error."""
-        self._set_memory(recover(self.mem, code))
+        self._set_memory(memory.recover(self.mem, code))
 
     @property
     def nearly_full(self) -> bool:
         """Whether new sequences had better use `renewed`: more than half of the arena's limit is taken."""
-        return 2 * len(self.mem) > int(self.mem[layout.H_LIMIT])
+        return 2 * memory.used(self.mem) > int(self.mem[layout.H_LIMIT])
 
     def renewed(self) -> Index:
         """An index of the same automaton that has found nothing yet. Guides of this one are not affected."""

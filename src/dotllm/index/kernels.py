@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.machine.layout import CONFIG, FINISHED, FULL, H_FUEL, R
-from dotllm.automata.machine.masks import find_row, known_row
+from dotllm.automata.machine.masks import find_row, known_row, remember_row
 from dotllm.automata.machine.run import advance
 from dotllm.index.token_space import END_ROW
 from dotllm.jit import kernel
@@ -68,6 +68,16 @@ def find_rows(
             mem, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows, set_ints, token_rows, eos,
             mem[at], mem[at + 1], scratch[i],
         )  # fmt: skip
+
+
+@kernel(nb.void(L1, I1, I1, I1, I1))
+def remember_rows(machines: Int64, configs: Int32, codes: Int32, rows: Int32, out: Int32) -> None:
+    """`remember_row` for each guide with a code (symbols consulted) and a row; out[i]: 0, the code, or an error."""
+    for i in range(configs.shape[0]):
+        out[i] = min(codes[i], 0)
+        if codes[i] >= 0 and rows[i] >= 0:
+            mem = nb.carray(_pointer(machines[2 * i]), (machines[2 * i + 1],), nb.int32)
+            out[i] = remember_row(mem, configs[i], codes[i], rows[i])
 
 
 @kernel(nb.void(L1, I1, L1, I1, U8, I1, B1, I, I, I1))

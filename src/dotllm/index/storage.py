@@ -19,7 +19,9 @@ import numpy as np
 from dotllm.arrays import Int32
 from dotllm.automata.charset import CharSet
 from dotllm.automata.machine import layout as at
-from dotllm.automata.machine.arena import DEFAULT_LIMIT, allocate, rehash
+from dotllm.automata.machine.arena import DEFAULT_LIMIT
+from dotllm.automata.machine.intern import rehash_lists
+from dotllm.automata.machine.memory import allocate, constant_part, contents, fill_triples, used
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vocabulary import Vocabulary
 
@@ -33,21 +35,12 @@ _TABLES = (at.LISTS, at.TRIPLES)
 _SCRATCH = (at.BUFFER, at.LOCAL)
 
 
-def _region(mem: Int32, region: int) -> Int32:
-    """The used part of a region."""
-    start = int(mem[at.R + 3 * region])
-    used = int(mem[at.R + 3 * region + 2]) * at.WIDTH[region]
-    if region == at.DELTA:
-        used = int(mem[at.R + 3 * at.STATE + 2]) * int(mem[at.H_CLASSES])
-    return mem[start : start + used]
-
-
 def row_places(mem: Int32) -> list[Int32]:
     """Views of all places in the arena that hold row numbers (or a negative mark)."""
     return [
-        _region(mem, at.CONFIG)[2::3],
-        _region(mem, at.STATE)[at.S_MEMO :: 8],
-        _region(mem, at.MEMO),
+        contents(mem, at.CONFIG)[2::3],
+        contents(mem, at.STATE)[at.S_MEMO :: 8],
+        contents(mem, at.MEMO),
     ]
 
 
@@ -90,7 +83,7 @@ def _unpack_rows(packed: Int32, count: int, words: int) -> Int32:
 def save(index: Index, path: Path) -> None:
     """Write ``index`` to ``path`` (over what was there; readers never see half a file)."""
     with index.lock:
-        mem = index.mem.copy()
+        mem = index.mem[: used(index.mem)].copy()
     space = index.space
     numbers = sorted({int(n) for place in row_places(mem) for n in np.unique(place[place >= 0])})
     renumber = np.full(max(numbers, default=0) + 1, -1, np.int32)
@@ -102,10 +95,10 @@ def save(index: Index, path: Path) -> None:
     of_number = {space.known_charset(c): i for i, c in enumerate(index.charsets)}
     charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + n]
     charset[:] = [of_number[c] if c >= 0 else -1 for c in charset.tolist()]
-    triples = _region_table(mem, at.TRIPLES, 5, 0)
-    parts: list[Int32] = [mem[at.HEADER : mem[at.R]], triples.ravel()]
+    triples = _triples(mem)
+    parts: list[Int32] = [constant_part(mem), triples.ravel()]
     regions = [r for r in range(at.REGIONS) if r not in _TABLES and r not in _SCRATCH]
-    parts.extend(_region(mem, r) for r in regions)
+    parts.extend(contents(mem, r) for r in regions)
     packed = _pack_rows(space.rows[numbers])
     rows = np.concatenate(packed) if packed else np.zeros(0, np.int32)
     parts.append(rows)
@@ -131,11 +124,10 @@ def _checksum(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def _region_table(mem: Int32, region: int, width: int, tag: int) -> Int32:
-    """The occupied entries of a hash table."""
-    start, capacity = int(mem[at.R + 3 * region]), int(mem[at.R + 3 * region + 1])
-    entries = mem[start : start + capacity * width].reshape(capacity, width)
-    return entries[entries[:, tag] != 0]
+def _triples(mem: Int32) -> Int32:
+    """The occupied entries of the hash table of triples, int32 [n, 5]."""
+    entries = contents(mem, at.TRIPLES).reshape(-1, at.WIDTH[at.TRIPLES])
+    return entries[entries[:, 0] != 0]
 
 
 def load(path: Path, vocabulary: Vocabulary) -> Index:
@@ -197,6 +189,7 @@ def _restore(parts: list[Int32], slots: list[int]) -> Int32:
     for r, part in saved.items():
         start = int(mem[at.R + 3 * r])
         mem[start : start + len(part)] = part
-    rehash(mem, triples.copy())
+    fill_triples(mem, triples.copy())
+    rehash_lists(mem)
     mem[at.H_LIMIT] = DEFAULT_LIMIT
     return mem

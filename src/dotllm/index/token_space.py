@@ -51,13 +51,47 @@ from dotllm.vocabulary.trie import Trie
 if TYPE_CHECKING:
     from dotllm.index.index import Index
 
-MAX_CHARSETS = 96  # further sets are walked without a table
+MAX_CHARSETS = 512  # further sets are walked without a table (each takes 0.3 MB)
 MAX_ROW_BYTES = 512 << 20
 MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
 _TRIE_NODES = 24 << 20  # reserved, not used
 _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
 END_ROW = 0  # the row that allows the end tokens only
 _USED, _FREE, _EPOCH = 0, 1, 2  # of TokenSpace.rows_used
+
+
+@kernel(nb.int64(nb.int32[::1]))
+def row_hash(row: Int32) -> int:
+    """A hash >= 0 of a row, in four lanes: a multiplication waits for the one before it."""
+    a, b = np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344)
+    c, d = np.uint64(0xA4093822299F31D0), np.uint64(0x082EFA98EC4E6C89)
+    factor = np.uint64(0x9E3779B97F4A7C15)
+    n = row.shape[0]
+    for i in range(0, n - 3, 4):
+        a = (a ^ np.uint64(np.uint32(row[i]))) * factor
+        b = (b ^ np.uint64(np.uint32(row[i + 1]))) * factor
+        c = (c ^ np.uint64(np.uint32(row[i + 2]))) * factor
+        d = (d ^ np.uint64(np.uint32(row[i + 3]))) * factor
+        a ^= a >> np.uint64(29)
+        b ^= b >> np.uint64(29)
+        c ^= c >> np.uint64(29)
+        d ^= d >> np.uint64(29)
+    for i in range(n - n % 4, n):
+        a = (a ^ np.uint64(np.uint32(row[i]))) * factor
+        a ^= a >> np.uint64(29)
+    for lane in (b, c, d):
+        a = (a ^ lane) * factor
+        a ^= a >> np.uint64(31)
+    return nb.int64(a >> np.uint64(1))
+
+
+@kernel(nb.boolean(nb.int32[::1], nb.int32[::1]))
+def equal_rows(one: Int32, other: Int32) -> bool:
+    """Whether two rows are equal."""
+    for i in range(one.shape[0]):
+        if one[i] != other[i]:
+            return False
+    return True
 
 
 @kernel(nb.int64(nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.int32[::1]))
@@ -68,23 +102,13 @@ def intern_row(rows: Int32, used: Int64, table: Int64, about: Int64, free: Int32
     power of two and never more than half full; about [rows, 3]: hash, epoch of the last `intern`, version; free: a
     stack of numbers.
     """
-    words = row.shape[0]
-    h = np.uint64(0x243F6A8885A308D3)
-    for i in range(words):
-        h = (h ^ np.uint64(np.uint32(row[i]))) * np.uint64(0x9E3779B97F4A7C15)
-        h ^= h >> np.uint64(29)
-    tag = nb.int64(h >> np.uint64(1))
+    tag = row_hash(row)
     slots = table.shape[0]
     slot = tag & (slots - 1)
     while table[slot, 1] != 0:
         if table[slot, 0] == tag:
             number = table[slot, 1] - 1
-            same = True
-            for i in range(words):
-                if rows[number, i] != row[i]:
-                    same = False
-                    break
-            if same:
+            if equal_rows(rows[number], row):
                 about[number, 1] = used[_EPOCH]
                 return number
         slot = (slot + 1) & (slots - 1)
@@ -96,14 +120,27 @@ def intern_row(rows: Int32, used: Int64, table: Int64, about: Int64, free: Int32
         if number >= rows.shape[0]:
             return -1
         used[_USED] = number + 1
-    for i in range(words):
-        rows[number, i] = row[i]
+    rows[number][:] = row
     about[number, 0] = tag
     about[number, 1] = used[_EPOCH]
     about[number, 2] += 1
     table[slot, 0] = tag
     table[slot, 1] = number + 1
     return number
+
+
+@kernel(
+    nb.void(
+        nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.int32[:, ::1],
+        nb.int32[::1], nb.int32[::1],
+    )
+)  # fmt: skip
+def intern_rows(
+    rows: Int32, used: Int64, table: Int64, about: Int64, free: Int32, new: Int32, codes: Int32, numbers: Int32
+) -> None:
+    """`intern_row` for each row of ``new`` [n, words] with codes[i] >= 0; numbers[i] = -1 for the others too."""
+    for i in range(codes.shape[0]):
+        numbers[i] = intern_row(rows, used, table, about, free, new[i]) if codes[i] >= 0 else -1
 
 
 @kernel(nb.int64(nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.boolean[::1]))
@@ -192,8 +229,19 @@ class TokenSpace:
         with self.lock:
             number = int(intern_row(self.rows, self.rows_used, self._table, self._about, self._free, row))
         if number < 0:
-            raise BudgetExceeded(f"more than {len(self.rows)} distinct masks", keyword="memory")
+            raise self.full()
         return number
+
+    def full(self) -> BudgetExceeded:
+        """The error of a mask for which there is no room."""
+        return BudgetExceeded(f"more than {len(self.rows)} distinct masks", keyword="memory")
+
+    def intern_all(self, rows: Int32, codes: Int32) -> Int32:
+        """`intern` for each of ``rows`` [n, words] whose code is not negative: int32 [n], -1 where there is no room."""
+        numbers = np.empty(len(codes), np.int32)
+        with self.lock:
+            intern_rows(self.rows, self.rows_used, self._table, self._about, self._free, rows, codes, numbers)
+        return numbers
 
     def register(self, index: Index) -> None:
         """An index from now on may know rows."""

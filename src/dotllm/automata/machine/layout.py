@@ -5,17 +5,17 @@ copy with no pointer left behind, and because saving a machine is saving one arr
 relative to their region, so regions may move when the arena grows; every access is an ordinary bounds-checkable array
 access (``NUMBA_BOUNDSCHECK=1`` checks them all).
 
-The first HEADER ints are slots, listed below. Then come the NFA's arrays (constant), then the regions, each with a
-capacity and a used count in its own units.
+The first HEADER ints are slots, listed below. Then come the NFA's arrays (constant), then the regions in any order,
+each with a capacity and a used count in its own units, then free space (see `memory`).
 """
 
 from __future__ import annotations
 
-MAGIC = 0x646F7431  # "dot1"; changes with the layout
+MAGIC = 0x646F7432  # "dot2"; changes with the layout
 
 # --- header slots -----------------------------------------------------------------------------------------------------
 H_MAGIC = 0
-H_SIZE = 1  # ints in the arena
+H_END = 1  # ints taken, from the front; behind them is free space, all zero
 H_NODES = 2
 H_CLASSES = 3
 H_START = 4  # NFA start node
@@ -31,6 +31,7 @@ H_LOCAL = 13  # mask walk: next free local stack entry
 H_OUT = 14  # second return value of functions that have one
 H_LIMIT = 15  # most ints the arena may grow to
 H_DEPTH = 16  # longest token, as the size of the walk's per-depth scratch
+H_FIRST = 17  # where the NFA's arrays end
 
 # NFA arrays: offsets
 H_KIND, H_A, H_B, H_RANK, H_CHARSET = 20, 21, 22, 23, 24

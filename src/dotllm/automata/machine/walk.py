@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numba as nb
+import numpy as np
 
 from dotllm.arrays import Int32, UInt8
 from dotllm.automata.machine.layout import (
@@ -90,9 +91,15 @@ def local_below(mem: Int32, handle: int) -> int:
 
 @kernel(I(MEM, I, I))
 def local_apply(mem: Int32, raw: int, handle: int) -> int:
-    """`run.apply` on a walk's own stack. Returns the core state (the new handle is in H_OUT), or an error."""
+    """`run.apply` on a walk's own stack. Returns the core state (the new handle is in H_OUT), or an error.
+
+    What replaces the top symbol by an equal one keeps the handle: then loops are seen to be loops.
+    """
     states = mem[R + 3 * STATE]
+    before = handle
+    pops = 0
     while mem[states + 8 * raw + S_FLAGS] & PENDING:
+        pops += 1
         raw = reduce(mem, raw, local_symbol(mem, handle))
         if raw <= 0:
             return raw
@@ -105,11 +112,14 @@ def local_apply(mem: Int32, raw: int, handle: int) -> int:
         if symbol < 0:
             return symbol
         new = I(mem[H_LOCAL])
-        if new >= mem[R + 3 * LOCAL + 1]:
-            return FULL - LOCAL
-        mem[H_LOCAL] = new + 1
-        at = mem[R + 3 * LOCAL] + 4 * new
-        mem[at], mem[at + 1], mem[at + 2], mem[at + 3] = symbol, handle, 0, 0
+        if pops == 1 and symbol == mem[mem[R + 3 * LOCAL] + 4 * before]:
+            new = before
+        else:
+            if new >= mem[R + 3 * LOCAL + 1]:
+                return FULL - LOCAL
+            mem[H_LOCAL] = new + 1
+            at = mem[R + 3 * LOCAL] + 4 * new
+            mem[at], mem[at + 1], mem[at + 2], mem[at + 3] = symbol, handle, 0, 0
         handle = new
     mem[H_OUT] = handle
     return I(mem[states + 8 * raw + S_CORE])
@@ -132,19 +142,33 @@ def walk(
     handle: int,
     out: Int32,
 ) -> int:
-    """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows. 0, or an
-    error."""
+    """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows. 0, or an error.
+
+    Where many nodes lie in a loop that may return to its caller (an identifier, say), every byte pops and pushes. The
+    classes that lead from the last such place back to it are remembered: then a byte costs a look-up.
+    """
     delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
     states = mem[R + 3 * STATE]
     at_state, at_env, at_top = mem[H_WALK_STATE], mem[H_WALK_ENV], mem[H_WALK_TOP]
     mem[at_state] = state
     mem[at_env] = handle
     mem[at_top] = mem[H_LOCAL]
+    loop_state, loop_env = I(-1), I(-1)
+    stays = np.zeros(256, np.bool_)  # by class
     i = low
     while i < high:
         depth = t_depth[i]
-        s = mem[at_state + depth - 1]
+        s = I(mem[at_state + depth - 1])
         cls = mem[class_of + t_byte[i]]
+        if s == loop_state and stays[cls] and mem[at_env + depth - 1] == loop_env:
+            mem[at_state + depth] = s
+            mem[at_env + depth] = loop_env
+            mem[at_top + depth] = mem[at_top + depth - 1]
+            for j in range(t_token_start[i], t_token_start[i + 1]):
+                token = t_tokens[j]
+                out[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
+            i += 1
+            continue
         raw = I(mem[delta + s * classes + cls])
         if raw <= 0:
             if raw < 0:
@@ -156,12 +180,18 @@ def walk(
                 continue
         if mem[states + 8 * raw + S_FLAGS] & COMPLEX:
             mem[H_LOCAL] = mem[at_top + depth - 1]
-            raw = local_apply(mem, raw, mem[at_env + depth - 1])
+            env = I(mem[at_env + depth - 1])
+            raw = local_apply(mem, raw, env)
             if raw <= 0:
                 if raw < 0:
                     return raw
                 i = t_end[i]
                 continue
+            if raw == s and mem[H_OUT] == env:
+                if s != loop_state or env != loop_env:
+                    loop_state, loop_env = s, env
+                    stays[:] = False
+                stays[cls] = True
             mem[at_env + depth] = mem[H_OUT]
             mem[at_top + depth] = mem[H_LOCAL]
         else:

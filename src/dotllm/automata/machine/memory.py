@@ -1,0 +1,121 @@
+"""The arena as memory: allocated with its regions one behind the other, and grown region by region.
+
+A region that is full moves to the free end of the array, twice as large; what it leaves behind is lost until the next
+copy. Only when the end is reached is the whole arena copied, into an array with as much free space as it then holds. So
+all growing together costs about one copy, whatever is large in it (the constant part of a schema with counted patterns
+can be 90 MB). Free space is memory the operating system has not given yet.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from dotllm.arrays import Int32
+from dotllm.automata.machine import layout as at
+from dotllm.automata.machine.intern import MEM, rehash_lists, triple_put
+from dotllm.automata.machine.layout import FULL, REGIONS, STATE, TRIPLES, WIDTH, R
+from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.jit import kernel
+
+_GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
+_LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used
+_WHOLE = (at.LISTS, at.TRIPLES, at.BUFFER, at.LOCAL)  # regions whose contents are not their first entries
+
+
+@kernel(nb.void(MEM, nb.int32[:, ::1]))
+def fill_triples(mem: Int32, triples: Int32) -> None:
+    """Fill the hash table (zeroed) again. triples [n, 5]: (kind + 1, a, b, c, value); kind + 1 = 0: no entry."""
+    mem[R + 3 * TRIPLES + 2] = 0
+    for i in range(triples.shape[0]):
+        if triples[i, 0] != 0:
+            triple_put(mem, triples[i, 0] - 1, triples[i, 1], triples[i, 2], triples[i, 3], triples[i, 4])
+
+
+def used(mem: Int32) -> int:
+    """Ints that are taken, what moved regions have left behind included."""
+    return int(mem[at.H_END])
+
+
+def contents(mem: Int32, region: int) -> Int32:
+    """A view of the part of a region that means something (of a table: all of it)."""
+    start, capacity, count = (int(x) for x in mem[R + 3 * region : R + 3 * region + 3])
+    if region in _WHOLE:
+        count = capacity
+    elif region == at.DELTA:
+        count = int(mem[R + 3 * STATE + 2]) * int(mem[at.H_CLASSES])
+    return mem[start : start + count * WIDTH[region]]
+
+
+def allocate(slots: Int32, constant: Int32, capacity: list[int], free: int = 0) -> Int32:
+    """An arena with the given header, NFA part and capacities; its regions are zero, their used counts as in ``slots``.
+
+    ``free``: ints of free space behind them.
+    """
+    first = at.HEADER + len(constant)
+    size = first + sum(count * width for count, width in zip(capacity, WIDTH, strict=True))
+    mem = np.zeros(size + (max(free, size) if size >= _LARGE else free), np.int32)
+    mem[: at.HEADER] = slots
+    mem[at.HEADER : first] = constant
+    position = first
+    for region in range(REGIONS):
+        mem[R + 3 * region], mem[R + 3 * region + 1] = position, capacity[region]
+        position += capacity[region] * WIDTH[region]
+    mem[at.H_FIRST], mem[at.H_END] = first, size
+    return mem
+
+
+def constant_part(mem: Int32) -> Int32:
+    """A view of the NFA's arrays."""
+    return mem[at.HEADER : mem[at.H_FIRST]]
+
+
+def grow(mem: Int32, region: int) -> Int32:
+    """More room in ``region``: the arena, or a copy of it. Raises BudgetExceeded at its limit."""
+    capacity = {region: int(mem[R + 3 * region + 1])}
+    capacity[region] *= 4 if capacity[region] * WIDTH[region] < _GROW_FAST else 2
+    if region == STATE:
+        capacity[at.DELTA] = max(int(mem[R + 3 * at.DELTA + 1]), capacity[STATE] * int(mem[at.H_CLASSES]))
+    needed = sum(count * WIDTH[r] for r, count in capacity.items())
+    limit = int(mem[at.H_LIMIT])
+    if used(mem) + needed > min(len(mem), limit):
+        mem = _copy(mem, needed)
+        if used(mem) + needed > limit:
+            raise BudgetExceeded(f"the automaton needs more than {limit * 4 >> 20} MiB", keyword="memory")
+    for r, count in capacity.items():
+        _move(mem, r, count)
+    return mem
+
+
+def _copy(mem: Int32, needed: int) -> Int32:
+    """The arena without what moved regions have left behind, and free space for ``needed`` and as much as it holds."""
+    capacity = [int(mem[R + 3 * r + 1]) for r in range(REGIONS)]
+    size = int(mem[at.H_FIRST]) + sum(count * width for count, width in zip(capacity, WIDTH, strict=True))
+    new = allocate(mem[: at.HEADER], constant_part(mem), capacity, needed + size)
+    for r in range(REGIONS):
+        part, start = contents(mem, r), int(new[R + 3 * r])
+        new[start : start + len(part)] = part
+    return new
+
+
+def _move(mem: Int32, region: int, capacity: int) -> None:
+    """Move a region to the end of what is taken. Tables, whose places depend on their size, are filled anew."""
+    part = contents(mem, region)
+    start = int(mem[at.H_END])
+    mem[R + 3 * region], mem[R + 3 * region + 1] = start, capacity
+    mem[at.H_END] = start + capacity * WIDTH[region]
+    if region == at.LISTS:
+        rehash_lists(mem)
+    elif region == TRIPLES:
+        fill_triples(mem, part.reshape(-1, WIDTH[TRIPLES]))
+    else:
+        mem[start : start + len(part)] = part
+
+
+def recover(mem: Int32, code: int) -> Int32:
+    """What to do about an error code of a kernel: the grown arena to call it again with, or a named error."""
+    if code <= FULL:
+        return grow(mem, FULL - code)
+    if code == at.OUT_OF_FUEL:
+        raise BudgetExceeded("one step of the automaton needs too much work", keyword="steps")
+    raise Unsupported(f"internal fault {code} of the automaton; please report the specification", keyword="fault")

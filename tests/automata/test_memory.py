@@ -1,0 +1,60 @@
+"""Growing an arena: regions move, nothing is lost, and it is copied as a whole only now and then."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dotllm import Index, Vocabulary
+from dotllm.automata.machine import layout, memory
+from dotllm.errors import BudgetExceeded
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
+
+
+def walked(index: Index, text: str) -> list[int]:
+    guide = index.guide()
+    rows = []
+    for byte in text.encode():
+        rows.append(guide.mask_row)
+        assert guide.advance(byte)
+    return rows
+
+
+@pytest.mark.parametrize("region", range(layout.REGIONS))
+def test_every_region_grows_and_nothing_is_lost(vocabulary: Vocabulary, region: int) -> None:
+    text = '{"a": [1, 2, {"b": "x"}], "cc": null}'
+    index = Index.from_json_object(vocabulary)
+    rows = walked(index, text)
+    plain = [r for r in range(layout.REGIONS) if r not in (layout.LISTS, layout.TRIPLES)]
+    before = [memory.contents(index.mem, r).copy() for r in plain]
+    for _ in range(5):
+        index._set_memory(memory.grow(index.mem, region))
+    for r, part in zip(plain, before, strict=True):
+        assert np.array_equal(memory.contents(index.mem, r)[: len(part)], part)
+    states, configurations = index.states, index.configurations
+    assert walked(index, text) == rows
+    assert (index.states, index.configurations) == (states, configurations), "everything was found again"
+
+
+def test_the_arena_is_copied_rarely(vocabulary: Vocabulary) -> None:
+    index = Index.from_json_object(vocabulary)
+    copied = 0
+    while memory.used(index.mem) < 1 << 23:
+        for region in (layout.POOL, layout.CONFIG, layout.TRIPLES):
+            before = memory.used(index.mem)
+            grown = memory.grow(index.mem, region)
+            copied += before if grown is not index.mem else 0
+            index._set_memory(grown)
+    assert 0 < copied < 2 * memory.used(index.mem), "all copies together are about as large as the last one"
+    assert not index.mem[memory.used(index.mem) :].any(), "free space is zero"
+
+
+def test_the_limit_is_named(vocabulary: Vocabulary) -> None:
+    index = Index.from_regex("[a-z]+", vocabulary)
+    index.mem[layout.H_LIMIT] = memory.used(index.mem) + 100
+    with pytest.raises(BudgetExceeded, match="MiB"):
+        memory.grow(index.mem, layout.POOL)
