@@ -50,8 +50,8 @@ class Fragment:
         self._rule_names = grammar.rule_names
         self._rule_bodies = np.array(grammar.rule_body, np.int32)
         self._start = grammar.start
-        self._sets: list[tuple[int, list[int] | CharSet]] = [
-            (int(node), _members(grammar.bytesets[a[node]]) if kind[node] == Kind.BYTES else grammar.charsets[a[node]])
+        self._sets: list[tuple[int, int | CharSet]] = [
+            (int(node), grammar.bytesets[a[node]] if kind[node] == Kind.BYTES else grammar.charsets[a[node]])
             for node in np.flatnonzero(shared)
         ]
 
@@ -72,7 +72,7 @@ class Fragment:
         place = np.empty(self._size, np.int32)
         place[0], place[1] = grammar.empty(), grammar.never()
         for node, members in self._sets:
-            place[node] = grammar.chars(members) if isinstance(members, CharSet) else grammar.bytes_in(members)
+            place[node] = grammar.byteset(members) if isinstance(members, int) else grammar.chars(members)
         place[self._own] = np.arange(len(grammar), len(grammar) + len(self._own), dtype=np.int32)
         a = self._a.copy()
         a[self._to_data] += len(grammar.data)
@@ -95,7 +95,3 @@ class Fragment:
 
     def __len__(self) -> int:
         return len(self._kind)
-
-
-def _members(byteset: int) -> list[int]:
-    return [byte for byte in range(256) if byteset >> byte & 1]
