@@ -1,4 +1,4 @@
-"""Grammar → Nfa: flatten the grammar's Python lists into arrays, then run the two construction kernels.
+"""Grammar → Nfa: flatten the grammar's Python lists into arrays, build nodes and edges, then finish them.
 
 The arrays the kernels write into are guessed from the size of the grammar and doubled when a kernel says that they
 were too small; the node budget ends that (a grammar can be exponentially larger than its text, since every use of an
@@ -13,10 +13,10 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.automata.charset import CharSet
-from dotllm.automata.closure import LEFT_RECURSION, TOO_SMALL, UNSATISFIABLE, finish
+from dotllm.automata.finish import Unfinished, finish
 from dotllm.automata.nfa import Nfa
 from dotllm.automata.thompson import EDGES, EPSILONS, LOOPS, NODES, thompson
-from dotllm.errors import BudgetExceeded, InvalidSpec, Unsupported
+from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.grammar.grammar import Grammar
 
 NODE_BUDGET = 4_000_000
@@ -110,54 +110,31 @@ def lower(grammar: Grammar, alive_bytes: np.ndarray[tuple[int], np.dtype[np.bool
         size *= 2
         if size > 2 * NODE_BUDGET:
             raise BudgetExceeded(f"the grammar needs more than {NODE_BUDGET} automaton nodes", keyword="size")
-    n, n_loops = int(count[NODES]), int(count[LOOPS])
-    n_edges = int(count[EDGES])
-    closure_size = 4 * n + 64
-    while True:
-        edge_start, edge_bytes, edge_target = (
-            np.empty(n + 1, np.int32),
-            np.empty(n_edges, np.int32),
-            np.empty(n_edges, np.int32),
-        )
-        closure_start, closure = np.empty(n + 1, np.int32), np.empty(closure_size, np.int32)
-        rank, class_of, class_byte = np.empty(n, np.int32), np.empty(256, np.int32), np.empty(256, np.int32)
-        node_kind = kind[:n].copy()
-        node_loops = loops[:n_loops].copy()
-        classes = finish(
-            n, int(count[EPSILONS]), n_edges, n_loops, start, node_kind, a[:n], b[:n], eps, edges.copy(), node_loops,
-            _ALL_BYTES if alive_bytes is None else alive_bytes,
-            edge_start, edge_bytes, edge_target, closure_start, closure, rank, class_of, class_byte,
-        )  # fmt: skip
-        if classes != TOO_SMALL:
-            break
-        closure_size *= 4
-        if closure_size > 16 * NODE_BUDGET:
-            raise BudgetExceeded("the grammar needs too many automaton transitions", keyword="size")
-    if classes == UNSATISFIABLE:
-        raise InvalidSpec("nothing can satisfy this specification")
-    if classes == LEFT_RECURSION:
-        raise Unsupported("the grammar is left-recursive and was not rewritten", keyword="left recursion")
-    if classes < 0:
-        raise Unsupported("the vocabulary lacks bytes this specification needs", keyword="vocabulary")
-    columns = np.ascontiguousarray(node_loops.T)
+    n = int(count[NODES])
+    raw = Unfinished(
+        int(start), kind[:n].copy(), a[:n], b[:n], eps[: count[EPSILONS]], edges[: count[EDGES]],
+        loops[: count[LOOPS]].copy(),
+    )  # fmt: skip
+    done = finish(raw, _ALL_BYTES if alive_bytes is None else alive_bytes)
+    columns = np.ascontiguousarray(raw.loops.T)
     return Nfa(
-        kind=node_kind,
-        a=a[:n],
-        b=b[:n],
-        rank=rank,
+        kind=done.kind,
+        a=raw.a,
+        b=raw.b,
+        rank=done.rank,
         charset=charset[:n],
-        edge_start=edge_start,
-        edge_bytes=edge_bytes[: edge_start[n]],
-        edge_target=edge_target[: edge_start[n]],
-        closure_start=closure_start,
-        closure=closure[: closure_start[n]],
+        edge_start=done.edge_start,
+        edge_bytes=done.edge_bytes,
+        edge_target=done.edge_target,
+        closure_start=done.closure_start,
+        closure=done.closure,
         loop_body=columns[0],
         loop_after=columns[1],
         loop_min=columns[2],
         loop_max=columns[3],
-        class_of=class_of,
-        class_byte=class_byte[:classes],
-        start=int(start),
+        class_of=done.class_of,
+        class_byte=done.class_byte,
+        start=raw.start,
         charsets=grammar.charsets,
         token_sets=grammar.token_sets,
     )

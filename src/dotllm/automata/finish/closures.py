@@ -1,0 +1,115 @@
+"""For every node something can jump to, the nodes with an action that are reached without consuming anything."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from dotllm.arrays import Bool, Int32
+from dotllm.automata.finish.links import B1, I1, N_BYTE, N_CALL, N_ENTER, N_PLAIN, N_RETURN, N_TOKENS
+from dotllm.jit import kernel
+
+_SHORT = 16  # nodes behind a call that are looked at for whether it is a tail call
+
+
+@kernel("boolean[::1](int32[::1], int32[::1], int32[::1], int32[::1], boolean[::1], int32[::1], int32[::1])")
+def tail_calls(
+    kind: Int32, a: Int32, b: Int32, calls: Int32, productive: Bool, forward_start: Int32, forward: Int32
+) -> Bool:
+    """bool [nodes]: calls behind which nothing but a return follows. They are jumps, so that right recursion needs no
+    stack. Calls that cannot end become PLAIN."""
+    n = kind.shape[0]
+    tail = np.zeros(n, np.bool_)
+    todo = np.empty(n + 1, np.int32)
+    seen = np.zeros(n, np.int32)
+    stamp = 0
+    for i in range(calls.shape[0]):
+        c = calls[i]
+        if not productive[c] or not productive[a[c]]:
+            kind[c] = N_PLAIN
+            continue
+        stamp += 1
+        todo[0] = b[c]
+        seen[b[c]] = stamp
+        top = 1
+        only_return = True
+        visited = 0
+        while top > 0 and only_return:
+            top -= 1
+            v = todo[top]
+            visited += 1
+            if visited > _SHORT or (kind[v] != N_PLAIN and kind[v] != N_RETURN):
+                only_return = False
+            for j in range(forward_start[v], forward_start[v + 1]):
+                if productive[forward[j]] and seen[forward[j]] != stamp:
+                    seen[forward[j]] = stamp
+                    todo[top] = forward[j]
+                    top += 1
+        tail[c] = only_return
+    return tail
+
+
+@kernel("boolean[::1](int64, int32[::1], int32[::1], int32[::1], int32[:, ::1], boolean[::1], int32[::1])")
+def targets(start: int, kind: Int32, a: Int32, b: Int32, loops: Int32, productive: Bool, edge_target: Int32) -> Bool:
+    """bool [nodes]: what something jumps to. Nodes that cannot end become PLAIN."""
+    n = kind.shape[0]
+    is_target = np.zeros(n, np.bool_)
+    is_target[start] = True
+    for i in range(edge_target.shape[0]):
+        is_target[edge_target[i]] = True
+    for i in range(n):
+        if not productive[i]:
+            if kind[i] > N_BYTE and i > 1:
+                kind[i] = N_PLAIN
+        elif kind[i] == N_CALL:
+            is_target[a[i]] = True
+            is_target[b[i]] = True
+        elif kind[i] == N_TOKENS:
+            is_target[b[i]] = True
+        elif kind[i] == N_ENTER:
+            is_target[loops[a[i], 0]] = True
+            is_target[loops[a[i], 1]] = True
+            for part in range(b[i], b[i] - 2 - loops[a[i], 3]):  # of an unordered sequence
+                is_target[part] = True
+    return is_target
+
+
+@kernel(nb.int64(I1, I1, I1, B1, B1, B1, B1, I1, I1, I1, I1))
+def find_closures(
+    kind: Int32, a: Int32, b: Int32, is_target: Bool, productive: Bool, tail: Bool, nullable: Bool,
+    forward_start: Int32, forward: Int32, closure_start: Int32, closure: Int32,
+) -> int:  # fmt: skip
+    """Fill the closures (starts [nodes + 1], nodes); their size, or -1: ``closure`` is too small."""
+    n = kind.shape[0]
+    todo = np.empty(n + 1, np.int32)
+    seen = np.full(n, -1, np.int32)  # the last root from which a node was seen
+    size = 0
+    for root in range(n):
+        closure_start[root] = size
+        if not is_target[root] or not productive[root]:
+            continue
+        todo[0] = root
+        seen[root] = root
+        top = 1
+        while top > 0:
+            top -= 1
+            v = todo[top]
+            if kind[v] != N_PLAIN and not tail[v]:
+                if size >= closure.shape[0]:
+                    return -1
+                closure[size] = v
+                size += 1
+            for i in range(forward_start[v], forward_start[v + 1]):
+                w = forward[i]
+                if productive[w] and seen[w] != root:
+                    seen[w] = root
+                    todo[top] = w
+                    top += 1
+            if kind[v] == N_CALL:
+                w = a[v] if tail[v] else b[v]
+                if (tail[v] or (nullable[a[v]] and productive[w])) and seen[w] != root:
+                    seen[w] = root
+                    todo[top] = w
+                    top += 1
+    closure_start[n] = size
+    return size

@@ -1,0 +1,88 @@
+"""Byte edges: those that no token can take, those of each node, and bytes that none of them tells apart."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from dotllm.arrays import Bool, Int32
+from dotllm.automata.finish.links import B1, I1, I2, N_BYTE
+from dotllm.jit import kernel
+
+HOLE = -1  # of `producible`: some bytes of a range exist and others between them do not
+
+
+@kernel(nb.int64(I2, nb.int64, B1))
+def producible(edges: Int32, n_edges: int, alive: Bool) -> int:
+    """Keep the edges whose bytes occur in some token (``alive``), without the ends of ranges that do not; how many."""
+    kept = 0
+    for i in range(n_edges):
+        low, high = edges[i, 1] & 255, edges[i, 1] >> 8
+        while low <= high and not alive[low]:
+            low += 1
+        while high >= low and not alive[high]:
+            high -= 1
+        if low > high:
+            continue
+        for byte in range(low, high + 1):
+            if not alive[byte]:
+                return HOLE
+        edges[kept, 0], edges[kept, 1], edges[kept, 2] = edges[i, 0], low | (high << 8), edges[i, 2]
+        kept += 1
+    return kept
+
+
+@kernel("Tuple((int32[::1], int32[::1], int32[::1]))(int32[:, ::1], int64, boolean[::1], int32[::1])")
+def by_node(edges: Int32, n_edges: int, productive: Bool, kind: Int32) -> tuple[Int32, Int32, Int32]:
+    """Edges to productive nodes: start of each node's, bytes, targets. Their nodes become BYTE nodes."""
+    n = kind.shape[0]
+    start = np.zeros(n + 1, np.int32)
+    for i in range(n_edges):
+        if productive[edges[i, 2]]:
+            start[edges[i, 0] + 1] += 1
+    for i in range(n):
+        start[i + 1] += start[i]
+        if start[i + 1] > start[i]:
+            kind[i] = N_BYTE
+    fill = start[:n].copy()
+    taken, target = np.empty(start[n], np.int32), np.empty(start[n], np.int32)
+    for i in range(n_edges):
+        if productive[edges[i, 2]]:
+            at = fill[edges[i, 0]]
+            taken[at] = edges[i, 1]
+            target[at] = edges[i, 2]
+            fill[edges[i, 0]] += 1
+    return start, taken, target
+
+
+@kernel(nb.int64(I1, I1, I1))
+def byte_classes(taken: Int32, class_of: Int32, class_byte: Int32) -> int:
+    """Bytes covered by the same edges are of one class; how many. ``class_byte``: one byte of each.
+
+    A byte's signature is the sum of random numbers of its edges.
+    """
+    signature = np.zeros(257, np.uint64)
+    for i in range(taken.shape[0]):
+        x = np.uint64(i + 1) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+        signature[taken[i] & 255] += x
+        signature[(taken[i] >> 8) + 1] -= x
+    classes = 0
+    class_signature = np.empty(256, np.uint64)
+    running = np.uint64(0)
+    for byte in range(256):
+        running += signature[byte]
+        found = -1
+        for j in range(classes):
+            if class_signature[j] == running:
+                found = j
+                break
+        if found < 0:
+            found = classes
+            class_signature[classes] = running
+            class_byte[classes] = byte
+            classes += 1
+        class_of[byte] = found
+    return classes

@@ -1,0 +1,50 @@
+"""What all passes share: kinds of nodes, and links between nodes grouped by one of their ends."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from dotllm.arrays import Int32
+from dotllm.jit import kernel
+
+N_PLAIN, N_BYTE, N_CALL, N_ENTER, N_END, N_RETURN, N_TOKENS, N_ACCEPT = range(8)
+
+I1 = nb.int32[::1]
+I2 = nb.int32[:, ::1]
+B1 = nb.boolean[::1]
+
+
+@kernel(nb.void(nb.int64, I1, I1, nb.int64, I1, I1))
+def group_by(n: int, keys: Int32, values: Int32, m: int, starts: Int32, out: Int32) -> None:
+    """CSR: values[i] grouped by keys[i] (stable counting sort). starts has n+1 entries."""
+    starts[: n + 1] = 0
+    for i in range(m):
+        starts[keys[i] + 1] += 1
+    for i in range(n):
+        starts[i + 1] += starts[i]
+    fill = starts[:n].copy()
+    for i in range(m):
+        out[fill[keys[i]]] = values[i]
+        fill[keys[i]] += 1
+
+
+@kernel("Tuple((int32[::1], int32[::1], int32[::1], int32[::1], int32[::1]))(int32[::1], int32[::1], int32[::1])")
+def group_calls(kind: Int32, a: Int32, b: Int32) -> tuple[Int32, Int32, Int32, Int32, Int32]:
+    """CALL nodes; grouped by the node they return to (starts, nodes); grouped by the start of their rule."""
+    n = kind.shape[0]
+    calls = 0
+    for i in range(n):
+        if kind[i] == N_CALL:
+            calls += 1
+    nodes, returns, rules = np.empty(calls, np.int32), np.empty(calls, np.int32), np.empty(calls, np.int32)
+    calls = 0
+    for i in range(n):
+        if kind[i] == N_CALL:
+            nodes[calls], returns[calls], rules[calls] = i, b[i], a[i]
+            calls += 1
+    by_return_start, by_return = np.empty(n + 1, np.int32), np.empty(calls, np.int32)
+    by_rule_start, by_rule = np.empty(n + 1, np.int32), np.empty(calls, np.int32)
+    group_by(n, returns, nodes, calls, by_return_start, by_return)
+    group_by(n, rules, nodes, calls, by_rule_start, by_rule)
+    return nodes, by_return_start, by_return, by_rule_start, by_rule

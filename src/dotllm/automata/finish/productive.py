@@ -1,0 +1,99 @@
+"""Nodes from which the end can be reached (a call needs a productive rule).
+
+Everything else is dropped, so every state of the machine can still finish: no dead ends.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dotllm.arrays import Bool, Int32
+from dotllm.automata.finish.links import N_END, N_ENTER, N_TOKENS, group_by
+from dotllm.jit import kernel
+
+
+@kernel(
+    "Tuple((int32[::1], int32[::1]))(int32[::1], int32[::1], int32[::1], int32[:, ::1], int32[:, ::1], int64)",
+)
+def consuming_links(kind: Int32, a: Int32, b: Int32, loops: Int32, edges: Int32, n_edges: int) -> tuple[Int32, Int32]:
+    """Which nodes lead to each node by something that is consumed or pushed: (starts, nodes)."""
+    n = kind.shape[0]
+    most = n_edges + 2 * loops.shape[0] + n
+    for loop in range(loops.shape[0]):
+        if loops[loop, 3] < -1:
+            most += 2 * (-2 - loops[loop, 3])
+    key, value = np.empty(most, np.int32), np.empty(most, np.int32)
+    m = 0
+    for i in range(n_edges):
+        key[m], value[m] = edges[i, 2], edges[i, 0]
+        m += 1
+    for i in range(n):
+        if kind[i] == N_TOKENS:
+            key[m], value[m] = b[i], i
+            m += 1
+        elif (kind[i] == N_ENTER and loops[a[i], 3] < -1) or (kind[i] == N_END and b[i] > 0):
+            # the parts of an unordered sequence
+            for part in range(b[i], b[i] - 2 - loops[a[i], 3]):
+                key[m], value[m] = part, i
+                m += 1
+        elif kind[i] == N_ENTER:
+            key[m], value[m] = loops[a[i], 0], i
+            m += 1
+        elif kind[i] == N_END:
+            key[m], value[m] = loops[a[i], 1], i
+            m += 1
+    start, link = np.empty(n + 1, np.int32), np.empty(m, np.int32)
+    group_by(n, key, value, m, start, link)
+    return start, link
+
+
+@kernel(
+    "boolean[::1](int32[::1], int32[::1], int32[::1], int32[:, ::1], int32[::1], int32[::1], int32[::1], int32[::1],"
+    "int32[::1], int32[::1], int32[::1], int32[::1])"
+)
+def find_productive(
+    kind: Int32, a: Int32, b: Int32, loops: Int32, back_start: Int32, back: Int32, link_start: Int32, link: Int32,
+    by_return_start: Int32, by_return: Int32, by_rule_start: Int32, by_rule: Int32,
+) -> Bool:  # fmt: skip
+    """bool [nodes]: backwards from RETURN (node 0), over epsilons, links and calls."""
+    n = kind.shape[0]
+    productive = np.zeros(n, np.bool_)
+    todo = np.empty(n + 1, np.int32)
+    productive[0] = True
+    todo[0] = 0
+    top = 1
+    while top > 0:
+        top -= 1
+        v = todo[top]
+        for i in range(back_start[v], back_start[v + 1]):
+            u = back[i]
+            if not productive[u]:
+                productive[u] = True
+                todo[top] = u
+                top += 1
+        for i in range(link_start[v], link_start[v + 1]):
+            u = link[i]
+            if kind[u] == N_ENTER and loops[a[u], 3] < -1:
+                # every part that is required must be productive
+                whole = True
+                for part in range(b[u], b[u] + (loops[a[u], 2] & 0x7FFF)):
+                    whole = whole and productive[part]
+                if not whole:
+                    continue
+            if not productive[u]:
+                productive[u] = True
+                todo[top] = u
+                top += 1
+        for i in range(by_return_start[v], by_return_start[v + 1]):
+            u = by_return[i]
+            if not productive[u] and productive[a[u]]:
+                productive[u] = True
+                todo[top] = u
+                top += 1
+        for i in range(by_rule_start[v], by_rule_start[v + 1]):
+            u = by_rule[i]
+            if not productive[u] and productive[b[u]]:
+                productive[u] = True
+                todo[top] = u
+                top += 1
+    return productive
