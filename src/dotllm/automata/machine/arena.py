@@ -6,7 +6,9 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as at
-from dotllm.automata.machine.intern import MEM, I, buffer_room, frame, intern_list, singleton
+from dotllm.automata.machine.closing import add_closure, begin
+from dotllm.automata.machine.intern import buffer_room, frame, intern_list, singleton
+from dotllm.automata.machine.kinds import MEM, I
 from dotllm.automata.machine.layout import (
     H_BUFFER,
     H_START,
@@ -20,7 +22,7 @@ from dotllm.automata.machine.layout import (
 )  # fmt: skip
 from dotllm.automata.machine.memory import allocate, constant_part, recover
 from dotllm.automata.machine.run import apply, configuration
-from dotllm.automata.machine.step import add_closure, begin, settle
+from dotllm.automata.machine.settle import settle
 from dotllm.automata.nfa import Nfa
 from dotllm.jit import kernel
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32
+from dotllm.automata.machine.kinds import MEM, I
 from dotllm.automata.machine.layout import (
     BUFFER,
     FRAME,
@@ -29,9 +30,6 @@ from dotllm.automata.machine.layout import (
     R,
 )  # fmt: skip
 from dotllm.jit import kernel
-
-MEM = nb.int32[::1]
-I = nb.int64
 
 
 @kernel(I(I, I))

@@ -19,7 +19,9 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32, UInt8
+from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import triple_get, triple_put
+from dotllm.automata.machine.kinds import MEM, N_TOKENS, I
 from dotllm.automata.machine.layout import (
     ACCEPTS,
     BUFFER,
@@ -49,7 +51,7 @@ from dotllm.automata.machine.layout import (
     R,
 )  # fmt: skip
 from dotllm.automata.machine.near_loops import NOT_HERE, walk_near_loop
-from dotllm.automata.machine.step import MEM, N_TOKENS, I, canonical, intern_state
+from dotllm.automata.machine.states import intern_state
 from dotllm.automata.machine.walk import (
     BASE_CELLS,
     I1,

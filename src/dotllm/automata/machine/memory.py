@@ -13,7 +13,8 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as at
-from dotllm.automata.machine.intern import MEM, rehash_lists, triple_put
+from dotllm.automata.machine.intern import rehash_lists, triple_put
+from dotllm.automata.machine.kinds import MEM
 from dotllm.automata.machine.layout import FULL, REGIONS, STATE, TRIPLES, WIDTH, R
 from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.jit import kernel

@@ -12,6 +12,7 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, UInt8
+from dotllm.automata.machine.kinds import MEM, I
 from dotllm.automata.machine.layout import (
     COMPLEX,
     DEAD,
@@ -34,7 +35,7 @@ from dotllm.automata.machine.layout import (
     STATE,
     R,
 )  # fmt: skip
-from dotllm.automata.machine.step import MEM, I, step
+from dotllm.automata.machine.step import step
 from dotllm.automata.machine.walk import (
     I1,
     I2,

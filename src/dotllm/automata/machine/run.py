@@ -9,7 +9,10 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Bool, Int32, UInt8
+from dotllm.automata.machine.closing import add_closure, begin, touch
+from dotllm.automata.machine.frames import compose, substitute
 from dotllm.automata.machine.intern import buffer_room, hole, triple_get, triple_put
+from dotllm.automata.machine.kinds import MEM, N_BYTE, N_TOKENS, I
 from dotllm.automata.machine.layout import (
     ACCEPTS,
     BUFFER,
@@ -52,21 +55,9 @@ from dotllm.automata.machine.layout import (
     T_STACK,
     R,
 )  # fmt: skip
-from dotllm.automata.machine.step import (
-    MEM,
-    N_BYTE,
-    N_TOKENS,
-    I,
-    add_closure,
-    begin,
-    compose,
-    intern_symbol,
-    reduce,
-    settle,
-    step,
-    substitute,
-    touch,
-)  # fmt: skip
+from dotllm.automata.machine.settle import settle
+from dotllm.automata.machine.states import intern_symbol
+from dotllm.automata.machine.step import reduce, step
 from dotllm.jit import kernel
 
 

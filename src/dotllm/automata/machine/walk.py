@@ -6,6 +6,8 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, UInt8
+from dotllm.automata.machine.canonical import canonical
+from dotllm.automata.machine.kinds import MEM, N_BYTE, I
 from dotllm.automata.machine.layout import (
     COMPLEX,
     DEAD,
@@ -35,7 +37,7 @@ from dotllm.automata.machine.layout import (
     STATE,
     R,
 )  # fmt: skip
-from dotllm.automata.machine.step import MEM, N_BYTE, I, canonical, reduce, step
+from dotllm.automata.machine.step import reduce, step
 from dotllm.jit import kernel
 
 # columns of the table of character sets (see index.token_space)

@@ -1,0 +1,225 @@
+"""Kernel: carries out the returns, loop ends and pushes of a closure (phases A and B of `step`)."""
+
+from __future__ import annotations
+
+import numba as nb
+
+from dotllm.arrays import Int32
+from dotllm.automata.machine.closing import add_closure, heap_pop, touch
+from dotllm.automata.machine.intern import buffer_room, frame, intern_sorted, singleton, sort_ints, union
+from dotllm.automata.machine.kinds import ACCEPT_NODE, MEM, N_CALL, N_END, N_ENTER, N_RETURN, I
+from dotllm.automata.machine.layout import (
+    DEAD,
+    FAR_BELOW,
+    FAULT,
+    FRAME,
+    FRAMESET,
+    H_A,
+    H_ACC,
+    H_B,
+    H_CLOSURE_START,
+    H_FUEL,
+    H_KIND,
+    H_LOOP_AFTER,
+    H_LOOP_BODY,
+    H_LOOP_MAX,
+    H_LOOP_MIN,
+    H_PENDING,
+    H_QUEUED,
+    H_TOUCH_LIST,
+    H_TOUCHED,
+    H_WORK,
+    H_WORK_LIST,
+    HOLE,
+    LOOP,
+    POOL,
+    ROOT,
+    R,
+)  # fmt: skip
+from dotllm.automata.machine.states import intern_state
+from dotllm.jit import kernel
+
+
+@kernel(nb.boolean(MEM, I, I))
+def is_used(mem: Int32, used: int, part: int) -> bool:
+    """Whether a part of an unordered sequence is in the set of used ones (sets of parts are interned as frame sets
+    are)."""
+    entry = mem[R + 3 * FRAMESET] + 2 * used
+    first = mem[R + 3 * POOL] + mem[entry]
+    for i in range(mem[entry + 1]):
+        if mem[first + i] == part:
+            return True
+    return False
+
+
+@kernel(nb.boolean(MEM, I, I))
+def has_required(mem: Int32, loop: int, used: int) -> bool:
+    """Whether an unordered sequence may end: its required parts (the first ones) have been used."""
+    required = mem[mem[H_LOOP_MIN] + loop] & 0x7FFF
+    entry = mem[R + 3 * FRAMESET] + 2 * used
+    if mem[entry + 1] < required:
+        return False
+    # the set is sorted and has no repetitions
+    return required == 0 or mem[mem[R + 3 * POOL] + mem[entry] + required - 1] == required - 1
+
+
+@kernel(nb.boolean(MEM, I, I, I))
+def has_free_part(mem: Int32, loop: int, first: int, used: int) -> bool:
+    """Whether an unordered sequence may go on: some part, whose nodes begin at ``first``, may still come."""
+    once, parts = mem[mem[H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[H_LOOP_MAX] + loop]
+    starts = mem[H_CLOSURE_START] + first
+    for part in range(parts):
+        if mem[starts + part] < mem[starts + part + 1] and (part >= once or not is_used(mem, used, part)):
+            return True
+    return False
+
+
+@kernel(I(MEM, I, I, I, I))
+def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int:
+    """Go on at every part of an unordered sequence that may come next, each with itself added to the used ones."""
+    once, parts = mem[mem[H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[H_LOOP_MAX] + loop]
+    starts = mem[H_CLOSURE_START] + first
+    mem[H_FUEL] -= parts
+    for part in range(parts):
+        if mem[starts + part] == mem[starts + part + 1]:
+            continue  # nothing satisfies it
+        after = used
+        if part < once:
+            if is_used(mem, used, part):
+                continue
+            after = singleton(mem, part)
+            if after >= 0 and used != 0:
+                after = union(mem, used, after)
+        if after < 0:
+            return after
+        top = singleton(mem, frame(mem, LOOP - loop, after, parent))
+        if top < 0:
+            return top
+        done = add_closure(mem, first + part, top, 1)
+        if done < 0:
+            return done
+    return 0
+
+
+@kernel(I(MEM))
+def settle(mem: Int32) -> int:
+    """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
+    kind, acc = mem[H_KIND], mem[H_ACC]
+    sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
+    a, b = mem[H_A], mem[H_B]
+    while mem[H_WORK] > 0:  # A
+        mem[H_WORK] -= 1
+        node = mem[mem[H_WORK_LIST] + mem[H_WORK]]
+        mem[mem[H_QUEUED] + node] = 0
+        fs = mem[acc + node]
+        first = pool + mem[sets + 2 * fs]
+        for i in range(mem[sets + 2 * fs + 1]):
+            at = frames + 3 * mem[first + i]
+            label, count, parent = mem[at], mem[at + 1], mem[at + 2]
+            if label == HOLE:
+                continue
+            if mem[kind + node] == N_RETURN:
+                done = I(0)
+                if label >= 0:
+                    done = add_closure(mem, label, parent, 0)
+                elif label == ROOT:
+                    done = touch(mem, ACCEPT_NODE, 0)
+                else:
+                    return FAULT
+                if done < 0:
+                    return done
+            else:
+                loop = mem[a + node]
+                if label != LOOP - loop:
+                    return FAULT
+                low, high = mem[mem[H_LOOP_MIN] + loop], mem[mem[H_LOOP_MAX] + loop]
+                if high < -1 and mem[b + node] > 0:
+                    done = push_parts(mem, loop, I(mem[b + node]), count, parent)
+                    if done < 0:
+                        return done
+                    continue
+                leave = True
+                again = True
+                if high < -1:
+                    leave = has_required(mem, loop, count)
+                    again = has_free_part(mem, loop, -I(mem[b + node]), count)
+                elif count == FAR_BELOW:
+                    leave = False
+                elif count >= 0:
+                    count += 1
+                    leave = count >= low
+                    again = high < 0 or count < high
+                    if high < 0 and count > low:
+                        count = low  # without an upper limit, enough is enough
+                if leave:
+                    done = add_closure(mem, mem[mem[H_LOOP_AFTER] + loop], parent, 0)
+                    if done < 0:
+                        return done
+                if again:
+                    top = singleton(mem, frame(mem, label, count, parent))
+                    if top < 0:
+                        return top
+                    done = add_closure(mem, mem[mem[H_LOOP_BODY] + loop], top, 1)
+                    if done < 0:
+                        return done
+    while mem[H_PENDING] > 0:  # B
+        node = heap_pop(mem)
+        if mem[kind + node] == N_CALL:
+            top = singleton(mem, frame(mem, mem[b + node], 0, mem[acc + node]))
+            to = mem[a + node]
+        elif mem[mem[H_LOOP_MAX] + mem[a + node]] < -1:
+            done = push_parts(mem, I(mem[a + node]), I(mem[b + node]), 0, mem[acc + node])
+            if done < 0:
+                return done
+            continue
+        else:
+            top = singleton(mem, frame(mem, LOOP - mem[a + node], 0, mem[acc + node]))
+            to = mem[mem[H_LOOP_BODY] + mem[a + node]]
+        if top < 0:
+            return top
+        done = add_closure(mem, to, top, 1)
+        if done < 0:
+            return done
+    # what waits: bytes, tokens, the end, or the symbol on top of the stack
+    n = 0
+    touched = mem[H_TOUCH_LIST]
+    for i in range(mem[H_TOUCHED]):
+        node = mem[touched + i]
+        k = mem[kind + node]
+        if k == N_CALL or k == N_ENTER:
+            continue
+        if k == N_RETURN or k == N_END:
+            fs = mem[acc + node]
+            first = pool + mem[sets + 2 * fs]
+            holes = 0
+            for j in range(mem[sets + 2 * fs + 1]):
+                if mem[frames + 3 * mem[first + j]] == HOLE:
+                    holes += 1
+            if holes == 0:
+                continue
+            if holes < mem[sets + 2 * fs + 1]:
+                at = buffer_room(mem, holes)
+                if at < 0:
+                    return at
+                holes = 0
+                for j in range(mem[sets + 2 * fs + 1]):
+                    if mem[frames + 3 * mem[first + j]] == HOLE:
+                        mem[at + holes] = mem[first + j]
+                        holes += 1
+                only = intern_sorted(mem, at, holes)
+                if only < 0:
+                    return only
+                mem[acc + node] = only
+        mem[touched + n] = node
+        n += 1
+    if n == 0:
+        return DEAD
+    sort_ints(mem, touched, n)
+    at = buffer_room(mem, 2 * n)
+    if at < 0:
+        return at
+    for i in range(n):
+        node = mem[touched + i]
+        mem[at + 2 * i] = node
+        mem[at + 2 * i + 1] = mem[acc + node]
+    return intern_state(mem, at, n)
