@@ -41,9 +41,15 @@ from dotllm.jit import kernel
 
 @kernel(I(MEM, I, I))
 def step(mem: Int32, state: int, cls: int) -> int:
-    """delta[state, cls]: the raw state after one byte of the class, found now. Returns it (0: dead), or an error."""
+    """delta[state, cls]: the raw state after one byte of the class, found now. Returns it (0: dead), or an error.
+
+    Neighbouring classes that the same edges of this state cover get the same entry at once: a schema tells apart most
+    letters somewhere, but most of its states do not.
+    """
     begin(mem)
-    byte = mem[mem[H_CLASS_BYTE] + cls]
+    class_byte, classes = mem[H_CLASS_BYTE], mem[H_CLASSES]
+    byte = mem[class_byte + cls]
+    low, high = I(0), I(255)  # bytes around it that are in the same edges
     kind, edge_start = mem[H_KIND], mem[H_EDGE_START]
     edge_bytes, edge_target = mem[H_EDGE_BYTES], mem[H_EDGE_TARGET]
     entry = mem[R + 3 * STATE] + 8 * state
@@ -53,14 +59,24 @@ def step(mem: Int32, state: int, cls: int) -> int:
         if mem[kind + node] != N_BYTE:
             continue
         for e in range(mem[edge_start + node], mem[edge_start + node + 1]):
-            packed = mem[edge_bytes + e]
-            if (packed & 255) <= byte and byte <= (packed >> 8):
+            first, last = I(mem[edge_bytes + e] & 255), I(mem[edge_bytes + e] >> 8)
+            if byte < first:
+                high = min(high, first - 1)
+            elif byte > last:
+                low = max(low, last + 1)
+            else:
+                low, high = max(low, first), min(high, last)
                 done = add_closure(mem, mem[edge_target + e], fs, 0)
                 if done < 0:
                     return done
     target = settle(mem)
     if target >= 0:
-        mem[mem[R + 3 * DELTA] + state * mem[H_CLASSES] + cls] = target
+        row = mem[R + 3 * DELTA] + state * classes
+        while cls > 0 and mem[class_byte + cls - 1] >= low:  # (classes are in the order of their first bytes)
+            cls -= 1
+        while cls < classes and mem[class_byte + cls] <= high:
+            mem[row + cls] = target
+            cls += 1
     return target
 
 
