@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -43,9 +44,20 @@ def _sources_hash(folder: str) -> str:
     for name in _ENGINE if folder in _ENGINE else (folder,):
         for path in sorted((_PACKAGE / name).glob("*.py")):
             source = path.read_bytes()
-            if b"kernel" in source or path.name == "layout.py":
+            if b"kernel" in source or path.name in ("layout.py", "kinds.py"):
                 digest.update(path.name.encode() + source)
     return digest.hexdigest()[:16]
+
+
+def _private_temporary_directory() -> Path:
+    """A directory for temporary files that nobody else can have put machine code into."""
+    shared = Path(tempfile.gettempdir()) / f"dotllm-{os.getuid()}"
+    with suppress(FileExistsError):
+        shared.mkdir(mode=0o700)
+    about = shared.lstat()
+    if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o022:
+        return shared
+    return Path(tempfile.mkdtemp(prefix="dotllm-"))
 
 
 @cache
@@ -57,8 +69,8 @@ def _cache_directory(folder: str) -> str:
         if not os.access(directory, os.W_OK):
             raise PermissionError(directory)
     except OSError:
-        directory = Path(tempfile.gettempdir()) / f"dotllm-{os.getuid()}" / directory.name
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        directory = _private_temporary_directory() / directory.name
+        directory.mkdir(exist_ok=True)
     if not any(directory.iterdir()):
         print(f"dotllm: compiling kernels ({folder}) for this machine, once; kept in {directory}", file=sys.stderr)
     return str(directory)

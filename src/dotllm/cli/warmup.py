@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from dotllm.compilation.options import default_cache_directory
+from dotllm.jit import user_cache_directory
 
 
 def main(argv: list[str]) -> int:
@@ -42,5 +42,5 @@ def main(argv: list[str]) -> int:
         vocabulary = vocabulary_of(arguments.tokenizer, arguments.vocab_size)
         vocabulary.prepare()
         print(f"{vocabulary!r} ready in {time.perf_counter() - start:.1f} s")
-    print(f"all of it is in {default_cache_directory()}")
+    print(f"all of it is in {user_cache_directory()}")
     return 0

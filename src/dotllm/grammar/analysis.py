@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dotllm.grammar.grammar import Grammar, Kind
+from dotllm.jit import kernel
 
 EMPTY, OTHER = 1, 2  # bits of `derives`
 
@@ -80,7 +81,7 @@ def _words(texts: list[bytes]) -> int:
     return EMPTY | OTHER if not texts[0] else OTHER
 
 
-@nb.njit(nb.uint8(nb.uint8, nb.uint8), cache=True, nogil=True)
+@kernel(nb.uint8(nb.uint8, nb.uint8))
 def _then(x: int, y: int) -> Any:
     """What ``x`` followed by ``y`` derives."""
     if x == 0 or y == 0:
@@ -88,7 +89,7 @@ def _then(x: int, y: int) -> Any:
     return nb.uint8((x & y & EMPTY) | ((x | y) & OTHER))
 
 
-@nb.njit(nb.uint8(nb.int64, _I, _I, _I, _U, _U), cache=True, nogil=True)
+@kernel(nb.uint8(nb.int64, _I, _I, _I, _U, _U))
 def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, reached: _Bytes) -> Any:
     """What a network derives; leaves in ``reached`` what is derived on the way from its start to each state."""
     at = a[node]
@@ -126,7 +127,7 @@ def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, re
     return found
 
 
-@nb.njit(nb.int64(_I, _I, _I, _I, _I, _I, _U, _U, _U, _U), cache=True, nogil=True)
+@kernel(nb.int64(_I, _I, _I, _I, _I, _I, _U, _U, _U, _U))
 def _analyse(
     kind: _Ints,
     a: _Ints,

@@ -11,16 +11,16 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from dotllm.automata.charset import CharSet
+from dotllm.jit import kernel
 
 BOUNDARY = 0
 DEAD = -1
 
 
-@njit("int32[:, ::1](int32[::1], int32[::1])", cache=True, nogil=True)
+@kernel("int32[:, ::1](int32[::1], int32[::1])")
 def _table(lengths: NDArray[Any], bounds: NDArray[Any]) -> NDArray[Any]:
     """lengths: int32[n] of byte ranges per sequence; bounds: int32[2 * sum(lengths)] low, high, low, high …"""
     delta = np.empty((64, 256), np.int32)  # grows: many sequences share few states, 17,000 at most

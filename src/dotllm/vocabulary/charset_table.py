@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from dotllm.automata.charset import CharSet
+from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
 from dotllm.vocabulary.charset_automaton import BOUNDARY, DEAD, charset_automaton
 from dotllm.vocabulary.string_sort import sort_strings
@@ -58,11 +58,9 @@ class CharsetTable(NamedTuple):
         return own + self.exits.nbytes + self.exits_by_count.nbytes + self.exit_words.nbytes
 
 
-@njit(
+@kernel(
     "Tuple((uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1]))"
-    "(uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1], int64, int32[:, ::1])",
-    cache=True,
-    nogil=True,
+    "(uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1], int64, int32[:, ::1])"
 )
 def _classify(
     byte: Bytes, depth: Ints, end: Ints, token_start: Ints, tokens: Ints, words: int, delta: NDArray[Any]
@@ -115,7 +113,7 @@ def _classify(
     )
 
 
-@njit("int32[:, ::1](uint8[::1])", cache=True, nogil=True)
+@kernel("int32[:, ::1](uint8[::1])")
 def _rows(counts: Bytes) -> NDArray[Any]:
     words = len(counts) // 32
     rows = np.empty((COUNTED + 1, words), np.int32)

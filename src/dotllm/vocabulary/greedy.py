@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints
 from dotllm.vocabulary.trie import Trie
 
 
-@njit(
-    "Tuple((int32[::1], int64))(uint8[::1], uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1])",
-    cache=True,
-    nogil=True,
-)
+@kernel("Tuple((int32[::1], int64))(uint8[::1], uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1])")
 def _longest_matches(
     text: Bytes, byte: Bytes, depth: Ints, end: Ints, token_start: Ints, tokens: Ints
 ) -> tuple[Ints, Any]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
 from dotllm.vocabulary.string_sort import sort_strings
 
@@ -39,11 +39,9 @@ class Trie(NamedTuple):
         return sum(array.nbytes for array in self)
 
 
-@njit(
+@kernel(
     "Tuple((uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1]))"
-    "(uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1])",
-    cache=True,
-    nogil=True,
+    "(uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1])"
 )
 def sorted_forest(
     data: Bytes, starts: Ints, lengths: Ints, ids: Ints, groups: Ints, order: Ints
@@ -101,7 +99,7 @@ def sorted_forest(
     return byte[:v].copy(), depth[:v].copy(), end[:v].copy(), token_start[: v + U(1)].copy(), tokens, group_start
 
 
-@njit("Tuple((uint8[::1], int32[::1]))(uint8[::1], int32[::1], int32[::1])", cache=True, nogil=True)
+@kernel("Tuple((uint8[::1], int32[::1]))(uint8[::1], int32[::1], int32[::1])")
 def _spelled(byte: Bytes, depth: Ints, token_start: Ints) -> tuple[Bytes, Ints]:
     longest = total = np.int64(0)
     for v in range(U(len(byte))):

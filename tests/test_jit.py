@@ -1,0 +1,51 @@
+"""Where machine code is kept: per version of the sources, writable, and never where somebody else may have put it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from dotllm import jit
+
+KERNEL = """
+import sys
+from dotllm.grammar import analysis
+from dotllm.jit import _cache_directory
+print(_cache_directory("grammar"))
+"""
+
+
+def run(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", KERNEL], env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+
+
+def test_first_run_says_what_it_compiles_and_the_second_is_silent(tmp_path: Path) -> None:
+    first, second = run(DOTLLM_CACHE_DIR=str(tmp_path)), run(DOTLLM_CACHE_DIR=str(tmp_path))
+    assert "compiling kernels (grammar)" in first.stderr
+    assert "compiling" not in second.stderr and first.stdout == second.stdout
+    assert Path(first.stdout.strip()).is_relative_to(tmp_path)
+
+
+def test_a_directory_that_cannot_be_made_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    answer = run(DOTLLM_CACHE_DIR=str(tmp_path / "file" / "cache"), TMPDIR=str(tmp_path))
+    assert Path(answer.stdout.strip()).is_relative_to(tmp_path / f"dotllm-{os.getuid()}")
+
+
+def test_a_shared_directory_is_used_only_if_it_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ours = jit._private_temporary_directory()
+    assert ours.parent == tmp_path and ours.stat().st_mode & 0o077 == 0
+    assert jit._private_temporary_directory() == ours
+    ours.chmod(0o777)
+    assert jit._private_temporary_directory() != ours, "others may have written into it"
+    ours.rmdir()
+    ours.symlink_to(tmp_path)
+    assert jit._private_temporary_directory() != ours, "a link leads anywhere"
