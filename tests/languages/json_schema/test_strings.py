@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dotllm.automata.dfa import Dfa
+from dotllm.automata.lowering import lower
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.grammar import Grammar
+from dotllm.grammar.transform import prepare
 from dotllm.languages.json_schema import string_network
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.strings import StringLanguage
+from dotllm.languages.regex import regex_to_dfa
 
 from .scalar_texts import acceptor, grammar_of, spelled
 
@@ -215,3 +220,29 @@ def test_content_of_an_automaton_that_reads_only_escapes() -> None:
     from dotllm.grammar.reference import accepts
 
     assert accepts(grammar, b'\\"\\n') and accepts(grammar, b"\\\\\\u000A") and not accepts(grammar, b'"\\n')
+
+
+@pytest.mark.parametrize("pattern", ["a*b", "(ab)*", "a{2,7}|b*", "(?:a|bb)*c?", "x", "[^a]*a.{3}", "(?:aa|bbb)*", "a(b|c{4})*"])
+def test_characters_are_counted_as_by_an_intersection(pattern: str) -> None:
+    dfa = regex_to_dfa(pattern, search=False, dialect="ecma")
+    for low in (0, 1, 3, 6):
+        for high in (0, 1, 4, 7, None):
+            expected = dfa & Dfa.length(low, high)
+            assert string_network.limited(dfa, low, high) == expected, (low, high)
+
+
+def test_a_long_limit_beside_a_format() -> None:
+    email = S.format("email")
+    assert email is not None
+    accepted = acceptor(email & S.length(0, 1024))
+    domain = "b" * 1021
+    assert accepted(f'"a@{domain}b"') and not accepted(f'"a@{domain}bb"')
+    assert accepted('"a@[IPv6:::1]"')
+
+
+def test_a_key_that_must_not_match_ends_in_one_loop() -> None:
+    """The machine has tables for a loop over one set; a state that is shared by its sources would hide it."""
+    nfa = lower(prepare(grammar_of(~S.pattern("^/") & S.excluding(["name", "status"]), as_key=True)))
+    (looping,) = np.flatnonzero(nfa.charset >= 0)
+    reached = nfa.edge_target[nfa.edge_start[looping] : nfa.edge_start[looping + 1]]
+    assert any(looping in nfa.closure[nfa.closure_start[to] : nfa.closure_start[to + 1]] for to in reached)

@@ -31,7 +31,7 @@ from dotllm.languages.json_schema.spelling import (
     one_of,
     spelling,
 )
-from dotllm.languages.json_schema.string_kernels import group_edges, prefix_tree
+from dotllm.languages.json_schema.string_kernels import FAR, count_characters, distances, group_edges, prefix_tree
 
 Ints = NDArray[np.int32]
 
@@ -189,12 +189,27 @@ def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
     low, high = bounds(dfa, low, high)
     if not low and high is None:
         return dfa
+    keyword = "minLength" if high is None else "maxLength"
+    most = FAR if high is None else high
     budget = Budget(MAX_COUNTED_STATES, 10 * Budget().steps)
+    shortest, longest = distances(dfa.table, dfa.accepting)
+    if shortest[dfa.start] > most or longest[dfa.start] < low:
+        return Dfa.never()
+    room, limit = 1024, budget.states_over(dfa.alphabet.size)
+    while True:
+        table, origin = np.empty((room, dfa.alphabet.size), np.int32), np.empty(room, np.int32)
+        states = count_characters(dfa.table, dfa.accepting, dfa.start, shortest, longest, low, most, table, origin)
+        if states >= 0:
+            break
+        if room == limit:
+            what = f"a pattern or format of {low} to {'any number of' if high is None else high} characters"
+            raise BudgetExceeded(f"{what} needs an automaton of more than {limit:,} states", keyword=keyword)
+        room = min(4 * room, limit)
+    accepting = (origin[:states] >= 0) & dfa.accepting[np.maximum(origin[:states], 0)]
     try:
-        return dfa.intersection(Dfa.length(low, high, budget), budget)
+        return Dfa.of_table(dfa.alphabet, table[:states], accepting, 1, budget, "a pattern with a length")
     except BudgetExceeded as error:
-        keyword = "minLength" if high is None else "maxLength"
-        raise BudgetExceeded(f"a pattern beside {keyword} is too large: {error.message}", keyword=keyword) from None
+        raise BudgetExceeded(error.message, keyword=keyword) from None
 
 
 def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
@@ -233,8 +248,8 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
     via = np.flatnonzero(shared)
     via_state = np.zeros(len(uses), np.int32)
     via_state[via] = states + len(pairs) + np.arange(len(via))
-    # Read a use from the state of its own, or from each of its sources.
-    alone = ~shared[use]
+    # Read a use from the state of its own, or from each of its sources. A loop stays one, which the machine looks for.
+    alone = ~shared[use] | (source == target[use])
     begin = np.concatenate((source[alone], via_state[via]))
     begun = np.concatenate((use[alone], via))
     is_raw, is_escape = has_raw[begun], escape[begun] >= 0
