@@ -44,7 +44,7 @@ def read(path: Path, sample: int = 0, only: str = "") -> list[Record]:
 
 def identity(engine: str) -> str:
     """What results depend on: the library's version, or for dotllm a hash of the engine's sources."""
-    if engine != "dotllm":
+    if not engine.startswith("dotllm"):
         return importlib.metadata.version(engine)
     digest = hashlib.sha256()
     for path in sorted(SOURCES.rglob("*.py")):
@@ -145,7 +145,7 @@ def run(rows: list[Record], ledgers: dict[str, Ledger], options: argparse.Namesp
 def main() -> int:
     """Command line. Exit status 1 when a target of dotllm's is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--engines", default="dotllm,llguidance,xgrammar")
+    parser.add_argument("--engines", default="dotllm,dotllm-any-order,llguidance,xgrammar")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--sample", type=int, default=0, help="a fixed random sample of so many schemas; 0: all")
     parser.add_argument("--only", default="", help="schemas whose names hold this text")

@@ -9,6 +9,7 @@ from benchmarks.tokens import Tokens
 
 ENGINES = {
     "dotllm": ("benchmarks.adapters.dotllm", "Dotllm"),
+    "dotllm-any-order": ("benchmarks.adapters.dotllm", "DotllmAnyOrder"),
     "llguidance": ("benchmarks.adapters.llguidance", "Llguidance"),
     "xgrammar": ("benchmarks.adapters.xgrammar", "Xgrammar"),
 }

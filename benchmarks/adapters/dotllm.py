@@ -94,3 +94,14 @@ class Dotllm:
     def batch(self, matchers: Sequence[DotllmMatcher], threads: int | None = None) -> DotllmBatch:
         """Bind guides to one buffer."""
         return DotllmBatch(matchers, self.words, threads or self.threads)
+
+
+class DotllmAnyOrder(Dotllm):
+    """The same with the keys of objects in any order, not as declared. (MaskBench's documents were written by a model
+    that saw no mask: one schema in forty has a document whose keys are in another order.)"""
+
+    name = "dotllm-any-order"
+
+    def __init__(self, tokens: Tokens, options: Options) -> None:
+        super().__init__(tokens, options)
+        self.json["order"] = "any"

@@ -63,8 +63,15 @@ class Analysis(NamedTuple):
 
 
 def analyse(grammar: Grammar) -> Analysis:
-    """All facts about ``grammar``; linear in its size, but that a node is looked at again when a child has changed."""
+    """All facts about ``grammar``; linear in its size, but that a node is looked at again when a child has changed.
+
+    Kept with the grammar until it grows: a front end asks first, then whoever lowers what it made.
+    """
     nodes = len(grammar)
+    size = nodes, len(grammar.children), len(grammar.rule_body), grammar.rule_body.count(None)
+    if grammar.analysis is not None and grammar.analysis[0] == size:
+        known: Analysis = grammar.analysis[1]
+        return known
     kind, a, b, c = (np.array(x, np.int32) for x in (grammar.kind, grammar.a, grammar.b, grammar.c))
     children = np.array(grammar.children, np.int32)
     bodies = np.array([-1 if body is None else body for body in grammar.rule_body], np.int32)
@@ -74,7 +81,9 @@ def analyse(grammar: Grammar) -> Analysis:
     derives = np.zeros(nodes, np.uint8)
     left = np.zeros(len(children), np.uint8)
     reasons = _analyse(kind, a, b, c, children, bodies, words, tokens, derives, left)
-    return Analysis(derives, left, int(reasons))
+    found = Analysis(derives, left, int(reasons))
+    grammar.analysis = size, found
+    return found
 
 
 def _words(texts: list[bytes]) -> int:

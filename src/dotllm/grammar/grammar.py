@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import NewType
+from typing import Any, NewType
 
 from dotllm.automata.charset import CharSet
 
@@ -61,6 +61,7 @@ class Grammar:
         self._empty = self.start
         self._never = self._node(Kind.NEVER)
         self._memo: dict[object, Expression] = {}
+        self.analysis: tuple[object, Any] | None = None  # see `grammar.analysis`
 
     def _node(self, kind: Kind, a: int = 0, b: int = 0, c: int = 0) -> Expression:
         self.kind.append(kind)

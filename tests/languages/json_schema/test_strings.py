@@ -222,7 +222,9 @@ def test_content_of_an_automaton_that_reads_only_escapes() -> None:
     assert accepts(grammar, b'\\"\\n') and accepts(grammar, b"\\\\\\u000A") and not accepts(grammar, b'"\\n')
 
 
-@pytest.mark.parametrize("pattern", ["a*b", "(ab)*", "a{2,7}|b*", "(?:a|bb)*c?", "x", "[^a]*a.{3}", "(?:aa|bbb)*", "a(b|c{4})*"])
+@pytest.mark.parametrize(
+    "pattern", ["a*b", "(ab)*", "a{2,7}|b*", "(?:a|bb)*c?", "x", "[^a]*a.{3}", "(?:aa|bbb)*", "a(b|c{4})*"]
+)
 def test_characters_are_counted_as_by_an_intersection(pattern: str) -> None:
     dfa = regex_to_dfa(pattern, search=False, dialect="ecma")
     for low in (0, 1, 3, 6):

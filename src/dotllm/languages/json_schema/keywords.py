@@ -104,7 +104,7 @@ class Keywords:
                 raise InvalidSpec("a schema must be an object or a boolean")
             if "$id" in schema or "id" in schema:
                 scope = self.document.enter(schema, scope)
-            relevant = schema.keys() & ASSERTIONS[scope.dialect]
+            relevant = ASSERTIONS[scope.dialect].intersection(schema)
             if not relevant:
                 return TRUE
             reference = next((keyword for keyword in REFERENCES if keyword in relevant), None)
@@ -146,7 +146,7 @@ class Keywords:
             raise self.located(error, schema) from error.__cause__
 
     def _form(self, schema: dict[str, Any], scope: Scope) -> Form:
-        relevant = schema.keys() & ASSERTIONS[scope.dialect]
+        relevant = ASSERTIONS[scope.dialect].intersection(schema)
         out = self._types(schema["type"]) if "type" in relevant else ANYTHING
         if len(relevant) == 1 and out is not ANYTHING:
             return out

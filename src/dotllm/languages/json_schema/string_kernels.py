@@ -40,12 +40,15 @@ def _find_set(sets: Array, count: int, slots: Array) -> Any:
         at = (at + np.uint64(1)) & mask
 
 
-@kernel("Tuple((int32[:, ::1], int32[::1], int32[::1], uint64[:, ::1]))(uint8[::1])")
-def prefix_tree(text: Array) -> tuple[Array, Array, Array, Array]:
-    """The prefix tree of sorted distinct ASCII words, each ended by a NUL byte. Node 0 is the root.
+@kernel("Tuple((int32[::1], int64, int32[::1], uint64[:, ::1]))(uint8[::1], int32[::1], int32)")
+def all_but_network(text: Array, letters: Array, quote: int) -> tuple[Array, int, Array, Array]:
+    """What follows the opening quote of all strings but some sorted distinct ASCII words, each ended by a NUL byte in
+    ``text``: the layout of `Grammar.network`.
 
-    Returns int32[nodes - 1, 3] (parent, byte, child), int32[nodes] whether a word ends there, int32[nodes] which set of
-    bytes leads to its children, and uint64[sets, 2] these sets, as bits.
+    It is the prefix tree of the words, with a quote where no word ends, and at each node a way out: any character that
+    leads to no other node. ``letters`` are the expressions of the characters. The expressions of the ways out are left
+    open: the last one stands at the place returned second, the others three before each other; ``which`` (third)
+    is the number of each node's set of characters that lead to its children, and these sets are returned as bits.
     """
     size = len(text)
     edges = np.empty((size, 3), np.int32)
@@ -53,6 +56,7 @@ def prefix_tree(text: Array) -> tuple[Array, Array, Array, Array]:
     children = np.zeros((size + 1, 2), np.uint64)
     path = np.zeros(size + 1, np.int32)
     nodes = 1
+    ended = 0
     before = -1  # where the previous word starts
     start = 0
     for i in range(size):
@@ -65,10 +69,11 @@ def prefix_tree(text: Array) -> tuple[Array, Array, Array, Array]:
         for depth in range(common, i - start):
             byte = text[start + depth]
             parent = path[depth]
-            edges[nodes - 1, 0], edges[nodes - 1, 1], edges[nodes - 1, 2] = parent, byte, nodes
+            edges[nodes - 1, 0], edges[nodes - 1, 1], edges[nodes - 1, 2] = parent, letters[byte], nodes
             children[parent, byte >> 6] |= np.uint64(1) << np.uint64(byte & 63)
             path[depth + 1] = nodes
             nodes += 1
+        ended += 1 - ends[path[i - start]]
         ends[path[i - start]] = 1
         before = start
         start = i + 1
@@ -84,7 +89,20 @@ def prefix_tree(text: Array) -> tuple[Array, Array, Array, Array]:
         which[node] = _find_set(sets, count, slots)
         if which[node] == count:
             count += 1
-    return edges[: nodes - 1].copy(), ends[:nodes].copy(), which, sets[:count].copy()
+    layout = np.empty(4 + 3 * (nodes - 1 + nodes + nodes - ended), np.int32)
+    layout[0], layout[1], layout[2], layout[3] = nodes + 1, 0, 1, nodes
+    at = 4
+    for node in range(nodes):
+        if ends[node] == 0:
+            layout[at], layout[at + 1], layout[at + 2] = node, quote, nodes
+            at += 3
+    for i in range(nodes - 1):
+        layout[at], layout[at + 1], layout[at + 2] = edges[i, 0], edges[i, 1], edges[i, 2]
+        at += 3
+    for node in range(nodes):
+        layout[at], layout[at + 1], layout[at + 2] = node, 0, nodes
+        at += 3
+    return layout, at - 2, which, sets[:count].copy()
 
 
 @kernel("Tuple((int64[::1], int64[::1]))(int32[:, ::1], boolean[::1])")

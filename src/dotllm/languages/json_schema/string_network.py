@@ -31,7 +31,7 @@ from dotllm.languages.json_schema.spelling import (
     one_of,
     spelling,
 )
-from dotllm.languages.json_schema.string_kernels import FAR, count_characters, distances, group_edges, prefix_tree
+from dotllm.languages.json_schema.string_kernels import FAR, all_but_network, count_characters, distances, group_edges
 
 Ints = NDArray[np.int32]
 
@@ -40,6 +40,9 @@ _WIDE = CharSet.of((0x80, MAX_CODE_POINT))
 
 # Of an automaton beside a length. The longest host name takes 25,000.
 MAX_COUNTED_STATES = 60_000
+
+# From so many places on, a set of characters beyond ASCII is a rule.
+_VERY_MANY = 8192
 
 # Grammar.repeat takes numbers below this.
 MAX_LENGTH = 2**30 - 1
@@ -128,16 +131,15 @@ def all_but(context: Context, names: Iterable[str]) -> Expression:
     quote = grammar.literal(b'"')
     if not text.isascii() or '"' in text or "\\" in text or not text.replace("\0", " ").isprintable():
         return grammar.seq([_copied(grammar, ~Dfa.literals(words)), quote])
-    edges, ends, which, sets = prefix_tree(np.frombuffer(bytearray(text, "ascii"), np.uint8))
-    nodes = last = len(ends)
-    literals = np.zeros(128, np.int32)
+    letters = context.letters
     for char in set(text):
-        literals[ord(char)] = grammar.literal(char)
-    edges[:, 1] = literals[edges[:, 1]]
-    ways_out = np.array([_way_out(context, low | high << 64) for low, high in sets.tolist()], np.int32)
-    leave = _edges(np.arange(nodes), ways_out[which], last)
-    close = _edges(np.flatnonzero(ends == 0), quote, last)
-    return _network(grammar, nodes + 1, 0, [last], [edges, leave, close])
+        if not letters[ord(char)]:
+            letters[ord(char)] = grammar.literal(char)
+    data = np.frombuffer(bytearray(text, "ascii"), np.uint8)
+    layout, last, which, sets = all_but_network(data, letters, quote)
+    ways_out = np.array(_ways_out(context, [tuple(children) for children in sets.tolist()]), np.int32)
+    layout[last - 3 * (len(which) - 1) : last + 1 : 3] = ways_out[which]
+    return grammar.flat_network(layout.tobytes())
 
 
 def rest_of_string(context: Context) -> Expression:
@@ -152,24 +154,31 @@ def rest_of_string(context: Context) -> Expression:
     return found
 
 
-def _way_out(context: Context, children: int) -> Expression:
-    """One character but the ASCII ones whose bits are set in ``children``, then the rest: one rule of the grammar."""
-    key = ("way out", children)
-    found = context.memo.get(key)
-    if found is None:
+def _ways_out(context: Context, sets: list[tuple[int, int]]) -> list[Expression]:
+    """For each set: one character but the ASCII ones that are in it (as bits, 64 a word), then the rest; each is one
+    rule of the grammar."""
+    found = context.ways_out
+    new = [children for children in sets if children not in found]
+    if new:
+        grammar, rest, unusual = context.grammar, rest_of_string(context), _unusual(context)
+        for low, high in new:
+            rule = grammar.rule("another string")
+            found[low, high] = grammar.call(rule)
+            usual = grammar.seq([grammar.byteset(_RAW_ASCII & ~(low | high << 64)), rest])
+            grammar.define(rule, grammar.alt([usual, unusual]))
+    return [found[children] for children in sets]
+
+
+def _unusual(context: Context) -> Expression:
+    """A character that is written as an escape or beyond ASCII, then the rest: one rule of the grammar."""
+    unusual = context.memo.get("unusual character")
+    if unusual is None:
         grammar = context.grammar
-        rest = rest_of_string(context)
+        escape = grammar.seq([grammar.literal(b"\\"), after_backslash(grammar, spelling(MUST_ESCAPE))])
         rule = grammar.rule("another string")
-        context.memo[key] = found = grammar.call(rule)
-        unusual = context.memo.get("unusual character")
-        if unusual is None:  # an escape or beyond ASCII
-            escape = grammar.seq([grammar.literal(b"\\"), after_backslash(grammar, spelling(MUST_ESCAPE))])
-            more = grammar.rule("another string")
-            grammar.define(more, grammar.seq([grammar.alt([escape, one_of(grammar, _WIDE)]), rest]))
-            context.memo["unusual character"] = unusual = grammar.call(more)
-        usual = grammar.seq([grammar.byteset(_RAW_ASCII & ~children), rest])
-        grammar.define(rule, grammar.alt([usual, unusual]))
-    return found
+        grammar.define(rule, grammar.seq([grammar.alt([escape, one_of(grammar, _WIDE)]), rest_of_string(context)]))
+        context.memo["unusual character"] = unusual = grammar.call(rule)
+    return unusual
 
 
 def _has_lone_surrogate(text: str) -> bool:
@@ -222,13 +231,7 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
     which, target, count = uses.T
     source, use = edges.T
     written = [spelling(dfa.alphabet.charset(_bits(words))) for words in sets.tolist()]
-    # Expressions by set: the raw characters (again: where the same set may follow), what follows a backslash.
-    again = np.isin(target * len(sets) + which, source * len(sets) + which[use])
-    raw = np.zeros((len(sets), 2), np.int32)
     has_raw = np.array([bool(way.raw) for way in written], np.bool_)[which]
-    for one in np.unique(2 * which + again).tolist():
-        if written[one >> 1].raw:
-            raw[one >> 1, one & 1] = _read(grammar, written[one >> 1].raw, again=bool(one & 1))
     kinds: dict[object, int] = {}
     escape = np.array(
         [kinds.setdefault(way.escaped, len(kinds)) if any(way.escaped) else -1 for way in written], np.int32
@@ -253,18 +256,30 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
     begin = np.concatenate((source[alone], via_state[via]))
     begun = np.concatenate((use[alone], via))
     is_raw, is_escape = has_raw[begun], escape[begun] >= 0
+    # Expressions of the raw characters by set: read once on the way, and in a loop.
+    looping = begin == target[begun]
+    raw = np.zeros((len(sets), 2), np.int32)
+    for one, times in zip(*np.unique(2 * which[begun[is_raw]] + looping[is_raw], return_counts=True), strict=True):
+        characters = written[one >> 1].raw
+        raw[one >> 1, one & 1] = grammar.chars(characters) if one & 1 else _read_once(grammar, characters, int(times))
     parts = [
         _edges(source[~alone], grammar.empty(), via_state[use[~alone]]),
-        _edges(begin[is_raw], raw[which, again.astype(np.int32)][begun[is_raw]], target[begun[is_raw]]),
+        _edges(begin[is_raw], raw[which[begun[is_raw]], looping[is_raw].astype(np.int32)], target[begun[is_raw]]),
         _edges(begin[is_escape], grammar.literal(b"\\"), behind_state[begun[is_escape]]),
         _edges(states + np.arange(len(pairs)), after[pairs // states], pairs % states),
     ]
     return _network(grammar, states + len(pairs) + len(via), dfa.start, np.flatnonzero(dfa.accepting), parts)
 
 
-def _read(grammar: Grammar, characters: CharSet, *, again: bool) -> Expression:
-    """One of ``characters``, none of which needs an escape; ``again``: the next may be one of them too."""
-    return grammar.chars(characters) if again else one_of(grammar, characters)
+def _read_once(grammar: Grammar, characters: CharSet, times: int) -> Expression:
+    """One of ``characters``, none of which needs an escape, at ``times`` places. Beyond ASCII it may be dozens of nodes,
+    each time; at very many places that is a rule of its own, which is slower to follow."""
+    wide = characters & _WIDE
+    if times < _VERY_MANY or not wide:
+        return one_of(grammar, characters)
+    rule = grammar.rule("character")
+    grammar.define(rule, one_of(grammar, wide))
+    return grammar.alt([one_of(grammar, characters - _WIDE), grammar.call(rule)])
 
 
 def _edges(source: Any, expression: Any, target: Any) -> Ints:

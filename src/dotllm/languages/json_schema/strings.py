@@ -238,8 +238,11 @@ def _inside(grammar: Grammar, clause: Clause, *, as_key: bool) -> Expression:
         (atom,) = clause.having
         if atom.kind == "pattern":
             return _pattern(grammar, clause, str(atom.content))
-        if atom.kind == "format" and (clause.low, clause.high) == _format_length(atom):
-            return formats.fragment(str(atom.content)).copy_into(grammar)
+        if atom.kind == "format":
+            length = clause.low, clause.high
+            if length == _format_length(atom):
+                return formats.fragment(str(atom.content)).copy_into(grammar)
+            return formats.fragment_of_length(str(atom.content), *length).copy_into(grammar)
     return string_network.content(grammar, _unlimited_dfa(_without_length(clause)), clause.low, clause.high)
 
 

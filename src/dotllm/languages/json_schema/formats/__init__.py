@@ -7,7 +7,7 @@ a standard is written in the file of the format.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 from dotllm.errors import Unsupported
 from dotllm.grammar.fragment import Fragment
@@ -67,4 +67,15 @@ def fragment(name: str) -> Fragment:
         grammar.start = known.build(grammar)
     else:
         grammar.start = string_network.content(grammar, known.dfa(), 0, known.longest)
+    return Fragment(grammar)
+
+
+@lru_cache(maxsize=32)  # the largest hold some hundred kilobytes
+def fragment_of_length(name: str, low: int, high: int | None) -> Fragment:
+    """The same for strings of ``low`` to ``high`` characters only. Raises `BudgetExceeded` or `Unsupported`."""
+    grammar = Grammar()
+    known = FORMATS[name]
+    if known.longest is not None:
+        high = known.longest if high is None else min(high, known.longest)
+    grammar.start = string_network.content(grammar, known.dfa(), low, high)
     return Fragment(grammar)
