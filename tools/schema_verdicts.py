@@ -1,7 +1,7 @@
-"""Runs every schema of a MaskBench file through the front end and the machine, and compares the verdicts on its instances.
+"""Runs every schema of a MaskBench file through the front end and the machine, and compares verdicts on its instances.
 
-Not a benchmark (``benchmarks/maskbench.py`` is): no vocabulary, no masks, no peers. Documents are fed as bytes, so it takes
-about a minute and says what is wrong: which valid instance was rejected at which byte, what was refused and why,
+Not a benchmark (``benchmarks/maskbench.py`` is): no vocabulary, no masks, no peers. Documents are fed as bytes, so it
+takes about a minute and says what is wrong: which valid instance was rejected at which byte, what was refused and why,
 and which schemas cost most in the front end.
 
     python tools/schema_verdicts.py [--order any] [--only NAME …] [--slowest 20] [FILE.jsonl.gz]
@@ -60,12 +60,8 @@ def judge(row: dict[str, Any], vocabulary: Vocabulary, options: dict[str, Any]) 
             continue  # a lone surrogate: no UTF-8 text at all
         at = read(index, data)
         if test["valid"] and at is not None:
-            rejected.append(
-                (
-                    number,
-                    f"{data[max(0, at - 40) : at].decode(errors='replace')}⟂{data[at : at + 30].decode(errors='replace')}",
-                )
-            )
+            before, behind = data[max(0, at - 40) : at], data[at : at + 30]
+            rejected.append((number, f"{before.decode(errors='replace')}⟂{behind.decode(errors='replace')}"))
         elif not test["valid"] and at is None:
             accepted.append(number)
     return Outcome(row["name"], milliseconds, None, rejected, accepted)

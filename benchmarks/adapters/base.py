@@ -17,11 +17,13 @@ Bitmask = NDArray[np.int32]
 
 
 class Refused(Exception):
-    """The engine declined the spec; the message says why, ``keyword`` names the feature where the engine tells."""
+    """The engine declined the spec; the message says why, ``keyword`` names the feature where the engine tells.
+    ``unsatisfiable``: it says that no text satisfies the spec."""
 
     def __init__(self, message: str, keyword: str = "") -> None:
         super().__init__(message)
         self.keyword = keyword
+        self.unsatisfiable = "nothing satisfies" in message or "unsatisfiable" in message.lower()
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,15 @@ def _schema(random: Random, depth: int, references: list[str]) -> Any:
     if pick < 0.16 and references:
         # a reference to what holds this schema is only meaningful below a property or an item
         return {"properties": {random.choice(KEYS): {"$ref": random.choice(references)}}}
-    makers = random.choice(
-        [[_object], [_object], [_array], [_array], [_scalar], [_enum], [_applicator], [_object, _applicator]]
-        + [[_array, _applicator], [_object, _array], [_scalar, _object], [_applicator, _scalar]]
-    )
+    single = [[_object], [_object], [_array], [_array], [_scalar], [_enum], [_applicator]]
+    pairs = [
+        [_object, _applicator],
+        [_array, _applicator],
+        [_object, _array],
+        [_scalar, _object],
+        [_applicator, _scalar],
+    ]
+    makers = random.choice([*single, *pairs])
     out: dict[str, Any] = {}
     for maker in makers:
         made = maker(random, depth, references) if maker in (_object, _array, _applicator) else maker(random)

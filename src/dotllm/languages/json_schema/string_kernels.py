@@ -194,7 +194,7 @@ def count_characters(
     A state is one of the Dfa's and the number of characters read, as long as that matters: not where no way on can
     break the limits, however it goes.
     """
-    states, classes = table.shape
+    classes = table.shape[1]
     limit = out.shape[0]
     slots_size = 16
     while slots_size < 2 * limit:

@@ -5,7 +5,7 @@ What keeps the network small, and its masks cheap:
 * a set of characters that leads to the same place from many states is spelled once, in a state of its own reached by
   epsilon ("any character but c" occurs at every node of a prefix tree of keys);
 * the escapes that lead to one state share the state after the backslash;
-* a large set is one node (which the machine speeds up with tables of the vocabulary) only where it may be read again;
+* a loop over a large set is one node, which the machine speeds up with tables of the vocabulary, and nowhere shared;
 * a length limit does not multiply the states where the rest of the string is a loop over one set of characters: there
   it is a counted repetition. Only loops before that are counted state by state.
 """
@@ -272,7 +272,7 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
 
 
 def _read_once(grammar: Grammar, characters: CharSet, times: int) -> Expression:
-    """One of ``characters``, none of which needs an escape, at ``times`` places. Beyond ASCII it may be dozens of nodes,
+    """One of ``characters``, none of which needs an escape, at ``times`` places. Beyond ASCII it may be dozens of nodes
     each time; at very many places that is a rule of its own, which is slower to follow."""
     wide = characters & _WIDE
     if times < _VERY_MANY or not wide:

@@ -1,0 +1,100 @@
+"""What becomes of every case of the JSON-Schema-Test-Suite (drafts 2020-12 and 7, required and optional), as text.
+
+Judged once a process: the test of the suite and the report (``tools/json_schema_report.py``) look at the same verdicts. Keys
+may be in any order, because the suite's documents are in any. Documents are written compactly and spaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from dotllm.errors import InvalidSpec, SpecError
+from tests.languages.json_schema.verdicts import Acceptor
+
+SUITE = Path(__file__).resolve().parents[4] / "shared" / "data" / "json-schema-test-suite" / "tests"
+DIALECTS = {"draft2020-12": "2020-12", "draft7": "7"}
+
+# (file, what its description begins with): why we differ on purpose
+DIFFERENT = {
+    ("format", ""): "format is enforced, not an annotation",
+    ("type", "integer type matches integers: a float with zero"): "integers are written without a fraction",
+    ("optional/float-overflow", "all integers"): "integers are written without an exponent",
+    ("optional/content", ""): "contentEncoding and contentMediaType are annotations (Validation §8)",
+    ("optional/format/hostname", ""): "labels in Punycode are not allowed: which of them are valid is not regular",
+    ("optional/format/ecmascript-regex", "ECMA 262 named groups"): "references to named groups are not allowed",
+}
+# keyword: what the message of a refusal must say
+REFUSED = {
+    "$ref": "another document",
+    "$dynamicRef": "another document",
+    "$schema": "is not a dialect",
+    "uniqueItems": "finitely many",
+    "multipleOf": "",
+    "format": "",
+}
+
+
+@dataclass
+class Verdicts:
+    """Of one file: how many of its tests have the right verdict, and the reasons of the others; ``wrong`` must be empty."""
+
+    exact: int = 0
+    different: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+def files() -> Iterator[tuple[str, str]]:
+    """(draft, file) of all; nothing if the suite is not beside this repository."""
+    for draft in DIALECTS:
+        for path in sorted((SUITE / draft).rglob("*.json")):
+            yield draft, path.relative_to(SUITE / draft).with_suffix("").as_posix()
+
+
+@cache
+def judge(draft: str, file: str) -> Verdicts:
+    """The verdicts on one file."""
+    found = Verdicts()
+    for case in json.loads((SUITE / draft / f"{file}.json").read_text()):
+        tests = case["tests"]
+        try:
+            acceptor = Acceptor(case["schema"], default_dialect=DIALECTS[draft], order="any")
+        except SpecError as error:
+            if isinstance(error, InvalidSpec) and "nothing satisfies" in error.message:
+                found.exact += sum(not test["valid"] for test in tests)
+                found.wrong += [f"{case['description']}: {error}" for test in tests if test["valid"]]
+            elif error.keyword in REFUSED and REFUSED[error.keyword] in error.message:
+                found.refused[f"{error.keyword}: {error.message}"] += len(tests)
+            else:
+                found.wrong.append(f"{case['description']}: {error}")
+            continue
+        for test in tests:
+            what = f"{case['description']}: {test['description']}"
+            wrong = _wrong_texts(acceptor, test)
+            reasons = [why for (name, start), why in DIFFERENT.items() if name == file and what.startswith(start)]
+            if not wrong:
+                found.exact += 1
+            elif reasons:
+                found.different[reasons[0]] += 1
+            else:
+                found.wrong += [f"{what}: {text}" for text in wrong]
+    return found
+
+
+def _wrong_texts(acceptor: Acceptor, test: dict[str, object]) -> list[str]:
+    """The texts of a document with the wrong verdict."""
+    out = []
+    for separators in ((",", ":"), (", ", ": ")):
+        text = json.dumps(test["data"], ensure_ascii=False, separators=separators)
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:
+            continue  # a lone surrogate: no UTF-8 text
+        if acceptor.text(data) != test["valid"]:
+            out.append(text)
+    return out
