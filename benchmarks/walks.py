@@ -12,7 +12,7 @@ import json
 import random
 import sys
 from collections import OrderedDict
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +87,17 @@ def parse(text: str) -> Any:
 
 
 def _number(text: str) -> float | int:
-    """As a float; as an int where the value is whole, so that ``type: integer`` is judged by value."""
-    value = Decimal(text)
-    if value.adjusted() > 400:
-        return int(Decimal("1e400")) if value > 0 else -int(Decimal("1e400"))
-    return float(value)
+    """As a float; as an int where the value is whole, so that ``type: integer`` is judged by value. What is too large or
+    too small for a float is a number of that kind, not infinite and not 0."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation:  # an exponent of more than 18 digits
+        mantissa, exponent = text.lower().split("e")
+        value = Decimal(mantissa) * Decimal("1e-999" if exponent.startswith("-") else "1e999")
+    sign = -1 if value < 0 else 1
+    if value.adjusted() > 400 and value:
+        return sign * int(Decimal("1e400"))
+    return float(value) or sign * 5e-324 * bool(value)
 
 
 def validator(schema: Any) -> Any:

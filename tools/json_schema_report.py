@@ -106,14 +106,15 @@ TEXT = f"""
   and the like: in the order in which a reader meets them), then all others. `order: "any"` allows any order.
 * **Additional keys** (and those that match `patternProperties`) are spelled canonically and are never one of the
   declared keys, so no spelling hides one. Which of them have already been written is not remembered: an additional key
-  may appear twice, as in any JSON text; a key that the schema names (also in `required` or `dependentRequired`) never.
+  may appear twice, as in any JSON text, and is then counted twice by `minProperties`; a key that the schema names
+  (also in `required` or `dependentRequired`) never is.
 * **White space** is JSON's, at most {MAX_WHITESPACE} characters between two tokens, none around the document.
   `disable_any_whitespace` leaves none; `whitespace_pattern` replaces it. Documents as `json.dumps` writes them are
   always among those allowed.
 * **Strings** without a condition but their length may be spelled in any way of RFC 8259; all others, and keys, raw
   where JSON allows that. Lengths count code points. Unpaired surrogates are not Unicode text and not allowed.
 * **Integers** (`type: integer`) are written without fraction and exponent. Other numbers may be written in any way
-  where the schema does not care about their scale; else as decimals, or with an exponent and one digit before the point.
+  where the schema does not care about their scale; else in decimal or scientific notation.
 * `disable_additional_properties` closes objects that declare properties and say nothing about others.
 
 ## Limits

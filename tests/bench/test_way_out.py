@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 
 import pytest
@@ -58,3 +59,20 @@ def test_nested_json_is_closed() -> None:
     index = Index.from_json_schema(schema, VOCABULARY, any_whitespace=False)
     config = index.advance_bytes(index.guide().config, b'{"a":[345,')
     assert WayOut(index).bytes_from(config) == b'12,12],"b":""}'
+
+
+def test_keys_in_any_order() -> None:
+    """What is required and has not come is still written."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [12, 345]}, "b": {"type": "string"}, "long": {"const": True}, "d": {"const": 1}},
+        "required": ["a", "long", "b"],
+    }
+    index = Index.from_json_schema(schema, VOCABULARY, any_whitespace=False, order="any")
+    way = WayOut(index)
+    for prefix in ("", "{", '{"lo', '{"d":1', '{"b":""', '{"b":"",', '{"b":"","zz":[', '{"long":true,"a":12,"b":"'):
+        config = index.advance_bytes(index.guide().config, prefix.encode())
+        text = way.bytes_from(config)
+        assert index.can_finish(index.advance_bytes(config, text))
+        value = json.loads(prefix.encode() + text)
+        assert value.keys() >= {"a", "b", "long"} and len(text) <= len('"a":12,"long":true,"b":""},') + 3, text

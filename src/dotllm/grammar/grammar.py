@@ -243,11 +243,12 @@ class Grammar:
         first_operand = {
             Kind.LITERAL: data, Kind.BYTES: bytesets, Kind.CHARS: charsets, Kind.SEQ: children, Kind.ALT: children,
             Kind.REPEAT: nodes, Kind.CALL: rules, Kind.LITERALS: words, Kind.NETWORK: children, Kind.TOKENS: tokens,
+            Kind.UNORDERED: children,
         }  # fmt: skip
         moved = array("i", other.children)
         for kind, a, b, c in zip(other.kind, other.a, other.b, other.c, strict=True):
             self._node(Kind(kind), a + first_operand.get(Kind(kind), 0), b, c)
-            if kind in (Kind.SEQ, Kind.ALT):
+            if kind in (Kind.SEQ, Kind.ALT, Kind.UNORDERED):
                 for i in range(a, a + b):
                     moved[i] += nodes
             elif kind == Kind.NETWORK:
