@@ -87,8 +87,8 @@ def parse(text: str) -> Any:
 
 
 def _number(text: str) -> float | int:
-    """As a float; as an int where the value is whole, so that ``type: integer`` is judged by value. What is too large or
-    too small for a float is a number of that kind, not infinite and not 0."""
+    """As a float; as an int where the value is whole, so that ``type: integer`` is judged by value. What is too
+    large or too small for a float is a number of that kind, not infinite and not 0."""
     try:
         value = Decimal(text)
     except InvalidOperation:  # an exponent of more than 18 digits

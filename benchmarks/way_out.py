@@ -5,9 +5,9 @@ return, its loop's end), a least fixpoint. Add what the frames on the stack stil
 callers, the rounds a bounded loop still owes), and each step is an edge that brings the sum down by its byte.
 Reads the machine's arena (`automata.machine.layout`); nothing of the machine is changed.
 
-In an unordered sequence (`Grammar.unordered`) the required parts that have not come are still owed, each with a separator,
-so the nodes of a separator are worth less by that one; a little more than that where nothing is owed, so that it is not
-begun. If the text stands inside a separator there, the sum lacks a part.
+In an unordered sequence (`Grammar.unordered`) the required parts that have not come are still owed, each with a
+separator, so the nodes of a separator are worth less by that one, and half a byte more, so that none is begun where
+nothing is owed. If the text stands inside a separator there, the sum lacks a part.
 """
 
 from __future__ import annotations

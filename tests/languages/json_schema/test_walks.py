@@ -7,6 +7,7 @@ real schemas.
 from __future__ import annotations
 
 import json
+import re
 from random import Random
 
 import numpy as np
@@ -42,18 +43,19 @@ def test_every_walk_ends_and_is_valid(seed: int, depth: int, any_order: bool) ->
     for budget in (0, 3, 30, 120):
         text = walk(index, way_out, budget, random)
         value = parse(text.decode())  # must be JSON in any case
-        # An additional key may be written twice (docs/json-schema.md), and then means less than was written.
-        assert repeats_a_key(text) or judge.is_valid(value), text
+        assert beyond_the_judge(text) or judge.is_valid(value), text
 
 
-def repeats_a_key(text: bytes) -> bool:
+def beyond_the_judge(text: bytes) -> bool:
+    """An additional key may be written twice (docs/json-schema.md), and then means less than was written; and the judge
+    reads patterns as Python does, where a dot matches more line ends than in ECMA-262."""
     found = []
 
     def members(pairs: list[tuple[str, object]]) -> None:
         found.append(len(pairs) != len(dict(pairs)))
 
     json.loads(text, object_pairs_hook=members, parse_float=str)
-    return any(found)
+    return any(found) or re.search(r"\\r|\\u000d|\u2028|\u2029", text.decode(), re.IGNORECASE) is not None
 
 
 def walk(index: Index, way_out: WayOut, budget: int, random: Random) -> bytes:
