@@ -324,3 +324,13 @@ def test_what_cannot_be_decided_is_refused_by_name() -> None:
     with pytest.raises(Unsupported) as caught:
         StringLanguage.format("idn-hostname")
     assert caught.value.keyword == "format" and "idn-hostname" in caught.value.message
+
+
+def test_regex_beside_a_pattern_of_plain_texts() -> None:
+    """Where every string of the other conditions is a regular expression, there is nothing left to say."""
+    language = StringLanguage.format("regex")
+    assert language is not None
+    accepted = acceptor(
+        language & StringLanguage.pattern("^[0-9]{2}:[0-9]{2}(\\.[a-z|$]+)?$") & StringLanguage.length(1)
+    )
+    assert accepted('"12:30"') and accepted('"12:30.a|b$"') and not accepted('"12:3"')

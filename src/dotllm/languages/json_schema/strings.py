@@ -402,14 +402,19 @@ def _automaton(atom: Atom) -> Dfa:
     return regex_to_dfa(atom.content, search=True, dialect="ecma")
 
 
+def _is_irregular(atom: Atom) -> bool:
+    return atom.kind == "format" and formats.FORMATS[str(atom.content)].build is not None
+
+
 @lru_cache(maxsize=1024)
 def _unlimited_dfa(clause: Clause) -> Dfa:
     """A clause without its lengths."""
     budget = Budget()
     out = Dfa.anything()
-    # In a fixed order, so that what a budget stops does not depend on hashes.
-    for atom in sorted(clause.having, key=repr):
-        out = out.intersection(_automaton(atom), budget)
+    # In a fixed order, so that what a budget stops does not depend on hashes; what is not regular comes last.
+    for atom in sorted(clause.having, key=lambda atom: (_is_irregular(atom), repr(atom))):
+        if not _is_irregular(atom) or not formats.FORMATS[str(atom.content)].covers(out):
+            out = out.intersection(_automaton(atom), budget)
     for atom in sorted(clause.lacking, key=repr):
         out = out.difference(_automaton(atom), budget)
     if clause.excluded:

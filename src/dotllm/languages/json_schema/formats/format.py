@@ -40,6 +40,10 @@ class Format(NamedTuple):
             )
         return _dfa(self)
 
+    def covers(self, language: Dfa) -> bool:
+        """Whether all strings of ``language`` are seen to have this format."""
+        return (self.longest is None) and (language - _dfa(self)).is_empty()
+
     def accepts(self, text: str) -> bool:
         """Whether ``text`` has this format."""
         if self.decide is not None:

@@ -217,4 +217,7 @@ class _Patterns:
         return grammar.alt(choices)
 
 
-REGEX_FORMATS = (Format("regex", "ECMA-262 §22.2.1 Pattern", "", build=pattern, decide=is_pattern),)
+# Nothing that could be used wrongly: no escape, no quantifier, no bracket.
+_PLAIN = r"[^\\*+?()\[\]{}]*"
+
+REGEX_FORMATS = (Format("regex", "ECMA-262 §22.2.1 Pattern", _PLAIN, build=pattern, decide=is_pattern),)
