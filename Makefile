@@ -11,7 +11,7 @@ PYTEST ?=
 # Options of the bench targets, as in `make bench-engine ARGS=--quick`.
 ARGS ?=
 
-.PHONY: demo test lint format check-hooks bench-engine bench-maskbench bench-walks bench-blowups bench-serve json-schema-report lock clean install install-dev
+.PHONY: demo test lint format check-hooks peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve json-schema-report lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
@@ -30,6 +30,9 @@ format: install-dev
 
 check-hooks: install  ## Compare our hooks with the sources of the vLLM releases we support (downloads their wheels).
 	$(BIN)/python tools/check_hooks.py
+
+peer-tests: install-dev  ## vLLM's own tests of structured requests, run on our backend (downloads its source distribution).
+	$(BIN)/python tools/peer_tests.py $(ARGS)
 
 bench-engine: install-dev  ## Compile and mask times beside llguidance and xgrammar, in one process.
 	$(BIN)/python -m benchmarks.engine $(ARGS)

@@ -1,0 +1,107 @@
+"""A pytest plugin: vLLM's own tests, run on dotllm where they say xgrammar.
+
+Loaded by ``tools/peer_tests.py`` with ``-p peers.plugin``. Three things make the tests ours without a change in
+them: our backend answers to the name ``xgrammar`` in this process; a structural tag that a test hands to xgrammar's
+``Grammar.from_structural_tag`` becomes an `Index` of ours, which then judges the strings of the test; and all our hooks
+are applied, as in a server. What a test builds of xgrammar's own classes stays xgrammar.
+
+Beside that it stands in for what vLLM's conftest.py and its plugins would give (it imports half of vLLM): coroutine
+tests are run by asyncio. Outcomes go to the file that ``DOTLLM_PEER_RESULTS`` names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dotllm.vllm_plugin import settings
+
+settings.BACKEND = "xgrammar"  # before any module of ours has read it
+
+import xgrammar  # noqa: E402
+import xgrammar.testing  # noqa: E402
+
+from dotllm import Index, Vocabulary  # noqa: E402
+
+_BYTES = Vocabulary.from_bytes([*(bytes([value]) for value in range(256)), None], eos_token_ids=[256])
+_outcomes: dict[str, str] = {}
+_judged = 0
+
+
+class _Grammar:
+    """What our ``Grammar.from_structural_tag`` returns: all that the tests do with it is to ask about strings."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+
+    def accepts(self, text: str) -> bool:
+        guide = self.index.guide()
+        return all(guide.advance(byte) for byte in text.encode()) and guide.can_finish
+
+
+def _from_structural_tag(tag: Any, *_: Any, **__: Any) -> _Grammar:
+    return _Grammar(Index.from_structural_tag(tag if isinstance(tag, str | dict) else tag.model_dump(), _BYTES))
+
+
+_theirs = xgrammar.testing._is_grammar_accept_string
+
+
+def _accepts(grammar: Any, text: str, **options: Any) -> bool:
+    global _judged
+    if not isinstance(grammar, _Grammar):
+        return bool(_theirs(grammar, text, **options))
+    _judged += 1
+    return grammar.accepts(text)
+
+
+xgrammar.Grammar.from_structural_tag = staticmethod(_from_structural_tag)
+xgrammar.testing._is_grammar_accept_string = _accepts
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from dotllm.vllm_plugin import register
+
+    register()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """One file parses JSON nested 2,000 deep while it is imported, which Python 3.11 counts as recursion."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    try:
+        return (yield)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(pyfuncitem.obj(**arguments))
+    return True
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        _outcomes[report.nodeid] = "failed"
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or report.outcome != "passed":
+        before = _outcomes.get(report.nodeid)
+        _outcomes[report.nodeid] = "failed" if before == "failed" else report.outcome
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    Path(os.environ["DOTLLM_PEER_RESULTS"]).write_text(json.dumps({"outcomes": _outcomes, "judged": _judged}))
