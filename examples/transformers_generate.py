@@ -1,0 +1,55 @@
+"""JSON from a model of transformers: ``python examples/transformers_generate.py [MODEL]``.
+
+Without a model's name it takes the demo model, made on the spot: what it writes is nonsense under the schema.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList
+
+from dotllm import Index, Vocabulary
+from dotllm.demo import model as demo
+from dotllm.transformers import StructuredLogitsProcessor
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 20}, "degrees": {"type": "integer", "maximum": 60}},
+    "required": ["city", "degrees"],
+    "additionalProperties": False,
+}
+PROMPTS = ["The weather in Paris:", "The weather in Rome, as JSON:"]
+
+
+def main(name: str) -> list[str]:
+    """Print and return three documents for each prompt."""
+    tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    model = AutoModelForCausalLM.from_pretrained(name)
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, size=model.config.get_text_config().vocab_size)
+    index = Index.from_json_schema(SCHEMA, vocabulary, any_whitespace=False)
+    inputs = tokenizer(PROMPTS, padding=True, return_tensors="pt")
+    out = model.generate(
+        **inputs,
+        max_new_tokens=100,
+        do_sample=True,
+        num_return_sequences=3,
+        pad_token_id=tokenizer.pad_token_id,
+        logits_processor=LogitsProcessorList([StructuredLogitsProcessor(index)]),
+    )
+    answers: list[str] = tokenizer.batch_decode(out[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    for answer in answers:
+        print(json.loads(answer))
+    return answers
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        main(sys.argv[1])
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            main(str(demo.make(Path(directory) / "model")))

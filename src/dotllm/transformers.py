@@ -1,0 +1,92 @@
+"""Structured generation with Hugging Face's ``model.generate``: a ``LogitsProcessor`` over the engine's public API.
+
+    index = Index.from_json_schema(schema, Vocabulary.from_tokenizer(tokenizer, size=model.config.vocab_size))
+    model.generate(**inputs, logits_processor=LogitsProcessorList([StructuredLogitsProcessor(index)]))
+
+``generate`` shows a processor whole rows, prompt and all, and says neither where a prompt ends nor which row of the
+step before a row continues; beam search puts them in a new order at every step. So rows are recognised by their content: a
+row continues the one that it equals but for its last token, and a step in which no row continues one begins a new
+generation. Padding, batches, ``num_return_sequences`` and beams need nothing further.
+
+A row that takes a token its mask forbids is left alone from then on: ``generate`` fills rows that have stopped with
+padding, and carries beams of probability zero where there are more beams than texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from transformers import LogitsProcessor
+
+from dotllm.index import Guide, Index
+from dotllm.index.batch import fill_masks
+
+Key = tuple[int, bytes]
+"""The number of a row's prompt and its content."""
+
+
+class StructuredLogitsProcessor(LogitsProcessor):
+    """Leaves only the tokens that can still become a text of the index. One processor serves one ``generate`` at a
+    time, and any number one after another."""
+
+    def __init__(self, index: Index | Sequence[Index]) -> None:
+        """``index``: for all prompts, or one for each prompt of the batch (of one vocabulary)."""
+        self._indexes = [index] if isinstance(index, Index) else list(index)
+        if not self._indexes or any(one.vocabulary is not self._indexes[0].vocabulary for one in self._indexes):
+            raise ValueError("one index or more are needed, all of them of one vocabulary")
+        self._guides: dict[Key, Guide | None] = {}
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """``scores`` [rows, tokens] with minus infinity for every token that is not allowed.
+
+        Raises:
+            dotllm.BudgetExceeded: the automaton has outgrown its limit.
+            ValueError: not the rows, or not the model, that the indexes are for.
+        """
+        rows = np.ascontiguousarray(input_ids.cpu().numpy())
+        if len(rows) % len(self._indexes):
+            raise ValueError(f"{len(rows)} rows cannot belong to {len(self._indexes)} prompts")
+        vocabulary = self._indexes[0].vocabulary
+        if scores.shape[-1] < vocabulary.size:
+            raise ValueError(f"the model has {scores.shape[-1]} tokens, the vocabulary {vocabulary.size}")
+        guides = self._step(rows)
+        constrained = [row for row, guide in enumerate(guides) if guide is not None]
+        bitmask = np.full((len(rows), vocabulary.words), -1, np.int32)
+        failures = fill_masks([guide for guide in guides if guide is not None], bitmask, constrained)
+        for failure in failures.values():
+            raise failure
+        allowed = np.ones(scores.shape, bool)
+        bits = np.unpackbits(bitmask[constrained].view(np.uint8), axis=1, bitorder="little")[:, : scores.shape[-1]]
+        allowed[constrained, : bits.shape[1]] = bits
+        allowed[constrained, bits.shape[1] :] = False
+        return scores.masked_fill(~torch.from_numpy(allowed).to(scores.device), -torch.inf)
+
+    def reset(self) -> None:
+        """Forget the generation so far: the next rows are prompts, whatever they are."""
+        self._guides = {}
+
+    def _step(self, rows: np.ndarray) -> list[Guide | None]:
+        """The guide of every row; None for one that is left alone."""
+        beams = len(rows) // len(self._indexes)
+        before, self._guides = self._guides, {}
+        parents = [(row // beams, rows[row, :-1].tobytes()) for row in range(len(rows))]
+        goes_on = any(parent in before for parent in parents)
+        found: list[Guide | None] = []
+        for row, parent in enumerate(parents):
+            guide = self._indexes[row // beams].guide()
+            if goes_on:
+                if parent not in before:
+                    raise ValueError(f"row {row} continues no row of the step before: call reset() between generations")
+                guide = self._continued(before[parent], int(rows[row, -1]))  # type: ignore[assignment]
+            found.append(guide)
+            self._guides[row // beams, rows[row].tobytes()] = guide
+        return found
+
+    @staticmethod
+    def _continued(guide: Guide | None, token: int) -> Guide | None:
+        if guide is None:
+            return None
+        after = guide.fork()  # rows may share it
+        return after if after.advance(token) else None
