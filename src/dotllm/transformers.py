@@ -4,9 +4,10 @@
     model.generate(**inputs, logits_processor=LogitsProcessorList([StructuredLogitsProcessor(index)]))
 
 ``generate`` shows a processor whole rows, prompt and all, and says neither where a prompt ends nor which row of the
-step before a row continues; beam search puts them in a new order at every step. So rows are recognised by their content: a
-row continues the one that it equals but for its last token, and a step in which no row continues one begins a new
-generation. Padding, batches, ``num_return_sequences`` and beams need nothing further.
+step before a row continues; beam search puts them in a new order at every step. So rows are recognised by their content:
+the first ones are the prompts, and a row continues the one that it equals but for its last token. Padding, batches,
+``num_return_sequences`` and beams need nothing further. But a prompt may look like a continued row, so a processor
+serves one generation; and assisted generation, which asks for places of a row that it takes back, is refused.
 
 A row that takes a token its mask forbids is left alone from then on: ``generate`` fills rows that have stopped with
 padding, and carries beams of probability zero where there are more beams than texts.
@@ -15,21 +16,29 @@ padding, and carries beams of probability zero where there are more beams than t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import LogitsProcessor
 
 from dotllm.index import Guide, Index
 from dotllm.index.batch import fill_masks
 
 Key = tuple[int, bytes]
-"""The number of a row's prompt and its content."""
+"""The number of a row's prompt, and a digest of its content."""
+
+_REUSED = "these rows continue none of the rows before: a processor serves one generation (or call reset() in between)"
+
+
+def _digest(row: NDArray[np.int64]) -> bytes:
+    return blake2b(row.tobytes(), digest_size=16).digest()
 
 
 class StructuredLogitsProcessor(LogitsProcessor):
-    """Leaves only the tokens that can still become a text of the index. One processor serves one ``generate`` at a
-    time, and any number one after another."""
+    """Leaves only the tokens that can still become a text of the index. Cheap: make one for each ``generate``, or
+    `reset` it in between."""
 
     def __init__(self, index: Index | Sequence[Index]) -> None:
         """``index``: for all prompts, or one for each prompt of the batch (of one vocabulary)."""
@@ -67,22 +76,23 @@ class StructuredLogitsProcessor(LogitsProcessor):
         """Forget the generation so far: the next rows are prompts, whatever they are."""
         self._guides = {}
 
-    def _step(self, rows: np.ndarray) -> list[Guide | None]:
+    def _step(self, rows: NDArray[np.int64]) -> list[Guide | None]:
         """The guide of every row; None for one that is left alone."""
         beams = len(rows) // len(self._indexes)
-        before, self._guides = self._guides, {}
-        parents = [(row // beams, rows[row, :-1].tobytes()) for row in range(len(rows))]
-        goes_on = any(parent in before for parent in parents)
-        found: list[Guide | None] = []
-        for row, parent in enumerate(parents):
-            guide = self._indexes[row // beams].guide()
-            if goes_on:
-                if parent not in before:
-                    raise ValueError(f"row {row} continues no row of the step before: call reset() between generations")
-                guide = self._continued(before[parent], int(rows[row, -1]))  # type: ignore[assignment]
-            found.append(guide)
-            self._guides[row // beams, rows[row].tobytes()] = guide
-        return found
+        keys = [(row // beams, _digest(rows[row])) for row in range(len(rows))]
+        after: dict[Key, Guide | None] = {}
+        for row, key in enumerate(keys):
+            if not self._guides:
+                after[key] = self._indexes[key[0]].guide()
+            elif key not in after:
+                parent = (key[0], _digest(rows[row, :-1]))
+                if parent not in self._guides:
+                    raise ValueError(_REUSED)
+                after[key] = self._continued(self._guides[parent], int(rows[row, -1]))
+        if not any(after.values()):  # a generation in which no row goes on would have ended
+            raise ValueError(_REUSED)
+        self._guides = after
+        return [after[key] for key in keys]
 
     @staticmethod
     def _continued(guide: Guide | None, token: int) -> Guide | None:

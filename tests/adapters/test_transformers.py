@@ -84,11 +84,22 @@ def test_an_index_for_each_prompt(model: Any, tokenizer: Any, vocabulary: Vocabu
     assert all(text.isalpha() for text in texts[:half]) and all(text.isdigit() for text in texts[half:])
 
 
-def test_one_processor_for_one_generation_after_another(model: Any, tokenizer: Any, vocabulary: Vocabulary) -> None:
+def test_a_processor_serves_one_generation(model: Any, tokenizer: Any, vocabulary: Vocabulary) -> None:
+    """What looks like a new generation is an error, never a text that nobody constrains."""
     processor = StructuredLogitsProcessor(Index.from_regex(PATTERN, vocabulary))
-    for prompts in (PROMPTS, PROMPTS, ["x"], ["x x"], ["x x x"]):  # also one that is a token longer than the last
+    for prompts in (["x"], ["x x"], ["x x x"]):  # the next one is a token longer: it could be a continuation
         for text in generate(model, tokenizer, processor, prompts, do_sample=True):
             assert re.fullmatch(PATTERN, text), text
+        for again in (["x x"], ["y"], PROMPTS):
+            with pytest.raises(ValueError, match="reset"):
+                generate(model, tokenizer, processor, again)
+        processor.reset()
+
+
+def test_assisted_generation_is_refused(model: Any, tokenizer: Any, vocabulary: Vocabulary) -> None:
+    processor = StructuredLogitsProcessor(Index.from_regex("(abc ){3,9}end", vocabulary))
+    with pytest.raises(ValueError, match="rows"):
+        generate(model, tokenizer, processor, ["abc abc abc abc end"], prompt_lookup_num_tokens=4)
 
 
 def test_the_mask_is_the_engines(vocabulary: Vocabulary) -> None:
