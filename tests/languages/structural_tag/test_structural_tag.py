@@ -169,7 +169,7 @@ def test_lengths_of_raw_strings_are_enforced(vocabulary: Vocabulary) -> None:
         ({"format": {"type": "const_string", "value": "a", "foo": 1}}, InvalidSpec, "/format/foo"),
         ({"format": {"type": "regex", "pattern": "("}}, InvalidSpec, "/format/pattern"),
         ({"format": {"type": "token", "token": "<|no|>"}}, InvalidSpec, "/format/token"),
-        ({"format": {"type": "json_schema", "json_schema": SCHEMA, "style": "cohere_xml"}}, Unsupported, "cohere_xml"),
+        ({"format": {"type": "json_schema", "json_schema": SCHEMA, "style": "yaml"}}, Unsupported, "yaml"),
         ({"structures": [{"begin": "<a>", "schema": {"type": "x"}, "end": "b"}], "triggers": ["<"]}, InvalidSpec, "/structures/0/schema/type"),
         ("{", InvalidSpec, "not JSON"),
         ({}, InvalidSpec, "format"),

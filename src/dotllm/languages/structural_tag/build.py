@@ -47,7 +47,9 @@ def structural_tag_to_grammar(
     if isinstance(spec, str):
         try:
             spec = json.loads(spec)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except RecursionError:
+            raise BudgetExceeded("the structural tag is nested too deeply", keyword="nesting") from None
+        except json.JSONDecodeError as error:
             raise InvalidSpec(f"the structural tag is not JSON: {error}") from None
     grammar = Grammar()
     compiler = _Compiler(grammar, special_tokens or {}, options or Options())
@@ -89,7 +91,9 @@ class _Compiler:
         if isinstance(schema, str):
             try:
                 schema = json.loads(schema)
-            except (json.JSONDecodeError, RecursionError) as error:
+            except RecursionError:
+                raise BudgetExceeded("the schema is nested too deeply", pointer=item.at("schema")) from None
+            except json.JSONDecodeError as error:
                 raise InvalidSpec(f"the schema is not JSON: {error}", pointer=item.at("schema")) from None
         content = self._schema(schema, item.at("schema"), self.options)
         begin, end = item.string("begin"), item.string("end")
@@ -134,14 +138,17 @@ class _Compiler:
         return self._styled(fields.any("json_schema"), fields, "qwen_xml", self.options)
 
     def _styled(self, schema: Any, fields: Fields, style: str, options: Options) -> Expression:
+        from dotllm.languages.structural_tag import markup
         from dotllm.languages.structural_tag.styles import STYLES, styled_expression
 
-        if style not in STYLES:
-            raise Unsupported(f"the style {style!r}", pointer=fields.at("style"), keyword="style")
         try:
-            return styled_expression(schema, self.grammar, options, STYLES[style], self._text)
+            if style in markup.STYLES:
+                return markup.markup_expression(schema, self.grammar, options, style, self._text)
+            if style in STYLES:
+                return styled_expression(schema, self.grammar, options, STYLES[style], self._text)
         except SpecError as error:
             raise _inside(error, fields.at("json_schema")) from error
+        raise Unsupported(f"the style {style!r}", pointer=fields.at("style"), keyword="style")
 
     def _format_grammar(self, fields: Fields, _: Ends) -> Expression:
         try:

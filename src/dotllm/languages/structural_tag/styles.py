@@ -11,18 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Expression, Grammar
-from dotllm.languages.dispatch import tag_dispatch
 from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.build import parse
 from dotllm.languages.json_schema.dialect import dialect_named
 from dotllm.languages.json_schema.document import Document
 from dotllm.languages.json_schema.emission import Emitter
 from dotllm.languages.json_schema.form import (
-    ANY_STRING,
     FALSE_BIT,
     NO_NUMBER,
     NO_STRING,
@@ -36,7 +33,7 @@ from dotllm.languages.json_schema.keywords import Keywords
 from dotllm.languages.json_schema.members import object_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.strings import StringLanguage
-from dotllm.languages.regex import regex_to_dfa
+from dotllm.languages.structural_tag.raw import raw_string
 
 
 class Style(NamedTuple):
@@ -73,7 +70,6 @@ STYLES = {
     ),
 }  # fmt: skip
 _NAMES = StringLanguage.pattern(r"^[a-zA-Z_][a-zA-Z0-9_]*$")
-_BUDGET = Budget()
 
 Text = Callable[[str], Expression]
 
@@ -140,18 +136,6 @@ def _kinds(form: Form) -> list[Part | None]:
         (lambda w: [array_expression(w, shape) for shape in form.arrays]) if form.arrays else None,
         (lambda w: [object_expression(w, shape) for shape in form.objects]) if form.objects else None,
     ]
-
-
-def raw_string(language: StringLanguage, grammar: Grammar, close: str) -> Expression:
-    """The strings of a language in which ``close`` does not occur, written as they are."""
-    if language is ANY_STRING:
-        return tag_dispatch(grammar, [], [close], loop=True)
-    values = language.finite_values(10_000)
-    if values is not None:
-        return grammar.literals(value.encode() for value in values if close not in value)
-    escaped = "".join(f"\\u{{{ord(character):x}}}" for character in close)
-    ends: Dfa = regex_to_dfa(escaped, search=True, budget=_BUDGET)
-    return dfa_to_grammar(language.dfa() - ends, grammar, grammar.chars)
 
 
 class _Members:

@@ -1,0 +1,217 @@
+"""JSON Schemas for arguments that a model writes in markup all the way down: nested objects and arrays too.
+
+``cohere_xml``: ``<cofl:value name="key" type="raw|json|list|dict">…</cofl:value>``; an item of a list has no name.
+Strings are raw; numbers, booleans and null are JSON; keys are escaped as XML attributes are.
+
+``minimax_m3_xml``: ``]<]minimax[>[<key>…]<]minimax[>[</key>``, items of an array under the key ``item``; values are raw
+and say nothing of their type. A key is written twice, which a context-free grammar can only ask for where it knows the
+key: keys that a schema does not name are not written, and a schema that describes them is refused.
+
+As in `styles`, which values there may be comes from the canonical form of the schema; only the text differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dotllm.automata.charset import CharSet
+from dotllm.automata.dfa.lower import dfa_to_grammar
+from dotllm.errors import InvalidSpec, Unsupported
+from dotllm.grammar import Expression, Grammar
+from dotllm.languages.json_schema.algebra import Algebra
+from dotllm.languages.json_schema.build import parse
+from dotllm.languages.json_schema.dialect import dialect_named
+from dotllm.languages.json_schema.document import Document
+from dotllm.languages.json_schema.emission import Emitter
+from dotllm.languages.json_schema.form import (
+    ANY_OBJECT,
+    FALSE_BIT,
+    NO_NUMBER,
+    NO_STRING,
+    NULL_BIT,
+    TRUE_BIT,
+    ArrayShape,
+    Form,
+    Node,
+    ObjectShape,
+)
+from dotllm.languages.json_schema.items import array_expression
+from dotllm.languages.json_schema.keywords import Keywords
+from dotllm.languages.json_schema.members import object_expression
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.strings import StringLanguage
+from dotllm.languages.json_schema.text import JsonText
+from dotllm.languages.structural_tag.raw import raw_string
+
+Text = Callable[[str], Expression]
+"""Writes fixed text (special tokens by id)."""
+
+COHERE, MINIMAX_M3 = "cohere_xml", "minimax_m3_xml"
+STYLES = (COHERE, MINIMAX_M3)
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+_MARK = "]<]minimax[>["
+_CONSTANTS = ((NULL_BIT, b"null"), (FALSE_BIT, b"false"), (TRUE_BIT, b"true"))
+_MOST_NAMES = 1_000
+_SOME_KEY = StringLanguage.length(1, None)
+
+
+def markup_expression(schema: Any, grammar: Grammar, options: Options, style: str, write: Text) -> Expression:
+    """The objects that ``schema`` allows, in one of `STYLES`."""
+    if style == MINIMAX_M3 and options.additional_properties is None:
+        options = options._replace(additional_properties=False)
+    parsed = parse(schema) if isinstance(schema, str) else schema
+    document = Document(parsed, dialect_named(options.default_dialect))
+    keywords = Keywords(document, Algebra(options.budget), options)
+    writer = (_Cohere if style == COHERE else _MinimaxM3)(grammar, keywords, options, write)
+    return writer.top(keywords.node(parsed, document.scope))
+
+
+class _Markup(Emitter):
+    """Values and their pieces; a piece is followed by its white space, as in `JsonText`."""
+
+    spaced_items = True
+    """Whether white space may follow an item."""
+
+    def __init__(self, grammar: Grammar, keywords: Keywords, options: Options, write: Text) -> None:
+        super().__init__(grammar, keywords, options)
+        self.write = write
+        self.space = self.text.whitespace
+        self.text = _Pieces(self, self.text)
+
+    def top(self, node: Node) -> Expression:
+        """The whole object, without a mark around it."""
+        form = self.algebra.form(node)
+        if not form.objects:
+            raise InvalidSpec("the schema of parameters must allow objects", pointer="/", keyword="type")
+        found = self.grammar.alt([self.members(shape) for shape in form.objects])
+        self.finish()
+        return found
+
+    def scalars(self, form: Form) -> list[Expression]:
+        """Numbers, booleans and null."""
+        words = [self.grammar.literal(word) for bit, word in _CONSTANTS if form.constants & bit]
+        if form.number is not NO_NUMBER:
+            words.append(form.number.to_expression(self.grammar, self.text.context))
+        return words
+
+    def members(self, shape: ObjectShape) -> Expression:
+        """What stands inside of an object."""
+        raise NotImplementedError
+
+    def item(self, value: Expression) -> Expression:
+        """An item of an array, before its white space."""
+        raise NotImplementedError
+
+    def named(self, name: str, value: Expression) -> Expression:
+        """A member, before its white space."""
+        raise NotImplementedError
+
+    def keyed(self, keys: StringLanguage, value: Expression) -> Expression:
+        """A member with a key that the schema does not name."""
+        raise NotImplementedError
+
+
+class _Pieces(JsonText):
+    """What `object_expression` and `array_expression` put together: no brackets, no commas."""
+
+    def __init__(self, writer: _Markup, json: JsonText) -> None:
+        self.writer = writer
+        self.grammar = writer.grammar
+        self.whitespace, self.context, self.spaced = json.whitespace, json.context, json.spaced
+        self.comma = self.object_open = self.object_close = self.array_open = self.array_close = self.grammar.empty()
+
+    def item(self, value: Expression) -> Expression:
+        item = self.writer.item(value)
+        return self.grammar.seq([item, self.whitespace]) if self.writer.spaced_items else item
+
+    def named_member(self, name: str, value: Expression) -> Expression:
+        return self.grammar.seq([self.writer.named(name, value), self.whitespace])
+
+    def member(self, keys: StringLanguage, value: Expression) -> Expression:
+        return self.grammar.seq([self.writer.keyed(keys, value), self.whitespace])
+
+
+class _Cohere(_Markup):
+    spaced_items = False
+
+    def _alternatives(self, form: Form) -> Expression:
+        """From the type on to the closing mark."""
+        grammar, close = self.grammar, "</cofl:value>"
+        choices = []
+
+        def typed(kind: str, content: Sequence[Expression]) -> None:
+            choices.append(grammar.seq([self.write(f' type="{kind}">'), *content, self.write(close)]))
+
+        if form.string is not NO_STRING:
+            typed("raw", [raw_string(form.string, grammar, close)])
+        scalars = self.scalars(form)
+        if scalars:
+            typed("json", [self.space, grammar.alt(scalars), self.space])
+        if form.arrays:
+            typed(
+                "list", [self.space, grammar.alt([array_expression(self, shape) for shape in form.arrays]), self.space]
+            )
+        if form.objects:
+            typed("dict", [grammar.alt([self.members(shape) for shape in form.objects])])
+        return grammar.alt(choices)
+
+    def members(self, shape: ObjectShape) -> Expression:
+        return self.grammar.seq([self.space, object_expression(self, shape)])
+
+    def item(self, value: Expression) -> Expression:
+        return self.grammar.seq([self.write("<cofl:value"), value])
+
+    def named(self, name: str, value: Expression) -> Expression:
+        key = "".join(_ESCAPES.get(character, character) for character in name)
+        return self.grammar.seq([self.write(f'<cofl:value name="{key}"'), value])
+
+    def keyed(self, keys: StringLanguage, value: Expression) -> Expression:
+        key = dfa_to_grammar((keys & _SOME_KEY).dfa(), self.grammar, self._character)
+        return self.grammar.seq([self.write('<cofl:value name="'), key, self.write('"'), value])
+
+    def _character(self, characters: CharSet) -> Expression:
+        special = CharSet.of("\0" + "".join(_ESCAPES))
+        plain = self.grammar.chars(characters - special)
+        escaped = [self.grammar.literal(text) for one, text in _ESCAPES.items() if CharSet.of(one) & characters]
+        return self.grammar.alt([plain, *escaped])
+
+
+class _MinimaxM3(_Markup):
+    def _alternatives(self, form: Form) -> Expression:
+        if form.arrays and form.objects and form.string is not NO_STRING and form.number is not NO_NUMBER:
+            raise Unsupported(f"{MINIMAX_M3} cannot tell the types of values apart: give it one", keyword="type")
+        choices = self.scalars(form)
+        if form.string is not NO_STRING:
+            choices.append(raw_string(form.string, self.grammar, _MARK))
+        choices += [self._items(shape) for shape in form.arrays]
+        choices += [self.members(shape) for shape in form.objects]
+        return self.grammar.alt(choices)
+
+    def _items(self, shape: ArrayShape) -> Expression:
+        """Nothing at all for an empty array, not even white space."""
+        some = array_expression(self, shape._replace(minimum=max(1, shape.minimum)))
+        return self._or_nothing(array_expression(self, shape._replace(maximum=0)), some)
+
+    def members(self, shape: ObjectShape) -> Expression:
+        if shape == ANY_OBJECT:  # what is left to write of "any object"; the parameters of a tool that has none
+            return self.grammar.empty()
+        some = object_expression(self, shape._replace(minimum=max(1, shape.minimum)))
+        return self._or_nothing(object_expression(self, shape._replace(maximum=0)), some)
+
+    def _or_nothing(self, nothing: Expression, some: Expression) -> Expression:
+        return self.grammar.alt([nothing, self.grammar.seq([self.space, some])])
+
+    def item(self, value: Expression) -> Expression:
+        return self.named("item", value)
+
+    def named(self, name: str, value: Expression) -> Expression:
+        return self.grammar.seq([self.write(f"{_MARK}<{name}>"), value, self.write(f"{_MARK}</{name}>")])
+
+    def keyed(self, keys: StringLanguage, value: Expression) -> Expression:
+        names = keys.finite_values(_MOST_NAMES)
+        if names is None:
+            raise Unsupported(
+                f"{MINIMAX_M3} cannot write keys that the schema does not name", keyword="additionalProperties"
+            )
+        return self.grammar.alt([self.named(name, value) for name in names])
