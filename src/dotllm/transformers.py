@@ -4,8 +4,8 @@
     model.generate(**inputs, logits_processor=LogitsProcessorList([StructuredLogitsProcessor(index)]))
 
 ``generate`` shows a processor whole rows, prompt and all, and says neither where a prompt ends nor which row of the
-step before a row continues; beam search puts them in a new order at every step. So rows are recognised by their content:
-the first ones are the prompts, and a row continues the one that it equals but for its last token. Padding, batches,
+step before a row continues; beam search puts them in a new order at every step. So rows are recognised by content: the
+first ones are the prompts, and a row continues the one that it equals but for its last token. Padding, batches,
 ``num_return_sequences`` and beams need nothing further. But a prompt may look like a continued row, so a processor
 serves one generation; and assisted generation, which asks for places of a row that it takes back, is refused.
 

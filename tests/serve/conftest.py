@@ -1,5 +1,6 @@
-"""One real server for all tests of this folder: vLLM on the CPU, a model with random weights, the backend left at
-auto.
+"""Real servers for all tests of this folder: vLLM on the CPU, a model with random weights, the backend left at auto.
+
+``server`` is plain; ``api_server`` has a tool parser and a reasoning parser.
 """
 
 from __future__ import annotations
@@ -11,8 +12,14 @@ from typing import Any
 import pytest
 
 from dotllm.demo.server import Server
+from tests.serve import api_model
 
 NAME = "random"
+API_FLAGS = (
+    *("--max-model-len", "4096", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+    *("--reasoning-parser", "qwen3", "--default-chat-template-kwargs", '{"enable_thinking": false}'),
+    *("--structured-outputs-config.disable_any_whitespace", "true"),  # a random model likes blanks
+)
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +38,29 @@ def client(server: Server) -> Any:
     from openai import OpenAI
 
     return OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=300.0, max_retries=0)
+
+
+@pytest.fixture(scope="session")
+def api_server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("api")
+    model = api_model.make(directory / "model", demo_model)
+    with Server(
+        model, directory / "log", name=NAME, flags=API_FLAGS, environment={"DOTLLM_DISK_BYTES": "0"}
+    ) as running:
+        running.wait()
+        yield running
+        assert running.healthy(), f"the server did not survive its tests:\n{running.log_tail(60)}"
+
+
+@pytest.fixture(scope="session")
+def openai_client(api_server: Server) -> Any:
+    from openai import OpenAI
+
+    return OpenAI(base_url=f"{api_server.url}/v1", api_key="none", timeout=120.0, max_retries=0)
+
+
+@pytest.fixture(scope="session")
+def anthropic_client(api_server: Server) -> Any:
+    from anthropic import Anthropic
+
+    return Anthropic(base_url=api_server.url, api_key="none", timeout=120.0, max_retries=0)

@@ -158,7 +158,10 @@ def test_invalid_regexes(server: Server) -> None:
 
 
 def test_malformed_tools(server: Server) -> None:
-    """CVE-2025-48944: a tool schema with a malformed ``pattern`` or ``type``."""
+    """CVE-2025-48944: a tool schema with a malformed ``pattern`` or ``type``.
+
+    The schema of a strict tool is enforced, so a malformed one is refused. That of any other is only shown to the model.
+    """
     for parameters in (
         {"type": "x"},
         {"type": 1},
@@ -168,17 +171,27 @@ def test_malformed_tools(server: Server) -> None:
         {"type": "object", "required": "a"},
         {"type": ["object", 3]},
     ):
-        tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
         for choice in ("required", {"type": "function", "function": {"name": "f"}}):
-            answer = complete(
-                server,
-                MODEL,
-                path="/v1/chat/completions",
-                messages=[{"role": "user", "content": "?"}],
-                tools=[tool],
-                tool_choice=choice,
-            )
-            assert answer.status == 400, (parameters, answer.body)
+            for strict, status in ((True, 400), (False, 200), (None, 200)):
+                answer = complete(
+                    server,
+                    MODEL,
+                    path="/v1/chat/completions",
+                    messages=[{"role": "user", "content": "?"}],
+                    tools=[{"type": "function", "function": {"name": "f", "parameters": parameters, "strict": strict}}],
+                    tool_choice=choice,
+                )
+                assert answer.status == status, (parameters, strict, answer.body)
+
+
+def test_what_the_wire_format_cannot_carry(server: Server) -> None:
+    """Integers beyond 64 bits go to the engine all the same; half a surrogate pair does not. (Both were 500 without a
+    message.)"""
+    assert schema(server, {"enum": [10**40, "b"]}).status == 200
+    assert schema(server, {"type": "null", "description": "\ud800", "default": -(10**30)}).status == 200
+    for fields in ({"regex": "a|\ud800"}, {"choice": ["\ud800"]}, {"grammar": 'start: "\ud800"'}):
+        assert "surrogate" in ask(server, structured_outputs=fields).message
+    assert ask(server, structured_outputs={"json": {}, "whitespace_pattern": "\ud800"}).status == 400
 
 
 def test_grammars_that_never_end(server: Server) -> None:

@@ -69,6 +69,15 @@ def test_vllms_keys() -> None:
         ({"structural_tag": ""}, "structural_tag"),
         ({"json_object": False}, "json_object"),
         ({}, "none of"),
+        ({"regex": "a", "disable_any_whitespace": True}, "disable_any_whitespace.*no effect.*regex"),
+        ({"choice": ["a"], "whitespace_pattern": " "}, "whitespace_pattern.*no effect.*choice"),
+        ({"grammar": 'start: "a"', "disable_additional_properties": True}, "disable_additional.*no effect.*grammar"),
+        ({"json_object": True, "disable_additional_properties": True}, "no effect.*json_object"),
+        ({"regex": "a|\ud800"}, "regex.*ud800.*surrogate"),
+        ({"grammar": 'start: "\udc00"'}, "grammar.*surrogate"),
+        ({"json": '{"const": "\ud800"}'}, "json.*surrogate"),
+        ({"structural_tag": '{"a": "\ud800"}'}, "structural_tag.*surrogate"),
+        ({"json": "{}", "whitespace_pattern": "\ud800"}, "whitespace_pattern.*surrogate"),
     ],
 )
 def test_refusals(fields: dict[str, Any], word: str) -> None:

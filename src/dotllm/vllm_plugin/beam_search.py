@@ -12,6 +12,7 @@ import importlib
 from functools import wraps
 from typing import Any
 
+from dotllm.vllm_plugin import unread_fields
 from dotllm.vllm_plugin.hook import Hook, HookError, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
@@ -68,6 +69,7 @@ def _refuse_in(module: str, name: str) -> None:
 
     @wraps(original)
     def to_beam_search_params(self: Any, *args: Any, **kwargs: Any) -> Any:
+        unread_fields.refuse(self)
         field = constraint_of(self)
         if field is not None:
             from vllm.exceptions import VLLMValidationError

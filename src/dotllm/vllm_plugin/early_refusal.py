@@ -11,7 +11,7 @@ import importlib
 from functools import wraps
 from typing import Any
 
-from dotllm.vllm_plugin import front_end, validation
+from dotllm.vllm_plugin import front_end, unread_fields, validation
 from dotllm.vllm_plugin.hook import Hook, Target
 
 _REQUESTS = {
@@ -42,6 +42,7 @@ def _judge_in(module: str, name: str) -> None:
 
     @wraps(original)
     def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
+        unread_fields.refuse(self)
         params = original(self, *args, **kwargs)
         judge(params)
         return params

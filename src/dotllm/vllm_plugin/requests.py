@@ -16,29 +16,37 @@ _KINDS = {
     "GRAMMAR": Kind.GRAMMAR,
     "STRUCTURAL_TAG": Kind.STRUCTURAL_TAG,
 }
+_JSON_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 
 
 def of_params(params: Any, config: Any) -> Specification:
     """The specification in a ``StructuredOutputsParams``; ``config`` is the server's ``StructuredOutputsConfig``.
 
     Raises:
-        InvalidSpec: no or an empty specification, named as the API names it.
+        InvalidSpec: no or an empty specification, or an option that would have no effect, named as the API names it.
     """
+    if params.whitespace_pattern is not None:
+        _require_unicode(params.whitespace_pattern, "whitespace_pattern")
     if params.json is not None:
         _require_text(params.json, "json")
         return _specification(Kind.JSON_SCHEMA, params.json, _json_options(Kind.JSON_SCHEMA, config, params))
     if params.json_object is not None:
         if params.json_object is not True:
             raise InvalidSpec("structured_outputs.json_object must be true if it is set", keyword="json_object")
+        _refuse_options(params, "json_object", ("disable_additional_properties",))
         return _specification(Kind.JSON_OBJECT, "", _json_options(Kind.JSON_OBJECT, config, params))
     if params.regex is not None:
         if "\0" in params.regex:
             raise InvalidSpec("structured_outputs.regex contains a NUL character", keyword="regex")
+        _require_unicode(params.regex, "regex")
+        _refuse_options(params, "regex")
         return _specification(Kind.REGEX, params.regex)
     if params.choice is not None:
+        _refuse_options(params, "choice")
         return _specification(Kind.CHOICE, params.choice)
     if params.grammar is not None:
         _require_text(params.grammar, "grammar")
+        _refuse_options(params, "grammar")
         return _specification(Kind.GRAMMAR, params.grammar)
     if params.structural_tag is not None:
         _require_text(params.structural_tag, "structural_tag")
@@ -75,11 +83,37 @@ def _json_options(kind: Kind, config: Any, params: Any = None) -> dict[str, Opti
     return options
 
 
+def _refuse_options(params: Any, field: str, options: tuple[str, ...] = _JSON_OPTIONS) -> None:
+    """A request that sets an option expects an effect; for ``field`` these have none."""
+    for option in options:
+        if getattr(params, option):
+            raise InvalidSpec(
+                f"structured_outputs.{option} says how JSON is written and has no effect on structured_outputs.{field}",
+                keyword=option,
+            )
+
+
 def _either(config: Any, params: Any, field: str) -> bool:
     """Whether the server or the request asks for ``field``."""
     return bool(getattr(config, field, False)) or bool(getattr(params, field, False))
 
 
 def _require_text(value: Any, field: str) -> None:
-    if isinstance(value, str) and not value.strip():
+    if not isinstance(value, str):
+        return
+    if not value.strip():
         raise InvalidSpec(f"structured_outputs.{field} is an empty string", keyword=field)
+    _require_unicode(value, field)
+
+
+def _require_unicode(text: str, field: str) -> None:
+    """JSON's "\\ud800" arrives as half of a surrogate pair, which has no UTF-8 form and cannot go to the engine."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            half = ascii(text[error.start])
+            raise InvalidSpec(
+                f"structured_outputs.{field} contains {half}, half of a surrogate pair, which is no Unicode text",
+                keyword=field,
+            ) from None

@@ -15,7 +15,7 @@ import json
 from functools import wraps
 from typing import Any
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.vllm_plugin import front_end, requests, verdicts
 from dotllm.vllm_plugin.hook import Hook, Target
 
@@ -34,7 +34,9 @@ def check(params: Any) -> None:
         return
     try:
         tag = json.loads(structured.structural_tag)
-    except (TypeError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise BudgetExceeded("the structural tag is nested too deeply", keyword="nesting") from None
+    except (TypeError, ValueError) as error:
         raise InvalidSpec(f"the structural tag is not JSON: {error}") from error
     if not isinstance(tag, dict):
         raise InvalidSpec("the structural tag is not a JSON object")

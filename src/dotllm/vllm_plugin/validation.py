@@ -7,6 +7,7 @@ the few that apply to us are made in `requests` and here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
@@ -39,6 +40,9 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
             f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
         )
     judge(structured, config, lambda: warm_start.special_tokens(tokenizer, model_config))
+    if isinstance(structured.json, dict):
+        # As text it reaches the engine whatever is in it; vLLM's wire format knows no integer beyond 64 bits.
+        structured.json = json.dumps(structured.json)
     structured._backend = BACKEND
     structured._backend_was_auto = config.backend == "auto"
 

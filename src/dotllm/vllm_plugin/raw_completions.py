@@ -1,0 +1,72 @@
+"""/v1/completions under a constraint is constrained from its first token, whatever the server's reasoning parser.
+
+With a reasoning parser vLLM constrains nothing before the end of the reasoning. A chat has reasoning, and an answer
+behind it; a completion is one text, nobody parses reasoning out of it, and a model that does not reason there never
+comes to the constraint: vLLM answers 200 with free text. The constraint is for the text that is returned, all of it.
+
+The request is marked where it becomes sampling parameters, and the mark is turned into ``reasoning_ended`` where these
+become the engine's request.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import wraps
+from typing import Any
+
+from dotllm.vllm_plugin import front_end
+from dotllm.vllm_plugin.hook import Hook, Target
+
+_PROTOCOL = "vllm.entrypoints.openai.completion.protocol"
+_PROCESSOR = "vllm.v1.engine.input_processor"
+_MARK = "_dotllm_from_first_token"
+
+
+def mark(params: Any) -> None:
+    """``params`` (a ``SamplingParams``) are those of a raw completion."""
+    if params.structured_outputs is not None and front_end.serves(params.structured_outputs._backend):
+        setattr(params.structured_outputs, _MARK, True)
+
+
+def is_marked(params: Any) -> bool:
+    """Whether `mark` has seen these parameters (or those they are a copy of)."""
+    return getattr(getattr(params, "structured_outputs", None), _MARK, False) is True
+
+
+def _apply() -> None:
+    request_class = importlib.import_module(_PROTOCOL).CompletionRequest
+    processor_class = importlib.import_module(_PROCESSOR).InputProcessor
+    to_original, process_original = request_class.to_sampling_params, processor_class.process_inputs
+    if getattr(process_original, "is_dotllm", False):
+        return
+
+    @wraps(to_original)
+    def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
+        params = to_original(self, *args, **kwargs)
+        mark(params)
+        return params
+
+    @wraps(process_original)
+    def process_inputs(self: Any, request_id: Any, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        request = process_original(self, request_id, prompt, params, *args, **kwargs)
+        if is_marked(params) and request.reasoning_ended is None:
+            request.reasoning_ended = True
+        return request
+
+    process_inputs.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    request_class.to_sampling_params = to_sampling_params
+    processor_class.process_inputs = process_inputs
+
+
+HOOK = Hook(
+    name="raw-completions",
+    summary="a completion is constrained from its first token, reasoning parser or not",
+    targets=(
+        Target(_PROTOCOL, "CompletionRequest.to_sampling_params", ("self",)),
+        Target(_PROCESSOR, "InputProcessor.process_inputs", ("self", "request_id", "prompt", "params")),
+        Target("vllm.v1.engine", "EngineCoreRequest.reasoning_ended:"),
+    ),
+    apply=_apply,
+    required=False,
+    without_it="with a reasoning parser, completions of a model that does not reason are free text",
+)

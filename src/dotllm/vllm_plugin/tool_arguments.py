@@ -1,0 +1,61 @@
+"""The arguments of a tool that is not strict are an object, as every API says they are.
+
+For a tool without ``strict: true`` vLLM leaves its schema to the prompt and asks for any JSON value as arguments:
+``true`` and ``1e999`` are calls then. OpenAI's clients are given such a call, Anthropic's an error in its place. Where
+the arguments of a call are JSON, "any JSON" is read as "any object" here. (The other styles write objects anyway.)
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import wraps
+from typing import Any
+
+from dotllm.vllm_plugin import front_end
+from dotllm.vllm_plugin.hook import Hook, Target
+
+_MODULE = "vllm.tool_parsers.abstract_tool_parser"
+
+
+def only_objects(value: Any) -> bool:
+    """Narrow every "any JSON" in a structural tag (as JSON, changed in place); whether there was one."""
+    found, todo = False, [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo.extend(one)
+        elif isinstance(one, dict):
+            if one.get("type") != "json_schema":
+                todo.extend(one.values())
+            elif one.get("json_schema") is True and one.get("style", "json") == "json":
+                one["json_schema"] = {"type": "object"}
+                found = True
+    return found
+
+
+def _apply() -> None:
+    parser_class = importlib.import_module(_MODULE).ToolParser
+    original = parser_class.get_structural_tag
+    if getattr(original, "is_dotllm", False):
+        return
+
+    @wraps(original)
+    def get_structural_tag(self: Any, request: Any, **kwargs: Any) -> Any:
+        tag = original(self, request, **kwargs)
+        if tag is None or not front_end.serves():
+            return tag
+        dumped = tag.model_dump()
+        return type(tag).model_validate(dumped) if only_objects(dumped) else tag
+
+    get_structural_tag.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    parser_class.get_structural_tag = get_structural_tag
+
+
+HOOK = Hook(
+    name="tool-arguments",
+    summary="the arguments of a tool that is not strict are an object",
+    targets=(Target(_MODULE, "ToolParser.get_structural_tag", ("self", "request")),),
+    apply=_apply,
+    required=False,
+    without_it="they may be any JSON value, which Anthropic's API answers with an error",
+)

@@ -1,0 +1,68 @@
+"""Tools together with a constraint on the answer: nothing of the constraint is lost on the way into the structural tag.
+
+With ``tool_choice: auto`` and a strict tool vLLM makes one structural tag of the tools and the constraint. Two things
+get lost there: how the request wants its JSON written (``disable_any_whitespace`` and the like), and a Lark grammar,
+which is given to xgrammar to be translated; what xgrammar's dialect lacks is refused, or means something else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import wraps
+from typing import Any
+
+from dotllm.vllm_plugin import front_end
+from dotllm.vllm_plugin.hook import Hook, Target
+
+_MODULE = "vllm.parser.abstract_parser"
+_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
+
+
+def keep_options(before: Any, after: Any) -> None:
+    """What ``before`` says about the writing of JSON goes for ``after``, which replaces it (both
+    ``StructuredOutputsParams`` or None)."""
+    if before is None or after is None or before is after:
+        return
+    for option in _OPTIONS:
+        if getattr(before, option) and not getattr(after, option):
+            setattr(after, option, getattr(before, option))
+
+
+def _apply() -> None:
+    module: Any = importlib.import_module(_MODULE)
+    adjust, to_format = module.DelegatingParser.adjust_request, module.structured_outputs_to_format
+    if getattr(adjust, "is_dotllm", False):
+        return
+
+    @wraps(adjust)
+    def adjust_request(self: Any, request: Any) -> Any:
+        before = request.structured_outputs
+        adjusted = adjust(self, request)
+        if front_end.serves():
+            keep_options(before, adjusted.structured_outputs)
+        return adjusted
+
+    @wraps(to_format)
+    def structured_outputs_to_format(params: Any) -> Any:
+        if params.grammar is not None and front_end.serves():
+            from xgrammar.structural_tag import GrammarFormat
+
+            return GrammarFormat(grammar=params.grammar)  # ours reads both notations
+        return to_format(params)
+
+    adjust_request.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    module.DelegatingParser.adjust_request = adjust_request
+    module.structured_outputs_to_format = structured_outputs_to_format
+
+
+HOOK = Hook(
+    name="tools-and-format",
+    summary="a constraint beside tools keeps its options and its grammar's notation",
+    targets=(
+        Target(_MODULE, "DelegatingParser.adjust_request", ("self", "request")),
+        Target(_MODULE, "structured_outputs_to_format", ("params",)),
+    ),
+    apply=_apply,
+    required=False,
+    without_it="beside strict tools, whitespace options are lost and Lark grammars are translated by xgrammar",
+)

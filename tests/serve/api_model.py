@@ -1,0 +1,33 @@
+"""A model for the tests of tools and reasoning: the demo's, with the special tokens and a chat template for both.
+
+Its weights are random, so what it writes shows the constraint and nothing else. It "reasons" where the request's
+``chat_template_kwargs`` say so; else the template closes the reasoning before the answer begins, as Qwen3's does.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from dotllm.demo import model
+
+TOKENS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+
+
+def make(directory: Path, demo_model: Path) -> Path:
+    """The model, made from the demo model in ``directory``."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(demo_model / "tokenizer.json"))
+    tokenizer.add_special_tokens(list(TOKENS[:2]))
+    tokenizer.add_tokens(list(TOKENS[2:]))
+    made = model.make_with_tokenizer(directory, tokenizer.to_str().encode(), eos_token="<|im_end|>")
+    path = made / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": _TEMPLATE}))
+    return made

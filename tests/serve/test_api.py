@@ -1,0 +1,317 @@
+"""Every API field that leads to a constraint, through the clients people use: what comes back is what was asked for.
+
+The rows are those of docs/api.md. The model's weights are random, so an answer that fits was made to fit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.serve.conftest import NAME
+
+pytestmark = pytest.mark.serve
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"level": {"enum": ["low", "high"]}, "n": {"type": "integer", "minimum": 1, "maximum": 99}},
+    "required": ["level", "n"],
+    "additionalProperties": False,
+}
+RESPONSE_FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+END_OF_THINKING, BEGIN_OF_CALL = "8193", "8194"  # ids of the model's tokens, see api_model
+MESSAGES = [{"role": "user", "content": "?"}]
+
+
+def judge(text: str | None) -> dict[str, Any]:
+    """A document of `SCHEMA`."""
+    value: dict[str, Any] = json.loads(text or "")
+    jsonschema.validate(value, SCHEMA)
+    return value
+
+
+def tool(name: str = "f", *, strict: bool | None = True, parameters: Any = SCHEMA) -> dict[str, Any]:
+    function = {"name": name, "parameters": parameters}
+    return {"type": "function", "function": function if strict is None else {**function, "strict": strict}}
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def chat(client: Any, *, extra: Any = None, **fields: Any) -> Any:
+    fields = {"max_completion_tokens": 400, "temperature": 1.0, **fields}
+    return client.chat.completions.create(model=NAME, messages=MESSAGES, extra_body=extra, **fields)
+
+
+def calls(message: Any) -> list[tuple[str, str]]:
+    return [(call.function.name, call.function.arguments) for call in message.tool_calls or []]
+
+
+# ---- what a backend is given: six kinds, in response_format and structured_outputs
+
+TAG = {"type": "tag", "begin": "<a>", "content": {"type": "json_schema", "json_schema": SCHEMA}, "end": "</a>"}
+LEGACY = {"structures": [{"begin": "<a>", "schema": SCHEMA, "end": "</a>"}], "triggers": ["<a>"]}
+
+
+def json_in_a_tag(text: str) -> None:
+    found = re.fullmatch("<a>(.*)</a>", text, re.DOTALL)
+    assert found, text
+    judge(found[1])
+
+
+def legacy_tags(text: str) -> None:
+    rest = text
+    while "<a>" in rest:
+        inside, end, rest = rest.partition("<a>")[2].partition("</a>")
+        if not end:
+            return  # cut by max_tokens
+        judge(inside)
+
+
+def is_object(text: str) -> None:
+    assert text.startswith("{"), text
+
+
+def matches(pattern: str) -> Any:
+    def check(text: str) -> None:
+        assert re.fullmatch(pattern, text), text
+
+    return check
+
+
+KINDS = [
+    ("response_format json_schema", {"response_format": RESPONSE_FORMAT}, judge),
+    ("response_format json_object", {"response_format": {"type": "json_object"}}, is_object),
+    ("response_format structural_tag", {"response_format": {"type": "structural_tag", "format": TAG}}, json_in_a_tag),
+    ("response_format structural_tag, legacy", {"response_format": {"type": "structural_tag", **LEGACY}}, legacy_tags),
+    ("json", {"structured_outputs": {"json": SCHEMA}}, judge),
+    ("json as text", {"structured_outputs": {"json": json.dumps(SCHEMA)}}, judge),
+    ("json_object", {"structured_outputs": {"json_object": True}}, is_object),
+    ("regex", {"structured_outputs": {"regex": "[a-z]{3,5}-[0-9]{2}"}}, matches("[a-z]{3,5}-[0-9]{2}")),
+    ("choice", {"structured_outputs": {"choice": ["yes", "no\nwell"]}}, matches("yes|no\nwell")),
+    ("Lark", {"structured_outputs": {"grammar": 'start: "a" B+ %json {"type": "boolean"}\nB: /[xy]/'}}, matches("a[xy]+(true|false)?")),
+    ("EBNF", {"structured_outputs": {"grammar": 'root ::= "(" root ")" | [0-9]{1,3}'}}, matches(r"\(*[0-9]{0,3}\)*")),
+    ("structural_tag", {"structured_outputs": {"structural_tag": json.dumps({"type": "structural_tag", "format": TAG})}}, json_in_a_tag),
+    ("structural_tag, legacy", {"structured_outputs": {"structural_tag": json.dumps(LEGACY)}}, legacy_tags),
+    ("whitespace_pattern", {"structured_outputs": {"json": SCHEMA, "whitespace_pattern": " "}}, matches(r'\{ "level" : "(low|high)" , "n" : [0-9]{1,2} \}')),
+    ("integers beyond 64 bits", {"structured_outputs": {"json": {"enum": [10**40]}}}, lambda text: float(text) == 1e40),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "check"), [row[1:] for row in KINDS], ids=[row[0] for row in KINDS])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_chat_completions(openai_client: Any, fields: Any, check: Any, stream: bool) -> None:
+    reply = chat(openai_client, extra=fields, stream=stream, max_completion_tokens=150)
+    if stream:
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in reply if chunk.choices)
+    else:
+        text = reply.choices[0].message.content or ""
+    check(text)
+
+
+@pytest.mark.parametrize(("fields", "check"), [row[1:] for row in KINDS], ids=[row[0] for row in KINDS])
+def test_completions(openai_client: Any, fields: Any, check: Any) -> None:
+    """From the first token on, although the server has a reasoning parser (vLLM constrains nothing then)."""
+    reply = openai_client.completions.create(
+        model=NAME, prompt=["?", "!"], n=2, max_tokens=150, temperature=1.0, extra_body=fields
+    )
+    for choice in reply.choices:
+        check(choice.text)
+
+
+def test_batches_of_chats(openai_client: Any) -> None:
+    body = {"model": NAME, "messages": [MESSAGES, MESSAGES], "response_format": RESPONSE_FORMAT, "max_tokens": 150}
+    reply = openai_client.post("/chat/completions/batch", body=body, cast_to=object)
+    assert len(reply["choices"]) == 2
+    for choice in reply["choices"]:
+        judge(choice["message"]["content"])
+
+
+def test_an_answer_behind_its_reasoning(openai_client: Any) -> None:
+    thinking = {"chat_template_kwargs": {"enable_thinking": True}}
+    reply = chat(openai_client, extra=thinking, response_format=RESPONSE_FORMAT, logit_bias={END_OF_THINKING: 100})
+    judge(reply.choices[0].message.content)
+    free = chat(openai_client, extra=thinking, response_format=RESPONSE_FORMAT, max_completion_tokens=30)
+    assert free.choices[0].message.content is None, "the constraint is for the answer, not for the reasoning"
+
+
+# ---- tools
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_a_tool_is_required(openai_client: Any, parallel: bool) -> None:
+    fields = {"tools": [tool("f"), tool("g")], "tool_choice": "required", "parallel_tool_calls": parallel}
+    for choice in chat(openai_client, n=3, **fields).choices:
+        if choice.finish_reason == "length":
+            continue  # one call after another
+        found = calls(choice.message)
+        assert found and (parallel or len(found) == 1)
+        for name, arguments in found:
+            assert name in ("f", "g")
+            judge(arguments)
+
+
+def test_a_named_tool(openai_client: Any) -> None:
+    reply = chat(openai_client, tools=[tool("f"), tool("g")], tool_choice=named("g"))
+    [(name, arguments)] = calls(reply.choices[0].message)
+    assert name == "g"
+    judge(arguments)
+
+
+def test_streamed_calls(openai_client: Any) -> None:
+    stream = chat(openai_client, tools=[tool("f")], tool_choice=named("f"), stream=True)
+    deltas = [call for chunk in stream if chunk.choices for call in chunk.choices[0].delta.tool_calls or []]
+    assert next(delta.function.name for delta in deltas if delta.function.name) == "f"
+    judge("".join(delta.function.arguments or "" for delta in deltas))
+
+
+def test_a_strict_tool_the_model_may_call(openai_client: Any) -> None:
+    """``auto``: text is free, and once the model begins a call (here it is made to), the call is a right one."""
+    fields = {"tools": [tool("f"), tool("g")], "tool_choice": "auto", "max_completion_tokens": 60}
+    reply = chat(openai_client, logit_bias={BEGIN_OF_CALL: 100}, parallel_tool_calls=False, **fields)
+    message = reply.choices[0].message
+    begun = re.search(r'"arguments": (.*)', message.content or "")
+    for arguments in [begun[1].split("}")[0] + "}"] if begun else [text for _, text in calls(message)]:
+        judge(arguments)
+    assert begun or message.tool_calls
+    assert chat(openai_client, **fields).choices[0].message.content, "text is free"
+
+
+def test_arguments_of_a_tool_that_is_not_strict(openai_client: Any, anthropic_client: Any) -> None:
+    """An object; its schema is only shown to the model. (vLLM: any JSON value, which Anthropic's API chokes on.)"""
+    free = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    for strict in (None, False):
+        loose = tool("f", strict=strict, parameters=free)
+        for choice in chat(openai_client, n=4, tools=[loose], tool_choice=named("f")).choices:
+            for _, arguments in calls(choice.message):
+                assert isinstance(json.loads(arguments), dict)
+    reply = anthropic_client.messages.create(
+        model=NAME, messages=MESSAGES, max_tokens=400, tool_choice={"type": "tool", "name": "f"},
+        tools=[{"name": "f", "input_schema": free}],
+    )  # fmt: skip
+    if reply.stop_reason != "max_tokens":
+        assert isinstance(reply.content[-1].input, dict)
+
+
+def test_tools_beside_a_format(openai_client: Any) -> None:
+    """A call or the answer, and both as asked for; also the way JSON is written, and the grammar's notation."""
+    formats = (
+        {"response_format": RESPONSE_FORMAT},
+        {"structured_outputs": {"json": SCHEMA, "whitespace_pattern": " "}},
+        {"structured_outputs": {"grammar": 'start: "ok" %json {"type": "boolean"}'}},
+    )
+    checks = (judge, KINDS[13][2], matches("ok(true|false)"))
+    for fields, check in zip(formats, checks, strict=True):
+        written = 0
+        for choice in chat(openai_client, extra=fields, n=6, tools=[tool("f")], tool_choice="auto").choices:
+            for _, arguments in calls(choice.message):
+                judge(arguments)
+            if not choice.message.tool_calls and choice.finish_reason == "stop":
+                check(choice.message.content)
+                written += 1
+        blocked = chat(  # a call is made unlikely: the answer's own constraint is seen
+            openai_client,
+            extra=fields,
+            tools=[tool("f")],
+            tool_choice="auto",
+            logit_bias={BEGIN_OF_CALL: -100, "30": -100},
+        )
+        if blocked.choices[0].finish_reason == "stop" and not blocked.choices[0].message.tool_calls:
+            check(blocked.choices[0].message.content)
+            written += 1
+        assert written or fields is not formats[0]
+
+
+def test_a_tool_wins_over_a_format(openai_client: Any) -> None:
+    """``required``: there is only a call, no answer that the format would be for."""
+    fields = {"tools": [tool("f")], "tool_choice": "required", "parallel_tool_calls": False}
+    reply = chat(openai_client, response_format={"type": "json_object"}, **fields)
+    [(_, arguments)] = calls(reply.choices[0].message)
+    judge(arguments)
+
+
+# ---- Responses
+
+
+def respond(client: Any, **fields: Any) -> Any:
+    fields = {"max_output_tokens": 400, "temperature": 1.0, **fields}
+    fields["extra_body"] = {"chat_template_kwargs": {"enable_thinking": False}, **fields.get("extra_body", {})}
+    return client.responses.create(model=NAME, input="?", **fields)
+
+
+def texts(reply: Any) -> str:
+    """What was written as answer or, where the parser takes it for that, as reasoning."""
+    return "".join(
+        part.text for item in reply.output for part in getattr(item, "content", None) or [] if hasattr(part, "text")
+    )
+
+
+TEXT_FORMAT = {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA}}
+FLAT_TOOL = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}
+
+
+def test_responses_formats(openai_client: Any) -> None:
+    judge(texts(respond(openai_client, text=TEXT_FORMAT)))
+    is_object(texts(respond(openai_client, text={"format": {"type": "json_object"}}, max_output_tokens=60)))
+    for fields, check in (row[1:] for row in KINDS[4:] if "structured_outputs" in row[1]):
+        check(texts(respond(openai_client, extra_body=fields, max_output_tokens=150)))
+
+
+def test_responses_streamed(openai_client: Any) -> None:
+    with openai_client.responses.stream(model=NAME, input="?", max_output_tokens=400, text=TEXT_FORMAT) as stream:
+        judge("".join(event.delta for event in stream if event.type.endswith("text.delta")))
+
+
+def test_responses_behind_their_reasoning(openai_client: Any) -> None:
+    fields = {"chat_template_kwargs": {"enable_thinking": True}, "logit_bias": {END_OF_THINKING: 100}}
+    judge(respond(openai_client, text=TEXT_FORMAT, extra_body=fields).output_text)
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "f"}], ids=["required", "named"])
+def test_responses_tools(openai_client: Any, choice: Any) -> None:
+    reply = respond(openai_client, tools=[FLAT_TOOL], tool_choice=choice, parallel_tool_calls=False)
+    [call] = [item for item in reply.output if item.type == "function_call"]
+    assert call.name == "f"
+    judge(call.arguments)
+
+
+def test_responses_tools_beside_a_format(openai_client: Any) -> None:
+    reply = respond(openai_client, tools=[FLAT_TOOL], tool_choice="auto", text=TEXT_FORMAT)
+    found = [item.arguments for item in reply.output if item.type == "function_call"]
+    if reply.status == "completed":
+        for text in found or [texts(reply)]:
+            judge(text)
+
+
+# ---- Anthropic Messages
+
+
+def message(client: Any, **fields: Any) -> Any:
+    fields.setdefault("max_tokens", 400)
+    return client.messages.create(
+        model=NAME, messages=MESSAGES, extra_body={"chat_template_kwargs": {"enable_thinking": False}}, **fields
+    )
+
+
+def test_messages_format(anthropic_client: Any) -> None:
+    reply = message(anthropic_client, output_config={"format": {"type": "json_schema", "schema": SCHEMA}})
+    judge(reply.content[0].text)
+    with anthropic_client.messages.stream(
+        model=NAME, messages=MESSAGES, max_tokens=400, output_config={"format": {"type": "json_schema", "schema": SCHEMA}},
+        extra_body={"chat_template_kwargs": {"enable_thinking": False}},
+    ) as stream:  # fmt: skip
+        judge("".join(stream.text_stream))
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "f"}], ids=["any", "named"])
+def test_messages_tools(anthropic_client: Any, choice: Any) -> None:
+    tools = [{"name": "f", "input_schema": SCHEMA, "strict": True}]
+    reply = message(anthropic_client, tools=tools, tool_choice={**choice, "disable_parallel_tool_use": True})
+    [block] = [block for block in reply.content if block.type == "tool_use"]
+    assert block.name == "f"
+    jsonschema.validate(block.input, SCHEMA)

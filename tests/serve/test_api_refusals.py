@@ -1,0 +1,111 @@
+"""A constraint that would not be enforced is refused, whatever field it is written in: HTTP 400 that says what to do.
+
+vLLM answers each of these with 200 and free text, or with one of two constraints.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.serve.conftest import NAME
+from tests.serve.test_api import MESSAGES, RESPONSE_FORMAT, SCHEMA, TEXT_FORMAT, tool
+
+pytestmark = pytest.mark.serve
+
+BAD = {"type": "object", "properties": {"a": {"type": "x"}}}
+NO_FORMAT: dict[str, Any] = {"type": "structural_tag", "format": {}}
+
+
+def structured(**fields: Any) -> dict[str, Any]:
+    return {"structured_outputs": fields}
+
+
+CHAT: list[tuple[str, dict[str, Any], str]] = [
+    ("guided_json", {"guided_json": SCHEMA}, "guided_json.*structured_outputs.json"),
+    ("guided_regex", {"guided_regex": "a"}, "guided_regex.*structured_outputs.regex"),
+    ("guided_choice", {"guided_choice": ["a"]}, "guided_choice.*structured_outputs.choice"),
+    ("guided_grammar", {"guided_grammar": "root ::= 'a'"}, "guided_grammar"),
+    ("guided_whitespace_pattern", {"guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
+    ("two constraints", {"response_format": RESPONSE_FORMAT, **structured(json={"type": "null"})}, "both given"),
+    ("an option without effect", structured(regex="a", disable_any_whitespace=True), "disable_any_whitespace.*regex"),
+    ("beam search", {"use_beam_search": True, "n": 2, **structured(regex="a")}, "use_beam_search"),
+    ("beam search, guided", {"use_beam_search": True, "n": 2, "guided_regex": "a"}, "guided_regex"),
+    ("a tag without format", {"response_format": NO_FORMAT}, "structural_tag|format"),
+    ("a tag's schema", structured(structural_tag=json.dumps({"format": {"type": "json_schema", "json_schema": BAD}})), "/format/json_schema/properties/a/type"),
+    ("half of a surrogate pair", structured(regex="a|\ud800"), "surrogate"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "reason"), [row[1:] for row in CHAT], ids=[row[0] for row in CHAT])
+def test_chats_and_completions(openai_client: Any, fields: Any, reason: str) -> None:
+    from openai import BadRequestError
+
+    for path, subject in (("/chat/completions", {"messages": MESSAGES}), ("/completions", {"prompt": "?"})):
+        body = {"model": NAME, "max_tokens": 5, **subject, **fields}
+        with pytest.raises(BadRequestError, match=rf"(?i){reason}"):
+            openai_client.post(path, content=json.dumps(body).encode(), cast_to=object)
+
+
+TOOLS: list[tuple[str, dict[str, Any], str]] = [
+    ("strict", {"tools": [tool("f", parameters=BAD)], "tool_choice": "required"}, "unknown type"),
+    ("strict, named", {"tools": [tool("f", parameters=BAD)], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "unknown type"),
+    ("strict, auto", {"tools": [tool("f", parameters=BAD)], "tool_choice": "auto"}, "unknown type"),
+    ("beside a format", {"tools": [tool("f")], "tool_choice": "auto", "response_format": {**RESPONSE_FORMAT, "json_schema": {"name": "x", "schema": BAD}}}, "unknown type"),
+    ("beam search", {"tools": [tool("f")], "tool_choice": "required", "use_beam_search": True, "n": 2}, "use_beam_search"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "reason"), [row[1:] for row in TOOLS], ids=[row[0] for row in TOOLS])
+def test_tools(openai_client: Any, fields: Any, reason: str) -> None:
+    from openai import BadRequestError
+
+    body = {"model": NAME, "max_tokens": 5, "messages": MESSAGES, **fields}
+    with pytest.raises(BadRequestError, match=reason):
+        openai_client.post("/chat/completions", body=body, cast_to=object)
+
+
+RESPONSES: list[tuple[str, dict[str, Any], str]] = [
+    ("response_format", {"response_format": RESPONSE_FORMAT}, "response_format.*text.format"),
+    ("guided_json", {"guided_json": SCHEMA}, "guided_json"),
+    ("two constraints", {"text": TEXT_FORMAT, **structured(choice=["a"])}, "structured_outputs and text.format"),
+    ("a bad schema", {"text": {"format": {"type": "json_schema", "name": "x", "schema": BAD}}}, "unknown type"),
+]
+
+
+@pytest.mark.parametrize(("fields", "reason"), [row[1:] for row in RESPONSES], ids=[row[0] for row in RESPONSES])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_responses(openai_client: Any, fields: Any, reason: str, stream: bool) -> None:
+    from openai import BadRequestError
+
+    with pytest.raises(BadRequestError, match=reason):
+        openai_client.responses.create(model=NAME, input="?", max_output_tokens=5, stream=stream, extra_body=fields)
+
+
+MESSAGES_FIELDS: list[tuple[str, dict[str, Any], str]] = [
+    ("response_format", {"response_format": RESPONSE_FORMAT}, "response_format.*output_config.format"),
+    ("structured_outputs", structured(regex="a"), "structured_outputs.*output_config.format"),
+    ("output_format", {"output_format": TEXT_FORMAT["format"]}, "output_format.*output_config.format"),
+    ("guided_json", {"guided_json": SCHEMA}, "guided_json"),
+    ("no schema", {"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
+    ("a bad schema", {"output_config": {"format": {"type": "json_schema", "schema": BAD}}}, "unknown type"),
+    ("a strict tool", {"tools": [{"name": "f", "input_schema": BAD, "strict": True}], "tool_choice": {"type": "any"}}, "unknown type"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"), [row[1:] for row in MESSAGES_FIELDS], ids=[row[0] for row in MESSAGES_FIELDS]
+)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_messages(anthropic_client: Any, fields: Any, reason: str, stream: bool) -> None:
+    from anthropic import BadRequestError
+
+    with pytest.raises(BadRequestError, match=reason):
+        anthropic_client.messages.create(model=NAME, messages=MESSAGES, max_tokens=5, stream=stream, extra_body=fields)
+
+
+def test_an_unread_field_that_is_null_asks_for_nothing(openai_client: Any) -> None:
+    body = {"model": NAME, "prompt": "?", "max_tokens": 3, "guided_json": None, "guided_decoding_backend": "outlines"}
+    assert openai_client.post("/completions", body=body, cast_to=object)["choices"]

@@ -1,0 +1,91 @@
+"""What is refused, and what is completed, before a request's parameters go to the engine (live: tests/serve/test_api*)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from dotllm.vllm_plugin import front_end, raw_completions, registry, tool_arguments, tools_and_format, unread_fields
+
+
+@pytest.fixture(autouse=True)
+def hooks() -> Iterator[None]:
+    registry.apply_required()
+    yield
+    front_end.remember(None)
+
+
+def serve(backend: str) -> None:
+    config = SimpleNamespace(backend=backend, disable_any_whitespace=False, disable_additional_properties=False)
+    front_end.remember(SimpleNamespace(structured_outputs_config=config))
+
+
+def chat_request(**fields: Any) -> Any:
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    return ChatCompletionRequest(messages=[{"role": "user", "content": "?"}], model="m", **fields)
+
+
+def completion_request(**fields: Any) -> Any:
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+
+    return CompletionRequest(model="m", prompt="?", **fields)
+
+
+def structured(**fields: Any) -> Any:
+    from vllm.sampling_params import StructuredOutputsParams
+
+    return StructuredOutputsParams(**fields)
+
+
+def test_other_backends_keep_vllms_behaviour() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    for request in (chat_request(guided_json="{}"), completion_request(guided_regex="a")):
+        serve("xgrammar")
+        unread_fields.refuse(request)
+        serve("dotllm")
+        with pytest.raises(VLLMValidationError, match="guided_"):
+            unread_fields.refuse(request)
+    serve("xgrammar")
+    params = completion_request(structured_outputs={"regex": "a"}).to_sampling_params(8, {})
+    assert not raw_completions.is_marked(params)
+
+
+def test_completions_are_marked_and_chats_are_not() -> None:
+    serve("auto")
+    fields: dict[str, Any] = {"structured_outputs": {"regex": "a"}, "max_tokens": 8}
+    params = completion_request(**fields).to_sampling_params(8, {})
+    assert raw_completions.is_marked(params) and raw_completions.is_marked(params.clone())
+    assert not raw_completions.is_marked(completion_request(max_tokens=8).to_sampling_params(8, {}))
+    assert not raw_completions.is_marked(chat_request(**fields).to_sampling_params(8, {}))
+
+
+def test_options_survive_a_replacement() -> None:
+    before = structured(json={}, whitespace_pattern=" ", disable_additional_properties=True)
+    after = structured(structural_tag="{}")
+    tools_and_format.keep_options(before, after)
+    assert (after.whitespace_pattern, after.disable_additional_properties) == (" ", True)
+    assert after.disable_any_whitespace is False
+    tools_and_format.keep_options(before, None)
+    tools_and_format.keep_options(None, after)
+
+
+def test_only_json_arguments_become_objects() -> None:
+    def schema(value: Any, **more: Any) -> dict[str, Any]:
+        return {"type": "json_schema", "json_schema": value, **more}
+
+    kept = [schema({"type": "string"}), schema(True, style="qwen_xml"), schema({"properties": {"a": True}})]
+    tag = {
+        "format": {"type": "or", "elements": [{"type": "tag", "begin": "a", "content": schema(True), "end": ""}, *kept]}
+    }
+    assert tool_arguments.only_objects(tag)
+    assert tag["format"]["elements"][0]["content"] == schema({"type": "object"})
+    assert tag["format"]["elements"][1:] == kept
+    assert not tool_arguments.only_objects(json.loads(json.dumps(tag)))
