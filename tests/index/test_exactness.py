@@ -64,6 +64,9 @@ SCHEMAS: list[dict[str, object]] = [
 GRAMMARS = [
     'root ::= expr\nexpr ::= term (("+" | "-") term)*\nterm ::= factor (("*" | "/") factor)*\nfactor ::= [0-9]+ | "(" expr ")"\n',
     'root ::= "<" tag ">" body "</" tag ">"\ntag ::= [a-z]+\nbody ::= ([^<] | root)*\n',
+    # identifiers and key words overlap; every byte of a name pops and pushes its caller
+    'root ::= "SELECT " name (", " name)* " FROM " name (" WHERE " cond)? ";"\ncond ::= cmp ((" AND " | " OR ") cmp)*\n'
+    'cmp ::= name (" = " | " < ") (name | [0-9]+ | "\'" [^\'\\n]* "\'") | "(" cond ")"\nname ::= [a-z] [a-z_0-9]*\n',
 ]
 
 SPECS: list[tuple[str, Callable[[Vocabulary], Index]]] = [
