@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 import urllib.error
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from dotllm.bench.variants import Variant
 from dotllm.demo.server import CPU_ENVIRONMENT, CPU_FLAGS, ServerDied, free_port
+from dotllm.processes import end_group, last_lines
 
 
 def has_gpu() -> bool:
@@ -79,20 +79,11 @@ class VariantServer:
 
     def tail(self, lines: int = 8) -> str:
         """The last lines of the log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return last_lines(self.log, lines)
 
     def stop(self) -> None:
         """End the server's whole process group."""
-        for signum, patience in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0)):
-            try:
-                os.killpg(self.process.pid, signum)
-            except ProcessLookupError:
-                break
-            try:
-                self.process.wait(patience)
-            except subprocess.TimeoutExpired:
-                continue
-        self.process.wait()
+        end_group(self.process)
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +11,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from dotllm.processes import end_group, last_lines
 
 # A small server: vLLM would otherwise take half of the machine's memory for its KV cache, and compile for minutes what
 # a model of two layers does not need.
@@ -80,20 +81,11 @@ class Server:
 
     def log_tail(self, lines: int = 30) -> str:
         """The last lines of the log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return last_lines(self.log, lines)
 
     def stop(self) -> None:
         """End the server and its engine processes."""
-        for signum, patience in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0)):
-            try:
-                os.killpg(self.process.pid, signum)
-            except ProcessLookupError:
-                break
-            try:
-                self.process.wait(patience)
-            except subprocess.TimeoutExpired:
-                continue
-        self.process.wait()
+        end_group(self.process)
 
     def __enter__(self) -> Server:
         return self

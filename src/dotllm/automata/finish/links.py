@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from dotllm.arrays import Int32
+from dotllm.arrays import Bool, Int32
 from dotllm.jit import kernel
 
 N_PLAIN, N_BYTE, N_CALL, N_ENTER, N_END, N_RETURN, N_TOKENS, N_ACCEPT = range(8)
@@ -48,3 +48,36 @@ def group_calls(kind: Int32, a: Int32, b: Int32) -> tuple[Int32, Int32, Int32, I
     group_by(n, returns, nodes, calls, by_return_start, by_return)
     group_by(n, rules, nodes, calls, by_rule_start, by_rule)
     return nodes, by_return_start, by_return, by_rule_start, by_rule
+
+
+@kernel(nb.int64(nb.int64, I1, I1, B1, I1, nb.int64))
+def mark(node: int, starts: Int32, nodes: Int32, marked: Bool, todo: Int32, top: int) -> int:
+    """Mark what is grouped under ``node`` and put it on the stack ``todo``; returns its new height."""
+    for i in range(starts[node], starts[node + 1]):
+        found = nodes[i]
+        if not marked[found]:
+            marked[found] = True
+            todo[top] = found
+            top += 1
+    return top
+
+
+@kernel(nb.int64(nb.int64, I1, I1, I1, I1, I1, I1, B1, I1, nb.int64))
+def mark_calls(
+    node: int, a: Int32, b: Int32, by_return_start: Int32, by_return: Int32, by_rule_start: Int32, by_rule: Int32,
+    marked: Bool, todo: Int32, top: int,
+) -> int:  # fmt: skip
+    """`mark` for the calls that return to ``node`` or whose rule starts there, if their other end is marked too."""
+    for i in range(by_return_start[node], by_return_start[node + 1]):
+        call = by_return[i]
+        if not marked[call] and marked[a[call]]:
+            marked[call] = True
+            todo[top] = call
+            top += 1
+    for i in range(by_rule_start[node], by_rule_start[node + 1]):
+        call = by_rule[i]
+        if not marked[call] and marked[b[call]]:
+            marked[call] = True
+            todo[top] = call
+            top += 1
+    return top

@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import B1, I1, I2, N_CALL, N_END, N_ENTER, group_by
+from dotllm.automata.finish.links import B1, I1, I2, N_CALL, N_END, N_ENTER, group_by, mark, mark_calls
 from dotllm.jit import kernel
 
 
@@ -28,24 +28,8 @@ def find_nullable(
     while top > 0:
         top -= 1
         v = todo[top]
-        for i in range(back_start[v], back_start[v + 1]):
-            u = back[i]
-            if not nullable[u]:
-                nullable[u] = True
-                todo[top] = u
-                top += 1
-        for i in range(by_return_start[v], by_return_start[v + 1]):
-            u = by_return[i]
-            if not nullable[u] and nullable[a[u]]:
-                nullable[u] = True
-                todo[top] = u
-                top += 1
-        for i in range(by_rule_start[v], by_rule_start[v + 1]):
-            u = by_rule[i]
-            if not nullable[u] and nullable[b[u]]:
-                nullable[u] = True
-                todo[top] = u
-                top += 1
+        top = mark(v, back_start, back, nullable, todo, top)
+        top = mark_calls(v, a, b, by_return_start, by_return, by_rule_start, by_rule, nullable, todo, top)
 
 
 @kernel(nb.int64(I1, I1, I1, I2, I1, I1, nb.int64, I1, I1, I1, I1, I1, I1, I1, I1, B1))

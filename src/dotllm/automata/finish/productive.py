@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import N_END, N_ENTER, N_TOKENS, group_by
+from dotllm.automata.finish.links import N_END, N_ENTER, N_TOKENS, group_by, mark, mark_calls
 from dotllm.jit import kernel
 
 
@@ -65,12 +65,7 @@ def find_productive(
     while top > 0:
         top -= 1
         v = todo[top]
-        for i in range(back_start[v], back_start[v + 1]):
-            u = back[i]
-            if not productive[u]:
-                productive[u] = True
-                todo[top] = u
-                top += 1
+        top = mark(v, back_start, back, productive, todo, top)
         for i in range(link_start[v], link_start[v + 1]):
             u = link[i]
             if kind[u] == N_ENTER and loops[a[u], 3] < -1:
@@ -84,16 +79,5 @@ def find_productive(
                 productive[u] = True
                 todo[top] = u
                 top += 1
-        for i in range(by_return_start[v], by_return_start[v + 1]):
-            u = by_return[i]
-            if not productive[u] and productive[a[u]]:
-                productive[u] = True
-                todo[top] = u
-                top += 1
-        for i in range(by_rule_start[v], by_rule_start[v + 1]):
-            u = by_rule[i]
-            if not productive[u] and productive[b[u]]:
-                productive[u] = True
-                todo[top] = u
-                top += 1
+        top = mark_calls(v, a, b, by_return_start, by_return, by_rule_start, by_rule, productive, todo, top)
     return productive
