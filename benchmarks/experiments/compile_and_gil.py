@@ -1,8 +1,8 @@
 """What a compile costs the engine's loop: on a thread, on a thread with a shorter switch interval, in a process.
 
 The engine core's loop is Python on one thread; a compile thread competes with it for the GIL. The loop here does what a
-scheduler does in a step (about a millisecond of Python, then a wait without the GIL) and measures how much longer its steps
-become while compiles run beside it.
+scheduler does in a step (about a millisecond of Python, then a wait without the GIL) and measures how much longer its
+steps become while compiles run beside it.
 
     python -m benchmarks.experiments.compile_and_gil TOKENIZER_DIRECTORY SCHEMAS.jsonl.gz
 
@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +119,8 @@ def main() -> None:
             continue
         costs.append((time.perf_counter() - start) * 1e3)
         usable.append(specification)
-    print(
-        f"typical: {len(usable)} schemas, first compile p50 {np.median(costs):.2f} ms, p99 {np.quantile(costs, 0.99):.1f} ms"
-    )
+    median, slow = np.median(costs), np.quantile(costs, 0.99)
+    print(f"typical: {len(usable)} schemas, first compile p50 {median:.2f} ms, p99 {slow:.1f} ms")
     monsters = {}
     for size in (1 << 15, 1 << 17, 1 << 20):
         monsters[size] = Specification.create("json_schema", openapi(size))
@@ -155,10 +154,8 @@ def main() -> None:
 
     def large(size: int) -> Callable[[], None]:
         def work() -> None:
-            try:
+            with suppress(ValueError):
                 compile_specification(monsters[size], vocabulary)
-            except ValueError:
-                pass
 
         return work
 
@@ -174,10 +171,8 @@ def main() -> None:
     for name, specification in (("32 KiB", monsters[1 << 15]), ("1 MiB", monsters[1 << 20])):
 
         def far(specification: Specification = specification) -> None:
-            try:
+            with suppress(ValueError):
                 compiler.compile(specification, never)
-            except ValueError:
-                pass
 
         start = time.perf_counter()
         far()

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dotllm.grammar import Expression, Grammar, Rule
-from dotllm.languages.ebnf.characters import string
 from dotllm.languages.dispatch import tag_dispatch, token_tag_dispatch
+from dotllm.languages.ebnf.characters import string
 from dotllm.languages.ebnf.lexer import Token
 from dotllm.languages.source import Source
 from dotllm.languages.substring import substring_expression

@@ -8,8 +8,8 @@ A table is int32[states, classes], total; the canonical form that `canonical` gi
 * no two columns are alike.
 
 `product` and `determinise` return (table, accepting, steps) of an automaton that is yet to be minimised (`equivalence`,
-then `canonical`), with the same dead state and start. They can explode, so they take ``max_states`` and ``fuel``: a result of more steps than
-``fuel`` is void, a limit was hit.
+then `canonical`), with the same dead state and start. They can explode, so they take ``max_states`` and ``fuel``: a
+result of more steps than ``fuel`` is void, a limit was hit.
 """
 
 from dotllm.automata.dfa.kernels.minimise import canonical, equivalence
