@@ -1,8 +1,8 @@
 """Which servers are compared: read from variants.json, or from a file of the user's in the same form.
 
-``engines``: dotllm and vLLM's own backends. ``ablations``: dotllm as it is, with one optimisation off at a time, and with
-coalescence, which is off by default. A server that does not start (an option its version does not know, say) is reported
-with its last words, not skipped.
+``engines``: dotllm and vLLM's own backends. ``ablations``: dotllm as it is, with one optimisation off at a time, and
+with coalescence, which is off by default. A server that does not start (an option its version does not know, say) is
+reported with its last words, not skipped.
 """
 
 from __future__ import annotations
