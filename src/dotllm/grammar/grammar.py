@@ -61,6 +61,7 @@ class Grammar:
         self._empty = self.start
         self._never = self._node(Kind.NEVER)
         self._memo: dict[object, Expression] = {}
+        self._by_mask: dict[int, Expression] = {}
         self.analysis: tuple[object, Any] | None = None  # see `grammar.analysis`
 
     def _node(self, kind: Kind, a: int = 0, b: int = 0, c: int = 0) -> Expression:
@@ -100,10 +101,9 @@ class Grammar:
         """One byte out of those whose bits are set in ``mask``."""
         if not mask:
             return self._never
-        key = ("bytes", mask)
-        found = self._memo.get(key)
+        found = self._by_mask.get(mask)
         if found is None:
-            found = self._memo[key] = self._node(Kind.BYTES, len(self.bytesets))
+            found = self._by_mask[mask] = self._node(Kind.BYTES, len(self.bytesets))
             self.bytesets.append(mask)
         return found
 

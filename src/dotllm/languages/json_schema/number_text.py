@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from dotllm.languages.json_schema.number_digits import Digits, Key, Mantissas, R
 from dotllm.languages.json_schema.real_set import EVERYTHING, Exact, RealSet
 
 MAX_STATES = 10_000
+MANY_DIGITS = 20  # from here on the general way takes less time
 
 _POSITIVE = RealSet(False, ((0, 1),))
 _NOT_NEGATIVE = RealSet(False, ((0, 0),))
@@ -43,6 +45,9 @@ class Shape(NamedTuple):
     integer: bool = False  # written as an integer; then ``step`` is an integer too
     step: Exact | None = None  # a multiple of this
     not_steps: tuple[Exact, ...] = ()  # a multiple of none of these
+
+
+_INTEGER = Shape(True, 1)
 
 
 class ByteNetwork(NamedTuple):
@@ -66,6 +71,9 @@ def magnitudes(numbers: RealSet, shape: Shape) -> ByteNetwork:
 
     Raises `BudgetExceeded` beyond 10,000 states (a multipleOf with a large denominator or numerator).
     """
+    ends = _ends(numbers) if shape == _INTEGER else None
+    if ends is not None:
+        return _integers(*ends)
     texts = _Magnitudes(numbers, shape)
     ids: dict[Key, int] = {("start",): 0}
     queue: deque[Key] = deque(ids)
@@ -86,6 +94,64 @@ def magnitudes(numbers: RealSet, shape: Shape) -> ByteNetwork:
         if texts.accepts(key):
             finals.add(len(edges) - 1)
     return _trimmed(edges, finals)
+
+
+def _ends(numbers: RealSet) -> tuple[int, int] | None:
+    """The ends of a set that is one closed interval between integers of moderate size."""
+    if len(numbers.cuts) != 2:
+        return None
+    ((low, high),) = numbers.intervals()
+    if low is None or high is None or low[1] or not high[1]:
+        return None
+    first, last = low[0], high[0]
+    if not isinstance(first, int) or not isinstance(last, int) or not 0 <= first <= last < 10**MANY_DIGITS:
+        return None
+    return first, last
+
+
+def _integers(first: int, last: int) -> ByteNetwork:
+    """The integers from ``first`` to ``last``: what most bounds in schemas are, in a tenth of the time.
+
+    A state is what may follow: for each number of digits the interval they lie in.
+    """
+    start = tuple(
+        (digits, max(first, 10 ** (digits - 1) if digits > 1 else 0), min(last, 10**digits - 1))
+        for digits in range(len(str(first)), len(str(last)) + 1)
+    )
+    ids = {start: 0}
+    finals: list[int] = []
+    layout: list[int] = []
+    symbols: dict[int, int] = {}
+    for state in (queue := [start]):
+        here = ids[state]
+        cuts = {0, 10}
+        for digits, low, high in state:
+            if digits:
+                unit = 10 ** (digits - 1)
+                cuts |= {low // unit, low // unit + 1, high // unit, high // unit + 1}
+            else:
+                finals.append(here)
+        grouped: dict[int, int] = {}
+        for digit, end in pairwise(sorted(cuts)):
+            target = []
+            for digits, low, high in state:
+                if digits:
+                    unit = 10 ** (digits - 1)
+                    rest_low, rest_high = max(low - digit * unit, 0), min(high - digit * unit, unit - 1)
+                    if rest_low <= rest_high:
+                        target.append((digits - 1, rest_low, rest_high))
+            if not target:
+                continue
+            after = tuple(target)
+            if after not in ids:
+                ids[after] = len(ids)
+                queue.append(after)
+            mask = ((1 << end) - (1 << digit)) << ord("0")
+            grouped[ids[after]] = grouped.get(ids[after], 0) | mask
+        for to, mask in grouped.items():
+            layout += (here, symbols.setdefault(mask, len(symbols)), to)
+    head = [len(ids), 0, len(finals), *finals]
+    return ByteNetwork(len(ids), tuple(symbols), np.array(head + layout, np.int32))
 
 
 def _trimmed(edges: list[dict[int, int]], finals: set[int]) -> ByteNetwork:
