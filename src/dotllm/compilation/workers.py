@@ -1,4 +1,5 @@
-"""Worker threads of our own. The kernels release the GIL; what a thread costs the engine's loop is in decision 0040.
+"""Worker threads of our own. The kernels release the GIL; what a thread costs the engine's loop is in
+docs/decisions/compilation.md.
 
 One slow compile must not hold up the others (in vLLM's pool of (CPUs + 1) // 2 threads it does), so a base of threads
 is always there, and `relieve` starts another one whenever a job has waited too long because all threads are busy. Extra
@@ -53,8 +54,8 @@ class WorkerPool:
             self._ever += 1
             name = f"dotllm-compile-{self._ever}"
             thread = threading.Thread(target=self._loop, args=(extra,), name=name, daemon=True)
-            self._threads.add(thread)
-        thread.start()
+            thread.start()
+            self._threads.add(thread)  # now, so that `join` meets no thread that has not been started
 
     def _loop(self, extra: bool) -> None:
         try:
