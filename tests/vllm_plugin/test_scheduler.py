@@ -187,6 +187,40 @@ def test_grammar_that_comes_during_the_prompt_costs_nothing(bench: Bench) -> Non
     assert bench.step() == {"a": 36} and bench.tokens_of("a") == [7]
 
 
+def test_while_nothing_runs_the_step_waits_a_moment_for_the_compile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step for the last prompt token alone would cost more than most compiles."""
+    from dotllm.vllm_plugin import scheduler
+
+    waits: list[float] = []
+
+    def comes(futures: list[Any], timeout: float) -> None:
+        waits.append(timeout)
+        futures[0].set_result(Grammar())
+
+    monkeypatch.setattr(scheduler, "wait", comes)
+    bench.add("a", 30, Pending())
+    assert bench.step() == {"a": 30} and bench.tokens_of("a") == [7]
+    assert waits == [scheduler.PATIENCE] and scheduler.PATIENCE <= 0.005
+    bench.add("b", 30, Pending(), start=500)
+    assert bench.step() == {"a": 1, "b": 29} and len(waits) == 1, "it would be the others' time"
+    while bench.finish_reason("a") is None:
+        bench.step()
+    bench.scheduler.finish_requests(["b"], _aborted())
+    bench.add("long", 100, Pending(), start=1000)
+    assert bench.step() == {"long": 64} and len(waits) == 1, "its prompt takes several steps as it is"
+    bench.add("theirs", 20, Pending(), ours=False, start=2000)
+    bench.step()
+    assert len(waits) == 1
+
+
+def _aborted() -> Any:
+    from vllm.v1.request import RequestStatus
+
+    return RequestStatus.FINISHED_ABORTED
+
+
 def test_grammar_already_there_is_vllms_business(bench: Bench) -> None:
     pending = Pending()
     pending.set_result(Grammar())

@@ -52,6 +52,11 @@ GAUGES: dict[str, tuple[str, Labels]] = {
 HISTOGRAMS: dict[str, tuple[str, Labels, tuple[float, ...]]] = {
     "dotllm_compile_seconds": ("Seconds of one compile, first mask included.", ("kind",), SECONDS_BUCKETS),
     "dotllm_wait_seconds": ("Seconds from request to index, by the level that had it.", ("level",), SECONDS_BUCKETS),
+    "dotllm_held_seconds": (
+        "Seconds a request that was scheduled before its index was there stood still for it, by where.",
+        ("where",),
+        SECONDS_BUCKETS,
+    ),
     "dotllm_load_seconds": ("Seconds to load an index, by level.", ("level",), SECONDS_BUCKETS),
     "dotllm_mask_seconds": ("Seconds to find the masks of one step's batch.", (), MASK_BUCKETS),
 }

@@ -21,6 +21,7 @@ from typing import Any
 
 from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin import scheduler, scheduler_class
+from dotllm.vllm_plugin.hold_times import HoldTimes
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND
 
@@ -35,6 +36,7 @@ class ReasoningScheduler:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._late: dict[str, Any] = {}
+        self._reasoning_holds = HoldTimes("reasoning")
         self._reasons_late = CompilationOptions.from_environment().overlap and not why_not(self)
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
@@ -47,6 +49,7 @@ class ReasoningScheduler:
             if late.error is None:
                 structured.grammar = late.resolve()
                 del self._late[request.request_id]
+                self._reasoning_holds.goes_on(request.request_id, self)
             else:
                 self._register_late_failure(request, late)
         return super().schedule(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
@@ -102,6 +105,8 @@ class ReasoningScheduler:
         """Nothing for a request that waits for its grammar now, or might after the token that is on its way."""
         if request.request_id in self._late and request.status.name == "RUNNING":
             structured = request.structured_output_request
+            if structured.reasoning_ended:
+                self._reasoning_holds.stands_still(request.request_id)
             if (
                 structured.reasoning_ended
                 or request.num_output_placeholders > 0
@@ -111,6 +116,7 @@ class ReasoningScheduler:
         return super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)  # type: ignore[misc, no-any-return]
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        self._reasoning_holds.forget(request.request_id)
         if self._late.pop(request.request_id, None) is not None:
             request.structured_output_request._grammar.cancel()
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]

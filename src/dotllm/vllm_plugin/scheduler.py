@@ -4,6 +4,9 @@ vLLM keeps such a request waiting until its grammar is there, and only then begi
 at once, and *held* one token before the end of its prompt until the grammar has come: the last prompt token is not run,
 so nothing is sampled. Where the scheduler fits no longer (see `why_not`), vLLM's own waiting is what happens.
 
+That last token costs a step of its own, which is more than most compiles take (some milliseconds against two). So while
+nothing else runs, and the prompt would fit into one step, the step waits `PATIENCE` for the compile first.
+
 What must not go wrong, each with a test in tests/serve/test_overlap.py or tests/vllm_plugin/test_scheduler.py:
  * Readiness is read once per request and step. Read twice, a compile that fails in between would be scheduled with an
    exception for a grammar, and the engine would die.
@@ -18,11 +21,12 @@ What must not go wrong, each with a test in tests/serve/test_overlap.py or tests
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin import scheduler_class
+from dotllm.vllm_plugin.hold_times import HoldTimes
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND
 
@@ -33,20 +37,47 @@ _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _PROMOTES = ("_try_promote_blocked_waiting_request", "_handle_blocked_waiting_request")
 
 
+# Twice what a typical specification takes to compile; a step of a model that is worth a server takes longer.
+PATIENCE = 0.005
+
+
 class OverlapScheduler:
     """Goes before vLLM's scheduler class (sync, async, or a user's own) in the method resolution order."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._held: dict[str, Any] = {}
+        self._prompt_holds = HoldTimes("prompt")
         self._one_token_left: set[str] = set()
+        self._new: list[Future[Any]] = []
         options = CompilationOptions.from_environment()
         reason = "switched off" if not options.overlap else why_not(self)
         self._hold_limit = 0 if reason else max(1, min(options.overlap_requests, _sequences(self) // 2))
         logger.info("prefill overlaps compilation: %s", f"no ({reason})" if reason else "yes")
 
+    def add_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """A request comes in; its compile has begun."""
+        if self._hold_limit and self._is_worth_a_moment(request):
+            self._new.append(request.structured_output_request._grammar)
+        return super().add_request(request, *args, **kwargs)  # type: ignore[misc]
+
+    def _is_worth_a_moment(self, request: Any) -> bool:
+        scheduler: Any = self
+        structured = request.structured_output_request
+        return (
+            structured is not None
+            and structured.params._backend == BACKEND
+            and isinstance(structured._grammar, Future)
+            and request.num_tokens <= scheduler.max_num_scheduled_tokens
+            and scheduler.structured_output_manager.reasoner_cls is None  # it would not wait for its grammar anyway
+        )
+
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step. Held requests whose grammar has come go on; this is the only place where that is looked up."""
+        if self._new:
+            if not self.running:  # type: ignore[attr-defined]
+                wait(self._new, PATIENCE)
+            self._new.clear()
         for request in list(self._held.values()):
             grammar = request.structured_output_request.grammar
             if grammar is None:
@@ -55,6 +86,7 @@ class OverlapScheduler:
                 self._register_failure(request)
             else:
                 del self._held[request.request_id]
+                self._prompt_holds.goes_on(request.request_id, self)
         return super().schedule(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
 
     def _register_failure(self, request: Any) -> None:
@@ -119,6 +151,7 @@ class OverlapScheduler:
             return allowed
         allowed = min(allowed, max(0, request.num_tokens - 1 - num_computed_tokens))
         if allowed == 0:
+            self._prompt_holds.stands_still(request.request_id)
             self._take_back(request)
         return allowed
 
@@ -138,6 +171,7 @@ class OverlapScheduler:
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """A request has ended, however: nobody waits for its compile any more."""
         self._held.pop(request.request_id, None)
+        self._prompt_holds.forget(request.request_id)
         self._one_token_left.discard(request.request_id)
         structured = request.structured_output_request
         pending = getattr(structured, "_grammar", None)
@@ -186,6 +220,7 @@ HOOK = Hook(
     targets=(
         *scheduler_class.TARGETS,
         Target(_SCHEDULER, "Scheduler.schedule", ("self",)),
+        Target(_SCHEDULER, "Scheduler.add_request", ("self", "request")),
         Target(
             _SCHEDULER,
             "Scheduler._reserve_prefill_lookahead",
@@ -194,6 +229,8 @@ HOOK = Hook(
         Target(_SCHEDULER, "Scheduler._free_request", ("self", "request")),
         Target(_SCHEDULER, "Scheduler.__init__@hash_block_size"),
         Target(_SCHEDULER, "Scheduler.__init__@connector"),
+        Target(_SCHEDULER, "Scheduler.__init__@running"),
+        Target(_SCHEDULER, "Scheduler.__init__@max_num_scheduled_tokens"),
         Target(_SCHEDULER, "Scheduler.__init__@vllm_config"),
     ),
     apply=_apply,

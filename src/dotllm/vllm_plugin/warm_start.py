@@ -46,15 +46,24 @@ def special_tokens(tokenizer: Any, model_config: Any) -> Mapping[str, int]:
 
 
 def prepare_engine(vllm_config: Any) -> None:
-    """Load the kernels, and make the vocabulary of the engine's tokenizer with its tables for popular sets."""
+    """Load the kernels, and make the vocabulary of the engine's tokenizer with its tables for popular sets; load what
+    the shared store needs (s3fs is a second of imports)."""
     from vllm.tokenizers import cached_tokenizer_from_config
 
+    from dotllm.compilation import CompilationOptions, compiler
+    from dotllm.compilation.transports import open_transport
     from dotllm.index import Index
 
     model_config = vllm_config.model_config
     tokens = vocabulary(cached_tokenizer_from_config(model_config=model_config), model_config.get_vocab_size())
     tokens.prepare()
+    compiler.prepare()
     Index.from_grammar_object(_letter(), tokens).guide().mask_row  # noqa: B018  # computing the mask is the point
+    import dotllm.vllm_plugin.backend  # noqa: F401  # what the first request would import
+
+    options = CompilationOptions.from_environment()
+    if options.store:
+        open_transport(options.store, options.store_timeout)
 
 
 def _letter() -> Any:
