@@ -95,6 +95,15 @@ def test_bound_holds_at_every_write_and_the_oldest_go(tmp_path: Path) -> None:
     assert cache.usage()[0] <= 400_000
 
 
+def test_bytes_used_are_known_while_somebody_writes(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, MIB)
+    put(cache, 1, b"x" * 5000)
+    assert cache.used == 8192
+    seen = []
+    cache.put(key_of(2), lambda path: seen.append(cache.used) or (path.write_bytes(b"x") and None), 10)
+    assert seen == [8192] and cache.used == 12288
+
+
 def test_size_known_only_after_writing(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 100_000)
     for number in range(20):

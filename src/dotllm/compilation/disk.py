@@ -51,6 +51,7 @@ class DiskCache:
         self._entries = directory / "entries"
         self._incoming = directory / "incoming"
         self._lock_path = directory / "lock"
+        self._used = 0
         self.enabled = limit > 0 and self._prepare()
 
     def _prepare(self) -> bool:
@@ -118,12 +119,12 @@ class DiskCache:
 
     @property
     def used(self) -> int:
-        """Bytes used, as noted by the last writer; 0 if that is not known just now."""
-        try:
+        """Bytes used, as noted by the last writer; while one writes, as they were before."""
+        with contextlib.suppress(OSError):
             text = self._lock_path.read_bytes()
-        except OSError:
-            return 0
-        return int(text) if text.isdigit() else 0
+            if text.isdigit():
+                self._used = int(text)
+        return self._used
 
     def _write_and_seal(self, path: Path, key: str, write: Callable[[Path], None]) -> int:
         write(path)
