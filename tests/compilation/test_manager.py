@@ -82,6 +82,25 @@ def test_extra_threads_go_home(make_manager: Make, monkeypatch: pytest.MonkeyPat
     wait_for(lambda: len(manager._workers) == 1)
 
 
+def test_end_while_a_thread_is_being_started(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make_manager()._workers
+    starting, go_on, start = threading.Event(), threading.Event(), threading.Thread.start
+
+    def slowly(self: threading.Thread) -> None:
+        if self.name.startswith("dotllm-compile-"):
+            starting.set()
+            assert go_on.wait(30)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", slowly)
+    starter = threading.Thread(target=lambda: pool._start(extra=True), name="starter")
+    starter.start()
+    assert starting.wait(30)
+    pool.join(0.01)
+    go_on.set()
+    starter.join()
+
+
 def test_short_work_first(make_manager: Make, compiler: fake_engine.Compiler) -> None:
     compiler.gate = threading.Event()
     manager = make_manager(compile_threads=1)
