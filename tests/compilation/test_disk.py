@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import fake_engine
@@ -220,3 +222,20 @@ def test_manager_replaces_an_entry_its_loader_refuses(make_manager, compiler: fa
     assert first.submit(specification).result(5).level == "compile"
     first.close()
     assert make_manager(disk_bytes=MIB).submit(specification).result(5).level == "disk"
+
+
+def test_what_waits_for_its_first_write_counts_as_memory(make_manager, compiler: fake_engine.Compiler) -> None:
+    """A disk that is slower than new specifications come in must not cost more memory than allowed."""
+    manager = make_manager(disk_bytes=MIB, memory_bytes=160_000, warm_interval=0.01)
+    write_back = manager._stored.write_back
+    with write_back._io:  # nothing is written meanwhile
+        compiled = [weakref.ref(manager.submit(fake_engine.spec(id=n, bytes=5_000)).result(5)) for n in range(200)]
+        gc.collect()
+        alive = [one for one in (reference() for reference in compiled) if one is not None]
+        assert len(alive) > 10 and sum(one.nbytes for one in alive) <= 160_000
+        assert write_back._new_bytes <= 20_000
+        del alive
+    manager.flush()
+    assert manager.metrics.value("dotllm_writes", "disk", "dropped") > 100
+    assert manager.metrics.value("dotllm_writes", "disk", "stored") > 10
+    assert not write_back._new and write_back._new_bytes == 0

@@ -83,10 +83,11 @@ class CompilationManager:
         self._engine = engine
         self._faults = faults.from_environment()
         self._lock = threading.Lock()
-        self._memory = MemoryCache(options.memory_bytes, lambda: engine.shared_bytes(vocabulary))
         self._failures = FailureCache(options.failure_ttl, REMEMBERED_FAILURES)
         self._jobs: dict[str, Job] = {}
         self._stored = StoredIndexes(vocabulary, engine, options, self.metrics, store)
+        bound = options.memory_bytes - self._stored.memory_bytes
+        self._memory = MemoryCache(bound, lambda: engine.shared_bytes(vocabulary))
         self._heavy = heavy if heavy is not None else self._heavy_compiler()
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)

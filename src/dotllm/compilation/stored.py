@@ -16,6 +16,9 @@ from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.store import SharedStore
 from dotllm.compilation.write_back import WriteBack
 
+# One part in so many of the memory of compiled indexes is for those that are not stored yet.
+NEW_SHARE = 8
+
 
 class StoredIndexes:
     """The second and third cache, and what feeds them. Thread-safe."""
@@ -38,8 +41,16 @@ class StoredIndexes:
             )
         self.store = store
         self.write_back = WriteBack(
-            self.disk, store, engine.warmth, interval=options.warm_interval, secret=secret, metrics=metrics
+            self.disk,
+            store,
+            engine.warmth,
+            interval=options.warm_interval,
+            new_bytes=options.memory_bytes // NEW_SHARE,
+            secret=secret,
+            metrics=metrics,
         )
+        self.memory_bytes = options.memory_bytes // NEW_SHARE if self.write_back.enabled else 0
+        """What all this may hold in memory: the indexes that wait for their first write."""
 
     def from_disk(self, key: str) -> Any:
         """The index of ``key``, or None."""

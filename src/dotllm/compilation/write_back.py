@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 LONGEST_INTERVAL = 600.0
 # An index unused and unchanged for this long is not looked at any more, until it is used again.
 QUIET_AFTER = 30.0
-# New indexes that wait for their first write are held here even if memory has evicted them; beyond this many the
-# oldest are written at once, and if that is too slow, not at all.
-NEW_LIMIT = 512
+# New indexes that wait for their first write are held here even if memory has evicted them, within a bound in bytes.
+# Beyond half of it all are written at once, and beyond all of it, if that is too slow, the oldest are left to memory.
+NEW_HURRY = 0.5
 
 
 class _Watched:
@@ -56,9 +56,13 @@ class WriteBack:
         warmth: Callable[[Any], int],
         *,
         interval: float,
+        new_bytes: int,
         secret: bytes,
         metrics: Metrics,
     ) -> None:
+        """``new_bytes`` bounds the indexes that wait for their first write."""
+        self._new_limit = new_bytes
+        self._new_bytes = 0
         self._disk = disk
         self._store = store
         self._interval = interval
@@ -67,7 +71,7 @@ class WriteBack:
         self._warmth = warmth
         self._lock = threading.Lock()  # guards what `watch` touches
         self._io = threading.Lock()  # one writer at a time
-        self._new: collections.OrderedDict[str, Compiled] = collections.OrderedDict()
+        self._new: collections.OrderedDict[str, tuple[Compiled, int]] = collections.OrderedDict()
         self._watched: dict[str, _Watched] = {}
         self._wake = threading.Event()
         self._closed = False
@@ -90,13 +94,21 @@ class WriteBack:
             self._watched[compiled.key] = _Watched(compiled, level, now + interval, interval)
             if stored:
                 return
-            self._new[compiled.key] = compiled
-            if len(self._new) > NEW_LIMIT:
+            self._not_new(compiled.key)
+            self._new[compiled.key] = (compiled, compiled.nbytes)
+            self._new_bytes += compiled.nbytes
+            if self._in_a_hurry():
                 self._wake.set()
-            if len(self._new) > 2 * NEW_LIMIT:
-                key, _ = self._new.popitem(last=False)
-                self._watched.pop(key, None)
-                self._metrics.add("dotllm_writes", "disk", "dropped")
+            while self._new_bytes > self._new_limit:
+                self._not_new(next(iter(self._new)))
+
+    def _in_a_hurry(self) -> bool:
+        return self._new_bytes > NEW_HURRY * self._new_limit
+
+    def _not_new(self, key: str) -> None:
+        """With the lock held: the index of ``key`` waits no more for its first write."""
+        _, size = self._new.pop(key, (None, 0))
+        self._new_bytes -= size
 
     def flush(self, timeout: float) -> None:
         """Store everything that has something new, now, and wait for the shared store."""
@@ -124,7 +136,7 @@ class WriteBack:
     def _round(self, *, force: bool, deadline: float = float("inf")) -> None:
         with self._io:
             with self._lock:
-                hurry = len(self._new) > NEW_LIMIT
+                hurry = self._in_a_hurry()
                 candidates = list(self._watched.items())
             for key, watched in candidates:
                 now = time.monotonic()
@@ -135,6 +147,8 @@ class WriteBack:
     def _visit(self, key: str, watched: _Watched, now: float, force: bool) -> None:
         compiled = watched.compiled()
         if compiled is None:
+            if watched.stored < 0:
+                self._metrics.add("dotllm_writes", "disk", "dropped")
             self._forget(key, watched)
             return
         if compiled.used:
@@ -153,13 +167,13 @@ class WriteBack:
         watched.changed = now
         watched.due = now + watched.interval
         with self._lock:
-            self._new.pop(key, None)
+            self._not_new(key)
 
     def _forget(self, key: str, watched: _Watched) -> None:
         with self._lock:
             if self._watched.get(key) is watched:
                 del self._watched[key]
-            self._new.pop(key, None)
+            self._not_new(key)
 
     def _write(self, compiled: Compiled) -> bool:
         """To disk, then to the store. What fails is counted and logged by them; it is not tried again before the index
