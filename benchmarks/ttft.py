@@ -1,10 +1,11 @@
 """Time to first token on a live CPU server: schemas never seen, seen before, and no constraint, in turns.
 
-    python -m benchmarks.ttft SCHEMAS.jsonl.gz [--schemas 120] [--words 400]
+    python -m benchmarks.ttft [--schemas 120] [--words 400]
 
-Starts a server on the demo model (or --model). For every schema three requests with fresh prompts of one length, in
-random order, one at a time: unconstrained, new schema, the same schema again. Prints medians and their ratios; the
-server's own first compile (kernels, tables) is warmed away before.
+Starts a server on the demo model (or --model). For every schema of a random sample of MaskBench three requests with
+fresh prompts of one length, one at a time: the schema as new, the same again, and no constraint, which comes first or
+last by chance. The server's own first compile (kernels, tables) is warmed away before. Prints medians and their ratios,
+writes them to --out, and ends with status 1 if a new schema costs more than `TARGET` allows.
 """
 
 from __future__ import annotations
@@ -12,18 +13,28 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import random
 import statistics
+import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tokens import SHARED
 from dotllm.demo import model as demo_model
 from dotllm.demo.server import Server
 
 NAME = "demo"
+RESULTS = Path(__file__).parent / "results" / "ttft.json"
+SCHEMAS = SHARED / "data" / "maskbench-open.jsonl.gz"
+TARGET = 1.05
+KINDS = ("unconstrained", "new", "cached")
+
+Row = dict[str, Any]
 
 
 def first_token(server: Server, prompt: str, schema: Any) -> float | None:
@@ -41,59 +52,68 @@ def first_token(server: Server, prompt: str, schema: Any) -> float | None:
             for line in response:
                 if found is None and line.startswith(b"data: {"):
                     found = time.perf_counter() - start
-    except urllib.error.HTTPError:
+    except urllib.error.HTTPError as error:
+        if error.code != 400:
+            raise
         return None
     return found
 
 
-def run(server: Server, schemas: list[Any], words: int, wanted: int) -> dict[str, list[float]]:
-    """Times by kind, for the first ``wanted`` schemas that are not refused."""
+def run(server: Server, schemas: list[Row], words: int, wanted: int) -> tuple[list[Row], int]:
+    """A row of times for each of the first ``wanted`` schemas that are not refused, and how many were."""
     generator = random.Random(7)
-    times: dict[str, list[float]] = {"unconstrained": [], "new": [], "cached": []}
 
-    def prompt() -> str:
-        return " ".join(f"{generator.getrandbits(16):x}" for _ in range(words))
-
-    def twice(schema: Any) -> bool:
-        new = first_token(server, prompt(), schema)
-        if new is None:
-            return False
-        times["new"].append(new)
-        cached = first_token(server, prompt(), schema)
-        assert cached is not None
-        times["cached"].append(cached)
-        return True
-
-    def free() -> None:
-        found = first_token(server, prompt(), None)
-        assert found is not None
-        times["unconstrained"].append(found)
+    def ask(schema: Any) -> float | None:
+        return first_token(server, " ".join(f"{generator.getrandbits(16):04x}" for _ in range(words)), schema)
 
     for _ in range(8):
-        free()
-    first_token(server, prompt(), {"type": "object", "properties": {"warm": {"type": "string", "maxLength": 5}}})
-    times["unconstrained"].clear()
-    for schema in schemas:
-        if len(times["new"]) >= wanted:
+        ask(None)
+    ask({"type": "object", "properties": {"warm": {"type": "string", "maxLength": 5}}})
+    rows: list[Row] = []
+    refused = 0
+    for one in schemas:
+        if len(rows) == wanted:
             break
-        if generator.random() < 0.5:
-            free()
-            twice(schema)
-        elif twice(schema):
-            free()
-    return times
+        schema, free_first = one["schema"], generator.random() < 0.5
+        free = ask(None) if free_first else None
+        new = ask(schema)
+        if new is None:
+            refused += 1
+            continue
+        cached = ask(schema)
+        times = {"unconstrained": free if free_first else ask(None), "new": new, "cached": cached}
+        rows.append({"name": one["name"], "characters": len(json.dumps(schema)), **times})
+    return rows, refused
 
 
-def main() -> None:
+def summary(rows: list[Row]) -> dict[str, dict[str, float]]:
+    """Quartiles in ms by kind, each median also over the unconstrained one."""
+    base = statistics.median(row["unconstrained"] for row in rows)
+    found = {}
+    for kind in KINDS:
+        p25, p50, p75 = statistics.quantiles([row[kind] for row in rows], n=4)
+        ratios = [row[kind] / row["unconstrained"] for row in rows]
+        found[kind] = {
+            "p25_ms": round(p25 * 1e3, 2),
+            "p50_ms": round(p50 * 1e3, 2),
+            "p75_ms": round(p75 * 1e3, 2),
+            "p50_over_unconstrained": round(p50 / base, 4),
+            "median_of_ratios": round(statistics.median(ratios), 4),
+        }
+    return found
+
+
+def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("schemas", type=Path)
+    parser.add_argument("--data", type=Path, default=SCHEMAS)
     parser.add_argument("--schemas", dest="number", type=int, default=120)
     parser.add_argument("--words", type=int, default=400)
     parser.add_argument("--model", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    with gzip.open(arguments.schemas, "rt") as file:
-        schemas = [json.loads(line)["schema"] for line in file]
+    with gzip.open(arguments.data, "rt") as file:
+        schemas = [json.loads(line) for line in file]
     random.Random(3).shuffle(schemas)
     with tempfile.TemporaryDirectory() as directory:
         model = arguments.model or demo_model.make(Path(directory, "model"))
@@ -101,15 +121,21 @@ def main() -> None:
         flags = ("--max-model-len", "4096")
         with Server(model, Path(directory, "log"), name=NAME, flags=flags, environment=environment) as server:
             server.wait()
-            times = run(server, schemas, arguments.words, arguments.number)
-    base = statistics.median(times["unconstrained"])
-    for kind, found in times.items():
-        quarters = statistics.quantiles(found, n=4)
-        print(
-            f"{kind:<14} n={len(found):<4} p25 {quarters[0] * 1e3:7.1f}  p50 {quarters[1] * 1e3:7.1f}  "
-            f"p75 {quarters[2] * 1e3:7.1f} ms   p50 / unconstrained {quarters[1] / base:.3f}"
-        )
+            rows, refused = run(server, schemas, arguments.words, arguments.number)
+    found = summary(rows)
+    for kind, figures in found.items():
+        print(f"{kind:<14}" + "  ".join(f"{name} {value:8.3f}" for name, value in figures.items()))
+    print(f"{len(rows)} schemas, {refused} more were refused")
+    about = {
+        "cpus": os.cpu_count(),
+        "words": arguments.words,
+        "schemas": len(rows),
+        "refused": refused,
+        "target": TARGET,
+    }
+    arguments.out.write_text(json.dumps({"about": about, "summary": found}, indent=1) + "\n")
+    return int(found["new"]["p50_over_unconstrained"] > TARGET)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,14 +2,16 @@
 
     python -m benchmarks.unique_specs [--number 10000] [--memory 256MiB] [--disk 64MiB] [--concurrency 16]
 
-Prints a line per --every requests: requests/s, resident memory of the engine core, bytes of the two caches as /metrics
-says and as the disk shows. Exit status 1 if a bound was broken, a request failed, or the last quarter ran at less than
-0.8 of the second quarter's rate.
+Prints a line per --every requests, and writes them to --out: requests/s, resident memory of the engine core, bytes of
+the two caches as /metrics says and as the disk shows. Exit status 1 if a bound was broken (the engine core may take the
+bound of its cache and `OTHER_MEMORY` more than it had before the first specification), a request failed, or the last
+quarter ran at less than 0.8 of the second quarter's rate.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import sys
@@ -26,6 +28,10 @@ from dotllm.demo.server import Server
 from dotllm.jit import user_cache_directory
 
 NAME = "demo"
+RESULTS = Path(__file__).parent / "results" / "unique_specs.json"
+# What an engine core takes for its work besides the cache: arenas of threads, what a compile in progress needs, vLLM's
+# own bookkeeping.
+OTHER_MEMORY = 96 << 20
 
 
 def specification(number: int) -> dict[str, Any]:
@@ -79,6 +85,58 @@ def gauges(server: Server) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
+def run(server: Server, cache: Path, arguments: argparse.Namespace) -> tuple[list[dict[str, float]], list[str]]:
+    """A row of figures for every ``--every`` requests, and what was broken."""
+    rows: list[dict[str, float]] = []
+    broken: list[str] = []
+    first = engine_memory(server)
+    print(f"{'requests':>9} {'req/s':>7} {'engine RSS':>11} {'memory':>9} {'disk':>9} {'du':>9}  MiB")
+    with ThreadPoolExecutor(arguments.concurrency) as pool:
+        for start in range(0, arguments.number, arguments.every):
+            began = time.monotonic()
+            statuses = set(pool.map(lambda n: ask(server, n), range(start, start + arguments.every)))
+            rate = arguments.every / (time.monotonic() - began)
+            found = gauges(server)
+            row = {
+                "requests": start + arguments.every,
+                "requests_per_s": round(rate, 1),
+                "engine_rss_mib": engine_memory(server) / 2**20,
+                "memory_cache_mib": found['dotllm_cache_bytes{level="memory"}'] / 2**20,
+                "disk_cache_mib": found.get('dotllm_cache_bytes{level="disk"}', 0.0) / 2**20,
+                "disk_used_mib": disk_used(cache / "index") / 2**20,
+            }
+            rows.append({name: round(value, 1) for name, value in row.items()})
+            numbers = list(rows[-1].values())
+            print(
+                f"{numbers[0]:>9} {numbers[1]:>7} {numbers[2]:>11} " + " ".join(f"{n:>9}" for n in numbers[3:]),
+                flush=True,
+            )
+            if statuses != {200}:
+                broken.append(f"statuses {sorted(statuses)} at {start}")
+            # Measured some times a minute, so the cache may be over its bound for a moment.
+            if row["memory_cache_mib"] * 2**20 > 1.25 * arguments.memory:
+                broken.append(f"memory cache at {start}: {row['memory_cache_mib']:.1f} MiB")
+            if row["disk_used_mib"] * 2**20 > arguments.disk + (1 << 20):
+                broken.append(f"disk at {start}: {row['disk_used_mib']:.1f} MiB")
+            if row["engine_rss_mib"] * 2**20 > first + arguments.memory + OTHER_MEMORY:
+                broken.append(f"resident at {start}: {row['engine_rss_mib']:.1f} MiB, {first / 2**20:.1f} before")
+    return rows, broken
+
+
+def engine_memory(server: Server) -> int:
+    """Resident bytes of the engine core."""
+    return max(size for name, size in resident(server).items() if "Engine" in name)
+
+
+def disk_used(directory: Path) -> int:
+    """Bytes of the blocks that the files below ``directory`` take."""
+    found = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # evicted meanwhile
+            found += path.stat().st_blocks * 512 if path.is_file() else 0
+    return found
+
+
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -88,9 +146,8 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--every", type=int, default=500)
     parser.add_argument("--model", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    broken: list[str] = []
-    rates: list[float] = []
     with tempfile.TemporaryDirectory() as directory:
         model = arguments.model or demo_model.make(Path(directory, "model"))
         cache = Path(directory, "cache")
@@ -103,32 +160,8 @@ def main() -> int:
         with Server(model, Path(directory, "log"), name=NAME, flags=flags, environment=environment) as server:
             server.wait()
             ask(server, 0)
-            print(f"{'requests':>9} {'req/s':>7} {'engine RSS':>11} {'memory':>9} {'disk':>9} {'du':>9}  MiB")
-            with ThreadPoolExecutor(arguments.concurrency) as pool:
-                for start in range(0, arguments.number, arguments.every):
-                    began = time.monotonic()
-                    statuses = list(pool.map(lambda n: ask(server, n), range(start, start + arguments.every)))
-                    rates.append(arguments.every / (time.monotonic() - began))
-                    if set(statuses) != {200}:
-                        broken.append(f"statuses {sorted(set(statuses))} at {start}")
-                    found = gauges(server)
-                    memory = found['dotllm_cache_bytes{level="memory"}']
-                    disk = found.get('dotllm_cache_bytes{level="disk"}', 0.0)
-                    du = sum(path.stat().st_blocks * 512 for path in (cache / "index").rglob("*") if path.is_file())
-                    rss = max(
-                        size for name, size in resident(server).items() if "Engine" in name or "EngineCor" in name
-                    )
-                    numbers = (rss, memory, disk, du)
-                    print(
-                        f"{start + arguments.every:>9} {rates[-1]:>7.1f} "
-                        + " ".join(
-                            f"{value / 2**20:>{width}.1f}" for value, width in zip(numbers, (11, 9, 9, 9), strict=True)
-                        ),
-                        flush=True,
-                    )
-                    # Measured some times a minute, so memory may be over its bound for a moment.
-                    if memory > 1.25 * arguments.memory or du > arguments.disk + (1 << 20):
-                        broken.append(f"bound broken at {start}: memory {memory:.0f}, disk {du}")
+            rows, broken = run(server, cache, arguments)
+    rates = [row["requests_per_s"] for row in rows]
     quarter = len(rates) // 4
     if quarter:
         second, last = statistics.median(rates[quarter : 2 * quarter]), statistics.median(rates[-quarter:])
@@ -137,6 +170,8 @@ def main() -> int:
             broken.append("the throughput decays")
     for line in broken:
         print(line, file=sys.stderr)
+    about = {"memory_bound": arguments.memory, "disk_bound": arguments.disk, "concurrency": arguments.concurrency}
+    arguments.out.write_text(json.dumps({"about": about, "broken": broken, "rows": rows}, indent=1) + "\n")
     return int(bool(broken))
 
 
