@@ -41,6 +41,7 @@ class Walker:
         self.tokens = vocabulary
         self.random = random.Random(seed)
         self.byte_token = {token[0]: i for i, token in enumerate(vocabulary.tokens) if token and len(token) == 1}
+        self.taken = 0
         self._ids: OrderedDict[tuple[int, int], NDArray[np.intp]] = OrderedDict()
 
     def _allowed(self, guide: Guide) -> NDArray[np.intp]:
@@ -75,6 +76,7 @@ class Walker:
         row = guide.index.masks[guide.mask_row]
         if not row[token >> 5] >> (token & 31) & 1 or not guide.advance(token):
             raise DeadEnd(f"token {token} is not allowed after {text[-200:].decode(errors='replace')}")
+        self.taken += 1
 
 
 def parse(text: str) -> Any:
@@ -101,8 +103,42 @@ def _number(text: str) -> float | int:
 
 
 def validator(schema: Any) -> Any:
-    """The validator of the schema's own dialect; 2020-12 where it names none."""
-    return jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)(schema)
+    """The validator of the schema's own dialect; 2020-12 where it names none. Patterns are read as ECMA-262 has them,
+    formats where the standard library knows them exactly."""
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    return kind(_with_python_patterns(schema), format_checker=jsonschema.FormatChecker(["ipv4", "ipv6"]))
+
+
+def _with_python_patterns(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_with_python_patterns(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {key: _with_python_patterns(value) for key, value in schema.items()}
+    if isinstance(out.get("pattern"), str):
+        out["pattern"] = python_pattern(out["pattern"])
+    if isinstance(out.get("patternProperties"), dict):
+        out["patternProperties"] = {python_pattern(key): value for key, value in out["patternProperties"].items()}
+    return out
+
+
+def python_pattern(pattern: str) -> str:
+    """A regular expression of ECMA-262 for Python, whose dot matches more line ends and whose ``$`` also matches before
+    a last line feed."""
+    out, in_class, i = "", False, 0
+    while i < len(pattern):
+        char = pattern[i : i + 2] if pattern[i] == "\\" else pattern[i]
+        i += len(char)
+        if in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+        elif char == ".":
+            char = r"[^\n\r\u2028\u2029]"
+        elif char == "$":
+            char = r"\Z"
+        out += char
+    return out
 
 
 def run(rows: list[dict[str, Any]], walks: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -145,6 +181,7 @@ def run(rows: list[dict[str, Any]], walks: int, options: argparse.Namespace) -> 
                 fault = str(error).splitlines()[0][:300]
                 shown = text[-300:].decode(errors="replace")
                 found["faults"].append({"schema": row["name"], "fault": fault, "text": shown})
+    found["tokens"] = walker.taken
     return found
 
 

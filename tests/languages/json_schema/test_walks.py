@@ -7,7 +7,6 @@ real schemas.
 from __future__ import annotations
 
 import json
-import re
 from random import Random
 
 import numpy as np
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from benchmarks.walks import parse
+from benchmarks.walks import parse, validator
 from benchmarks.way_out import WayOut
 from dotllm import Index
 from dotllm.errors import SpecError
@@ -39,23 +38,22 @@ def test_every_walk_ends_and_is_valid(seed: int, depth: int, any_order: bool) ->
         return
     index = Index.from_grammar_object(grammar, byte_vocabulary())
     way_out = WayOut(index)
-    judge = Draft202012Validator(schema)
+    judge = validator(schema)
     for budget in (0, 3, 30, 120):
         text = walk(index, way_out, budget, random)
         value = parse(text.decode())  # must be JSON in any case
-        assert beyond_the_judge(text) or judge.is_valid(value), text
+        assert repeats_a_key(text) or judge.is_valid(value), text
 
 
-def beyond_the_judge(text: bytes) -> bool:
-    """An additional key may be written twice (docs/json-schema.md), and then means less than was written; and the judge
-    reads patterns as Python does, where a dot matches more line ends than in ECMA-262."""
+def repeats_a_key(text: bytes) -> bool:
+    """An additional key may be written twice (docs/json-schema.md), and then means less than was written."""
     found = []
 
     def members(pairs: list[tuple[str, object]]) -> None:
         found.append(len(pairs) != len(dict(pairs)))
 
     json.loads(text, object_pairs_hook=members, parse_float=str)
-    return any(found) or re.search(r"\\r|\\u000d|\u2028|\u2029", text.decode(), re.IGNORECASE) is not None
+    return any(found)
 
 
 def walk(index: Index, way_out: WayOut, budget: int, random: Random) -> bytes:

@@ -1,0 +1,38 @@
+"""How `benchmarks.walks` judges: numbers of any size, patterns as ECMA-262 has them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks.walks import parse, python_pattern, validator
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched", "not_matched"),
+    [
+        ("^.$", ["a", "."], ["\n", "\r", "\u2028", "a\n"]),
+        (r"^\.$", ["."], ["a", ".\n"]),
+        ("^[.$]$", [".", "$"], ["a"]),
+        (r"^[\].]$", ["]", "."], ["a"]),
+    ],
+)
+def test_patterns(pattern: str, matched: list[str], not_matched: list[str]) -> None:
+    translated = re.compile(python_pattern(pattern))
+    assert all(translated.search(text) for text in matched)
+    assert not any(translated.search(text) for text in not_matched)
+
+
+def test_judge() -> None:
+    judge = validator({"patternProperties": {"^a$": {"type": "array"}}, "properties": {"n": {"pattern": "b."}}})
+    assert judge.is_valid({"a\n": 1, "n": "bc"})
+    assert not judge.is_valid({"a": 1}) and not judge.is_valid({"n": "b\r"})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1.0", 1), ("1e2", 100), ("0E99999999999999999999", 0), ("-1e-999", -5e-324), ("1e999", 10**400)],
+)
+def test_numbers(text: str, value: float) -> None:
+    assert parse(text) == value
