@@ -73,7 +73,7 @@ def magnitudes(numbers: RealSet, shape: Shape) -> ByteNetwork:
     """
     ends = _ends(numbers) if shape == _INTEGER else None
     if ends is not None:
-        return _integers(*ends)
+        return _integers_up_to(*ends) if ends[0] < 2 and ends[1] else _integers(*ends)
     texts = _Magnitudes(numbers, shape)
     ids: dict[Key, int] = {("start",): 0}
     queue: deque[Key] = deque(ids)
@@ -107,6 +107,32 @@ def _ends(numbers: RealSet) -> tuple[int, int] | None:
     if not isinstance(first, int) or not isinstance(last, int) or not 0 <= first <= last < 10**MANY_DIGITS:
         return None
     return first, last
+
+
+def _integers_up_to(first: int, last: int) -> ByteNetwork:
+    """The integers from ``first``, 0 or 1, to ``last`` > 0: a chain along the digits of ``last``, one of free digits."""
+    digits = [int(digit) for digit in str(last)]
+    n = len(digits)
+    symbols: dict[int, int] = {}
+    layout = [2 * n + 1, 0, 2 * n, *range(1, 2 * n + 1)]  # all may end but the start
+
+    def edge(source: int, low: int, high: int, target: int) -> None:
+        if low <= high:
+            mask = ((2 << high) - (1 << low)) << ord("0")
+            layout.extend((source, symbols.setdefault(mask, len(symbols)), target))
+
+    # State k: the first k digits of ``last`` have been read; state n + 1 + r: up to r more digits may follow.
+    for k, digit in enumerate(digits):
+        least = 0 if k else 1
+        edge(k, least, digit - 1, 2 * n - k)
+        edge(k, digit, digit, k + 1)
+        if k < n - 1:
+            edge(k, digit + 1, 9, 2 * n - k - 1)
+    if first == 0:
+        edge(0, 0, 0, n + 1)
+    for r in range(1, n):
+        edge(n + 1 + r, 0, 9, n + r)
+    return ByteNetwork(2 * n + 1, tuple(symbols), np.array(layout, np.int32))
 
 
 def _integers(first: int, last: int) -> ByteNetwork:
