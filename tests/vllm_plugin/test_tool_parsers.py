@@ -106,3 +106,25 @@ def test_a_call_comes_back(name: str, choice: Any, tokenizer: Any, vocabulary: V
         assert calls and len(calls) == 1, text
         assert calls[0].name in (("f", "g_1") if choice == "required" else ("g_1",))
         jsonschema.validate(json.loads(calls[0].arguments), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "g_1"}}], ids=["required", "named"]
+)
+@pytest.mark.parametrize("name", ["gemma4", "hermes"])
+def test_a_call_that_nothing_enforces_is_refused(name: str, choice: Any, tokenizer: Any) -> None:
+    """vLLM's parser for gemma4 describes no notation: the model might write anything."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.exceptions import VLLMValidationError
+    from vllm.parser.parser_manager import ParserManager
+
+    parser_class = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
+    request = ChatCompletionRequest(model="m", messages=[], tools=TOOLS, tool_choice=choice)
+    request = parser_class(tokenizer, tools=request.tools).adjust_request(request)
+    if name == "hermes":
+        assert request.to_sampling_params(8, {}).structured_outputs is not None
+        return
+    with pytest.raises(VLLMValidationError, match="tool_choice demands a call"):
+        request.to_sampling_params(8, {})
+    free = ChatCompletionRequest(model="m", messages=[], tools=TOOLS, tool_choice="auto")
+    assert free.to_sampling_params(8, {}).structured_outputs is None

@@ -11,7 +11,7 @@ import importlib
 from functools import wraps
 from typing import Any
 
-from dotllm.vllm_plugin import front_end, unread_fields, validation
+from dotllm.vllm_plugin import front_end, tools_and_format, unread_fields, validation
 from dotllm.vllm_plugin.hook import Hook, Target
 
 _REQUESTS = {
@@ -44,6 +44,7 @@ def _judge_in(module: str, name: str) -> None:
     def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
         unread_fields.refuse(self)
         params = original(self, *args, **kwargs)
+        tools_and_format.refuse_unforced(self, params)
         judge(params)
         return params
 

@@ -3,6 +3,9 @@
 With ``tool_choice: auto`` and a strict tool vLLM makes one structural tag of the tools and the constraint. Two things
 get lost there: how the request wants its JSON written (``disable_any_whitespace`` and the like), and a Lark grammar,
 which is given to xgrammar to be translated; what xgrammar's dialect lacks is refused, or means something else.
+
+And a call that ``tool_choice`` demands is enforced or refused: some of vLLM's tool parsers describe no notation that a
+constraint could be made of, and with them vLLM lets the model write what it likes.
 """
 
 from __future__ import annotations
@@ -26,6 +29,24 @@ def keep_options(before: Any, after: Any) -> None:
     for option in _OPTIONS:
         if getattr(before, option) and not getattr(after, option):
             setattr(after, option, getattr(before, option))
+
+
+def refuse_unforced(request: Any, params: Any) -> None:
+    """Refuse an OpenAI request whose ``tool_choice`` demands a call, if nothing in its ``SamplingParams`` enforces one.
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: refused.
+    """
+    choice = getattr(request, "tool_choice", None)
+    demanded = choice == "required" or getattr(choice, "type", None) == "function"
+    if demanded and getattr(request, "tools", None) and params.structured_outputs is None and front_end.serves():
+        from vllm.exceptions import VLLMValidationError
+
+        raise VLLMValidationError(
+            "tool_choice demands a call, and the server's tool parser describes no notation to enforce one in: "
+            "use 'auto', and a prompt that asks for the call",
+            parameter="tool_choice",
+        )
 
 
 def _apply() -> None:
