@@ -20,11 +20,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import dotllm  # noqa: F401  # prepares vLLM's configuration, before vLLM is imported
+
 MODES = ("off", "lossless", "canonical")
 WORKLOADS = ("tools", "closed")
 CONCURRENCY = (1, 8)
-REQUESTS = 24
+REQUESTS = 16
 FREE_TOKENS = 64
+# The model is small: threads that wait for one another would cost more than they do, and measure what else runs here.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 OUT = Path(__file__).parent.parent / "results" / "lossless.json"
 
 Point = dict[str, Any]
@@ -37,8 +41,6 @@ class Engine:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the scheduler is counted in this process
         from vllm import LLM
         from vllm.v1.core.sched.scheduler import Scheduler
-
-        import dotllm  # noqa: F401  # prepares vLLM's configuration
 
         original = Scheduler.schedule
 
@@ -118,7 +120,9 @@ class Engine:
 def child(model: str, compact: bool) -> None:
     """All points of the mode in the environment, as a line of JSON."""
     engine = Engine(model, compact)
-    engine.run(WORKLOADS[0], 8)  # warm
+    for workload in (WORKLOADS[0], None):  # warm: vLLM compiles its sampler at first use
+        for concurrency in CONCURRENCY:
+            engine.run(workload, concurrency)
     points, texts = [], {}
     for workload in WORKLOADS:
         points += [engine.run(workload, c) for c in CONCURRENCY]
@@ -157,6 +161,8 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--about", type=json.loads, default={}, help="what trained_model printed")
+    parser.add_argument("--styles", default="compact,spaced")
+    parser.add_argument("--modes", default=",".join(MODES), help="what is in FILE of other modes is kept")
     parser.add_argument("--child", choices=("compact", "spaced"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -167,25 +173,34 @@ def main() -> None:
 
     from dotllm.demo.server import CPU_ENVIRONMENT
 
-    points: list[Point] = []
-    shares: dict[str, dict[str, float]] = {}
-    for style in ("compact", "spaced"):
-        for mode in MODES:
+    known = json.loads(options.out.read_text()) if options.out.exists() else {}
+    points: list[Point] = known.get("points", [])
+    shares: dict[str, dict[str, float]] = known.get("forced_bytes", {})
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    for style in options.styles.split(","):
+        for mode in options.modes.split(","):
             done = subprocess.run(
                 [sys.executable, "-m", "benchmarks.experiments.lossless", options.model, "--child", style],
                 capture_output=True,
                 text=True,
-                env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_COALESCENCE": mode, "DOTLLM_DISK_BYTES": "0"},
+                env={
+                    **os.environ,
+                    **CPU_ENVIRONMENT,
+                    **ONE_THREAD,
+                    "DOTLLM_COALESCENCE": mode,
+                    "DOTLLM_DISK_BYTES": "0",
+                },
             )
             line = next((line for line in done.stdout.splitlines() if line.startswith("RESULT ")), None)
             if line is None:
                 sys.exit(done.stdout[-2000:] + done.stderr[-3000:])
             result = json.loads(line.removeprefix("RESULT "))
+            points = [p for p in points if (p["style"], p["mode"]) != (style, mode)]
             points += [{"style": style, "mode": mode, **p} for p in result["points"]]
             if mode == "off":
                 shares[style] = forced_share(result["texts"], style == "compact")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"about": options.about, "forced_bytes": shares, "points": points}, indent=1))
+            about = options.about or known.get("about", {})
+            options.out.write_text(json.dumps({"about": about, "forced_bytes": shares, "points": points}, indent=1))
     columns = ("style", "workload", "concurrency", "mode", "tokens_per_request", "steps_per_request")
     table = Table(*columns, "accepted", "output_tokens_per_s", "requests_per_s", "valid")
     for p in sorted(points, key=lambda p: (p["style"], p["workload"], p["concurrency"])):

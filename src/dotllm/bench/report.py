@@ -28,8 +28,8 @@ def _number(value: Any, digits: int = 2) -> str:
 def throughput_table(points: Sequence[Point]) -> Table:
     """Constrained runs beside their twins."""
     table = Table(title="Throughput. TPOT ×: over the unconstrained twin with the same prompts and token counts")
-    columns = ("workload", "conc", "variant", "req/s", "tok/s", "twin tok/s", "TPOT ms", "twin", "TPOT ×")
-    for column in (*columns, "ITL p99", "TTFT p50", "p99", "valid", "cut", "errors"):
+    columns = ("workload", "conc", "variant", "req/s", "tok/s", "twin tok/s", "TPOT ms", "p99", "twin", "TPOT ×")
+    for column in (*columns, "ITL p50", "p99", "TTFT p50", "p99", "valid", "cut", "errors"):
         table.add_column(column, justify="left" if column in ("workload", "variant") else "right")
     order = sorted(points, key=lambda p: (p["workload"], p.get("concurrency", 0), p.get("round", 0)))
     for point in order:
@@ -47,8 +47,10 @@ def throughput_table(points: Sequence[Point]) -> Table:
             _number(point["output_tokens_per_s"], 0),
             _number(twin["output_tokens_per_s"], 0),
             _number(point["tpot_ms"]),
+            _number(point["tpot_request_ms"].get("p99")),
             _number(twin["tpot_ms"]),
             _number(point["tpot_ratio"]),
+            _number(point["itl_ms"].get("p50")),
             _number(point["itl_ms"].get("p99")),
             _number(point["ttft_ms"].get("p50")),
             _number(point["ttft_ms"].get("p99")),

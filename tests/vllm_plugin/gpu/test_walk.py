@@ -279,3 +279,48 @@ def test_steps_without_news_send_nothing(vocabulary: Vocabulary) -> None:
             break
         steps.append(engine.walk._stale)
     assert engine.walk.message() is not None
+
+
+def test_tables_lead_where_the_machine_does(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every token of a run, taken by the tables or left to the machine, beside the machine alone."""
+    from dotllm.grammar import Grammar
+    from dotllm.index import gpu_tables
+    from dotllm.vllm_plugin.gpu.follow import TableBatch
+
+    grammar = Grammar()
+    grammar.start = grammar.seq([grammar.literal("ab"), grammar.tokens(frozenset([CALL])), grammar.literal("red")])
+    indexes = [
+        Index.from_json_schema(SCHEMA, vocabulary, any_whitespace=False),
+        Index.from_regex("(true|false)+é{1,5}", vocabulary),
+        Index.from_grammar_object(grammar, vocabulary),
+    ]
+    engine = Engine(indexes[0], seed=7)
+    follow, asked = TableBatch.follow, gpu_tables.Batch.follow
+    machine: list[int] = []
+    taken = 0
+
+    def counting(self: Any, space: Any, slots: list[int], *rest: Any) -> Any:
+        machine.append(len(slots))
+        return asked(self, space, slots, *rest)
+
+    def checked(self: Any, space: Any, slots: list[int], tokens: list[int], now: int) -> list[tuple[int, int]]:
+        nonlocal taken
+        taken += len(slots)
+        before = self.configs[slots].tolist()
+        lengths = self.places[slots, 1].tolist()
+        left = dict(follow(self, space, slots, tokens, now))
+        for i, (slot, token) in enumerate(zip(slots, tokens, strict=True)):
+            entry = engine.walk.entry_of[slot]
+            assert entry is not None
+            expected = entry.index.advance(before[i], token)
+            assert left.get(i, int(self.configs[slot])) == expected
+            assert self.places[slot, 1] == lengths[i] + (i not in left), "a place moves exactly when it is not left"
+        return list(left.items())
+
+    monkeypatch.setattr(gpu_tables.Batch, "follow", counting)
+    monkeypatch.setattr(TableBatch, "follow", checked)
+    for wave in range(5):
+        for i in range(6):
+            engine.add(f"{wave}-{i}", indexes[i % 3])
+        engine.run()
+    assert 0 < sum(machine) < 0.5 * taken, "most tokens are taken by the tables"

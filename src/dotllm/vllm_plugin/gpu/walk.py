@@ -18,9 +18,10 @@ import numpy as np
 
 from dotllm.errors import SpecError
 from dotllm.index import Index
-from dotllm.index.gpu_tables import CLASS_TABLE, FLAGS, NEVER, ROW, UNKNOWN_ROW, Batch, ByteTable
+from dotllm.index.gpu_tables import CLASS_TABLE, FLAGS, NEVER, ROW, UNKNOWN_ROW, ByteTable
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import TokenSpace
+from dotllm.vllm_plugin.gpu.follow import TableBatch
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS, Int32
 from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
 from dotllm.vllm_plugin.gpu.rows import RowSender
@@ -72,7 +73,7 @@ class Walk:
         self.slot_of: dict[str, int] = {}
         self.grammars: list[RequestGrammar | None] = [None] * slots
         self.entry_of: list[Entry | None] = [None] * slots
-        self.batch = Batch(slots, PLACE)
+        self.batch = TableBatch(slots, PLACE)
         self._free = list(range(slots))[::-1]
         self._epoch = 0
         self._entries: dict[tuple[Index, tuple[int, ...]], Entry] = {}  # least recently begun first
