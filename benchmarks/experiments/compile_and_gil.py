@@ -6,7 +6,7 @@ steps become while compiles run beside it.
 
     python -m benchmarks.experiments.compile_and_gil TOKENIZER_DIRECTORY SCHEMAS.jsonl.gz
 
-Prints a table; the decision that rests on it is docs/decisions/0040-compile-threads.md.
+Prints a table; the decision that rests on it is docs/decisions/compilation.md.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def prepare_engine(vllm_config: Any) -> None:
     the shared store needs (s3fs is a second of imports)."""
     from vllm.tokenizers import cached_tokenizer_from_config
 
-    import dotllm.vllm_plugin.gpu.follow  # noqa: F401  # its kernels are compiled, or loaded, when it is imported
+    import dotllm.vllm_plugin.gpu.follow  # its kernels are compiled, or loaded, when it is imported
     from dotllm.compilation import CompilationOptions, compiler
     from dotllm.compilation.transports import open_transport
     from dotllm.index import Index
