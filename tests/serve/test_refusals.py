@@ -39,6 +39,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("empty choice", structured(choice=["a", ""]), "choice"),
     ("json_object false", structured(json_object=False), "json_object"),
     ("empty grammar", structured(grammar=" "), "grammar"),
+    ("unknown order", {**schema({}), "vllm_xargs": {"dotllm_property_order": "up"}}, "dotllm_property_order"),
+    ("order of a regex", {**structured(regex="a"), "vllm_xargs": {"dotllm_property_order": "any"}}, "JSON Schema"),
 ]
 
 
@@ -105,3 +107,20 @@ def test_alive_after_all_of_it(server: Server, client: Any) -> None:
     reply = client.completions.create(model=NAME, prompt="?", max_tokens=20, extra_body=structured(choice=["alive"]))
     assert reply.choices[0].text == "alive"
     assert server.healthy()
+
+
+def test_order_of_properties_is_the_requests_choice(client: Any) -> None:
+    import json
+
+    two = {"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}}, "required": ["a", "b"]}
+    closed = {**two, "additionalProperties": False}
+    for order, expected in (("declared", {("a", "b")}), ("any", {("a", "b"), ("b", "a")})):
+        answer = client.chat.completions.create(
+            model=NAME,
+            messages=[{"role": "user", "content": "?"}],
+            max_completion_tokens=400,
+            n=8,
+            extra_body={**schema(closed), "vllm_xargs": {"dotllm_property_order": order}},
+        )
+        documents = [json.loads(one.message.content) for one in answer.choices if one.finish_reason == "stop"]
+        assert documents and {tuple(document) for document in documents} <= expected

@@ -51,6 +51,30 @@ def test_options_of_the_request_and_of_the_server() -> None:
     assert requests.of_params(params(regex="a"), server).options == ()
 
 
+def sampling(order: Any, **fields: Any) -> Any:
+    return SimpleNamespace(structured_outputs=params(**fields), extra_args={requests.ORDER: order})
+
+
+def test_order_of_properties(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = requests.of_sampling_params(sampling("any", json="{}"), config())
+    assert dict(asked.options) == {"order": "any"}
+    assert requests.of_sampling_params(sampling("declared", json="{}"), config()).options == ()
+    plain = SimpleNamespace(structured_outputs=params(json="{}"), extra_args=None)
+    assert requests.of_sampling_params(plain, config()).options == ()
+    monkeypatch.setenv("DOTLLM_PROPERTY_ORDER", "any")
+    assert dict(requests.of_sampling_params(plain, config()).options) == {"order": "any"}
+    assert requests.of_sampling_params(sampling("declared", json="{}"), config()).options == (), "the request decides"
+    assert requests.of_params(params(json_object=True), config()).options == ()
+
+
+@pytest.mark.parametrize(
+    ("order", "fields"), [("sideways", {"json": "{}"}), (["any"], {"json": "{}"}), ("any", {"regex": "a"})]
+)
+def test_orders_that_mean_nothing_are_refused(order: Any, fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec, match="dotllm_property_order"):
+        requests.of_sampling_params(sampling(order, **fields), config())
+
+
 def test_vllms_keys() -> None:
     from enum import Enum
 

@@ -40,6 +40,12 @@ OPTIONS: tuple[Option, ...] = (
         "auto (default): on CUDA devices mask rows live in a table on the GPU",
     ),
     Option("--dotllm-gpu-walk", "DOTLLM_GPU_WALK", "{0,1}", "1 (default): the GPU follows the grammars where it can"),
+    Option(
+        "--dotllm-property-order",
+        "DOTLLM_PROPERTY_ORDER",
+        "{declared,any}",
+        "order of an object's properties, for requests that do not say (default: declared)",
+    ),
     *(Option(*row) for row in describe()),
 )
 

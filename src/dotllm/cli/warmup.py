@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
         _ = guide.mask_row, guide.forced_bytes()
     print(f"kernels ready in {time.perf_counter() - start:.1f} s")
     if arguments.tokenizer:
-        from dotllm.cli.compile import vocabulary_of
+        from dotllm.cli.specifications import vocabulary_of
 
         start = time.perf_counter()
         vocabulary = vocabulary_of(arguments.tokenizer, arguments.vocab_size)

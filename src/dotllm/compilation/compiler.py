@@ -24,26 +24,30 @@ def prepare() -> None:
 
 def compile_specification(specification: Specification, vocabulary: Any) -> Any:
     """The index of a specification, its first mask found. Raises `dotllm.errors.SpecError` for a refused one."""
+    index = build(specification, vocabulary)
+    # The first mask is found here, on the compile thread, so that the first token does not wait for it.
+    _ = index.guide().mask_row
+    return index
+
+
+def build(specification: Specification, vocabulary: Any) -> Any:
+    """The index of a specification, nothing of it found yet. Raises `dotllm.errors.SpecError` for a refused one."""
     from dotllm.index import Index
 
     options: dict[str, Any] = dict(specification.options)
     text = specification.text
     kind = specification.kind
     if kind is Kind.JSON_SCHEMA:
-        index = Index.from_json_schema(text, vocabulary, **options)
-    elif kind is Kind.JSON_OBJECT:
-        index = Index.from_json_object(vocabulary, **options)
-    elif kind is Kind.REGEX:
-        index = Index.from_regex(text, vocabulary, **options)
-    elif kind is Kind.CHOICE:
-        index = Index.from_choice(_choices(text), vocabulary, **options)
-    elif kind is Kind.GRAMMAR:
-        index = Index.from_grammar(text, vocabulary, **options)
-    else:
-        index = Index.from_structural_tag(text, vocabulary, **options)
-    # The first mask is found here, on the compile thread, so that the first token does not wait for it.
-    _ = index.guide().mask_row
-    return index
+        return Index.from_json_schema(text, vocabulary, **options)
+    if kind is Kind.JSON_OBJECT:
+        return Index.from_json_object(vocabulary, **options)
+    if kind is Kind.REGEX:
+        return Index.from_regex(text, vocabulary, **options)
+    if kind is Kind.CHOICE:
+        return Index.from_choice(_choices(text), vocabulary, **options)
+    if kind is Kind.GRAMMAR:
+        return Index.from_grammar(text, vocabulary, **options)
+    return Index.from_structural_tag(text, vocabulary, **options)
 
 
 def load_index(path: Path, vocabulary: Any) -> Any:

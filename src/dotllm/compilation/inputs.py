@@ -83,12 +83,17 @@ def _read_file(path: Path, kind: Kind | None, options: Mapping[str, OptionValue]
     kind = kind or _BY_SUFFIX.get(path.suffix)
     if kind is None:
         raise BadInput(f"{path}: say what it is with --kind (known endings: {', '.join(SUFFIXES)})")
+    yield parse(content, str(path), kind, options)._replace(name=path.name)
+
+
+def parse(content: str, where: str, kind: Kind, options: Mapping[str, OptionValue] | None = None) -> Input:
+    """One specification of a known kind, the whole of a file; ``where`` it is from, for its name and for BadInput."""
     value: Any = content
     if kind in (Kind.JSON_SCHEMA, Kind.CHOICE, Kind.STRUCTURAL_TAG):
-        value = _json(content, str(path))
+        value = _json(content, where)
     elif kind is Kind.REGEX:
         value = content.removesuffix("\n")
-    yield Input(path.name, _specification(kind, value, options))
+    return Input(where, _specification(kind, value, options))
 
 
 def _read_line(where: str, line: str, options: Mapping[str, OptionValue] | None) -> Input:

@@ -31,7 +31,7 @@ def judge(params: Any) -> None:
     if structured is None or structured.all_constraints_none() or front_end.config() is None:
         return
     if front_end.serves(structured._backend):
-        validation.judge(structured, front_end.config(), front_end.special_tokens)
+        validation.judge(params, front_end.config(), front_end.special_tokens)
 
 
 def _judge_in(module: str, name: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
 from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.vllm_plugin.settings import PROPERTY_ORDERS, property_order
 
 # Names of vLLM's ``StructuredOutputOptions`` members.
 _KINDS = {
@@ -19,17 +20,31 @@ _KINDS = {
 _JSON_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 
 
-def of_params(params: Any, config: Any) -> Specification:
+ORDER = "dotllm_property_order"
+"""Our one field of a request: in ``SamplingParams.extra_args``, which is ``vllm_xargs`` in the API."""
+
+
+def of_sampling_params(params: Any, config: Any) -> Specification:
+    """The specification in a ``SamplingParams`` that has one. Raises as `of_params`."""
+    extra = getattr(params, "extra_args", None)
+    return of_params(params.structured_outputs, config, extra.get(ORDER) if isinstance(extra, dict) else None)
+
+
+def of_params(params: Any, config: Any, order: Any = None) -> Specification:
     """The specification in a ``StructuredOutputsParams``; ``config`` is the server's ``StructuredOutputsConfig``.
+
+    ``order``: the request's `ORDER`, if it has one.
 
     Raises:
         InvalidSpec: no or an empty specification, or an option that would have no effect, named as the API names it.
     """
     if params.whitespace_pattern is not None:
         _require_unicode(params.whitespace_pattern, "whitespace_pattern")
+    if order is not None:
+        _check_order(params, order)
     if params.json is not None:
         _require_text(params.json, "json")
-        return _specification(Kind.JSON_SCHEMA, params.json, _json_options(Kind.JSON_SCHEMA, config, params))
+        return _specification(Kind.JSON_SCHEMA, params.json, _json_options(Kind.JSON_SCHEMA, config, params, order))
     if params.json_object is not None:
         if params.json_object is not True:
             raise InvalidSpec("structured_outputs.json_object must be true if it is set", keyword="json_object")
@@ -51,7 +66,7 @@ def of_params(params: Any, config: Any) -> Specification:
     if params.structural_tag is not None:
         _require_text(params.structural_tag, "structural_tag")
         return _specification(
-            Kind.STRUCTURAL_TAG, params.structural_tag, _json_options(Kind.STRUCTURAL_TAG, config, params)
+            Kind.STRUCTURAL_TAG, params.structural_tag, _json_options(Kind.STRUCTURAL_TAG, config, params, order)
         )
     raise InvalidSpec("structured_outputs sets none of json, json_object, regex, choice, grammar, structural_tag")
 
@@ -69,7 +84,7 @@ def of_key(request_type: Any, text: str, config: Any) -> Specification:
     return Specification.create(kind, text, _json_options(kind, config))
 
 
-def _json_options(kind: Kind, config: Any, params: Any = None) -> dict[str, OptionValue]:
+def _json_options(kind: Kind, config: Any, params: Any = None, order: Any = None) -> dict[str, OptionValue]:
     """What decides the text of a JSON document besides its schema, as `Index.from_json_schema` names it."""
     options: dict[str, OptionValue] = {}
     if kind not in (Kind.JSON_SCHEMA, Kind.JSON_OBJECT, Kind.STRUCTURAL_TAG):
@@ -80,7 +95,17 @@ def _json_options(kind: Kind, config: Any, params: Any = None) -> dict[str, Opti
         options["additional_properties"] = False
     if params is not None and params.whitespace_pattern is not None:
         options["whitespace_pattern"] = params.whitespace_pattern
+    order = order or property_order()
+    if kind is not Kind.JSON_OBJECT and order != PROPERTY_ORDERS[0]:
+        options["order"] = order
     return options
+
+
+def _check_order(params: Any, order: Any) -> None:
+    if order not in PROPERTY_ORDERS:
+        raise InvalidSpec(f"{ORDER} must be one of {', '.join(PROPERTY_ORDERS)}, not {order!r}", keyword=ORDER)
+    if params.json is None and params.structural_tag is None:
+        raise InvalidSpec(f"{ORDER} has an effect on a JSON Schema or a structural tag only", keyword=ORDER)
 
 
 def _refuse_options(params: Any, field: str, options: tuple[str, ...] = _JSON_OPTIONS) -> None:

@@ -7,6 +7,9 @@ import os
 BACKEND = "dotllm"
 """The backend's name, in vLLM's configuration and in ours."""
 
+PROPERTY_ORDERS = ("declared", "any")
+"""Orders of an object's properties; the first is the default."""
+
 
 def flag(variable: str, default: bool) -> bool:
     """A yes/no variable: 1/true/yes/on or 0/false/no/off; empty or unset means ``default``."""
@@ -31,6 +34,11 @@ def choice(variable: str, *values: str) -> str:
 def coalescence() -> str:
     """off, lossless or canonical: see `dotllm.vllm_plugin.coalescence`."""
     return choice("DOTLLM_COALESCENCE", "off", "lossless", "canonical")
+
+
+def property_order() -> str:
+    """declared or any: the order of properties where a request does not say (``DOTLLM_PROPERTY_ORDER``)."""
+    return choice("DOTLLM_PROPERTY_ORDER", *PROPERTY_ORDERS)
 
 
 def gpu_masks() -> str:

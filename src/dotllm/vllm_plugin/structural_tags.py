@@ -30,7 +30,7 @@ def check(params: Any) -> None:
     if structured is None:
         return
     if structured.structural_tag is None:
-        verdicts.check(requests.of_params(structured, front_end.config()), front_end.special_tokens)
+        verdicts.check(requests.of_sampling_params(params, front_end.config()), front_end.special_tokens)
         return
     try:
         tag = json.loads(structured.structural_tag)

@@ -39,7 +39,7 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
         raise VLLMValidationError(
             f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
         )
-    judge(structured, config, lambda: warm_start.special_tokens(tokenizer, model_config))
+    judge(params, config, lambda: warm_start.special_tokens(tokenizer, model_config))
     if isinstance(structured.json, dict):
         # As text it reaches the engine whatever is in it; vLLM's wire format knows no integer beyond 64 bits.
         structured.json = json.dumps(structured.json)
@@ -47,8 +47,8 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
     structured._backend_was_auto = config.backend == "auto"
 
 
-def judge(structured: Any, config: Any, special_tokens: Callable[[], Mapping[str, int]]) -> None:
-    """Refuse a ``StructuredOutputsParams`` that cannot be enforced.
+def judge(params: Any, config: Any, special_tokens: Callable[[], Mapping[str, int]]) -> None:
+    """Refuse a ``SamplingParams`` whose constraint cannot be enforced.
 
     Raises:
         vllm.exceptions.VLLMValidationError: refused; the message is for the user.
@@ -56,7 +56,7 @@ def judge(structured: Any, config: Any, special_tokens: Callable[[], Mapping[str
     from vllm.exceptions import VLLMValidationError
 
     try:
-        verdicts.check(requests.of_params(structured, config), special_tokens)
+        verdicts.check(requests.of_sampling_params(params, config), special_tokens)
     except SpecError as error:
         raise VLLMValidationError(str(error)) from error
 

@@ -1,0 +1,57 @@
+"""What ``dotllm compile`` and ``dotllm check`` ask alike: which specifications, and how their JSON is to be written."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from dotllm.compilation.inputs import SUFFIXES
+from dotllm.compilation.specification import Kind, OptionValue
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The specifications and the options of JSON kinds."""
+    parser.add_argument(
+        "specs", nargs="+", type=Path, metavar="SPEC", help=f"files ({', '.join(SUFFIXES)}), directories"
+    )
+    parser.add_argument("--kind", type=Kind, choices=list(Kind), help="what single files are, instead of their ending")
+    parser.add_argument("--disable-any-whitespace", action="store_true", help="as the server's flag of that name")
+    parser.add_argument(
+        "--disable-additional-properties", action="store_true", help="as the server's flag of that name"
+    )
+    parser.add_argument("--whitespace-pattern", metavar="REGEX", help="as the request's field of that name")
+    parser.add_argument(
+        "--property-order",
+        choices=("declared", "any"),
+        default="declared",
+        help="as the server's --dotllm-property-order",
+    )
+
+
+def json_options(arguments: argparse.Namespace) -> dict[str, OptionValue]:
+    """The options of JSON kinds, as the server's plugin names them (`dotllm.vllm_plugin.requests`)."""
+    options: dict[str, OptionValue] = {}
+    if arguments.disable_any_whitespace:
+        options["any_whitespace"] = False
+    if arguments.disable_additional_properties:
+        options["additional_properties"] = False
+    if arguments.whitespace_pattern is not None:
+        options["whitespace_pattern"] = arguments.whitespace_pattern
+    if arguments.property_order != "declared":
+        options["order"] = arguments.property_order
+    return options
+
+
+def vocabulary_of(model: str, size: int | None) -> Any:
+    """The vocabulary a server of ``model`` has: its tokenizer's, as wide as the model's output."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    from dotllm.vocabulary import Vocabulary
+
+    if size is None:
+        try:
+            size = int(AutoConfig.from_pretrained(model).get_text_config().vocab_size)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{model}: no model configuration ({error}); give --vocab-size") from None
+    return Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(model), size=size)

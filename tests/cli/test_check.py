@@ -1,0 +1,72 @@
+"""`dotllm check` in files, directories and on stdin; for people and for CI."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dotllm.cli import check
+
+
+@pytest.fixture
+def specs(tmp_path: Path) -> Path:
+    (tmp_path / "good.json").write_text(json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}))
+    unique = {"properties": {"a/b": {"type": "array", "items": {"type": "string"}, "uniqueItems": True}}}
+    (tmp_path / "refused.json").write_text(json.dumps(unique))
+    (tmp_path / "wrong.json").write_text('{"type": 3}')
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "rules.lark").write_text('start: "a"+')
+    (tmp_path / "notes.txt").write_text("no specification")
+    return tmp_path
+
+
+def verdicts(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    status = check.main(["--json", *arguments])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return status, {Path(row["name"]).name: row for row in rows}
+
+
+def test_a_directory(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, found = verdicts(capsys, str(specs))
+    assert status == 1 and set(found) == {"good.json", "refused.json", "wrong.json", "broken.json", "rules.lark"}
+    good = found["good.json"]
+    assert good["enforced"] and good["automaton_nodes"] > 10 and good["index_bytes"] > 0 and good["first_mask_ms"] > 0
+    assert found["rules.lark"]["enforced"] and found["rules.lark"]["kind"] == "grammar"
+    refused = found["refused.json"]
+    assert (refused["reason"], refused["keyword"]) == ("unsupported", "uniqueItems")
+    assert refused["pointer"].startswith("/properties/a~1b"), "a JSON Pointer"
+    assert found["wrong.json"]["reason"] == "invalid" and "type" in found["wrong.json"]["message"]
+    assert found["broken.json"]["reason"] == "unreadable"
+
+
+def test_lines_for_people(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check.main([str(specs / "good.json"), str(specs / "refused.json")]) == 1
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("good.json: enforced (") and "first mask" in first
+    assert second.startswith("refused.json: unsupported uniqueItems at /properties/a~1b")
+    assert last == "1 of 2 are enforced exactly"
+
+
+def test_stdin_is_a_schema_unless_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, arguments, status in (('{"const": 1}', [], 0), ("(a", ["--kind", "regex"], 1), ("nonsense", [], 1)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        assert check.main(["-", *arguments]) == status
+        assert capsys.readouterr().out.startswith("stdin: ")
+
+
+def test_options_of_json(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (specs / "closed.json").write_text('{"type": "object", "properties": {"a": {}}, "minProperties": 2}')
+    assert verdicts(capsys, str(specs / "closed.json"), "--property-order", "any")[0] == 0
+    status, found = verdicts(capsys, str(specs / "closed.json"), "--disable-additional-properties")
+    assert status == 1 and found["closed.json"]["reason"] == "invalid"
+
+
+def test_arguments_that_make_no_sense(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check.main([str(specs), "--tokenizer", str(specs / "nowhere")]) == 2
+    assert "nowhere" in capsys.readouterr().err
+    status, found = verdicts(capsys, str(specs / "missing.json"))
+    assert status == 1 and found["missing.json"]["reason"] == "unreadable"
