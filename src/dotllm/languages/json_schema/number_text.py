@@ -110,7 +110,7 @@ def _ends(numbers: RealSet) -> tuple[int, int] | None:
 
 
 def _integers_up_to(first: int, last: int) -> ByteNetwork:
-    """The integers from ``first``, 0 or 1, to ``last`` > 0: a chain along the digits of ``last``, one of free digits."""
+    """The integers from ``first``, 0 or 1, to ``last`` > 0: two chains, of the digits of ``last`` and of free ones."""
     digits = [int(digit) for digit in str(last)]
     n = len(digits)
     symbols: dict[int, int] = {}
