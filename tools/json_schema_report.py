@@ -9,10 +9,8 @@ with what this would write, so it cannot fall behind the engine.
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from dotllm.languages.json_schema import Budget
 from dotllm.languages.json_schema.formats import FORMATS
@@ -21,7 +19,6 @@ from tests.languages.json_schema.official_suite import DIALECTS, SUITE, Verdicts
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "json-schema.md"
-MASKBENCH = ROOT / "benchmarks" / "results" / "maskbench.json"
 
 # Files of the suite by the keyword they are about, where that is not the file's name; and what else there is to say.
 KEYWORD = {
@@ -188,24 +185,7 @@ def document() -> str:
     out += TEXT
     for field, default in Budget()._asdict().items():
         out += f"| `{field}` | {default:,} |\n"
-    if MASKBENCH.exists():
-        out += _maskbench(json.loads(MASKBENCH.read_text()))
     return out
-
-
-def _maskbench(summary: dict[str, Any]) -> str:
-    """What MaskBench's schemas are refused for, from the last run that was kept."""
-    lines = []
-    for name, row in summary["engines"].items():
-        if name.startswith("dotllm"):
-            verdicts = {k: v for k, v in row["verdicts"].items() if v}
-            found = ", ".join(f"{count:,} {verdict.replace('_', ' ')}" for verdict, count in verdicts.items())
-            lines.append(f"* `{name}`: {row['schemas']:,} schemas: {found}.")
-            refused = ", ".join(f"`{keyword}` {count}" for keyword, count in row["refused_by"].items())
-            lines.append(f"  Refused for: {refused}.")
-    return (
-        "\n## On real schemas\n\nMaskBench's open half ([benchmarks.md](benchmarks.md)):\n\n" + "\n".join(lines) + "\n"
-    )
 
 
 def main() -> int:
