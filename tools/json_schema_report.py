@@ -101,7 +101,7 @@ TEXT = f"""
 
 * **Keys** come in declared order: first those of `properties`, in the order of the schema's text (of `allOf`, `$ref`
   and the like: in the order in which a reader meets them), then all others. `--dotllm-property-order any`, or a
-  request's `"vllm_xargs": {"dotllm_property_order": "any"}`, allows any order.
+  request's `"vllm_xargs": {{"dotllm_property_order": "any"}}`, allows any order.
 * **Additional keys** (and those that match `patternProperties`) are spelled canonically and are never one of the
   declared keys, so no spelling hides one. Which of them have already been written is not remembered: an additional key
   may appear twice, as in any JSON text, and is then counted twice by `minProperties`; a key that the schema names
