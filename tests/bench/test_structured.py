@@ -205,6 +205,7 @@ def test_variants_are_data(tmp_path: Path) -> None:
     assert [v.name for v in variants.read("engines")] == ["dotllm", "xgrammar", "guidance", "outlines"]
     assert "dotllm.cli" not in variants.read("engines", ["guidance"])[0].command("m")
     assert variants.read("ablations")[0].flags == ()
+    assert [v.name for v in variants.read("engines") if not v.compact] == ["outlines"]
     with pytest.raises(ValueError, match="no group"):
         variants.read("nothing")
     with pytest.raises(ValueError, match="dotllm, xgrammar"):

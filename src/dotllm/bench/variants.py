@@ -25,6 +25,8 @@ class Variant:
     program: str
     flags: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    compact: bool = True
+    """whether it starts with ``disable_any_whitespace``, which some of vLLM's backends refuse"""
 
     def command(self, model: str) -> list[str]:
         """The command line, but for host and port."""
@@ -37,7 +39,9 @@ def read(group: str, names: Sequence[str] = (), path: Path = FILE) -> list[Varia
     if group not in groups:
         raise ValueError(f"{path}: no group {group!r}; it has {', '.join(groups)}")
     listed = {
-        row["name"]: Variant(row["name"], row["program"], tuple(row["flags"]), row["environment"])
+        row["name"]: Variant(
+            row["name"], row["program"], tuple(row["flags"]), row["environment"], row.get("compact", True)
+        )
         for row in groups[group]
     }
     unknown = [name for name in names if name not in listed]

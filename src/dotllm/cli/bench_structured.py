@@ -113,22 +113,22 @@ def _measurements(options: argparse.Namespace, plan: Plan, about: dict[str, Any]
         about["model"] = model
         yield options.url, _measure(options.url, plan, lambda: _http(HttpTarget, options, options.url, model))
         return
-    if not options.model:
-        options.server_flags = [*RANDOM_WEIGHTS_FLAGS, *options.server_flags]
+    random_weights = () if options.model else RANDOM_WEIGHTS_FLAGS
     model = options.model or str(_demo_model(options.out))
     about |= {"model": model, "server_flags": " ".join(options.server_flags)}
     if options.offline:
         from dotllm.vllm_plugin.offline_bench import EngineTarget
 
         async def engine() -> Target:
-            return EngineTarget(model, options.server_flags)
+            return EngineTarget(model, [*random_weights, *options.server_flags])
 
         yield "offline", _measure("offline", plan, engine)
         return
     group = "engines" if options.compare else "ablations"
     names = [name for name in options.variants.split(",") if name]
     for variant in read(group, names, options.variants_file or FILE):
-        yield variant.name, _serve_and_measure(variant, model, options, plan)
+        flags = [*(random_weights if variant.compact else ()), *options.server_flags]
+        yield variant.name, _serve_and_measure(variant, model, flags, options, plan)
 
 
 async def _http(kind: Any, options: argparse.Namespace, url: str, model: str) -> Target:
@@ -136,7 +136,9 @@ async def _http(kind: Any, options: argparse.Namespace, url: str, model: str) ->
     return target
 
 
-def _serve_and_measure(variant: Variant, model: str, options: argparse.Namespace, plan: Plan) -> list[Point]:
+def _serve_and_measure(
+    variant: Variant, model: str, flags: Sequence[str], options: argparse.Namespace, plan: Plan
+) -> list[Point]:
     from dotllm.bench.client import HttpTarget
     from dotllm.bench.servers import VariantServer
     from dotllm.demo.server import ServerDied
@@ -145,7 +147,7 @@ def _serve_and_measure(variant: Variant, model: str, options: argparse.Namespace
     try:
         with (
             _waiting(f"starting {variant.name}") as progress,
-            VariantServer(variant, model, log, flags=options.server_flags, progress=progress) as server,
+            VariantServer(variant, model, log, flags=flags, progress=progress) as server,
         ):
             points = _measure(variant.name, plan, lambda: _http(HttpTarget, options, server.url, model))
             return [*points, {"phase": "start", "start_s": round(server.start_seconds, 2)}]
