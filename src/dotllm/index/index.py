@@ -18,7 +18,7 @@ from dotllm.arrays import Int32
 from dotllm.automata.lowering import lower
 from dotllm.automata.machine import layout, memory
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, restart
-from dotllm.automata.machine.masks import find_row, known_row, remember_row
+from dotllm.automata.machine.masks import NEEDS_WORDS, find_row, known_row, remember_row
 from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
@@ -172,7 +172,10 @@ class Index:
             self.recover(code)
 
     def recover(self, code: int) -> None:
-        """React to an error code of a kernel: grow the arena, or raise the named error."""
+        """React to an error code of a kernel: make what it lacks, grow the arena, or raise the named error."""
+        if code <= NEEDS_WORDS:
+            self.space.add_words(NEEDS_WORDS - code)
+            return
         self._set_memory(memory.recover(self.mem, code))
 
     @property

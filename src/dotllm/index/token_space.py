@@ -41,6 +41,8 @@ from dotllm.automata.machine.walk import (
     K_WIDTH,
     K_WORDS,
     K_WORDS_END,
+    WORDS_NOWHERE,
+    WORDS_UNKNOWN,
 )  # fmt: skip
 from dotllm.errors import BudgetExceeded
 from dotllm.jit import kernel
@@ -307,6 +309,21 @@ class TokenSpace:
                 self._numbers[charset] = number
             return number
 
+    def add_words(self, number: int) -> None:
+        """Make the part of a set's tables that a kernel has asked for (see `masks.NEEDS_WORDS`)."""
+        with self.lock:
+            row = self.sets[number]
+            vocabulary = self._vocabulary()
+            if row[K_WORDS_END] != WORDS_UNKNOWN or vocabulary is None:
+                return
+            words = vocabulary.exit_words(list(self._numbers)[number])
+            if self._trie_used + len(words.byte) + 4 > _TRIE_NODES:
+                row[K_WORDS_END] = WORDS_NOWHERE
+                return
+            low, high = self._append_trie(words)
+            row[K_WORDS] = low
+            row[K_WORDS_END] = high  # last: a kernel may be looking
+
     def _append_trie(self, trie: Trie) -> tuple[int, int]:
         """Copy a trie behind the others. Returns its node range; raises BudgetExceeded without room."""
         n, m = len(trie.byte), len(trie.tokens)
@@ -335,12 +352,12 @@ class TokenSpace:
 
     def _append_set(self, charset: CharSet, table: CharsetTable) -> int:
         number = len(self._numbers)
-        needed = len(table.exits.byte) + len(table.exits_by_count.byte) + len(table.exit_words.byte)
+        needed = len(table.exits.byte) + len(table.exits_by_count.byte)
         if self._trie_used + needed + 4 > _TRIE_NODES:
             return -1
         row = self.sets[number]
         row[K_EXITS], row[K_EXITS_END] = self._append_trie(table.exits)
-        row[K_WORDS], row[K_WORDS_END] = self._append_trie(table.exit_words)
+        row[K_WORDS_END] = WORDS_UNKNOWN
         first, _ = self._append_trie(table.exits_by_count)
         starts = self._append_ints(table.exits_by_count_start + np.int32(first))
         long = self._append_ints(table.long_tokens, table.long_chars)

@@ -48,14 +48,12 @@ class CharsetTable(NamedTuple):
     """One trie of remainders for each j, one after another in the same arrays."""
     exits_by_count_start: Ints
     """int32[j_max + 2]: nodes of j are ``[start[j], start[j + 1])`` of ``exits_by_count``."""
-    exit_words: Trie
-    """The tokens that exit, with all their bytes."""
 
     @property
     def nbytes(self) -> int:
         """Size of all arrays in bytes."""
         own = self.rows.nbytes + self.long_tokens.nbytes + self.long_chars.nbytes + self.exits_by_count_start.nbytes
-        return own + self.exits.nbytes + self.exits_by_count.nbytes + self.exit_words.nbytes
+        return own + self.exits.nbytes + self.exits_by_count.nbytes
 
 
 @kernel(
@@ -140,8 +138,6 @@ def build_charset_table(charset: CharSet, trie: Trie, strings: SortedStrings, wo
     starts = strings.offset[positions]
     lengths = strings.offset[positions + 1] - starts
     ungrouped = np.zeros(len(tokens), np.int32)
-    in_order = np.arange(len(tokens), dtype=np.int32)
-    words_of_exits = sorted_forest(strings.data, starts, lengths, tokens, ungrouped, in_order)
     starts += whole
     lengths -= whole
     order = sort_strings(strings.data, starts, lengths)
@@ -156,5 +152,13 @@ def build_charset_table(charset: CharSet, trie: Trie, strings: SortedStrings, wo
         exits=Trie(*exits[:-1]),
         exits_by_count=Trie(*exits_by_count),
         exits_by_count_start=start if len(start) > 1 else np.zeros(2, np.int32),
-        exit_words=Trie(*words_of_exits[:-1]),
     )
+
+
+def build_exit_words(charset: CharSet, trie: Trie, strings: SortedStrings, words: int) -> Trie:
+    """The tokens that exit ``charset``, with all their bytes: large, and rarely needed."""
+    _, _, _, positions, _, _ = _classify(*trie, words, charset_automaton(charset))
+    starts = strings.offset[positions]
+    lengths = strings.offset[positions + 1] - starts
+    ungrouped, in_order = np.zeros(len(positions), np.int32), np.arange(len(positions), dtype=np.int32)
+    return Trie(*sorted_forest(strings.data, starts, lengths, trie.tokens[positions], ungrouped, in_order)[:-1])

@@ -86,7 +86,7 @@ def _trie(prefix: str, arrays: _Arrays) -> Trie:
     return Trie(*(arrays[prefix + name] for name in Trie._fields))
 
 
-_TRIES = ("exits", "exits_by_count", "exit_words")
+_TRIES = ("exits", "exits_by_count")
 _PLAIN = ("rows", "long_tokens", "long_chars", "exits_by_count_start")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dotllm.automata.charset import CharSet
 from dotllm.vocabulary.charset_table import CharsetTable
 
-DEFAULT_LIMIT = 256 * 2**20
+DEFAULT_LIMIT = 32 * 2**20
 """Bytes of tables kept per vocabulary."""
 _OWN_REFERENCES = 2
 """What ``sys.getrefcount`` counts for a table that only the cache holds: the cache's reference and its own argument."""

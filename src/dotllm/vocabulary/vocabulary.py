@@ -13,7 +13,7 @@ import numpy as np
 from dotllm.automata.charset import CharSet
 from dotllm.vocabulary.arrays import Bytes, Ints
 from dotllm.vocabulary.canonical import spell_canonically
-from dotllm.vocabulary.charset_table import CharsetTable, build_charset_table
+from dotllm.vocabulary.charset_table import CharsetTable, build_charset_table, build_exit_words
 from dotllm.vocabulary.content import Content
 from dotllm.vocabulary.disk_cache import DiskCache
 from dotllm.vocabulary.greedy import spell_greedily
@@ -106,9 +106,13 @@ class Vocabulary:
     def charset_table(self, charset: CharSet) -> CharsetTable:
         """What every token does to a loop over ``charset``: a millisecond or two the first time.
 
-        Tables are shared, and kept as long as they are in use or 256 MiB suffice for those that are not.
+        Tables are shared, and kept as long as they are in use or 32 MiB suffice for those that are not.
         """
         return self._tables.get(charset)
+
+    def exit_words(self, charset: CharSet) -> Trie:
+        """The tokens that exit ``charset`` (see `CharsetTable`), with all their bytes. Built anew on each call."""
+        return build_exit_words(charset, self.trie, self._strings, self.words)
 
     def prepare(self) -> None:
         """Do now what would otherwise be done when first needed: tables of popular sets, a copy of the tokenizer."""

@@ -67,6 +67,8 @@ from dotllm.automata.machine.walk import (
     K_WORDS,
     K_WORDS_END,
     U8,
+    WORDS_NOWHERE,
+    WORDS_UNKNOWN,
     base_cell,
     inspect_set,
     same_stack,
@@ -74,6 +76,8 @@ from dotllm.automata.machine.walk import (
     walk,
 )  # fmt: skip
 from dotllm.jit import kernel
+
+NEEDS_WORDS = -1024  # NEEDS_WORDS - number: the words that exit this set are needed; make them and call again
 
 
 @kernel(I(MEM, I, I, I))
@@ -151,6 +155,8 @@ def allow_overlapping(
     (whole); otherwise the token trie is walked.
     """
     table = sets[number]
+    if table[K_WORDS_END] == WORDS_UNKNOWN:
+        return NEEDS_WORDS - number
     mem[H_LOCAL] = BASE_CELLS
     state, env = loop, handle
     k = 0
@@ -172,7 +178,7 @@ def allow_overlapping(
         endless = alone == state and same_stack(mem, new_env, env)
         state, env = alone, new_env
     mem[H_LOCAL] = BASE_CELLS
-    if endless or k >= longest:
+    if (endless or k >= longest) and table[K_WORDS_END] != WORDS_NOWHERE:
         allow_inside(sets, set_rows, set_ints, number, longest, out)
         return walk(
             mem, t_byte, t_depth, t_end, t_token_start, t_tokens, table[K_WORDS], table[K_WORDS_END], loop, handle, out

@@ -46,6 +46,7 @@ from dotllm.jit import kernel
     K_REP_END,
     K_WIDE,  # whether all characters beyond ASCII are members
 ) = range(12)  # fmt: skip
+WORDS_UNKNOWN, WORDS_NOWHERE = -1, -2  # K_WORDS_END of a set whose exit words nobody has needed, or that have no room
 K_REP_BYTES = 12  # up to 4 bytes: one character of the set
 K_FIRST_BYTES = 16  # 8 ints: the set of first bytes
 K_WIDTH = 24
