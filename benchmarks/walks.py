@@ -99,6 +99,9 @@ def _number(text: str) -> float | int:
     sign = -1 if value < 0 else 1
     if value.adjusted() > 400 and value:
         return sign * int(Decimal("1e400"))
+    whole, denominator = value.as_integer_ratio() if value.adjusted() > -400 else (0, 2)
+    if denominator == 1:
+        return whole
     return float(value) or sign * 5e-324 * bool(value)
 
 

@@ -132,8 +132,9 @@ def test_one_at_a_time_per_process_and_waiting_can_be_abandoned(make: Any) -> No
     thread.join()
 
 
-def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
-    """kill -9 of the server while its compile process is busy: the process does not stay behind."""
+@pytest.mark.parametrize("then", ["compiler.compile(fake_engine.spec(sleep=60), threading.Event())", "input()"])
+def test_worker_ends_with_its_parent(tmp_path: Path, then: str) -> None:
+    """kill -9 of the server while its compile process is busy, or idle: the process does not stay behind."""
     script = f"""
 import sys, threading
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -146,10 +147,11 @@ compiler = ProcessCompiler(fake_engine.FakeVocabulary(), processes=1, timeout=60
                            command=command)
 compiler.compile(fake_engine.spec(id=1), threading.Event())
 print(next(iter(compiler._all)).process.pid, flush=True)
-compiler.compile(fake_engine.spec(sleep=60), threading.Event())
+{then}
 """
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+    pipe = subprocess.PIPE
+    parent = subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, text=True, env=environment)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     assert alive(pid)

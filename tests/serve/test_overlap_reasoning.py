@@ -118,8 +118,8 @@ def test_it_reasons_while_its_specification_compiles(server: Server, end_of_reas
     assert found.content[0] >= SECONDS, "and what is constrained waits for it"
     until(
         lambda: (
-            total(metrics(server), "dotllm_held_seconds_count", where="reasoning")
-            > total(before, "dotllm_held_seconds_count", where="reasoning")
+            total(metrics(server), "dotllm_held_seconds_sum", where="reasoning")
+            > total(before, "dotllm_held_seconds_sum", where="reasoning")
         )
     )
     after = metrics(server)

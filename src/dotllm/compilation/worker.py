@@ -66,7 +66,8 @@ def serve(requests: BinaryIO, replies: BinaryIO, vocabulary: Any) -> None:
 
 def main(argv: list[str]) -> None:
     """See the module."""
-    end_with(int(argv[2]), Path(argv[0]).parent)
+    scratch = Path(argv[0]).parent
+    end_with(int(argv[2]), scratch)
     # Ctrl-C in the server's terminal is for the server, which then closes our input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(5)
@@ -80,6 +81,10 @@ def main(argv: list[str]) -> None:
     replies.write(b'{"ready": true}\n')
     replies.flush()
     serve(sys.stdin.buffer, replies, vocabulary)
+    # The input ends when the parent closes it, or is killed; in that case a moment before it is gone.
+    time.sleep(0.2)
+    if os.getppid() != int(argv[2]):
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":
