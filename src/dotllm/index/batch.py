@@ -21,9 +21,11 @@ from dotllm.errors import SpecError
 from dotllm.index.guide import Guide
 from dotllm.index.index import Index
 from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, find_rows, known_rows, remember_rows
+from dotllm.index.token_space import TokenSpace
 
 THREADS = max(1, min(8, (os.cpu_count() or 1)))
-_MISSES_PER_THREAD = 4  # fewer are not worth a thread
+_MISSES_PER_THREAD = 8  # fewer are not worth a thread
+_SHARES_PER_THREAD = 4
 _SCRATCH_ROWS = 64  # masks computed before they are entered: bounds memory, 1 MB at 131k tokens
 
 Failures = dict[int, SpecError]
@@ -31,7 +33,7 @@ Failures = dict[int, SpecError]
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="dotllm-masks")
+    return ThreadPoolExecutor(max(1, THREADS - 1), thread_name_prefix="dotllm-masks")
 
 
 def _machines(guides: Sequence[Guide]) -> NDArray[np.int64]:
@@ -90,10 +92,11 @@ def _find(guides: Sequence[Guide], missing: list[int], rows: Int32, failures: Fa
             groups.setdefault(guides[i].index, {}).setdefault(guides[i].config, []).append(i)
         chosen = [(index, members[0]) for index, places in groups.items() for members in places.values()]
         use = min(threads, len(groups), max(1, len(chosen) // _MISSES_PER_THREAD))
-        shares: list[list[int]] = [[] for _ in range(use)]
+        shares: list[list[int]] = [[] for _ in range(min(len(groups), _SHARES_PER_THREAD * use if use > 1 else 1))]
         for places in sorted(groups.values(), key=len, reverse=True):
             min(shares, key=len).extend(members[0] for members in places.values())
-        results = list(_pool().map(lambda s: _compute(guides, s), shares)) if use > 1 else [_compute(guides, shares[0])]
+        buffer = _borrow(space)
+        results = _compute_all(guides, shares, buffer, use)
         missing = []
         for share, (codes, scratch) in zip(shares, results, strict=True):
             mine = [guides[i] for i in share]
@@ -114,14 +117,44 @@ def _find(guides: Sequence[Guide], missing: list[int], rows: Int32, failures: Fa
                 except SpecError as error:
                     rows[members] = -1
                     failures.update(dict.fromkeys(members, error))
+        if len(space.spare_rows) < THREADS:
+            space.spare_rows.append(buffer)
 
 
-def _compute(guides: Sequence[Guide], share: list[int]) -> tuple[Int32, Int32]:
-    """Compute the masks of some guides into fresh rows; see `kernels.find_rows` for the codes."""
+def _compute_all(
+    guides: Sequence[Guide], shares: list[list[int]], buffer: Int32, threads: int
+) -> list[tuple[Int32, Int32]]:
+    """`_compute` for each share. Shares are small and taken one after another, by the caller too: a thread that wakes
+    up late, or on a core whose caches are cold, takes fewer, and one that has not by the end is not waited for."""
+    results: dict[int, tuple[Int32, Int32]] = {}
+    first = np.cumsum([0, *map(len, shares)]).tolist()
+    queue = iter(range(len(shares)))  # (its next() is one step to other threads)
+
+    def work() -> None:
+        for k in queue:
+            results[k] = _compute(guides, shares[k], buffer[first[k] : first[k + 1]])
+
+    others = [_pool().submit(work) for _ in range(threads - 1)]
+    work()
+    for other in others:
+        if not other.cancel():
+            other.result()
+    return [results[k] for k in range(len(shares))]
+
+
+def _borrow(space: TokenSpace) -> Int32:
+    """Room for the masks of one chunk, which memory fresh from the operating system costs as much as to compute."""
+    try:
+        return space.spare_rows.pop()
+    except IndexError:
+        return np.empty((_SCRATCH_ROWS, space.words), np.int32)
+
+
+def _compute(guides: Sequence[Guide], share: list[int], scratch: Int32) -> tuple[Int32, Int32]:
+    """Compute the masks of some guides into ``scratch``, a row each; see `kernels.find_rows` for the codes."""
     space = guides[0].index.space
     mine = [guides[i] for i in share]
     codes = np.empty(len(mine), np.int32)
-    scratch = np.empty((len(mine), space.words), np.int32)
     find_rows(
         _machines(mine), _configs(mine), _token_rows(mine), space.trie_byte, space.trie_depth, space.trie_end,
         space.trie_token_start, space.trie_tokens, space.main_end, space.sets, space.set_rows, space.set_ints,

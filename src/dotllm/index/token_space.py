@@ -218,6 +218,7 @@ class TokenSpace:
         self.rows_used = np.zeros(3, np.int64)
         self._about = np.zeros((capacity, 3), np.int64)
         self._free = np.empty(capacity, np.int32)
+        self.spare_rows: list[Int32] = []  # of `batch`, which computes masks there
         self._indexes: weakref.WeakSet[Index] = weakref.WeakSet()
         self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
         only_end = np.zeros(self.words, np.int32)
