@@ -49,3 +49,34 @@ def test_a_shared_directory_is_used_only_if_it_is_ours_alone(tmp_path: Path, mon
     ours.rmdir()
     ours.symlink_to(tmp_path)
     assert jit._private_temporary_directory() != ours, "a link leads anywhere"
+
+
+def test_threads_that_import_kernels_do_not_see_each_others_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+    import time
+    from collections.abc import Callable
+
+    seen: dict[str, list[str]] = {}
+
+    def njit(name: str, **_: object) -> Callable[[object], object]:
+        seen[name] = [jit.numba.config.CACHE_DIR]
+        time.sleep(0.2)
+        seen[name].append(jit.numba.config.CACHE_DIR)
+        return lambda function: function
+
+    def define(folder: str) -> None:
+        scope: dict[str, object] = {}
+        exec(compile("def f(): ...", str(Path(jit.__file__).parent / folder / "x.py"), "exec"), scope)
+        jit.kernel(folder)(scope["f"])
+
+    monkeypatch.setattr(jit.numba, "njit", njit)
+    monkeypatch.setattr(jit, "_cache_directory", lambda folder: f"{tempfile.gettempdir()}/{folder}")
+    before = jit.numba.config.CACHE_DIR
+    threads = [threading.Thread(target=define, args=(folder,)) for folder in ("index", "grammar")]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.05)
+    for thread in threads:
+        thread.join()
+    assert seen == {folder: [f"{tempfile.gettempdir()}/{folder}"] * 2 for folder in ("index", "grammar")}
+    assert before == jit.numba.config.CACHE_DIR

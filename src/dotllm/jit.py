@@ -16,6 +16,7 @@ import platform
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -34,6 +35,9 @@ def user_cache_directory() -> Path:
 
 
 _PACKAGE = Path(__file__).parent
+# Numba's cache directory is a setting of the process: two threads that import kernels must not see each other's, or
+# machine code ends up in the directory the program was started in.
+_setting = threading.RLock()
 # kernels of these folders inline each other
 _ENGINE = ("automata", "automata/machine", "index")
 
@@ -99,12 +103,12 @@ def kernel(*signature: Any, cached: bool = True) -> Callable[[Callable[..., Any]
     def compile_now(function: Callable[..., Any]) -> Any:
         folder = Path(function.__code__.co_filename).parent.relative_to(_PACKAGE).as_posix()
         directory = _cache_directory(folder)
-        before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = directory
-        try:
-            with _alone(directory):
+        with _setting, _alone(directory):
+            before = numba.config.CACHE_DIR
+            numba.config.CACHE_DIR = directory
+            try:
                 return numba.njit(*signature, nogil=True, cache=cached)(function)
-        finally:
-            numba.config.CACHE_DIR = before
+            finally:
+                numba.config.CACHE_DIR = before
 
     return compile_now

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
-from dotllm.compilation.inputs import SUFFIXES, BadInput, Input, parse, read_inputs
+from dotllm.compilation.inputs import BadInput, Input, files_of, parse, read_inputs
 from dotllm.compilation.specification import Kind, OptionValue
 from dotllm.errors import InvalidSpec, SpecError
 
@@ -115,11 +115,11 @@ def _inputs(paths: list[Path], kind: Kind | None, options: dict[str, OptionValue
             except BadInput as error:
                 yield _unreadable("stdin", error)
             continue
-        files = [path]
-        if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
-            if not files:
-                yield _unreadable(str(path), f"no specification files in it (endings: {', '.join(SUFFIXES)})")
+        try:
+            files = files_of(path)
+        except BadInput as error:
+            yield _unreadable(str(path), error)
+            continue
         for file in files:
             try:
                 yield from read_inputs([file], kind, options)

@@ -50,14 +50,18 @@ def read_inputs(
     ``kind`` is what single files are, instead of what their ending says; ``options`` go to JSON kinds.
     """
     for path in paths:
-        if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
-            if not found:
-                raise BadInput(f"{path}: no specification files in it (endings: {', '.join(SUFFIXES)})")
-            for file in found:
-                yield from _read_file(file, kind, options)
-        else:
-            yield from _read_file(path, kind, options)
+        for file in files_of(path):
+            yield from _read_file(file, kind, options)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a directory that have a known ending, or the one file. Raises BadInput for a directory of none."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    if not found:
+        raise BadInput(f"{path}: no specification files in it (endings: {', '.join(SUFFIXES)})")
+    return found
 
 
 def read_texts(path: Path) -> list[str]:
