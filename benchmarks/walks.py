@@ -12,7 +12,9 @@ import json
 import random
 import sys
 from collections import OrderedDict
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +109,16 @@ def _number(text: str) -> float | int:
 
 def validator(schema: Any) -> Any:
     """The validator of the schema's own dialect; 2020-12 where it names none. Patterns are read as ECMA-262 has them,
-    formats where the standard library knows them exactly."""
+    formats where the standard library knows them exactly, ``multipleOf`` of numbers of any size."""
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    kind = jsonschema.validators.extend(kind, {"multipleOf": _multiple_of})
     return kind(_with_python_patterns(schema), format_checker=jsonschema.FormatChecker(["ipv4", "ipv6"]))
+
+
+def _multiple_of(validator: Any, step: Any, instance: Any, _schema: Any) -> Iterator[jsonschema.ValidationError]:
+    """jsonschema's own divides floats, and overflows where the number is too large for one."""
+    if validator.is_type(instance, "number") and Fraction(str(instance)) % Fraction(str(step)):
+        yield jsonschema.ValidationError(f"{instance!r} is not a multiple of {step}")
 
 
 def _with_python_patterns(schema: Any) -> Any:

@@ -21,6 +21,9 @@ class NodeKind(IntEnum):
     CALL = 2  # push return node b, continue at a (a rule's start)
     ENTER = 3  # push the counter of loop a, continue at its body (b = 0), or at one of its parts, which begin at b
     END = 4  # one round of loop a is over: pop its counter, then leave or go round again; b > 0: go on at a part
+    # In a counted network, ENTER and END go on at the ways out of a state, which begin at node abs(b); b < 0: it is a
+    # final one. A way out has as its a how many edges it takes at least from there to a final state, and as its b how
+    # many more ways out follow it.
     RETURN = 5  # pop a return node
     TOKENS = 6  # one token of token set a, then b
     ACCEPT = 7  # the text may end here
@@ -47,7 +50,9 @@ class Nfa(NamedTuple):
     closure: Int32  # nodes with an action that are reached without consuming anything, per node that is a target
     loop_body: Int32  # [l]
     loop_after: Int32  # [l]
-    loop_min: Int32  # [l] of an unordered sequence: required parts | parts that come at most once << 15
+    # [l] of an unordered sequence: required parts | parts that come at most once << 15; of a counted network: -1 - the
+    # most edges that any of its states is from a final one
+    loop_min: Int32
     loop_max: (
         Int32  # [l] -1: no limit; below: an unordered sequence of -2 - loop_max parts, whose body is its separator
     )

@@ -332,6 +332,44 @@ def thompson(
             n_net = (b[e] - 3 - finals) // 3
             if nodes + states > max_nodes or n_eps + finals + 2 > max_eps or sp + n_net + 2 > max_stack:
                 return -1
+            if c[e] > 0:
+                # A loop with a state: enter → a way out of the start → end of its target → a way out of that one …
+                # The ways out of one state have consecutive numbers, each state at least one (without edges).
+                if nodes + 2 * states + n_net + 2 > max_nodes:
+                    return -1
+                enter = nodes
+                last = nodes + 1
+                nodes += 1 + states
+                p = at + 3 + finals
+                for state in range(states):
+                    way = nodes
+                    while p < a[e] + b[e] and children[p] == state:
+                        node_a[nodes] = last + children[p + 2]
+                        once = state != children[p + 2] and kind[children[p + 1]] == CHARS
+                        stack[sp, 0] = ~children[p + 1] if once else children[p + 1]
+                        stack[sp, 1], stack[sp, 2] = nodes, last + children[p + 2]
+                        sp += 1
+                        nodes += 1
+                        p += 3
+                    if nodes == way:
+                        nodes += 1
+                    for i in range(way, nodes):
+                        node_b[i] = nodes - 1 - i
+                    node_kind[last + state], node_a[last + state], node_b[last + state] = N_END, n_loops, way
+                for i in range(finals):
+                    final = children[at + 3 + i]
+                    if node_b[last + final] > 0:
+                        node_b[last + final] = -node_b[last + final]
+                    if final == first:
+                        eps[n_eps, 0], eps[n_eps, 1] = u, v
+                        n_eps += 1
+                node_kind[enter], node_a[enter], node_b[enter] = N_ENTER, n_loops, abs(node_b[last + first])
+                loops[n_loops, 0], loops[n_loops, 1], loops[n_loops, 2] = node_b[enter], v, -1
+                loops[n_loops, 3] = c[e]
+                n_loops += 1
+                eps[n_eps, 0], eps[n_eps, 1] = u, enter
+                n_eps += 1
+                continue
             base = nodes
             nodes += states
             eps[n_eps, 0], eps[n_eps, 1] = u, base + first

@@ -26,7 +26,7 @@ EMPTY, OTHER = 1, 2  # bits of `derives`
 
 # Reasons to rewrite, as bits.
 LEFT_RECURSION, NULLABLE_LOOP = 1, 2
-EMPTY_PART = 4  # a part or the separator of an UNORDERED can be empty, which it must not
+EMPTY_PART = 4  # a part or the separator of an UNORDERED, or an edge of a counted NETWORK, can be empty: it must not
 
 _EMPTY, _NEVER, _SEQ, _ALT, _REPEAT, _CALL, _LITERALS, _NETWORK, _TOKENS, _UNORDERED = (
     int(k)
@@ -262,6 +262,8 @@ def _analyse(
             for edge in range(a[node] + 3 + children[a[node] + 2], a[node] + b[node], 3):
                 if reached[children[edge]] & EMPTY:
                     left[edge + 1] = 1
+                if c[node] > 0 and derives[children[edge + 1]] & EMPTY:
+                    reasons |= EMPTY_PART
         elif k == _REPEAT and c[node] != 1 and derives[a[node]] & EMPTY:
             reasons |= NULLABLE_LOOP
 

@@ -36,7 +36,7 @@ class Kind(IntEnum):
     REPEAT = 7  # a, between b and c times (c = -1: without limit)
     CALL = 8  # rule a
     LITERALS = 9  # one of the byte strings literal_sets[a] (sorted, distinct)
-    NETWORK = 10  # an automaton with expressions on its edges: children[a : a+b], see Grammar.network
+    NETWORK = 10  # an automaton with expressions on its edges: children[a : a+b], at most c of them (0: any number)
     TOKENS = 11  # one token of token_sets[a], by id
     UNORDERED = 12  # parts in any order, each at most once: children[a : a+b], see Grammar.unordered
 
@@ -162,28 +162,34 @@ class Grammar:
         start: int,
         finals: Sequence[int],
         edges: Iterable[tuple[int, Expression, int]],
+        rounds: int = 0,
     ) -> Expression:
         """An automaton whose edges carry expressions: ``(source, expression, target)``; `empty` is an epsilon edge.
 
         Accepts the words read on a path from ``start`` to one of ``finals``. It may be nondeterministic and cyclic.
         This is how members of objects, items of arrays and the results of the DFA algebra come in. Layout in
         ``children``: states, start, len(finals), finals…, then (source, expression, target)….
+
+        ``rounds``, if not 0 (and below 2**30): only paths of at most so many edges. They are counted by the machine, so
+        the size is that of the automaton; then no edge may carry an expression that can be empty.
         """
         if not finals:
             return self._never
+        if rounds:
+            edges = sorted(edges)  # the edges of a state stand together
         at = len(self.children)
         self.children.extend((states, start, len(finals)))
         self.children.extend(finals)
         for edge in edges:
             self.children.extend(edge)
-        return self._node(Kind.NETWORK, at, len(self.children) - at)
+        return self._node(Kind.NETWORK, at, len(self.children) - at, rounds)
 
-    def flat_network(self, layout: bytes) -> Expression:
-        """`network` for one whose layout in ``children`` already exists, as native int32: large ones are made by
-        arrays."""
+    def flat_network(self, layout: bytes, rounds: int = 0) -> Expression:
+        """`network` for one whose layout in ``children`` already exists, as native int32 (with ``rounds``: its edges in
+        the order of their sources): large ones are made by arrays."""
         at = len(self.children)
         self.children.frombytes(layout)
-        return self._node(Kind.NETWORK, at, len(self.children) - at)
+        return self._node(Kind.NETWORK, at, len(self.children) - at, rounds)
 
     def unordered(
         self,

@@ -173,9 +173,16 @@ class Recogniser:
                         begin(body, (node, count, frame))
             elif kind == Kind.NETWORK:
                 finals, edges = facts.networks[node]
+                most, states = grammar.c[node], grammar.children[grammar.a[node]]
+                # With a limit on the edges the position is also how many there have been.
+                taken, position = divmod(position, states) if most else (0, position)
                 if position in finals:
                     finish(frame)
                 for expression, target in edges.get(position, ()):
+                    if most:
+                        if taken + 1 + facts.distances[node][target] <= most:
+                            begin(expression, (node, (taken + 1) * states + target, frame))
+                        continue
                     if target in finals and target not in edges:
                         add(facts.begin(expression, frame))
                     else:
@@ -219,6 +226,10 @@ class _Facts:
         }
         self.networks = {
             node: (finals, self._useful(finals, edges)) for node, (_, finals, edges) in self._networks.items()
+        }
+        # Of counted networks: how many edges each state is from a final one.
+        self.distances = {
+            node: _distances(finals, edges) for node, (finals, edges) in self.networks.items() if grammar.c[node]
         }
 
     def minimum(self, node: int) -> int:
@@ -385,14 +396,15 @@ class _Facts:
         return kind == Kind.EMPTY
 
     def _reaches_final(self, node: int, usable: list[bool]) -> bool:
-        """Whether a network has a path from its start to a final state over ``usable`` edges."""
+        """Whether a network has a path from its start to a final state over ``usable`` edges (no more than it may)."""
         start, finals, edges = self._networks[node]
-        reached, agenda = {start}, [start]
-        while agenda:
-            for expression, target in edges.get(agenda.pop(), ()):
-                if usable[expression] and target not in reached:
-                    reached.add(target)
-                    agenda.append(target)
+        most = self.grammar.c[node] or len(self.grammar.children)
+        reached, latest, taken = {start}, {start}, 0
+        while latest and taken < most:
+            after = {to for state in latest for expression, to in edges.get(state, ()) if usable[expression]}
+            latest = after - reached
+            reached |= latest
+            taken += 1
         return not finals.isdisjoint(reached)
 
     def _useful(self, finals: set[int], edges: Edges) -> Edges:
@@ -427,6 +439,16 @@ def _network(grammar: Grammar, node: int) -> tuple[int, set[int], Edges]:
         source, expression, target = grammar.children[edge : edge + 3]
         edges.setdefault(source, []).append((expression, target))
     return start, finals, edges
+
+
+def _distances(finals: set[int], edges: Edges) -> dict[int, int]:
+    """How many edges each state is from a final one, for those from which there is a path."""
+    distances, latest = dict.fromkeys(finals, 0), set(finals)
+    while latest:
+        sources = {source for source, out in edges.items() for _, target in out if target in latest}
+        latest = sources - distances.keys()
+        distances.update(dict.fromkeys(latest, 1 + max(distances.values())))
+    return distances
 
 
 def _end_of_prefix(words: list[bytes], prefix: bytes, first: int, last: int) -> int:

@@ -42,7 +42,7 @@ def prepare(grammar: Grammar) -> Grammar:
     if None in grammar.rule_body:
         _check_defined(grammar)
     if analysis.reasons & EMPTY_PART:
-        raise InvalidSpec("a part of an unordered sequence may be empty", keyword="unordered")
+        raise InvalidSpec("a part of an unordered sequence or of a counted network may be empty", keyword="unordered")
     if not analysis.derives[grammar.start]:
         raise _unsatisfiable(grammar, analysis)
     return _Rewriting(grammar, analysis).result() if analysis.reasons else grammar
@@ -177,7 +177,7 @@ class _Rewriting:
             return new.optional(call) if self.derives[node] & EMPTY else call
         if kind == Kind.NETWORK:
             states, start, finals, edges = self.network(node)
-            return new.network(states, start, finals, [(s, self.full[e], t) for s, e, t in edges])
+            return new.network(states, start, finals, [(s, self.full[e], t) for s, e, t in edges], c)
         if kind == Kind.UNORDERED:
             required, once = c & 0x7FFF, c >> 15
             parts = [self.full[child] if self.derives[child] else new.never() for child in old.children[a : a + b]]
@@ -198,6 +198,11 @@ class _Rewriting:
             return self._call(a, some=True)
         if kind == Kind.LITERALS:
             return new.literals(old.literal_sets[a][1:])
+        if kind == Kind.NETWORK and c:  # its start once more, as a state that is not final
+            first, start, finals, parts = self.network(node)
+            again = [(first, e, t) for s, e, t in parts if s == start]
+            every = [(s, self.full[e], t) for s, e, t in parts + again]
+            return new.network(first + 1, first, finals, every, c)
         builder = _Automaton(self, lambda part: part == node)  # SEQ or NETWORK
         target = builder.state()
         builder.begin(node, 0, _NOWHERE, target)
@@ -312,7 +317,7 @@ class _Automaton:
             if inside and kind == Kind.SEQ:
                 agenda += self._sequence(old.children[a : a + b], source, if_empty, if_some)
                 continue
-            if inside and kind == Kind.NETWORK:
+            if inside and kind == Kind.NETWORK and not c:
                 agenda += self._network(node, source, if_empty, if_some)
                 continue
             if r.derives[node] & EMPTY:
@@ -333,7 +338,9 @@ class _Automaton:
                     self.edge(behind, rest, if_some)
                 agenda.append((a, source, _NOWHERE, behind))
             elif inside:
-                raise Unsupported("left recursion through unordered parts cannot be removed", keyword="left recursion")
+                raise Unsupported(
+                    "left recursion through unordered or counted parts cannot be removed", keyword="left recursion"
+                )
             else:
                 self.edge(source, r.some[node], if_some)
 

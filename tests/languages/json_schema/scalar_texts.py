@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from dotllm import Index
 from dotllm.grammar import Grammar
 from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.numbers import NumberLanguage
 from dotllm.languages.json_schema.strings import StringLanguage
+from tests.languages.json_schema.verdicts import byte_vocabulary
 
 
 def grammar_of(language: NumberLanguage | StringLanguage, *, as_key: bool = False) -> Grammar:
@@ -28,6 +30,17 @@ def acceptor(language: NumberLanguage | StringLanguage, *, as_key: bool = False)
     """Whether a text is one of the language's."""
     grammar = grammar_of(language, as_key=as_key)
     return lambda text: accepts(grammar, text.encode())
+
+
+def machine_acceptor(language: NumberLanguage | StringLanguage) -> Callable[[str], bool]:
+    """The same, by the machine and not by the reference recogniser."""
+    index = Index.from_grammar_object(grammar_of(language), byte_vocabulary())
+
+    def accepts_text(text: str) -> bool:
+        config = index.advance_bytes(index.guide().config, text.encode())
+        return config >= 0 and index.can_finish(config)
+
+    return accepts_text
 
 
 def spelled(text: str) -> str:

@@ -19,7 +19,7 @@ from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.regex import regex_to_dfa
 
-from .scalar_texts import acceptor, grammar_of, spelled
+from .scalar_texts import acceptor, grammar_of, machine_acceptor, spelled
 
 S = StringLanguage
 
@@ -137,8 +137,52 @@ def test_pattern_with_length(pattern: str, low: int, high: int | None, inside: l
     assert [text for text in outside if accepts(spelled(text))] == []
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    pattern=st.sampled_from(
+        [
+            r"^(?:a+b)*$",
+            r"^(?:[ab]+ )*[ab]+$",
+            r"^(?:ab|ba)*$",
+            r"^a*(?:\"b*\")*$",
+            r"^(?:(?:aab)+é|b)*$",
+            r"^(?:[^b]|b[^a])*$",
+            r"a.b.*a",
+        ]
+    ),
+    low=st.integers(0, 9),
+    more=st.integers(0, 90),
+    data=st.data(),
+)
+def test_automata_with_lengths(pattern: str, low: int, more: int, data: st.DataObject) -> None:
+    """`re` decides; the limits are such that some are built into the automaton and others counted by the machine."""
+    high = low + more
+    language = S.pattern(pattern) & S.length(low, high)
+    accepts = machine_acceptor(language) if not language.is_empty() else lambda text: False
+    for _ in range(8):
+        exact = data.draw(st.from_regex(pattern, alphabet=st.sampled_from('ab é"')))
+        text = data.draw(st.sampled_from([exact, exact * 3, (exact * 120)[: high + data.draw(st.integers(-2, 2))]]))
+        expected = low <= len(text) <= high and re.search(pattern.replace("$", r"\Z"), text) is not None
+        assert accepts(spelled(text)) == expected, text
+
+
+@pytest.mark.parametrize("name", ["uri", "iri-reference", "email", "uri-template"])
+def test_formats_of_many_characters(name: str) -> None:
+    """With a limit that no automaton can count to; near it nothing may begin that does not fit."""
+    texts = {"uri": "a://b/%20", "iri-reference": "é?%20", "email": "a@b.c", "uri-template": "{a}b{c}"}
+    language = S.format(name)
+    assert language is not None
+    grammar = grammar_of(language & S.length(0, 60_000))
+    assert len(grammar) + len(grammar.children) < 20_000
+    short = machine_acceptor(language & S.length(0, len(texts[name])))
+    assert short(spelled(texts[name]))
+    assert not short(spelled(texts[name] + "b"))
+    assert not short(spelled(texts[name][:-1] + "bb"))
+
+
 def test_long_lengths_stay_counted() -> None:
     for language in (
+        S.pattern(r"^(a+b+)*$") & S.length(0, 50_000),
         S.length(3, 100_000),
         S.pattern("^[a-z]+$") & S.length(0, 100_000),
         S.pattern("^https://.+$") & S.length(0, 100_000),
@@ -156,7 +200,7 @@ def test_lengths_beyond_all_texts() -> None:
 
 
 def test_budget_names_the_keyword() -> None:
-    language = S.pattern(r"^(a+b+)*$") & S.length(0, 50_000)
+    language = S.pattern(r"^(a+b+)*$") & S.length(50_000)
     with pytest.raises(SpecError) as caught:
         grammar_of(language)
     assert isinstance(caught.value, BudgetExceeded)

@@ -6,7 +6,7 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import B1, I1, N_BYTE, N_CALL, N_ENTER, N_PLAIN, N_RETURN, N_TOKENS
+from dotllm.automata.finish.links import B1, I1, N_BYTE, N_CALL, N_END, N_ENTER, N_PLAIN, N_RETURN, N_TOKENS
 from dotllm.jit import kernel
 
 _SHORT = 16  # nodes behind a call that are looked at for whether it is a tail call
@@ -71,6 +71,10 @@ def targets(start: int, kind: Int32, a: Int32, b: Int32, loops: Int32, productiv
             is_target[loops[a[i], 1]] = True
             for part in range(b[i], b[i] - 2 - loops[a[i], 3]):  # of an unordered sequence
                 is_target[part] = True
+        if (kind[i] == N_ENTER or kind[i] == N_END) and loops[a[i], 2] < 0:
+            way = abs(b[i])  # out of a state of a counted network
+            for other in range(way, way + b[way] + 1):
+                is_target[other] = True
     return is_target
 
 

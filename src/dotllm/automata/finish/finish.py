@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish import closures, edges, nullable, productive
+from dotllm.automata.finish import closures, edges, nullable, productive, rounds
 from dotllm.automata.finish.links import N_ACCEPT, N_PLAIN, N_RETURN, group_calls
 from dotllm.automata.finish.pushes import order_pushes
 from dotllm.errors import BudgetExceeded, InvalidSpec, Unsupported
@@ -63,8 +63,11 @@ def finish(raw: Unfinished, alive: Bool) -> Finished:
     nullable.bypass_nullable(
         kind, a, b, loops, source, target, len(epsilons), *by_end, forward_start, forward, back_start, back, is_nullable
     )
-    links = productive.consuming_links(kind, a, b, loops, byte_edges, n_edges)
-    is_productive = productive.find_productive(kind, a, b, loops, back_start, back, *links, *by_end)
+    while True:
+        links = productive.consuming_links(kind, a, b, loops, byte_edges, n_edges)
+        is_productive = productive.find_productive(kind, a, b, loops, back_start, back, *links, *by_end)
+        if rounds.measure_rounds(kind, a, b, loops, is_productive):
+            break
     if not is_productive[start]:
         raise InvalidSpec("nothing can satisfy this specification")
     edge_start, edge_bytes, edge_target = edges.by_node(byte_edges, n_edges, is_productive, kind)

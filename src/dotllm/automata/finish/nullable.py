@@ -55,7 +55,7 @@ def bypass_nullable(
         find_nullable(a, b, back_start, back, by_return_start, by_return, by_rule_start, by_rule, todo, nullable)
         changed = False
         for loop in range(n_loops):
-            if bypassed[loop] or loops[loop, 3] < -1:
+            if bypassed[loop] or loops[loop, 3] < -1 or loops[loop, 2] < 0:  # (neither has empty rounds)
                 continue
             stamp += 1
             todo[0] = loops[loop, 0]

@@ -22,6 +22,9 @@ def consuming_links(kind: Int32, a: Int32, b: Int32, loops: Int32, edges: Int32,
     for loop in range(loops.shape[0]):
         if loops[loop, 3] < -1:
             most += 2 * (-2 - loops[loop, 3])
+    for i in range(n):
+        if (kind[i] == N_ENTER or kind[i] == N_END) and loops[a[i], 2] < 0:
+            most += b[abs(b[i])] + 1
     key, value = np.empty(most, np.int32), np.empty(most, np.int32)
     m = 0
     for i in range(n_edges):
@@ -31,6 +34,14 @@ def consuming_links(kind: Int32, a: Int32, b: Int32, loops: Int32, edges: Int32,
         if kind[i] == N_TOKENS:
             key[m], value[m] = b[i], i
             m += 1
+        elif (kind[i] == N_ENTER or kind[i] == N_END) and loops[a[i], 2] < 0:
+            way = abs(b[i])  # out of a state of a counted network
+            for other in range(way, way + b[way] + 1):
+                key[m], value[m] = other, i
+                m += 1
+            if b[i] < 0:
+                key[m], value[m] = loops[a[i], 1], i
+                m += 1
         elif (kind[i] == N_ENTER and loops[a[i], 3] < -1) or (kind[i] == N_END and b[i] > 0):
             # the parts of an unordered sequence
             for part in range(b[i], b[i] - 2 - loops[a[i], 3]):

@@ -19,7 +19,7 @@ def first_pushed(kind: Int32, a: Int32, b: Int32, loops: Int32, node: int) -> in
     """The (first) node at which a CALL or ENTER goes on."""
     if kind[node] == N_CALL:
         return nb.int64(a[node])
-    if loops[a[node], 3] < -1:
+    if loops[a[node], 3] < -1 or loops[a[node], 2] < 0:
         return nb.int64(b[node])
     return nb.int64(loops[a[node], 0])
 
@@ -47,6 +47,8 @@ def order_pushes(
             width = 1  # the parts of an unordered sequence stand together
             if kind[v] == N_ENTER and loops[a[v], 3] < -1:
                 width = -2 - loops[a[v], 3]
+            elif kind[v] == N_ENTER and loops[a[v], 2] < 0:
+                width = b[to] + 1  # and so do the ways out of a state of a counted network
             if position[depth - 1] >= closure_start[to + width]:
                 colour[v] = 2
                 rank[v] = order

@@ -60,7 +60,8 @@ def canonical_frames(mem: Int32, fs: int) -> int:
                 if label <= LOOP and count >= 0:
                     loop = LOOP - label
                     low, high = mem[mem[H_LOOP_MIN] + loop], mem[mem[H_LOOP_MAX] + loop]
-                    far_from_high = high < 0 or high - count > mem[H_REACH]
+                    # (low < 0: a counted network, some of whose states are -1 - low edges from the end)
+                    far_from_high = high < 0 or high - count + min(0, low + 1) > mem[H_REACH]
                     if high < -1:
                         pass  # an unordered sequence: the set of used parts, not a number
                     elif count >= low and high >= 0 and far_from_high:

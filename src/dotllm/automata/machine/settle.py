@@ -101,6 +101,24 @@ def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int
     return 0
 
 
+@kernel(I(MEM, I, I, I, I))
+def push_rounds(mem: Int32, loop: int, first: int, count: int, parent: int) -> int:
+    """Go on at every way out of a state of a counted network from which a final state is near enough. ``first``: its
+    first way out; ``count``: edges so far (or that no token can bring them to the limit)."""
+    a, most = mem[H_A], mem[mem[H_LOOP_MAX] + loop]
+    last = first + mem[mem[H_B] + first]
+    top = singleton(mem, frame(mem, LOOP - loop, count, parent))
+    if top < 0:
+        return top
+    for way in range(first, last + 1):
+        if count >= 0 and count + mem[a + way] > most:
+            continue
+        done = add_closure(mem, way, top, 1)
+        if done < 0:
+            return done
+    return 0
+
+
 @kernel(I(MEM))
 def settle(mem: Int32) -> int:
     """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
@@ -133,6 +151,17 @@ def settle(mem: Int32) -> int:
                 if label != LOOP - loop:
                     return FAULT
                 low, high = mem[mem[H_LOOP_MIN] + loop], mem[mem[H_LOOP_MAX] + loop]
+                if low < 0:
+                    if count >= 0:
+                        count += 1
+                    if mem[b + node] < 0:
+                        done = add_closure(mem, mem[mem[H_LOOP_AFTER] + loop], parent, 0)
+                        if done < 0:
+                            return done
+                    done = push_rounds(mem, loop, abs(I(mem[b + node])), count, parent)
+                    if done < 0:
+                        return done
+                    continue
                 if high < -1 and mem[b + node] > 0:
                     done = push_parts(mem, loop, I(mem[b + node]), count, parent)
                     if done < 0:
@@ -167,6 +196,11 @@ def settle(mem: Int32) -> int:
         if mem[kind + node] == N_CALL:
             top = singleton(mem, frame(mem, mem[b + node], 0, mem[acc + node]))
             to = mem[a + node]
+        elif mem[mem[H_LOOP_MIN] + mem[a + node]] < 0:
+            done = push_rounds(mem, I(mem[a + node]), I(mem[b + node]), 0, mem[acc + node])
+            if done < 0:
+                return done
+            continue
         elif mem[mem[H_LOOP_MAX] + mem[a + node]] < -1:
             done = push_parts(mem, I(mem[a + node]), I(mem[b + node]), 0, mem[acc + node])
             if done < 0:

@@ -66,13 +66,15 @@ def _hex_digits(points: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted({*digits, *digits.upper()}))
 
 
-def character(grammar: Grammar, characters: CharSet) -> Expression:
-    """One character out of a set in its canonical spelling; a single node if none of them needs an escape."""
+def character(grammar: Grammar, characters: CharSet, *, once: bool = False) -> Expression:
+    """One character out of a set in its canonical spelling; a single node if none of them needs an escape. ``once``: at
+    a place that is no loop (see `one_of`)."""
     written = spelling(characters)
+    raw = one_of(grammar, written.raw) if once else grammar.chars(written.raw)
     if not any(written.escaped):
-        return grammar.chars(characters)
+        return raw
     escape = grammar.seq([grammar.literal(b"\\"), after_backslash(grammar, written)])
-    return grammar.alt([grammar.chars(written.raw), escape]) if written.raw else escape
+    return grammar.alt([raw, escape]) if written.raw else escape
 
 
 def one_of(grammar: Grammar, characters: CharSet) -> Expression:

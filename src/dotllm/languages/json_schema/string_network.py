@@ -6,8 +6,9 @@ What keeps the network small, and its masks cheap:
   epsilon ("any character but c" occurs at every node of a prefix tree of keys);
 * the escapes that lead to one state share the state after the backslash;
 * a loop over a large set is one node, which the machine speeds up with tables of the vocabulary, and nowhere shared;
-* a length limit does not multiply the states where the rest of the string is a loop over one set of characters: there
-  it is a counted repetition. Only loops before that are counted state by state.
+* a length limit does not multiply the states: where the rest of the string is a loop over one set of characters it is a
+  counted repetition, elsewhere the machine counts the characters (`Grammar.network`). Only a lower limit is counted
+  state by state.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ _WIDE = CharSet.of((0x80, MAX_CODE_POINT))
 
 # Of an automaton beside a length. The longest host name takes 25,000.
 MAX_COUNTED_STATES = 60_000
+
+# An automaton that may have so many states with its limit on the length is built with it: its masks need no counter.
+_FEW_STATES = 64
 
 # From so many places on, a set of characters beyond ASCII is a rule.
 _VERY_MANY = 8192
@@ -113,6 +117,8 @@ def content(grammar: Grammar, dfa: Dfa, low: int = 0, high: int | None = None) -
         counted = _counted(grammar, dfa, low, high)
         if counted is not None:
             return counted
+        if high is not None and high * len(dfa) > _FEW_STATES:
+            return _counting(grammar, limited(dfa, low, None), high)
         dfa = limited(dfa, low, high)
     return _copied(grammar, dfa)
 
@@ -185,12 +191,12 @@ def _has_lone_surrogate(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def _network(grammar: Grammar, states: int, start: int, finals: Any, edges: list[Ints]) -> Expression:
+def _network(grammar: Grammar, states: int, start: int, finals: Any, edges: list[Ints], rounds: int = 0) -> Expression:
     if not len(finals):
         return grammar.never()
     flat = [np.array([states, start, len(finals)], np.int32), np.asarray(finals, np.int32)]
     flat.extend(part.ravel() for part in edges)
-    return grammar.flat_network(np.concatenate(flat, dtype=np.int32).tobytes())
+    return grammar.flat_network(np.concatenate(flat, dtype=np.int32).tobytes(), rounds)
 
 
 def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
@@ -219,6 +225,24 @@ def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
         return Dfa.of_table(dfa.alphabet, table[:states], accepting, 1, budget, "a pattern with a length")
     except BudgetExceeded as error:
         raise BudgetExceeded(error.message, keyword=keyword) from None
+
+
+def _counting(grammar: Grammar, dfa: Dfa, high: int) -> Expression:
+    """The strings of ``dfa`` of at most ``high`` characters, which the machine counts: an edge for each character."""
+    if not has_length(dfa, 0, high):
+        return grammar.never()
+    edges, uses, sets = group_edges(dfa.table)
+    which, target, _ = uses.T
+    source, use = edges[np.argsort(edges[:, 0], kind="stable")].T
+    source, to, which = source, target[use], which[use]
+    characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]
+    # Expressions by set: read once on the way, and in a loop.
+    written = np.zeros((len(sets), 2), np.int32)
+    looping = (source == to).astype(np.int32)
+    for one in np.unique(2 * which + looping).tolist():
+        written[one >> 1, one & 1] = character(grammar, characters[one >> 1], once=not one & 1)
+    parts = [_edges(source, written[which, looping], to)]
+    return _network(grammar, len(dfa.table), dfa.start, np.flatnonzero(dfa.accepting), parts, min(high, MAX_LENGTH))
 
 
 def _copied(grammar: Grammar, dfa: Dfa) -> Expression:

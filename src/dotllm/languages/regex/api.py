@@ -64,8 +64,7 @@ def regex_to_expression(
     if minimum > 0 or maximum is not None:
         bounded = None if has_looks(node) else with_length(node, minimum, maximum)
         if bounded is None:
-            dfa = automaton(node, budget).intersection(Dfa.length(minimum, maximum, budget), budget)
-            return lowering.dfa(dfa)
+            return lowering.dfa(automaton(node, budget), minimum, maximum)
         node = bounded
     return lowering.lower(node)
 

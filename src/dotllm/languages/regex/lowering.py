@@ -8,6 +8,7 @@ no further than the part itself reaches (see `measure.reach`) is compiled alone,
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
@@ -22,7 +23,12 @@ MAX_AUTOMATA = 200
 
 LowerChars = Callable[[CharSet], Expression]
 LowerText = Callable[[str], Expression]
-LowerDfa = Callable[[Dfa], Expression]
+
+
+class LowerDfa(Protocol):
+    """The strings of an automaton with ``low`` to ``high`` characters, as an expression."""
+
+    def __call__(self, dfa: Dfa, low: int = 0, high: int | None = None, /) -> Expression: ...
 
 
 class Lowering:
@@ -40,13 +46,18 @@ class Lowering:
         self.budget = budget
         self._automata = 0
         self.chars = lower_chars or grammar.chars
-        self.dfa = lower_dfa or (lambda dfa: dfa_to_grammar(dfa, grammar, self.chars))
+        self.dfa: LowerDfa = lower_dfa or self._with_length
         if lower_text is not None:
             self.text = lower_text
         elif lower_chars is None:
             self.text = grammar.literal
         else:
             self.text = self._spelled
+
+    def _with_length(self, dfa: Dfa, low: int = 0, high: int | None = None, /) -> Expression:
+        if low or high is not None:
+            dfa = dfa.intersection(Dfa.length(low, high, self.budget), self.budget)
+        return dfa_to_grammar(dfa, self.grammar, self.chars)
 
     def _spelled(self, text: str) -> Expression:
         return self.grammar.seq([self.chars(CharSet(((ord(char), ord(char)),))) for char in text])

@@ -1,0 +1,78 @@
+"""Counted networks: how far each way out of a state is from a final state.
+
+The machine takes a way out only if the edges that are left are enough to end from there, so a limit leaves no dead
+ends. Which edges there are depends on what is productive, hence here and not where the network is built.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dotllm.arrays import Bool, Int32
+from dotllm.automata.finish.links import N_END, N_ENTER, N_PLAIN, group_by
+from dotllm.jit import kernel
+
+_NEVER = 1 << 30
+
+
+@kernel("boolean(int32[::1], int32[::1], int32[::1], int32[:, ::1], boolean[::1])")
+def measure_rounds(kind: Int32, a: Int32, b: Int32, loops: Int32, productive: Bool) -> bool:
+    """Set, of every way out, ``a`` (until now the END node of its target) to its distance, and of every counted network
+    its ``loops[:, 2]``. False: some network has no text short enough; its ENTER has become PLAIN, and nothing else has
+    been done."""
+    n = kind.shape[0]
+    edges = 0
+    for i in range(n):
+        if kind[i] == N_END and loops[a[i], 2] < 0:
+            edges += b[abs(b[i])] + 1
+    if edges == 0:
+        return True
+    key, value = np.empty(edges, np.int32), np.empty(edges, np.int32)
+    distance = np.full(n, _NEVER, np.int32)  # of END nodes
+    todo = np.empty(n, np.int32)
+    m, end = 0, 0
+    for i in range(n):
+        if kind[i] != N_END or loops[a[i], 2] >= 0:
+            continue
+        way = abs(b[i])
+        for other in range(way, way + b[way] + 1):
+            if productive[other]:
+                key[m], value[m] = a[other], i
+                m += 1
+        if b[i] < 0 and productive[i]:
+            distance[i] = 0
+            todo[end] = i
+            end += 1
+    start, sources = np.empty(n + 1, np.int32), np.empty(m, np.int32)
+    group_by(n, key, value, m, start, sources)
+    begin = 0
+    while begin < end:
+        target = todo[begin]
+        begin += 1
+        for i in range(start[target], start[target + 1]):
+            if distance[sources[i]] == _NEVER:
+                distance[sources[i]] = distance[target] + 1
+                todo[end] = sources[i]
+                end += 1
+    possible = True
+    for i in range(n):
+        if kind[i] == N_ENTER and loops[a[i], 2] < 0 and productive[i]:
+            nearest = _NEVER
+            for other in range(b[i], b[i] + b[b[i]] + 1):
+                if productive[other]:
+                    nearest = min(nearest, distance[a[other]] + 1)
+            if nearest > loops[a[i], 3]:
+                kind[i] = N_PLAIN
+                possible = False
+    if not possible:
+        return False
+    for i in range(n):
+        if kind[i] != N_END or loops[a[i], 2] >= 0:
+            continue
+        if distance[i] != _NEVER:
+            loops[a[i], 2] = min(loops[a[i], 2], -1 - distance[i])
+        way = abs(b[i])
+        for other in range(way, way + b[way] + 1):
+            if productive[other]:
+                a[other] = distance[a[other]] + 1
+    return True
