@@ -101,9 +101,10 @@ def expanded(algebra: Algebra, shape: ObjectShape) -> list[tuple[ObjectShape, tu
     For keys in any order: there the states of the automaton would be all subsets of the keys.
     """
     out: list[tuple[ObjectShape, tuple[Region, ...]]] = []
-    pending: list[tuple[ObjectShape, tuple[Region, ...]]] = [(shape, ())]
+    # With the keys by whose values it has been taken apart.
+    pending: list[tuple[ObjectShape, tuple[Region, ...], frozenset[str]]] = [(shape, (), frozenset())]
     while pending:
-        one, some = pending.pop()
+        one, some, split = pending.pop()
         if one.minimum > 1 or one.maximum is not None or len(out) + len(pending) > MAX_EXPANDED:
             return None
         if one.clauses:
@@ -113,13 +114,60 @@ def expanded(algebra: Algebra, shape: ObjectShape) -> list[tuple[ObjectShape, tu
             for way in (objects.mentioning({name: FALSE}), objects.mentioning({name: TRUE}, [name])):
                 met = objects.meet(algebra, one, way)
                 if met is not None:
-                    pending.append((met, some))
+                    pending.append((met, some, split))
         elif one.negated:
+            telling = _telling(one, split)
+            if telling is not None:
+                split |= {telling}
+                try:
+                    pending.extend([(part, some, split) for part in _by_value(algebra, one, telling)])
+                    continue
+                except BudgetExceeded:  # too many kinds of values: one excluded shape after the other, then
+                    pass
             rest = one._replace(negated=one.negated[1:])
-            pending.extend(_breaking(algebra, rest, some, one.negated[0]))
+            pending.extend((part, there, split) for part, there in _breaking(algebra, rest, some, one.negated[0]))
         else:
             out.append((one, some))
     return out
+
+
+def _telling(shape: ObjectShape, split: frozenset[str]) -> str | None:
+    """The key whose value most of several excluded shapes are about, and that has not been looked at; None: no key is
+    in two of them."""
+    counts = Counter(
+        condition.name
+        for other in shape.negated
+        for condition in objects.conditions(other)
+        if condition.kind in ("value", "either") and condition.name not in split
+    )
+    name, count = min(counts.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
+    return name if count > 1 else None
+
+
+def _by_value(algebra: Algebra, shape: ObjectShape, name: str) -> Iterator[ObjectShape]:
+    """``shape`` by the excluded shapes that the value of ``name`` (or its absence) avoids.
+
+    So a key that tells the alternatives of a oneOf apart decides nearly all of them at once.
+    """
+    about = [other for other in shape.negated if name in other.properties]
+    here = objects.value_of(shape, name)
+    values = told_apart(algebra, here, dict.fromkeys(objects.value_of(other, name) for other in about))
+    absent = FALSE
+    if name not in shape.required:
+        # A value that avoids no more than absence does needs no alternative of its own.
+        by_absence = {objects.value_of(other, name) for other in about if name in other.required}
+        alike = [part for part in values if set(part[1]) == by_absence]
+        absent = algebra.any_of([node for node, _ in alike])
+        values = [part for part in values if part not in alike]
+        way = objects.mentioning({name: absent})
+        left = tuple(other for other in shape.negated if other not in about or name not in other.required)
+        met = objects.meet(algebra, shape._replace(negated=left), way)
+        if met is not None:
+            yield met
+    for node, _ in values:
+        met = objects.meet(algebra, shape, objects.mentioning({name: node}, [name]))
+        if met is not None:
+            yield met
 
 
 def _breaking(
@@ -407,19 +455,21 @@ def told_apart(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[tup
         elif other != TRUE and not algebra.is_empty(algebra.both(node, algebra.complement(other))):
             possible.append(other)
     # Sets of scalars are split, because the parts can be no more than there are values. Arrays and objects are not: a
-    # value that need not be outside is not made to be inside, which would cost a schema more.
+    # value that need not be outside is not made to be inside, which would cost a schema more; unless being inside means
+    # being outside of another.
     split = all(algebra.is_scalar(other) for other in possible)
     parts: list[tuple[Node, tuple[Node, ...]]] = [(node, tuple(surely))]
     for other in possible:
         divided: list[tuple[Node, tuple[Node, ...]]] = []
+        apart = split or algebra.complement(other) in possible
         for part, outside_of in parts:
             outside = algebra.both(part, algebra.complement(other))
             if algebra.is_empty(outside):
                 divided.append((part, outside_of))
                 continue
             divided.append((outside, (*outside_of, other)))
-            inside = algebra.both(part, other) if split else part
-            if not split or not algebra.is_empty(inside):
+            inside = algebra.both(part, other) if apart else part
+            if not apart or not algebra.is_empty(inside):
                 divided.append((inside, outside_of))
         parts = divided
         if len(parts) > MAX_TOLD_APART:

@@ -1,0 +1,91 @@
+"""Objects with many alternatives, keys in any order: what tells the alternatives apart may come last.
+
+All subsets of the keys would be the states of an automaton; `jsonschema` is the judge of what is done instead.
+"""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from dotllm.errors import SpecError
+from tests.languages.json_schema.verdicts import Acceptor
+
+KINDS = ["p", "q", "r", "s", "t"]
+KEYS = ["kind", "a", "b", "c", "d", "e", "f", "g", "h"]
+
+
+def value(random: Random) -> Any:
+    return random.choice([{"type": "string"}, {"type": "integer"}, {"enum": [1, "x"]}, True, {"type": "array"}])
+
+
+def alternative(random: Random, kind: str) -> dict[str, Any]:
+    names = random.sample(KEYS[1:], random.randint(1, 5))
+    properties = {"kind": {"const": kind}, **{name: value(random) for name in names}}
+    required = ["kind", *random.sample(names, random.randint(0, len(names) - 1))]
+    random.shuffle(required)
+    out: dict[str, Any] = {"properties": properties, "required": required[: random.randint(0, len(required))]}
+    if random.random() < 0.4:
+        out["additionalProperties"] = False
+    return out
+
+
+def told_apart_by_a_key(random: Random) -> dict[str, Any]:
+    kinds = random.sample(KINDS, random.randint(3, 5))
+    return {"type": "object", random.choice(["oneOf", "oneOf", "anyOf"]): [alternative(random, k) for k in kinds]}
+
+
+def one_key_of_many(random: Random) -> dict[str, Any]:
+    """As in languages of expressions: {"and": […]} or {"not": …} or …"""
+    names = random.sample(KEYS, random.randint(4, 7))
+    branches = [{"required": [name], "properties": {name: value(random)}} for name in names]
+    return {"type": "object", "oneOf": branches}
+
+
+def allowed_beside(random: Random) -> dict[str, Any]:
+    """Keys that may only be there beside some values of another."""
+    rules = [
+        {
+            "if": {"required": [name]},
+            "then": {"required": ["kind"], "properties": {"kind": {"enum": random.sample(KINDS, 2)}}},
+        }
+        for name in random.sample(KEYS[1:], random.randint(3, 8))
+    ]
+    return {
+        "type": "object",
+        "properties": {name: value(random) for name in KEYS},
+        "allOf": rules,
+        "additionalProperties": random.random() < 0.5,
+    }
+
+
+def document(random: Random) -> dict[str, Any]:
+    names = random.sample([*KEYS, "z"], random.randint(0, 5))
+    out = {name: random.choice([1, "x", "y", [], 7]) for name in names}
+    if random.random() < 0.7:
+        out["kind"] = random.choice(KINDS)
+    items = list(out.items())
+    random.shuffle(items)
+    return dict(items)
+
+
+@pytest.mark.parametrize("make", [told_apart_by_a_key, one_key_of_many, allowed_beside])
+@pytest.mark.parametrize("seed", range(12))
+def test_verdicts(make: Any, seed: int) -> None:
+    random = Random(f"{make.__name__}/{seed}")
+    schema = make(random)
+    judge = Draft202012Validator(schema)
+    documents = [document(random) for _ in range(150)]
+    try:
+        acceptor = Acceptor(schema, order="any")
+    except SpecError as error:
+        assert "nothing satisfies" in error.message, (schema, error)
+        assert not any(map(judge.is_valid, documents))
+        return
+    assert sum(map(judge.is_valid, documents)) > 3
+    for one in documents:
+        assert acceptor.value(one) == judge.is_valid(one), (schema, json.dumps(one))
