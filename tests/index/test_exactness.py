@@ -38,6 +38,7 @@ REGEXES = [
     r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?",
     r"[\s\S]{5,70}",
     r"(?=.*\d)(?=.*[a-z])[a-z0-9]{6,12}",
+    r"([^a]*a){3}([^b]*b[^cd]*[cd])*[^e]*e[^f]*f",  # more large sets than one automaton gets tables for
 ]
 
 STRING = {"type": "string"}
@@ -49,6 +50,8 @@ SCHEMAS: list[dict[str, object]] = [
     {"type": "string", "maxLength": 30},
     {"type": "string", "minLength": 20, "maxLength": 90},
     {"type": "string", "pattern": "^[a-z0-9-]{3,40}$"},
+    {"type": "string", "pattern": r"^(?:\S+\s+){0,9}\S+$", "maxLength": 90},
+    {"type": "string", "format": "uri-reference", "maxLength": 80},
     {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 7},
     {"type": "array", "items": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 3}, "maxItems": 1000},
     {"type": "object", "additionalProperties": {"type": "number"}},

@@ -52,11 +52,10 @@ def build(nfa: Nfa, charset_numbers: Int32, reach: int, limit: int = DEFAULT_LIM
         (at.H_LOOP_MAX, nfa.loop_max), (at.H_CLASS_OF, nfa.class_of), (at.H_CLASS_BYTE, nfa.class_byte),
     )  # fmt: skip
     per_node = (at.H_SEEN, at.H_ACC, at.H_TOUCH_LIST, at.H_WORK_LIST, at.H_QUEUED, at.H_HEAP)
-    per_depth = (at.H_WALK_STATE, at.H_WALK_ENV, at.H_WALK_TOP)
+    per_depth = (at.H_WALK_STATE, at.H_WALK_ENV)
     capacity = [_INITIAL.get(region, 0) for region in range(REGIONS)]
     capacity[at.DELTA] = capacity[at.STATE] * classes
     capacity[at.BUFFER] += 16 * n
-    capacity[at.LOCAL] += 8 * reach
     fixed = sum(len(part) for _, part in constant) + len(per_node) * n + len(per_depth) * (reach + 2)
     mem = allocate(np.zeros(at.HEADER, np.int32), np.zeros(fixed, np.int32), capacity)
     position = at.HEADER

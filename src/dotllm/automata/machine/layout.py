@@ -11,7 +11,7 @@ each with a capacity and a used count in its own units, then free space (see `me
 
 from __future__ import annotations
 
-MAGIC = 0x646F7432  # "dot2"; changes with the layout
+MAGIC = 0x646F7433  # "dot3"; changes with the layout
 
 # --- header slots -----------------------------------------------------------------------------------------------------
 H_MAGIC = 0
@@ -27,7 +27,7 @@ H_BUFFER = 9  # scratch: top of the list buffer
 H_FUEL = 10  # closure steps left before the budget error
 H_REACH = 11  # longest token in bytes: counters further than this from a limit are alike
 H_CONSULTED = 12  # mask walk: how many symbols of the real stack it has looked at
-H_LOCAL = 13  # mask walk: next free local stack entry
+H_LOCAL = 13  # mask walk: next free cell of its own stacks
 H_OUT = 14  # second return value of functions that have one
 H_LIMIT = 15  # most ints the arena may grow to
 H_DEPTH = 16  # longest token, as the size of the walk's per-depth scratch
@@ -42,13 +42,13 @@ H_CLASS_OF, H_CLASS_BYTE = 34, 35
 # per-node scratch: offsets (constant sizes)
 H_SEEN, H_ACC, H_TOUCH_LIST, H_WORK_LIST, H_QUEUED, H_HEAP = 36, 37, 38, 39, 40, 41
 # mask walk scratch, by token depth
-H_WALK_STATE, H_WALK_ENV, H_WALK_TOP = 42, 43, 44
+H_WALK_STATE, H_WALK_ENV = 42, 43
 
 # --- regions: (offset, capacity, used) at R + 3 * region --------------------------------------------------------------
 R = 50
 POOL, STATE, DELTA, FRAMESET, SYMBOL, FRAME, LISTS, TRIPLES, STACK, CONFIG, MEMO, BUFFER, LOCAL = range(13)
 REGIONS = 13
-WIDTH = (1, 8, 1, 2, 3, 3, 2, 5, 3, 3, 1, 1, 4)  # ints per unit; DELTA is counted in ints
+WIDTH = (1, 8, 1, 2, 3, 3, 2, 5, 3, 3, 1, 1, 6)  # ints per unit; DELTA is counted in ints
 HEADER = 96
 
 # STATE: a list of (node, frame set) in POOL, and what is known about it

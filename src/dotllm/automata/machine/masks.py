@@ -71,7 +71,6 @@ from dotllm.automata.machine.walk import (
     WORDS_UNKNOWN,
     base_cell,
     inspect_set,
-    same_stack,
     take_character,
     walk,
 )  # fmt: skip
@@ -157,7 +156,6 @@ def allow_overlapping(
     table = sets[number]
     if table[K_WORDS_END] == WORDS_UNKNOWN:
         return NEEDS_WORDS - number
-    mem[H_LOCAL] = BASE_CELLS
     state, env = loop, handle
     k = 0
     endless = False
@@ -175,9 +173,8 @@ def allow_overlapping(
             return alone
         if alone == 0:
             break
-        endless = alone == state and same_stack(mem, new_env, env)
+        endless = alone == state and new_env == env
         state, env = alone, new_env
-    mem[H_LOCAL] = BASE_CELLS
     if (endless or k >= longest) and table[K_WORDS_END] != WORDS_NOWHERE:
         allow_inside(sets, set_rows, set_ints, number, longest, out)
         return walk(
@@ -213,7 +210,6 @@ def allow_set(
     """
     table = sets[number]
     longest = max(table[K_MAX_CHARS], table[K_MAX_COUNT])  # characters of the set in any token
-    mem[H_LOCAL] = BASE_CELLS  # nothing of an earlier walk is needed
     state, env = loop, handle
     k = 0
     repeats = False
@@ -233,14 +229,12 @@ def allow_set(
             )  # fmt: skip
         # does the next character lead back here? (equal state, and equal top symbol on an equal rest)
         if kind == 2:
-            saved = I(mem[H_LOCAL])
             after = take_character(mem, state, new_env, table)
             if after < 0:
                 return after
             after_env = I(mem[H_OUT])
             if after == state:
-                repeats = same_stack(mem, after_env, new_env)
-            mem[H_LOCAL] = saved
+                repeats = after_env == new_env
         # tokens that leave the set here
         if repeats and k == 1:
             done = walk(

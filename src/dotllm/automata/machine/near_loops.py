@@ -21,11 +21,9 @@ from dotllm.automata.machine.layout import (
     H_CLASS_OF,
     H_CLASSES,
     H_DEPTH,
-    H_LOCAL,
     H_OUT,
     H_WALK_ENV,
     H_WALK_STATE,
-    H_WALK_TOP,
     HAS_CHARSET,
     HAS_TOKENS,
     POOL,
@@ -47,7 +45,6 @@ from dotllm.automata.machine.walk import (
     U8,
     inspect_set,
     local_apply,
-    same_stack,
     take_character,
     walk,
 )  # fmt: skip
@@ -107,7 +104,7 @@ def endless_loop(mem: Int32, state: int, handle: int, sets: Int32) -> int:
     after = take_character(mem, state, handle, sets[number])
     if after < 0:
         return after
-    return number if after == state and same_stack(mem, I(mem[H_OUT]), handle) else -1
+    return number if after == state and I(mem[H_OUT]) == handle else -1
 
 
 @kernel(I(MEM, I, I, I, I, I))
@@ -123,12 +120,10 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
     length = _FORMS[form, 4]
     states = np.empty(4, np.int64)
     handles = np.empty(4, np.int64)
-    tops = np.empty(4, np.int64)
     byte = np.empty(4, np.int64)
     states[1], handles[1] = state, handle
     level = 1  # bytes read
     byte[1] = _FORMS[form, 2] - 1
-    tops[1] = mem[H_LOCAL]
     steps = 0
     while level > 0:
         byte[level] += 1
@@ -141,24 +136,19 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
         if byte[level] > last:
             level -= 1
             continue
-        mem[H_LOCAL] = tops[level]
         after = take_byte(mem, states[level], handles[level], byte[level])
         steps += 1
         if after < 0:
             return after
         if after == 0 or steps > _MOST_STEPS:
-            mem[H_LOCAL] = tops[1]
             return 0
         if level == length - 1:
-            if after != loop or not same_stack(mem, I(mem[H_OUT]), loop_handle):
-                mem[H_LOCAL] = tops[1]
+            if after != loop or mem[H_OUT] != loop_handle:
                 return 0
         else:
             level += 1
             states[level], handles[level] = after, I(mem[H_OUT])
-            tops[level] = mem[H_LOCAL]
             byte[level] = 0x7F
-    mem[H_LOCAL] = tops[1]
     return 1
 
 
@@ -178,27 +168,22 @@ def walk_near_loop(
     out: Int32,
 ) -> int:
     """Allow in ``out`` what (state, handle) allows, as `walk` over the whole trie does. 0, NOT_HERE, or an error."""
-    top = I(mem[H_LOCAL])
     loop = I(0)
     loop_handle = I(0)
     number = I(-1)
     for i in range(_PROBES.shape[0]):
-        mem[H_LOCAL] = top
         loop = take_byte(mem, state, handle, I(_PROBES[i]))
         if loop < 0:
             return loop
         if loop == 0 or loop == state:
             continue
         loop_handle = I(mem[H_OUT])
-        behind = I(mem[H_LOCAL])
         number = endless_loop(mem, loop, loop_handle, sets)
         if number < -1:
             return number
         if number >= 0:
-            mem[H_LOCAL] = behind  # the loop's cell stays
             break
     if number < 0:
-        mem[H_LOCAL] = top
         return NOT_HERE
     # Every token that begins with characters of the set, as if the first of them led into the loop …
     table = sets[number]
@@ -211,10 +196,9 @@ def walk_near_loop(
     # … and now the others, and those whose first characters do not.
     delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
     states = mem[R + 3 * STATE]
-    at_state, at_env, at_top = mem[H_WALK_STATE], mem[H_WALK_ENV], mem[H_WALK_TOP]
+    at_state, at_env = mem[H_WALK_STATE], mem[H_WALK_ENV]
     mem[at_state] = state
     mem[at_env] = handle
-    mem[at_top] = mem[H_LOCAL]
     member = np.zeros(mem[H_DEPTH] + 1, np.bool_)  # by depth: all bytes so far belong to characters of the set
     member[0] = True
     i = 0
@@ -228,7 +212,6 @@ def walk_near_loop(
             raw = step(mem, before, cls)
             if raw < 0:
                 return raw
-        mem[H_LOCAL] = mem[at_top + depth - 1]
         env = I(mem[at_env + depth - 1])
         if raw != DEAD and mem[states + 8 * raw + S_FLAGS] & COMPLEX:
             raw = local_apply(mem, raw, env)
@@ -245,7 +228,7 @@ def walk_near_loop(
             byte >= 0x80 or (table[K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1 != 0
         )  # fmt: skip
         if inside:
-            if raw == loop and same_stack(mem, env, loop_handle):
+            if raw == loop and env == loop_handle:
                 i = t_end[i]
                 continue
             if byte >= 0xC2:
@@ -260,10 +243,8 @@ def walk_near_loop(
             row[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
         mem[at_state + depth] = raw
         mem[at_env + depth] = env
-        mem[at_top + depth] = mem[H_LOCAL]
         member[depth] = inside
         i += 1
-    mem[H_LOCAL] = top
     for i in range(out.shape[0]):
         out[i] |= row[i]
     return 0

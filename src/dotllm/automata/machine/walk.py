@@ -1,4 +1,8 @@
-"""Kernels: walking the token trie beside the machine, on a stack of the walk's own, and looking at character sets."""
+"""Kernels: walking the token trie beside the machine, on a stack of the walk's own, and looking at character sets.
+
+The walk's stacks are made of cells (symbol, cell below) in the region LOCAL. One mask makes each cell once, so equal
+handles are equal stacks, and what a walk has learned of a handle holds wherever it comes back to it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,6 @@ from dotllm.automata.machine.layout import (
     H_OUT,
     H_WALK_ENV,
     H_WALK_STATE,
-    H_WALK_TOP,
     LOCAL,
     PENDING,
     POOL,
@@ -52,13 +55,18 @@ K_FIRST_BYTES = 16  # 8 ints: the set of first bytes
 K_WIDTH = 24
 K_ROWS = 17  # rows per set: [0] all tokens inside, [k] those of at most k characters
 
+_LONG_WALK = 4096  # nodes
+
+CELL = (
+    6  # ints: symbol, handle below, real stack, how deep that is (+ 1), first cell on this one, next on the one below
+)
 BASE_CELLS = 256  # local handles below this are cells of the real stack, by depth
 
 
 @kernel(I(MEM, I))
 def local_symbol(mem: Int32, handle: int) -> int:
     """The canonical symbol on top of a walk's stack; notes it if it belongs to the real stack."""
-    at = mem[R + 3 * LOCAL] + 4 * handle
+    at = mem[R + 3 * LOCAL] + CELL * handle
     if mem[at + 3] > mem[H_CONSULTED]:
         mem[H_CONSULTED] = mem[at + 3]
     return I(mem[at])
@@ -75,15 +83,35 @@ def base_cell(mem: Int32, depth: int, stack: int) -> int:
         symbol = canonical(mem, mem[mem[R + 3 * STACK] + 3 * stack])
         if symbol < 0:
             return symbol
-    at = mem[R + 3 * LOCAL] + 4 * depth
-    mem[at], mem[at + 1], mem[at + 2], mem[at + 3] = symbol, -1, stack, depth + 1
+    at = mem[R + 3 * LOCAL] + CELL * depth
+    mem[at], mem[at + 1], mem[at + 2], mem[at + 3], mem[at + 4] = symbol, -1, stack, depth + 1, -1
     return depth
+
+
+@kernel(I(MEM, I, I))
+def push_local(mem: Int32, symbol: int, below: int) -> int:
+    """The cell with ``symbol`` on top of a handle; its handle, or an error."""
+    cells = mem[R + 3 * LOCAL]
+    found = I(mem[cells + CELL * below + 4])
+    while found >= 0:
+        if mem[cells + CELL * found] == symbol:
+            return found
+        found = I(mem[cells + CELL * found + 5])
+    new = I(mem[H_LOCAL])
+    if new >= mem[R + 3 * LOCAL + 1]:
+        return FULL - LOCAL
+    mem[H_LOCAL] = new + 1
+    at = cells + CELL * new
+    mem[at], mem[at + 1], mem[at + 2], mem[at + 3], mem[at + 4] = symbol, below, 0, 0, -1
+    mem[at + 5] = mem[cells + CELL * below + 4]
+    mem[cells + CELL * below + 4] = new
+    return new
 
 
 @kernel(I(MEM, I))
 def local_below(mem: Int32, handle: int) -> int:
     """The handle of the stack below a handle."""
-    at = mem[R + 3 * LOCAL] + 4 * handle
+    at = mem[R + 3 * LOCAL] + CELL * handle
     if handle >= BASE_CELLS or mem[at + 1] >= 0:
         return I(mem[at + 1])
     below = base_cell(mem, handle + 1, mem[mem[R + 3 * STACK] + 3 * mem[at + 2] + 1])
@@ -94,10 +122,7 @@ def local_below(mem: Int32, handle: int) -> int:
 
 @kernel(I(MEM, I, I))
 def local_apply(mem: Int32, raw: int, handle: int) -> int:
-    """`run.apply` on a walk's own stack. Returns the core state (the new handle is in H_OUT), or an error.
-
-    What replaces the top symbol by an equal one keeps the handle: then loops are seen to be loops.
-    """
+    """`run.apply` on a walk's own stack. Returns the core state (the new handle is in H_OUT), or an error."""
     states = mem[R + 3 * STATE]
     before = handle
     pops = 0
@@ -114,16 +139,12 @@ def local_apply(mem: Int32, raw: int, handle: int) -> int:
         symbol = canonical(mem, symbol)
         if symbol < 0:
             return symbol
-        new = I(mem[H_LOCAL])
-        if pops == 1 and symbol == mem[mem[R + 3 * LOCAL] + 4 * before]:
-            new = before
+        if pops == 1 and symbol == mem[mem[R + 3 * LOCAL] + CELL * before]:
+            handle = before  # (this may be a cell of the real stack, which is found by its depth)
         else:
-            if new >= mem[R + 3 * LOCAL + 1]:
-                return FULL - LOCAL
-            mem[H_LOCAL] = new + 1
-            at = mem[R + 3 * LOCAL] + 4 * new
-            mem[at], mem[at + 1], mem[at + 2], mem[at + 3] = symbol, handle, 0, 0
-        handle = new
+            handle = push_local(mem, symbol, handle)
+            if handle < 0:
+                return handle
     mem[H_OUT] = handle
     return I(mem[states + 8 * raw + S_CORE])
 
@@ -148,16 +169,18 @@ def walk(
     """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows. 0, or an error.
 
     Where many nodes lie in a loop that may return to its caller (an identifier, say), every byte pops and pushes. The
-    classes that lead from the last such place back to it are remembered: then a byte costs a look-up.
+    classes that lead from the last such place back to it are remembered: then a byte costs a look-up. In long walks so
+    are all pops and pushes (the last byte of a character in such a loop, or the first one).
     """
     delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
     states = mem[R + 3 * STATE]
-    at_state, at_env, at_top = mem[H_WALK_STATE], mem[H_WALK_ENV], mem[H_WALK_TOP]
+    at_state, at_env = mem[H_WALK_STATE], mem[H_WALK_ENV]
     mem[at_state] = state
     mem[at_env] = handle
-    mem[at_top] = mem[H_LOCAL]
     loop_state, loop_env = I(-1), I(-1)
     stays = np.zeros(256, np.bool_)  # by class
+    slots = 1024 if high - low > _LONG_WALK else 1
+    known = np.full((slots, 4), -1, np.int64)  # raw state and handle; what `local_apply` makes of them
     i = low
     while i < high:
         depth = t_depth[i]
@@ -166,7 +189,6 @@ def walk(
         if s == loop_state and stays[cls] and mem[at_env + depth - 1] == loop_env:
             mem[at_state + depth] = s
             mem[at_env + depth] = loop_env
-            mem[at_top + depth] = mem[at_top + depth - 1]
             for j in range(t_token_start[i], t_token_start[i + 1]):
                 token = t_tokens[j]
                 out[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
@@ -182,12 +204,18 @@ def walk(
                 i = t_end[i]
                 continue
         if mem[states + 8 * raw + S_FLAGS] & COMPLEX:
-            mem[H_LOCAL] = mem[at_top + depth - 1]
             env = I(mem[at_env + depth - 1])
-            raw = local_apply(mem, raw, env)
-            if raw <= 0:
+            slot = raw & (slots - 1)
+            if known[slot, 0] == raw and known[slot, 1] == env:
+                raw = known[slot, 2]
+                mem[H_OUT] = known[slot, 3]
+            else:
+                known[slot, 0], known[slot, 1] = raw, env
+                raw = local_apply(mem, raw, env)
                 if raw < 0:
                     return raw
+                known[slot, 2], known[slot, 3] = raw, mem[H_OUT]
+            if raw == DEAD:
                 i = t_end[i]
                 continue
             if raw == s and mem[H_OUT] == env:
@@ -196,16 +224,13 @@ def walk(
                     stays[:] = False
                 stays[cls] = True
             mem[at_env + depth] = mem[H_OUT]
-            mem[at_top + depth] = mem[H_LOCAL]
         else:
             mem[at_env + depth] = mem[at_env + depth - 1]
-            mem[at_top + depth] = mem[at_top + depth - 1]
         mem[at_state + depth] = raw
         for j in range(t_token_start[i], t_token_start[i + 1]):
             token = t_tokens[j]
             out[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
         i += 1
-    mem[H_LOCAL] = mem[at_top]
     return 0
 
 
@@ -226,17 +251,6 @@ def take_character(mem: Int32, state: int, handle: int, table_row: Int32) -> int
         handle = I(mem[H_OUT])
     mem[H_OUT] = handle
     return state
-
-
-@kernel(nb.boolean(MEM, I, I))
-def same_stack(mem: Int32, one: int, other: int) -> bool:
-    """Whether two handles stand for equal stacks, as far as their topmost cells show."""
-    if one == other:
-        return True
-    if one < BASE_CELLS or other < BASE_CELLS:
-        return False
-    x, y = mem[R + 3 * LOCAL] + 4 * one, mem[R + 3 * LOCAL] + 4 * other
-    return mem[x] == mem[y] and mem[x + 1] == mem[y + 1]
 
 
 @kernel(I(MEM, I, I, I1))

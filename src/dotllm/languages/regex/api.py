@@ -9,7 +9,7 @@ from dotllm.grammar import Expression, Grammar
 from dotllm.languages.regex.absorb import absorb
 from dotllm.languages.regex.anchors import resolve_anchors
 from dotllm.languages.regex.atomic import without_atomic
-from dotllm.languages.regex.lengths import with_length
+from dotllm.languages.regex.lengths import with_length, without_implied_limits
 from dotllm.languages.regex.lookaround import automaton
 from dotllm.languages.regex.lowering import LowerChars, LowerDfa, Lowering, LowerText
 from dotllm.languages.regex.measure import has_looks
@@ -64,6 +64,8 @@ def regex_to_expression(
     if minimum > 0 or maximum is not None:
         bounded = None if has_looks(node) else with_length(node, minimum, maximum)
         if bounded is None:
+            if maximum is not None:
+                node = without_implied_limits(node, maximum)
             return lowering.dfa(automaton(node, budget), minimum, maximum)
         node = bounded
     return lowering.lower(node)

@@ -44,6 +44,28 @@ def with_length(node: Node, minimum: int, maximum: int | None) -> Node | None:
     return alt([_bounded(way, minimum, maximum) for way in ways])
 
 
+def without_implied_limits(node: Node, maximum: int) -> Node:
+    """``node`` without the limits of repetitions that no text of at most ``maximum`` characters can reach.
+
+    The automaton of ``(?:\\S+\\s+){0,199}\\S+`` has a state for each word; in 300 characters there are never 200 words.
+    """
+    if isinstance(node, Alt):
+        return alt([without_implied_limits(choice, maximum) for choice in node.choices])
+    parts = node.parts if isinstance(node, Seq) else (node,)
+    least = sum(length_bounds(part)[0] for part in parts)
+    out: list[Node] = []
+    for part in parts:
+        own = length_bounds(part)[0]
+        room = maximum - (least - own)  # for this part
+        if isinstance(part, Repeat) and part.maximum is not None:
+            if length_bounds(part.body)[0] * (part.maximum + 1) > room:
+                part = repeat(part.body, part.minimum, None)
+        elif isinstance(part, (Alt, Seq)):
+            part = without_implied_limits(part, room)
+        out.append(part)
+    return seq(out)
+
+
 def _extended(ways: list[_Way], part: Node) -> list[_Way] | None:
     """``ways`` followed by ``part``; None where there would be too many, or a second repetition."""
     low, high = length_bounds(part)
