@@ -80,8 +80,7 @@ class Index:
         """Compile a `Grammar`. ``limit``: ints the automaton may grow to."""
         space = TokenSpace.of(vocabulary)
         nfa = lower(prepare(grammar), space.alive_bytes)
-        used = set(nfa.charset.tolist())
-        numbers = np.array([space.charset_number(c) if i in used else -1 for i, c in enumerate(nfa.charsets)], np.int32)
+        numbers = space.charset_numbers(nfa.charsets, nfa.charset)
         return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets)
 
     @classmethod

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numba as nb
@@ -54,10 +55,12 @@ if TYPE_CHECKING:
     from dotllm.index.index import Index
 
 MAX_CHARSETS = 512  # further sets are walked without a table (each takes 0.3 MB)
+MOST_NEW_WIDE_SETS = 2  # made for one automaton; each takes some 10 ms
 MAX_ROW_BYTES = 512 << 20
 MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
 _TRIE_NODES = 24 << 20  # reserved, not used
 _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
+_WIDE_SIZE = MAX_CODE_POINT - 0x1000
 END_ROW = 0  # the row that allows the end tokens only
 _USED, _FREE, _EPOCH = 0, 1, 2  # of TokenSpace.rows_used
 
@@ -309,6 +312,21 @@ class TokenSpace:
             if number >= 0:
                 self._numbers[charset] = number
             return number
+
+    def charset_numbers(self, charsets: Sequence[CharSet], uses: Int32) -> Int32:
+        """The numbers of the tables for a new automaton, -1 for sets without any. ``uses``: indices into ``charsets``,
+        one for each place that loops over a set, -1 among them.
+
+        A set that takes in nearly all characters (``[^f]``) may cost more to make tables for than they ever save: those
+        most used are made, and for the others tokens are walked.
+        """
+        times = np.bincount(uses[uses >= 0], minlength=len(charsets))
+        new = [i for i in np.flatnonzero(times).tolist() if charsets[i] not in self._numbers]
+        wide = sorted((i for i in new if charsets[i].size > _WIDE_SIZE), key=lambda i: -times[i])
+        left_out = set(wide[MOST_NEW_WIDE_SETS:])
+        return np.array(
+            [self.charset_number(c) if times[i] and i not in left_out else -1 for i, c in enumerate(charsets)], np.int32
+        )
 
     def add_words(self, number: int) -> None:
         """Make the part of a set's tables that a kernel has asked for (see `masks.NEEDS_WORDS`)."""
