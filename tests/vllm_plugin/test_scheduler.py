@@ -88,7 +88,10 @@ class Bench:
         self.outputs: dict[str, list[Any]] = {}
         self.says: dict[str, list[int]] = {}
 
-    def add(self, name: str, tokens: int, pending: Any = None, *, ours: bool = True, start: int = 0) -> Any:
+    def add(
+        self, name: str, tokens: int, pending: Any = None, *, ours: bool = True, start: int = 0, **parameters: Any
+    ) -> Any:
+        """A request. With a seed, unless ``parameters`` say otherwise, so that it is held back (see `late_mask`)."""
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -96,13 +99,14 @@ class Bench:
 
         init_none_hash(sha256)
         structured = StructuredOutputsParams(regex="a") if pending is not None else None
-        parameters = SamplingParams(max_tokens=4, ignore_eos=True, structured_outputs=structured)
+        given = {"seed": 1, "max_tokens": 4, **parameters}
+        sampling = SamplingParams(ignore_eos=True, structured_outputs=structured, **given)
         if structured is not None:
             structured._backend = "dotllm" if ours else "xgrammar"
         request = Request(
             request_id=name,
             prompt_token_ids=[start + number for number in range(tokens)],
-            sampling_params=parameters,
+            sampling_params=sampling,
             pooling_params=None,
             block_hasher=get_request_block_hasher(BLOCK, sha256),
         )
@@ -121,9 +125,8 @@ class Bench:
         requests = [self.scheduler.requests[name] for name in names]
         sampled = [[] if request.is_prefill_chunk else [self.next_token(request)] for request in requests]
         constrained = set() if grammar is None else set(grammar.structured_output_request_ids)
-        for request, tokens in zip(requests, sampled, strict=True):
-            if tokens and request.use_structured_output:
-                assert request.request_id in constrained, "a structured request was sampled without its mask"
+        unmasked = [one for one in requests if one.use_structured_output and one.request_id not in constrained]
+        before = [request.num_output_tokens for request in unmasked]
         output = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: number for number, name in enumerate(names)},
@@ -135,6 +138,7 @@ class Bench:
         for client in self.scheduler.update_from_output(scheduled, output).values():
             for one in client.outputs:
                 self.outputs.setdefault(one.request_id, []).append(one)
+        assert [one.num_output_tokens for one in unmasked] == before, "a token that was sampled without its mask counts"
         return dict(scheduled.num_scheduled_tokens)
 
     def next_token(self, request: Any) -> int:

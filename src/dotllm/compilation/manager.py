@@ -124,6 +124,14 @@ class CompilationManager:
         self.metrics.add("dotllm_requests", level)
         return ticket
 
+    def pause(self, seconds: float) -> None:
+        """Begin no job before `resume`, or before ``seconds`` have passed: whoever calls this wants the GIL first."""
+        self._queue.pause(seconds)
+
+    def resume(self) -> None:
+        """Begin jobs again."""
+        self._queue.resume()
+
     def key(self, specification: Specification) -> str:
         """The key of a specification in every cache."""
         return specification.key(self._context)

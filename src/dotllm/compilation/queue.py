@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
+import time
 
 from dotllm.compilation.errors import QueueFull
 from dotllm.compilation.ticket import Job
@@ -28,6 +29,7 @@ class JobQueue:
         self._order = itertools.count()
         self._condition = threading.Condition()
         self._idle = 0
+        self._paused_until = 0.0
         self._closed = False
 
     def __len__(self) -> int:
@@ -54,17 +56,41 @@ class JobQueue:
 
     def get(self, timeout: float | None = None) -> Job | None:
         """The next job; None after ``timeout`` seconds without one, or when the queue is closed."""
+        end = None if timeout is None else time.monotonic() + timeout
         with self._condition:
             self._idle += 1
             try:
-                self._condition.wait_for(lambda: self._heap or self._closed, timeout)
+                while not self._closed:
+                    now = time.monotonic()
+                    if self._heap and now >= self._paused_until:
+                        break
+                    until = [self._paused_until] if self._heap else []
+                    if end is not None:
+                        until.append(end)
+                        if now >= end:
+                            break
+                    self._condition.wait(min(until) - now if until else None)
             finally:
                 self._idle -= 1
-            if self._closed or not self._heap:
+            if self._closed or not self._heap or time.monotonic() < self._paused_until:
                 return None
             job = heapq.heappop(self._heap)[2]
             self._text -= job.specification.size
             return job
+
+    def pause(self, seconds: float) -> None:
+        """Give no job away before `resume`, or before ``seconds`` have passed. A pause does not grow."""
+        with self._condition:
+            now = time.monotonic()
+            if now >= self._paused_until:
+                self._paused_until = now + seconds
+
+    def resume(self) -> None:
+        """End a pause."""
+        with self._condition:
+            if self._paused_until:
+                self._paused_until = 0.0
+                self._condition.notify(len(self._heap))
 
     def oldest(self) -> float | None:
         """Submission time of the job that has waited longest."""

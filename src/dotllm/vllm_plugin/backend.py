@@ -16,6 +16,7 @@ from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import requests, settings, warm_start
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.step_phases import StepPhases
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ class DotllmBackend(StructuredOutputBackend):
         self._view = BitmaskView()
         self.row_sender: Any = None
         """Decided at the first step (see `gpu.manager_hook`): a `RowSender`, or False where bitmasks are used."""
+        self.steps: StepPhases | None = None
+        """Set by the scheduler that asks for masks late (`late_mask`)."""
         self.walk: Any = None
         """The `gpu.walk.Walk` of this engine, where the GPU follows the grammars."""
 
@@ -38,6 +41,8 @@ class DotllmBackend(StructuredOutputBackend):
 
         Whoever drops the future withdraws the request: its compile is not started, or abandoned.
         """
+        if self.steps is not None:
+            self.steps.request_arrives(self.compiler)
         return self.compiler.submit(specification, self._grammar_maker(stop_token_ids))
 
     def compile_grammar(

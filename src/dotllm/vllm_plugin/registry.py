@@ -15,6 +15,8 @@ from dotllm.vllm_plugin import (
     cpu_temperatures,
     early_refusal,
     front_end,
+    late_mask,
+    late_verdict,
     manager,
     metrics,
     raw_completions,
@@ -42,11 +44,13 @@ HOOKS: tuple[Hook, ...] = (
     structural_tags.HOOK,
     front_end.HOOK,
     early_refusal.HOOK,
+    late_verdict.HOOK,
     unread_fields.HOOK,
     raw_completions.HOOK,
     tools_and_format.HOOK,
     tool_arguments.HOOK,
     reasoning.HOOK,  # before the next one, so that it is asked first
+    late_mask.HOOK,  # and this one, too
     scheduler.HOOK,
     compile_errors.HOOK,
     warm_start.HOOK,

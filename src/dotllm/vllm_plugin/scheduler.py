@@ -5,7 +5,8 @@ at once, and *held* one token before the end of its prompt until the grammar has
 so nothing is sampled. Where the scheduler fits no longer (see `why_not`), vLLM's own waiting is what happens.
 
 That last token costs a step of its own, which is more than most compiles take (some milliseconds against two). So while
-nothing else runs, and the prompt would fit into one step, the step waits `PATIENCE` for the compile first.
+nothing else runs, and the prompt would fit into one step, the step waits `PATIENCE` for the compile first. (Where masks
+can be asked for late, all this is for the few requests that `late_mask` does not take.)
 
 What must not go wrong, each with a test in tests/serve/test_overlap.py or tests/vllm_plugin/test_scheduler.py:
  * Readiness is read once per request and step. Read twice, a compile that fails in between would be scheduled with an
@@ -21,6 +22,7 @@ What must not go wrong, each with a test in tests/serve/test_overlap.py or tests
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any
 
@@ -52,7 +54,7 @@ class OverlapScheduler:
         self._new: list[Future[Any]] = []
         options = CompilationOptions.from_environment()
         reason = "switched off" if not options.overlap else why_not(self)
-        self._hold_limit = 0 if reason else max(1, min(options.overlap_requests, _sequences(self) // 2))
+        self._hold_limit = 0 if reason else max(1, min(options.overlap_requests, sequences(self) // 2))
         logger.info("prefill overlaps compilation: %s", f"no ({reason})" if reason else "yes")
 
     def add_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -68,9 +70,14 @@ class OverlapScheduler:
             structured is not None
             and structured.params._backend == BACKEND
             and isinstance(structured._grammar, Future)
+            and not self._runs_unmasked(request)
             and request.num_tokens <= scheduler.max_num_scheduled_tokens
             and scheduler.structured_output_manager.reasoner_cls is None  # it would not wait for its grammar anyway
         )
+
+    def _runs_unmasked(self, request: Any) -> bool:
+        """Whether its grammar is waited for at a better moment (`late_mask` knows)."""
+        return False
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step. Held requests whose grammar has come go on; this is the only place where that is looked up."""
@@ -83,32 +90,15 @@ class OverlapScheduler:
             if grammar is None:
                 continue
             if isinstance(grammar, Exception):
-                self._register_failure(request)
+                # It stays held (nothing is scheduled for it) until vLLM frees it at the end of this step.
+                register_failure(request, self._vllm_promotes)
             else:
                 del self._held[request.request_id]
                 self._prompt_holds.goes_on(request.request_id, self)
         return super().schedule(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
 
-    def _register_failure(self, request: Any) -> None:
-        """Let vLLM do with a held request what it does with a waiting one whose compile failed.
-
-        It stays held (nothing is scheduled for it) until vLLM frees it at the end of this step.
-        """
-        from vllm.v1.request import RequestStatus
-
-        status = request.status
-        request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-        try:
-            self._vllm_promotes(request)
-        finally:
-            request.status = status
-
     def _vllm_promotes(self, request: Any) -> bool:
-        for name in _PROMOTES:
-            original = getattr(super(), name, None)
-            if original is not None:
-                return bool(original(request))
-        raise AttributeError("vLLM's scheduler decides about waiting requests in a method we do not know")
+        return promotes(super(), request)
 
     def _promotes(self, request: Any) -> bool:
         if self._vllm_promotes(request):
@@ -180,6 +170,33 @@ class OverlapScheduler:
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
 
+def promotes(vllm_scheduler: Any, request: Any) -> bool:
+    """vLLM's own decision whether a waiting request may be scheduled; ``vllm_scheduler`` is a mixin's ``super()``."""
+    for name in _PROMOTES:
+        original = getattr(vllm_scheduler, name, None)
+        if original is not None:
+            return bool(original(request))
+    raise AttributeError("vLLM's scheduler decides about waiting requests in a method we do not know")
+
+
+def require_promotion(scheduler_class: Any) -> None:
+    """Raise AttributeError if it is a method we do not know."""
+    if not any(hasattr(scheduler_class, name) for name in _PROMOTES):
+        raise AttributeError(f"Scheduler has none of {', '.join(_PROMOTES)}")
+
+
+def register_failure(request: Any, promotes: Callable[[Any], bool]) -> None:
+    """Let vLLM do with a request that is past its waiting what it does with a waiting one whose compile failed."""
+    from vllm.v1.request import RequestStatus
+
+    status = request.status
+    request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+    try:
+        promotes(request)
+    finally:
+        request.status = status
+
+
 def why_not(scheduler: Any) -> str:
     """Why prefill cannot overlap with compilation in this engine; "" if it can.
 
@@ -200,7 +217,8 @@ def why_not(scheduler: Any) -> str:
     return next((reason for applies, reason in checks if applies), "")
 
 
-def _sequences(scheduler: Any) -> int:
+def sequences(scheduler: Any) -> int:
+    """How many requests may run at a time."""
     return int(scheduler.vllm_config.scheduler_config.max_num_seqs)
 
 
@@ -209,8 +227,7 @@ def _apply() -> None:
 
     if not hasattr(Scheduler, "_reserve_prefill_lookahead"):
         raise AttributeError("Scheduler has no _reserve_prefill_lookahead (vLLM before 0.28)")
-    if not any(hasattr(Scheduler, name) for name in _PROMOTES):
-        raise AttributeError(f"Scheduler has none of {', '.join(_PROMOTES)}")
+    require_promotion(Scheduler)
     scheduler_class.add(OverlapScheduler)
 
 

@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any
 
 from dotllm.errors import SpecError
-from dotllm.vllm_plugin import requests, verdicts, warm_start
+from dotllm.vllm_plugin import late_verdict, requests, verdicts, warm_start
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
@@ -40,6 +40,8 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
             f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
         )
     judge(params, config, lambda: warm_start.special_tokens(tokenizer, model_config))
+    if (late := late_verdict.current()) is not None:
+        late.soon()
     if isinstance(structured.json, dict):
         # As text it reaches the engine whatever is in it; vLLM's wire format knows no integer beyond 64 bits.
         structured.json = json.dumps(structured.json)
@@ -48,17 +50,18 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
 
 
 def judge(params: Any, config: Any, special_tokens: Callable[[], Mapping[str, int]]) -> None:
-    """Refuse a ``SamplingParams`` whose constraint cannot be enforced.
+    """Refuse a ``SamplingParams`` whose constraint cannot be enforced, now or a little later (`late_verdict`).
 
     Raises:
         vllm.exceptions.VLLMValidationError: refused; the message is for the user.
     """
-    from vllm.exceptions import VLLMValidationError
-
+    late = late_verdict.current()
     try:
-        verdicts.check(requests.of_sampling_params(params, config), special_tokens)
+        specification = requests.of_sampling_params(params, config)
+        if late is None or not late.put_off(specification, special_tokens):
+            verdicts.check(specification, special_tokens)
     except SpecError as error:
-        raise VLLMValidationError(str(error)) from error
+        raise late_verdict.as_refusal(error) from error
 
 
 def _apply() -> None:

@@ -44,6 +44,11 @@ def check(specification: Specification, special_tokens: Callable[[], Mapping[str
     _memory.remember(key, None)
 
 
+def is_known(specification: Specification) -> bool:
+    """Whether there is a verdict on ``specification``, good or bad."""
+    return _memory.has(specification.key(b""))
+
+
 def _judge(specification: Specification, special_tokens: Callable[[], Mapping[str, int]]) -> None:
     from dotllm.automata.lowering import lower
     from dotllm.grammar.transform import prepare
@@ -99,6 +104,11 @@ class _Memory:
             error_class, message, pointer, keyword = verdict
             raise error_class(message, pointer=pointer, keyword=keyword)
         return True
+
+    def has(self, key: str) -> bool:
+        """Whether anything is known."""
+        with self._lock:
+            return key in self._known
 
     def remember(self, key: str, error: SpecError | None) -> None:
         verdict = None if error is None else (type(error), error.message, error.pointer, error.keyword)

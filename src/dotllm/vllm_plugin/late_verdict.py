@@ -1,0 +1,186 @@
+"""A new specification is judged while the engine runs the prompt of its request, not before the request is sent.
+
+Judging is the first half of a compile (`verdicts`): one or two milliseconds for a typical specification, which came
+before everything that the engine does for the request. The answer cannot begin before the prompt has run anyway. So
+requests of the completion APIs with a specification that is new, and not large, are sent first and judged a moment
+later. What the client sees is the same: nothing of an answer leaves before the verdict is there, a refusal is HTTP 400
+for streams, too, and it is always the front end's. A refused request is cancelled like one whose client has gone.
+
+The engine refuses what it cannot compile by itself (`compile_errors`), so nothing depends on who is first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any
+
+from dotllm.compilation.specification import Specification
+from dotllm.errors import SpecError
+from dotllm.vllm_plugin import verdicts
+from dotllm.vllm_plugin.hook import Hook, Target
+
+# Characters. Larger ones are judged before they are sent: their compile is work that a request which is refused had
+# better not cause.
+LARGEST = 8192
+# Seconds from sending to judging. By then the engine has launched the step, and mostly compiled what is judged here.
+DELAY = 0.006
+
+# Module, class, and the coroutine that takes a request.
+_DOORS = (
+    ("vllm.entrypoints.openai.chat_completion.serving", "OpenAIServingChat", "create_chat_completion"),
+    ("vllm.entrypoints.openai.completion.serving", "OpenAIServingCompletion", "create_completion"),
+)
+
+SpecialTokens = Callable[[], Mapping[str, int]]
+
+
+class LateVerdict:
+    """The verdicts that one request waits for. Lives in the event loop."""
+
+    def __init__(self) -> None:
+        self.refusal: Exception | None = None
+        self._pending: dict[Specification, SpecialTokens] = {}
+        self._decided = asyncio.get_running_loop().create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._running: asyncio.Task[Any] | None = None
+
+    def put_off(self, specification: Specification, special_tokens: SpecialTokens) -> bool:
+        """Whether ``specification`` is judged later."""
+        if specification.size > LARGEST or verdicts.is_known(specification):
+            return False
+        self._pending[specification] = special_tokens
+        return True
+
+    def soon(self) -> None:
+        """The request is about to be sent."""
+        if self._pending and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(DELAY, self._decide)
+
+    async def of(self, answer: Coroutine[Any, Any, Any]) -> Any:
+        """What ``answer`` returns, once that may leave. Raises the refusal."""
+        self._running = asyncio.current_task()
+        try:
+            result = await answer
+        except asyncio.CancelledError:
+            if self.refusal is None:
+                raise
+            result = None
+        except Exception:
+            # The engine may have found out first.
+            self._decide()
+            self._raise_refusal()
+            raise
+        finally:
+            running, self._running = self._running, None
+        if self.refusal is not None and (uncancel := getattr(running, "uncancel", None)) is not None:
+            uncancel()  # it was this that cancelled the task (Python 3.11 counts)
+        if isinstance(result, AsyncGenerator) and self._pending:
+            return await self._begun(result)
+        self._decide()
+        self._raise_refusal()
+        return result
+
+    async def _begun(self, stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+        """``stream``, which sends its request when it is first asked for something, and its verdict."""
+        first = asyncio.ensure_future(anext(stream))
+        try:
+            await asyncio.wait((first, self._decided), return_when=asyncio.FIRST_COMPLETED)
+            self._decide()
+            self._raise_refusal()
+        except BaseException:
+            first.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await first
+            await stream.aclose()
+            raise
+        return _continued(first, stream)
+
+    def _decide(self) -> None:
+        """Judge now what has been put off. Never raises."""
+        if self._timer is not None:
+            self._timer.cancel()
+        pending, self._pending = self._pending, {}
+        for specification, special_tokens in pending.items():
+            try:
+                verdicts.check(specification, special_tokens)
+            except Exception as error:
+                self.refusal = as_refusal(error)
+                if self._running is not None:
+                    self._running.cancel()
+                break
+        if not self._decided.done():
+            self._decided.set_result(None)
+
+    def _raise_refusal(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+
+def as_refusal(error: Exception) -> Exception:
+    """What vLLM answers with HTTP 400, for a `SpecError`; any other error as it is."""
+    from vllm.exceptions import VLLMValidationError
+
+    if not isinstance(error, SpecError):
+        return error
+    refusal: Exception = VLLMValidationError(str(error))
+    refusal.__cause__ = error
+    return refusal
+
+
+async def _continued(first: asyncio.Future[Any], stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    try:
+        yield await first
+        async for chunk in stream:
+            yield chunk
+    except StopAsyncIteration:  # of the first one
+        return
+    finally:
+        first.cancel()
+        await stream.aclose()
+
+
+_current: ContextVar[LateVerdict | None] = ContextVar("dotllm_late_verdict", default=None)
+
+
+def current() -> LateVerdict | None:
+    """That of the request at hand, if its verdicts may be late."""
+    return _current.get()
+
+
+def _guarded(original: Any) -> Any:
+    @wraps(original)
+    async def create(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        if _current.get() is not None:  # one door behind another
+            return await original(self, request, *args, **kwargs)
+        late = LateVerdict()
+        token = _current.set(late)
+        try:
+            return await late.of(original(self, request, *args, **kwargs))
+        finally:
+            _current.reset(token)
+
+    create.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    return create
+
+
+def _apply() -> None:
+    for module, name, method in _DOORS:
+        door = getattr(importlib.import_module(module), name)
+        original = getattr(door, method)
+        if not getattr(original, "is_dotllm", False):
+            setattr(door, method, _guarded(original))
+
+
+HOOK = Hook(
+    name="late-verdict",
+    summary="a new specification is judged while its prompt runs",
+    targets=tuple(Target(module, f"{name}.{method}", ("self", "request")) for module, name, method in _DOORS),
+    apply=_apply,
+    required=False,
+    without_it="a new specification is judged before its request is sent",
+)

@@ -1,0 +1,171 @@
+"""New specifications are judged after their request was sent, and before anything of its answer leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from dotllm.compilation import Specification
+from dotllm.vllm_plugin import late_verdict, verdicts
+from dotllm.vllm_plugin.late_verdict import LateVerdict
+
+pytestmark = pytest.mark.serve
+
+GOOD, BAD = Specification.create("regex", "[0-9]{3}"), Specification.create("regex", "(")
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "_memory", verdicts._Memory())
+    monkeypatch.setattr(late_verdict, "DELAY", 0.0)
+
+
+class Door:
+    """What a serving class of vLLM does with a request, as far as it matters: the request is a specification."""
+
+    def __init__(self, *, seconds: float = 30.0, stream: bool = False, swallows: bool = False) -> None:
+        self.seconds, self.stream, self.swallows = seconds, stream, swallows
+        self.sent: list[Specification] = []
+        self.known_when_sent: list[bool] = []
+        self.cancelled = False
+
+    def _send(self, specification: Specification) -> None:
+        late = late_verdict.current()
+        if late is None or not late.put_off(specification, dict):
+            verdicts.check(specification)
+        if late is not None:
+            late.soon()
+        self.sent.append(specification)
+        self.known_when_sent.append(verdicts.is_known(specification))
+
+    async def _engine(self, specification: Specification) -> AsyncGenerator[str, None]:
+        self._send(specification)
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        yield "first"
+        yield "second"
+
+    async def create(self, request: Specification) -> Any:
+        late = late_verdict.current()
+        assert late is not None
+        late.put_off(request, dict)
+        if self.stream:
+            return self._engine(request)
+        try:
+            return [chunk async for chunk in self._engine(request)]
+        except asyncio.CancelledError:
+            if self.swallows:  # as vLLM does: it takes this for a client that has gone
+                return "client disconnected"
+            raise
+
+    def ask(self, request: Specification) -> Any:
+        """The whole answer through our wrapper."""
+
+        async def all_of_it() -> Any:
+            answer = await late_verdict._guarded(Door.create)(self, request)
+            if isinstance(answer, AsyncGenerator):
+                answer = [chunk async for chunk in answer]
+            task = asyncio.current_task()
+            assert task is not None and not getattr(task, "cancelling", lambda: 0)()
+            return answer
+
+        return asyncio.run(asyncio.wait_for(all_of_it(), 20))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_good_one_is_sent_before_it_is_judged(stream: bool) -> None:
+    door = Door(stream=stream, seconds=0.05)
+    assert door.ask(GOOD) == ["first", "second"]
+    assert door.known_when_sent == [False] and verdicts.is_known(GOOD)
+    assert door.ask(GOOD) == ["first", "second"] and door.known_when_sent == [False, True]
+
+
+@pytest.mark.parametrize(("stream", "swallows"), [(False, False), (False, True), (True, False)])
+def test_bad_one_is_cancelled_and_refused_before_anything_leaves(stream: bool, swallows: bool) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    door = Door(stream=stream, swallows=swallows)
+    with pytest.raises(VLLMValidationError) as late:
+        door.ask(BAD)
+    assert door.sent == [BAD] and door.known_when_sent == [False] and door.cancelled
+    with pytest.raises(Exception, match="offset") as now:
+        verdicts.check(BAD)
+    assert str(late.value) == str(now.value)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_answer_that_is_quicker_than_the_verdict_waits_for_it(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    with pytest.raises(VLLMValidationError):
+        Door(stream=stream, seconds=0.0).ask(BAD)
+    assert Door(stream=stream, seconds=0.0).ask(GOOD) == ["first", "second"] and verdicts.is_known(GOOD)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_front_ends_refusal_wins_over_the_engines(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine compiles the same specification, and may be the first to find out."""
+    from vllm.exceptions import VLLMValidationError
+
+    async def fails(self: Door, specification: Specification) -> AsyncGenerator[str, None]:
+        self._send(specification)
+        raise RuntimeError("the engine's words")
+        yield ""
+
+    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    monkeypatch.setattr(Door, "_engine", fails)
+    with pytest.raises(VLLMValidationError):
+        Door(stream=stream).ask(BAD)
+    with pytest.raises(RuntimeError, match="the engine's words"):
+        Door(stream=stream).ask(GOOD)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_client_that_goes_away_cancels_as_ever(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    door = Door(stream=stream)
+
+    async def goes() -> None:
+        task = asyncio.create_task(late_verdict._guarded(Door.create)(door, GOOD))
+        while not door.sent:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(goes(), 20))
+    assert door.cancelled
+
+
+def test_large_and_known_ones_are_judged_at_once() -> None:
+    async def puts_off(specification: Specification) -> bool:
+        return LateVerdict().put_off(specification, dict)
+
+    assert asyncio.run(puts_off(GOOD))
+    assert not asyncio.run(puts_off(Specification.create("regex", "a" * (late_verdict.LARGEST + 1))))
+    verdicts.check(GOOD)
+    assert not asyncio.run(puts_off(GOOD))
+
+
+def test_one_door_behind_another_is_guarded_once() -> None:
+    door = Door(seconds=0.0)
+
+    async def outer(self: Door, request: Specification) -> Any:
+        before = late_verdict.current()
+        answer = await late_verdict._guarded(Door.create)(self, request)
+        assert late_verdict.current() is before is not None
+        return answer
+
+    async def run() -> Any:
+        answer = await late_verdict._guarded(outer)(door, GOOD)
+        assert late_verdict.current() is None
+        return answer
+
+    assert asyncio.run(run()) == ["first", "second"]
