@@ -45,6 +45,7 @@ from dotllm.languages.json_schema.form import (
 )
 from dotllm.languages.json_schema.numbers import NumberLanguage
 from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.repetition import Repetitions
 from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.json_schema.unevaluated import Unevaluated
 
@@ -79,6 +80,7 @@ DECLARING = frozenset({"properties", "additionalProperties"})
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 MAX_LENGTH = 2**30 - 1
 FEW_DEPENDENCIES = 4
+FEW_NODES = 32
 
 
 class Keywords:
@@ -87,6 +89,7 @@ class Keywords:
     def __init__(self, document: Document, algebra: Algebra, options: Options) -> None:
         self.document = document
         self.algebra = algebra
+        self.repetitions = Repetitions()
         self.open_objects = options.additional_properties is not False
         algebra.translate = self.form
 
@@ -109,6 +112,8 @@ class Keywords:
                 return TRUE
             reference = next((keyword for keyword in REFERENCES if keyword in relevant), None)
             if reference is None or (len(relevant) > 1 and scope.dialect >= Dialect.DRAFT2019):
+                if len(self.algebra.parts) > FEW_NODES:  # a large document: it may say the same again and again
+                    schema = self.repetitions.first(schema)
                 return self.algebra.of_schema(schema, scope)
             seen += 1
             if seen > 1000:

@@ -1,0 +1,59 @@
+"""Sub-schemas that say the same, so that each is read once.
+
+Generated schemas (Kubernetes', OpenAPI's) repeat the same sub-schema dozens of times, but for its description. Equal
+content in one scope has one meaning, so the first one stands for all. A dictionary is equal to another if it has the
+same entries in the same order (the order of properties counts), annotations that are texts aside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ANNOTATIONS = frozenset({"description", "title", "$comment", "markdownDescription"})
+_NAMES = ("$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema")
+"""A sub-schema with one of these can be referred to, or changes what references mean: it stands for itself."""
+
+_MAX_DEPTH = 100
+
+
+class Repetitions:
+    """The sub-schemas of one document by their content."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._number_of: dict[int, int] = {}  # by the id of a dictionary or list …
+        self._kept: list[object] = []  # … which must not be given to another
+        self._first: dict[int, dict[str, Any]] = {}
+
+    def first(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The first sub-schema asked for that says what ``schema`` says."""
+        return self._first.setdefault(self._number(schema, 0), schema)
+
+    def _number(self, value: dict[str, Any] | list[Any], depth: int) -> int:
+        """Equal for equal contents."""
+        known = self._number_of.get(id(value))
+        if known is not None:
+            return known
+        key: object
+        if depth > _MAX_DEPTH:
+            key = object()
+        elif isinstance(value, list):
+            key = ("list", *[self._part(item, depth) for item in value])
+        elif any(isinstance(value.get(name), (str, bool)) for name in _NAMES if name in value):
+            key = object()
+        else:
+            key = tuple(
+                [
+                    (name, repr(part) if name == "enum" or name == "const" else self._part(part, depth))
+                    for name, part in value.items()
+                    if not (name in _ANNOTATIONS and isinstance(part, str))
+                ]
+            )
+        self._kept.append(value)
+        number = self._number_of[id(value)] = self._numbers.setdefault(key, len(self._numbers))
+        return number
+
+    def _part(self, value: Any, depth: int) -> object:
+        if isinstance(value, (dict, list)):
+            return self._number(value, depth + 1)
+        return type(value), value
