@@ -67,7 +67,7 @@ NOTES = {
     "properties": "a declared key never appears twice",
     "unevaluatedItems": "decided when the schema is compiled, case by case",
     "unevaluatedProperties": "decided when the schema is compiled, case by case",
-    "uniqueItems": "over finitely many values, or items that cannot be equal; no automaton can remember others",
+    "uniqueItems": "of any items, however written; not beside `contains`, and its `not` over few values only",
 }
 
 HEAD = """# JSON Schema: what is enforced

@@ -15,7 +15,7 @@ from dotllm.cli import check
 @pytest.fixture
 def specs(tmp_path: Path) -> Path:
     (tmp_path / "good.json").write_text(json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}))
-    unique = {"properties": {"a/b": {"type": "array", "items": {"type": "string"}, "uniqueItems": True}}}
+    unique = {"properties": {"a/b": {"type": "array", "contains": {"type": "string"}, "uniqueItems": True}}}
     (tmp_path / "refused.json").write_text(json.dumps(unique))
     (tmp_path / "wrong.json").write_text('{"type": 3}')
     (tmp_path / "broken.json").write_text("{")

@@ -32,7 +32,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("schema is not JSON", structured(json='{"type": '), "JSON"),
     ("empty schema text", structured(json="  "), "json"),
     ("unsatisfiable", schema({"type": "string", "minLength": 3, "maxLength": 2}), "satisf|nothing|minLength"),
-    ("unsupported keyword", schema({"type": "array", "items": {"type": "number"}, "uniqueItems": True}), "uniqueItems"),
+    (
+        "unsupported keyword",
+        schema({"type": "array", "contains": {"type": "number"}, "uniqueItems": True}),
+        "uniqueItems",
+    ),
     ("broken reference", schema({"$ref": "#/$defs/nowhere"}), "nowhere"),
     ("bad pattern", schema({"type": "string", "pattern": "("}), "pattern"),
     ("no choice", structured(choice=[]), "choice"),

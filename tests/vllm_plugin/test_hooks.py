@@ -107,7 +107,7 @@ def test_validation_refuses_with_the_reason() -> None:
     with pytest.raises(VLLMValidationError, match="skip_tokenizer_init"):
         validate(sampling(regex="a"), tokenizer=None)
     with pytest.raises(VLLMValidationError, match="uniqueItems"):
-        validate(sampling(json={"type": "array", "items": {"type": "string"}, "uniqueItems": True}))
+        validate(sampling(json={"type": "array", "contains": {"type": "string"}, "uniqueItems": True}))
     chosen = sampling(regex="a")
     chosen.structured_outputs._backend = "xgrammar"
     with pytest.raises(VLLMValidationError, match="_backend"):
@@ -143,7 +143,7 @@ def test_xgrammar_is_not_asked_about_structural_tags() -> None:
             judged(sampling(structural_tag=malformed))
     judged(sampling(json={"type": "integer", "multipleOf": 3}))  # xgrammar refuses it, we enforce it
     with pytest.raises(ValueError, match="uniqueItems"):
-        judged(sampling(json={"type": "array", "uniqueItems": True}))
+        judged(sampling(json={"type": "array", "contains": {"type": "string"}, "uniqueItems": True}))
     front_end.remember(engine("xgrammar"))
     with pytest.raises(Exception, match=r"(?i)structural"):
         judged(sampling(structural_tag='{"anything": "that is a JSON object"}'))

@@ -137,4 +137,5 @@ def lower(grammar: Grammar, alive_bytes: np.ndarray[tuple[int], np.dtype[np.bool
         start=raw.start,
         charsets=grammar.charsets,
         token_sets=grammar.token_sets,
+        unique_nodes=frozenset(int(rule_start[rule]) for rule in grammar.unique_rules if rule_start[rule] >= 0),
     )

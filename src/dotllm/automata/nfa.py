@@ -61,3 +61,4 @@ class Nfa(NamedTuple):
     start: int
     charsets: list[CharSet]
     token_sets: list[tuple[frozenset[int], bool]]
+    unique_nodes: frozenset[int]  # those whose byte is the bracket of `Grammar.unique_open`

@@ -57,6 +57,7 @@ class Grammar:
         self.token_sets: list[tuple[frozenset[int], bool]] = []
         self.rule_names: list[str] = []
         self.rule_body: list[Expression | None] = []
+        self.unique_rules: list[Rule] = []  # see `unique_open`
         self.start: Expression = self._node(Kind.EMPTY)
         self._empty = self.start
         self._never = self._node(Kind.NEVER)
@@ -240,6 +241,17 @@ class Grammar:
             found = self._memo[key] = self._node(Kind.CALL, rule)
         return found
 
+    def unique_open(self) -> Expression:
+        """The bracket that begins an array of JSON (up to its closing bracket) in which no two items are equal.
+
+        The grammar of what follows does not say so; guides of an index remember the items (`index.unique`).
+        """
+        if not self.unique_rules:
+            rule = self.rule("array without equal items")
+            self.define(rule, self.literal(b"["))
+            self.unique_rules.append(rule)
+        return self.call(self.unique_rules[0])
+
     def include(self, other: Grammar) -> Expression:
         """Copy all of ``other`` in; what it starts with, as an expression of this grammar. Nothing is shared after
         that."""
@@ -266,6 +278,7 @@ class Grammar:
         self.charsets += other.charsets
         self.literal_sets += other.literal_sets
         self.token_sets += other.token_sets
+        self.unique_rules += [Rule(rule + rules) for rule in other.unique_rules]
         self.rule_names += other.rule_names
         self.rule_body += [None if body is None else Expression(body + nodes) for body in other.rule_body]
         return Expression(other.start + nodes)

@@ -132,6 +132,7 @@ class _Rewriting:
         for rule, body in enumerate(new.rule_body):
             if body is None:  # declared for a version of an expression that nothing needed in the end
                 new.define(Rule(rule), new.never())
+        new.unique_rules = [Rule(i) for i, (rule, _) in enumerate(self.versions) if rule in self.old.unique_rules]
         return new
 
     # --- which rules are left-recursive together

@@ -79,7 +79,20 @@ def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, F
         missing = [int(i) for i in np.nonzero(rows < 0)[0]]
         for first in range(0, len(missing), _SCRATCH_ROWS):
             _find(guides, missing[first : first + _SCRATCH_ROWS], rows, failures, threads)
+        if guides[0].index.space.remembering:
+            _remember(guides, rows, failures)
     return rows, failures
+
+
+def _remember(guides: Sequence[Guide], rows: Int32, failures: Failures) -> None:
+    """Set the rows of guides whose masks are their own."""
+    for i, guide in enumerate(guides):
+        if guide.remembers and i not in failures:
+            try:
+                rows[i] = guide.mask_row
+            except SpecError as error:
+                rows[i] = -1
+                failures[i] = error
 
 
 def _find(guides: Sequence[Guide], missing: list[int], rows: Int32, failures: Failures, threads: int) -> None:
@@ -184,6 +197,17 @@ def fill_masks(
     return failures
 
 
+def _advance_remembering(
+    guides: Sequence[Guide], tokens: Sequence[int], accepted: list[bool], failures: Failures
+) -> None:
+    for i, guide in enumerate(guides):
+        if guide.remembers:
+            try:
+                accepted[i] = guide.advance(tokens[i])
+            except SpecError as error:
+                failures[i] = error
+
+
 def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list[bool], Failures]:
     """`Guide.advance` for each of ``guides``, which must be distinct; and for guides that failed why."""
     accepted = [False] * len(guides)
@@ -193,6 +217,9 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
     space = guides[0].index.space
     todo = list(range(len(guides)))
     with Locks(guides):
+        if space.remembering:
+            todo = [i for i in todo if not guides[i].remembers]
+            _advance_remembering(guides, tokens, accepted, failures)
         while todo:
             mine = [guides[i] for i in todo]
             out = np.empty(len(mine), np.int32)

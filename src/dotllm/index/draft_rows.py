@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numba as nb
 import numpy as np
@@ -33,6 +34,7 @@ class Place:
 
     index: Index
     config: int
+    remembers: ClassVar[bool] = False
 
 
 @kernel(nb.void(L1, I1, L1, I1, I1, U8, I1, B1, I, I, I1, I1))
@@ -122,9 +124,31 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
             rows[missing] = computed
             for at, refusal in trouble.items():
                 failures[int(owner[missing[at]])] = refusal
+        if space.remembering:
+            _remember(guides, drafts, starts, rows, failures)
     for g in failures:
         rows[owner == g], out[owner == g] = NO_MASK, NOWHERE
     return rows, out, failures
+
+
+def _remember(
+    guides: Sequence[Guide], drafts: Sequence[Sequence[int]], starts: Int32, rows: Int32, failures: Failures
+) -> None:
+    """Set the rows of guides whose masks are their own."""
+    for g, guide in enumerate(guides):
+        if not guide.remembers or g in failures:
+            continue
+        try:
+            ahead = guide.fork()
+            at = int(starts[g]) + g
+            rows[at] = ahead.mask_row
+            rows[at + 1 : at + 1 + len(drafts[g])] = NO_MASK
+            for j, token in enumerate(drafts[g], 1):
+                if not ahead.advance(token):
+                    break
+                rows[at + j] = ahead.mask_row
+        except SpecError as error:
+            failures[g] = error
 
 
 __all__ = ["FINISHED", "NOWHERE", "NO_MASK", "Place", "mask_rows_along"]

@@ -17,6 +17,9 @@ class Guide:
 
     __slots__ = ("_history", "config", "index")
 
+    remembers = False
+    """Whether the masks depend on more than ``config`` (see `unique`)."""
+
     def __init__(self, index: Index) -> None:
         self.index = index
         self.config = INITIAL
@@ -96,6 +99,11 @@ class Guide:
 
         bits = np.unpackbits(self.index.masks[self.mask_row].view(np.uint8), bitorder="little")
         return [int(i) for i in np.nonzero(bits)[0]]
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether there is more than one configuration (see `unique.threads`)."""
+        return False
 
     def forced_bytes(self) -> bytes:
         """The bytes that must come next, whatever the model would like."""

@@ -57,8 +57,17 @@ class Index:
     Thread-safe: a lock is held while a kernel works on the arena.
     """
 
-    def __init__(self, mem: Int32, vocabulary: Vocabulary, token_sets: TokenSets, charsets: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        mem: Int32,
+        vocabulary: Vocabulary,
+        token_sets: TokenSets,
+        charsets: Sequence[Any],
+        unique_nodes: frozenset[int] = frozenset(),
+    ) -> None:
+        """``unique_nodes``: see `Nfa`; if there are any, guides remember (`index.unique`)."""
         self.vocabulary = vocabulary
+        self.unique_nodes = unique_nodes
         self.space = TokenSpace.of(vocabulary)
         self.lock = threading.RLock()
         self.token_sets = token_sets
@@ -81,7 +90,7 @@ class Index:
         space = TokenSpace.of(vocabulary)
         nfa = lower(prepare(grammar), space.alive_bytes)
         numbers = space.charset_numbers(nfa.charsets, nfa.charset)
-        return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets)
+        return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets, nfa.unique_nodes)
 
     @classmethod
     def from_regex(cls, pattern: str, vocabulary: Vocabulary, **options: Any) -> Index:
@@ -136,6 +145,10 @@ class Index:
         """A new sequence at the beginning."""
         from dotllm.index.guide import Guide
 
+        if self.unique_nodes:
+            from dotllm.index.unique import UniqueGuide
+
+            return UniqueGuide(self)
         return Guide(self)
 
     @property
@@ -186,7 +199,7 @@ class Index:
         """An index of the same automaton that has found nothing yet. Guides of this one are not affected."""
         with self.lock:
             mem = self.mem
-        return Index(restart(mem), self.vocabulary, self.token_sets, self.charsets)
+        return Index(restart(mem), self.vocabulary, self.token_sets, self.charsets, self.unique_nodes)
 
     def advance(self, config: int, token: int) -> int:
         """The configuration after ``token``; -1: not allowed."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dotllm.index.index import Index
 
 MAGIC = b"dotllmIX"
-VERSION = 2
+VERSION = 3
 _START = len(MAGIC) + 8 + 8 + 16
 _TABLES = (at.LISTS, at.TRIPLES)
 _SCRATCH = (at.BUFFER, at.LOCAL)
@@ -111,6 +111,7 @@ def save(index: Index, path: Path) -> None:
         "lengths": [len(part) for part in parts],
         "rows": len(numbers),
         "token_sets": [[sorted(ids), exclude] for ids, exclude in index.token_sets],
+        "unique_nodes": sorted(index.unique_nodes),
         "charsets": [list(map(list, c.ranges)) for c in index.charsets],
     }
     raw = json.dumps(header, separators=(",", ":")).encode()
@@ -166,7 +167,7 @@ def load(path: Path, vocabulary: Vocabulary) -> Index:
             known = place >= 0
             place[known] = renumber[place[known]]
         mem[mem[at.R + 3 * at.CONFIG] + 2] = END_ROW
-        return Index(mem, vocabulary, token_sets, charsets)
+        return Index(mem, vocabulary, token_sets, charsets, frozenset(header["unique_nodes"]))
 
 
 def _restore(parts: list[Int32], slots: list[int]) -> Int32:

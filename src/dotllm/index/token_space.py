@@ -223,6 +223,8 @@ class TokenSpace:
         self._free = np.empty(capacity, np.int32)
         self.spare_rows: list[Int32] = []  # of `batch`, which computes masks there
         self._indexes: weakref.WeakSet[Index] = weakref.WeakSet()
+        self.remembering = False
+        """Whether some index has guides that remember (`Guide.remembers`)."""
         self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
         only_end = np.zeros(self.words, np.int32)
         np.bitwise_or.at(
@@ -253,6 +255,7 @@ class TokenSpace:
         """An index from now on may know rows."""
         with self.lock:
             self._indexes.add(index)
+            self.remembering = self.remembering or bool(index.unique_nodes)
 
     def collect(self) -> int:
         """Begin an epoch: free the rows that no living index knows and nobody interned of late; how many.

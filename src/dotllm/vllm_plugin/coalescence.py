@@ -133,7 +133,7 @@ class CoalescenceScheduler:
         drafting.given = 0
         try:
             guide = grammar.guide
-            forced = self._forced.after(guide.index, guide.config)
+            forced = () if guide.is_ambiguous else self._forced.after(guide.index, guide.config)
         except SpecError as error:
             grammar.fail("coalescence", error)
             return

@@ -194,11 +194,14 @@ class RequestGrammar(StructuredOutputGrammar):
             or self._stopped_by is not None
             or bool(self._stops)
             or self._guide.config == FINISHED
+            or bool(self._guide.remembers)
         )
 
     def _only_row(self, index: Index, config: int) -> int | None:
         """In canonical coalescence, the mask of forced text: the one token it is spelt with."""
-        return None if self._forced is None else self._forced.row(index, config)
+        if self._forced is None or self._guide.is_ambiguous:
+            return None
+        return self._forced.row(index, config)
 
     def fail(self, where: str, error: Exception) -> None:
         """An error of the engine, found outside of this class, ends this request."""

@@ -33,7 +33,7 @@ REFUSED = {
     "$ref": "another document",
     "$dynamicRef": "another document",
     "$schema": "is not a dialect",
-    "uniqueItems": "finitely many",
+    "uniqueItems": "uniqueItems together with",
     "multipleOf": "",
     "format": "",
 }

@@ -68,8 +68,13 @@ def walk(index: Index, way_out: WayOut, budget: int, random: Random) -> bytes:
         if token == END:
             return bytes(text)
         text.append(token)
-    rest = way_out.bytes_from(guide.config)
-    for byte in rest:
-        assert guide.advance(byte), bytes(text)
-    assert guide.can_finish
-    return bytes(text) + rest
+    while not guide.can_finish:
+        for byte in way_out.bytes_from(guide.config):
+            if not guide.advance(byte):  # the shortest way would repeat an item: another one, from here
+                assert guide.remembers, bytes(text)
+                byte = random.choice(list(guide.allowed_tokens()))
+                assert guide.advance(byte), bytes(text)
+                text.append(byte)
+                break
+            text.append(byte)
+    return bytes(text)

@@ -25,6 +25,9 @@ class Acceptor:
     def text(self, text: str | bytes) -> bool:
         """Whether this text is one of its documents."""
         data = text.encode() if isinstance(text, str) else text
+        if self.index.unique_nodes:  # what has been written counts, too
+            guide = self.index.guide()
+            return all(guide.advance(byte) for byte in data) and guide.can_finish
         config = self.index.advance_bytes(self.index.guide().config, data)
         return config >= 0 and self.index.can_finish(config)
 
@@ -34,7 +37,8 @@ class Acceptor:
 
     def prefix(self, text: str) -> bool:
         """Whether some document begins like this."""
-        return self.index.advance_bytes(self.index.guide().config, text.encode()) >= 0
+        guide = self.index.guide()
+        return all(guide.advance(byte) for byte in text.encode())
 
 
 def accepts(schema: Any, value: Any, **options: Any) -> bool:

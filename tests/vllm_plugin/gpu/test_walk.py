@@ -201,6 +201,28 @@ def test_stop_tokens(vocabulary: Vocabulary, stops: tuple[int, ...]) -> None:
         engine.run()
 
 
+@pytest.mark.parametrize("stops", [(), (EOT,)])
+def test_a_guide_that_remembers_is_not_followed(vocabulary: Vocabulary, stops: tuple[int, ...]) -> None:
+    """(`Engine.check_mask` compares with the masks of a guide of its own.)"""
+    words = {
+        "type": "array",
+        "items": {"type": "string", "pattern": "^(na|red|re.?)$"},
+        "uniqueItems": True,
+        "maxItems": 6,
+    }
+    index = Index.from_json_schema(words, vocabulary, any_whitespace=False)
+    assert index.guide().remembers
+    plain = Index.from_json_schema(SCHEMA, vocabulary, any_whitespace=False)
+    engine = Engine(index, seed=2)
+    for wave in range(2):
+        for i in range(3):
+            engine.add(f"{wave}-{i}", index, stops)
+        engine.add(f"{wave}-plain", plain)
+        engine.run()
+        index.space.collect()
+    assert engine.sampled > 40
+
+
 def test_a_token_by_its_id_waits_for_the_cpu(vocabulary: Vocabulary) -> None:
     from dotllm.grammar import Grammar
 

@@ -11,6 +11,7 @@ from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema import arrays
 from dotllm.languages.json_schema.form import FALSE, TRUE, ArrayShape, Node
 from dotllm.languages.json_schema.members import told_apart
+from dotllm.languages.json_schema.remembered import remembered_open
 from dotllm.languages.json_schema.unique import all_different, unique_expression
 
 if TYPE_CHECKING:
@@ -24,13 +25,14 @@ def array_expression(emitter: Emitter, shape: ArrayShape) -> Expression:
     if shape.unique and all_different(emitter.algebra, shape):
         shape = shape._replace(unique=False)
     if shape.unique or shape.repeated:
-        return unique_expression(emitter, shape)
+        listed = unique_expression(emitter, shape)
+        return sequence(emitter, shape, remembered_open(emitter, shape)) if listed is None else listed
     if shape.contains or shape.negated:
         return _Automaton(emitter, shape).expression()
-    return _sequence(emitter, shape)
+    return sequence(emitter, shape, emitter.text.array_open)
 
 
-def _sequence(emitter: Emitter, shape: ArrayShape) -> Expression:
+def sequence(emitter: Emitter, shape: ArrayShape, array_open: Expression) -> Expression:
     """The common case: items one after another, between two lengths."""
     grammar, text = emitter.grammar, emitter.text
     prefix, minimum, maximum = shape.prefix, shape.minimum, shape.maximum
@@ -49,7 +51,7 @@ def _sequence(emitter: Emitter, shape: ArrayShape) -> Expression:
             )
             if not minimum:
                 inside = grammar.optional(inside)
-        return grammar.seq([text.array_open, inside, text.array_close])
+        return grammar.seq([array_open, inside, text.array_close])
     # State i: i items are written; n + 1: the end.
     skip = grammar.empty()
     edges: list[Edge] = []
@@ -65,7 +67,7 @@ def _sequence(emitter: Emitter, shape: ArrayShape) -> Expression:
     elif minimum <= n:
         edges.append((n, skip, n + 1))
     emitter.spend(len(edges), "items")
-    return grammar.seq([text.array_open, grammar.network(n + 2, 0, (n + 1,), edges), text.array_close])
+    return grammar.seq([array_open, grammar.network(n + 2, 0, (n + 1,), edges), text.array_close])
 
 
 class State(NamedTuple):

@@ -87,6 +87,7 @@ class Keywords:
     """Reads the sub-schemas of one document."""
 
     def __init__(self, document: Document, algebra: Algebra, options: Options) -> None:
+        self._kept: list[Any] = []
         self.document = document
         self.algebra = algebra
         self.repetitions = Repetitions()
@@ -248,7 +249,10 @@ class Keywords:
 
     def value(self, value: Any) -> Node:
         """The node of exactly one JSON value."""
-        key = ("value", type(value), value if not isinstance(value, (list, dict)) else id(value))
+        by_identity = isinstance(value, (list, dict))
+        if by_identity:
+            self._kept.append(value)  # else another value might get its identity
+        key = ("value", type(value), id(value) if by_identity else value)
         return self.algebra.of_form(self.values([value]), key)
 
     # -- arrays --------------------------------------------------------------------------------------------------------

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dotllm.errors import InvalidSpec, SpecError
+from dotllm.automata.charset import CharSet
+from dotllm.automata.dfa import Dfa
+from dotllm.errors import InvalidSpec, SpecError, Unsupported
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.strings import StringLanguage
-from dotllm.languages.regex import regex_to_expression
+from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 
 MAX_WHITESPACE = 320
 """Characters between two tokens: enough for 4 blanks of indentation at depth 79."""
 
+_BLANKS = Dfa.chars(CharSet.of(" \t\n\r")).star()
 _RAW_KEY_FORBIDDEN = frozenset(map(chr, range(0x20))) | {'"', "\\"}
 
 
@@ -35,6 +38,7 @@ class JsonText:
         self.object_close = grammar.literal(b"}")
         self.array_open = self._then_space(b"[")
         self.array_close = grammar.literal(b"]")
+        self._pattern = options.whitespace_pattern
         self.spaced = self.whitespace != grammar.empty()
         if self.spaced:
             self._colon = grammar.seq([self.whitespace, grammar.literal(b":"), self.whitespace])
@@ -44,6 +48,14 @@ class JsonText:
     def _then_space(self, token: bytes) -> Expression:
         literal = self.grammar.literal(token)
         return literal if self.whitespace == self.grammar.empty() else self.grammar.seq([literal, self.whitespace])
+
+    def unique_open(self) -> Expression:
+        """The bracket of an array whose items guides remember. Raises Unsupported."""
+        if self._pattern is not None and regex_to_dfa(self._pattern, search=False) - _BLANKS:
+            raise Unsupported(
+                "uniqueItems with a whitespace_pattern that is no white space of JSON", keyword="uniqueItems"
+            )
+        return self.grammar.seq([self.grammar.unique_open(), self.whitespace])
 
     def item(self, value: Expression) -> Expression:
         """A value in an array and the white space after it."""

@@ -1,9 +1,9 @@
 """``uniqueItems``: arrays without equal items, where that can be said by an automaton.
 
-Which values have been used cannot be remembered unless they are finitely many; so the items must have a finite domain
-(an enum, booleans, a short range of integers, …), or be different for another reason (tuples of different types).
-Everything else is refused by name. Without a tuple or a length this is an unordered sequence of the values; with one,
-an automaton that has a state for each set of values already used.
+Which values have been used an automaton cannot remember unless they are finitely many: the items have a finite domain
+(an enum, booleans, a short range of integers, …), or are different for another reason (tuples of different types).
+Without a tuple or a length this is an unordered sequence of the values; with one, an automaton that has a state for
+each set of values already used. All else is left to the guides (`remembered`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def all_different(algebra: Algebra, shape: ArrayShape) -> bool:
     return all(algebra.are_disjoint(a, b) for i, a in enumerate(items) for b in items[:i])
 
 
-def unique_expression(emitter: Emitter, shape: ArrayShape) -> Expression:
-    """The texts of the arrays of a shape that is ``unique`` or ``repeated``."""
+def unique_expression(emitter: Emitter, shape: ArrayShape) -> Expression | None:
+    """The texts of the arrays of a shape that is ``unique`` or ``repeated``; None if that is ``unique`` and takes more
+    than an automaton."""
     if shape.negated or shape.contains:
         raise Unsupported("uniqueItems together with contains, or with not of an array", keyword="uniqueItems")
     keywords, grammar, text = emitter.keywords, emitter.grammar, emitter.text
@@ -59,9 +60,12 @@ def unique_expression(emitter: Emitter, shape: ArrayShape) -> Expression:
     for i in range(positions):
         found = values_of(keywords, arrays.item_of(shape, i), MAX_VALUES)
         if found is None:
-            raise Unsupported(
-                "uniqueItems can only be enforced over values that are finitely many and few", keyword="uniqueItems"
-            )
+            if shape.repeated:
+                raise Unsupported(
+                    "equal items (not of uniqueItems) can only be enforced over values that are finitely many and few",
+                    keyword="uniqueItems",
+                )
+            return None
         domains.append([(numbers.setdefault(value, len(numbers)), node) for value, node in found.items()])
     if shape.unique and not shape.prefix and shape.minimum < 2 and (shape.maximum or len(numbers)) >= len(numbers):
         values = [text.item(emitter.value(node)) for _, node in domains[0]] if domains else []
@@ -99,6 +103,8 @@ def unique_expression(emitter: Emitter, shape: ArrayShape) -> Expression:
                 items[node, length == 0] = item
             edges.append((here, item, states[after]))
         if len(edges) > MAX_EDGES:
+            if not shape.repeated:
+                return None
             raise BudgetExceeded(f"uniqueItems over {len(numbers)} values is too large", keyword="uniqueItems")
     emitter.spend(len(edges), "uniqueItems")
     return grammar.seq([text.array_open, grammar.network(len(states), 0, finals, edges), text.array_close])

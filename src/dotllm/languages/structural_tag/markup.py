@@ -121,6 +121,9 @@ class _Pieces(JsonText):
         self.whitespace, self.context, self.spaced = json.whitespace, json.context, json.spaced
         self.comma = self.object_open = self.object_close = self.array_open = self.array_close = self.grammar.empty()
 
+    def unique_open(self) -> Expression:
+        raise Unsupported("uniqueItems where arrays are not written as JSON", keyword="uniqueItems")
+
     def item(self, value: Expression) -> Expression:
         item = self.writer.item(value)
         return self.grammar.seq([item, self.whitespace]) if self.writer.spaced_items else item

@@ -5,6 +5,9 @@ therefore waits for the last one's tokens (the overlap of asynchronous schedulin
 each grammar as far as its `ByteTable` is known to them, and the engine core comes behind: it takes the tokens that were
 sampled, decides about ends, and sends what was missing. Nothing rests on the GPU being right: every token passes the
 index here, and a request whose place the GPU did not know has sampled nothing (it repeats its step; `missed`).
+
+A guide that remembers (`Guide.remembers`) is never followed by a table, which knows configurations only: its index has
+one without rows, so the GPU waits for the CPU at each of its tokens.
 """
 
 from __future__ import annotations
@@ -111,7 +114,7 @@ class Walk:
         self._entries[key] = entry
         if len(self._entries) > len(self._active) + IDLE_ENTRIES:
             del self._entries[next(k for k, e in self._entries.items() if e not in self._active and e is not entry)]
-        if not entry.filled and not grammar.stops:
+        if not entry.filled and not grammar.stops and not grammar.guide.remembers:
             self._filling[entry] = None
             self._prefetcher.want(entry)
         self.entry_of[slot] = entry
@@ -171,8 +174,10 @@ class Walk:
         assert grammar is not None and entry is not None
         self._stale = True
         previous = int(self.batch.configs[slot])
-        grammar.guide.config = previous
-        if config < 0:
+        remembers = grammar.guide.remembers
+        if not remembers:
+            grammar.guide.config = previous
+        if config < 0 or remembers:
             # Not allowed, a stop token, or the arena must grow: the ordinary way tells them apart.
             grammar.followed = False
             if not grammar.accept_tokens("walk", [token]) or grammar.is_terminated():
@@ -189,7 +194,8 @@ class Walk:
             grammar = self.grammars[slot]
             if grammar is not None and grammar.followed:
                 grammar.followed = False
-                grammar.guide.config = int(self.batch.configs[slot])
+                if not grammar.guide.remembers:
+                    grammar.guide.config = int(self.batch.configs[slot])
             self.release(request_id)
 
     def resumed(self, request_id: str) -> None:
@@ -199,7 +205,8 @@ class Walk:
             return
         grammar, entry = self.grammars[slot], self.entry_of[slot]
         assert grammar is not None and entry is not None
-        grammar.guide.config = int(self.batch.configs[slot])
+        if not grammar.guide.remembers:
+            grammar.guide.config = int(self.batch.configs[slot])
         self._settle(slot, grammar, entry, int(self.batch.places[slot, LENGTH]), None)
 
     def missed(self, count: int) -> None:
@@ -235,6 +242,8 @@ class Walk:
 
     def _know(self, entry: Entry, grammar: RequestGrammar, config: int, way: tuple[int, int] | None) -> int:
         table = entry.table
+        if grammar.guide.remembers:
+            return grammar.row_with_stops(grammar.guide.mask_row, config)
         if way is not None:
             entry.changed |= {c for c in table.path(*way) if c < len(table.rows) and table.since[c] == NEVER}
         if table.expand([config]) or (config < len(table.rows) and table.since[config] == NEVER):

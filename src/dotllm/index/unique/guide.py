@@ -1,0 +1,156 @@
+"""UniqueGuide: a sequence on an Index with arrays without equal items.
+
+It holds threads (see `threads`) where a `Guide` holds a configuration; they are immutable, so it goes back and forks in
+the same way. Its masks are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from dotllm.arrays import Int32
+from dotllm.index.guide import Guide
+from dotllm.index.index import FINISHED, INITIAL, Index
+from dotllm.index.unique import masks
+from dotllm.index.unique.paths import OPENING, Paths
+from dotllm.index.unique.room import any_has_room
+from dotllm.index.unique.scanner import OUTSIDE
+from dotllm.index.unique.threads import Thread, Threads, walk
+from dotllm.index.unique.tokens import Tokens
+
+_BEGINNING: Threads = (Thread(INITIAL, OUTSIDE),)
+
+
+class UniqueGuide(Guide):
+    """See the module. Not thread-safe, as a `Guide`."""
+
+    __slots__ = ("_mask", "_past", "_paths", "_threads", "_tokens")
+
+    remembers = True
+
+    def __init__(self, index: Index) -> None:
+        super().__init__(index)
+        self._paths = Paths.of(index)
+        self._tokens = Tokens.of(index.vocabulary)
+        self._threads = _BEGINNING
+        self._past: list[Threads] = []
+        self._mask: tuple[Threads, Int32] | None = None
+
+    @property
+    def config(self) -> int:
+        """The configuration (of the first thread). Whoever sets it says that nothing need be remembered."""
+        return self._threads[0].config
+
+    @config.setter
+    def config(self, config: int) -> None:
+        self._threads = (Thread(config, OUTSIDE),)
+
+    def advance(self, token_id: int) -> bool:
+        after = self._after(self._threads, token_id)
+        if not after:
+            return False
+        self._past.append(self._threads)
+        self._history.append(self.config)
+        self._threads = after
+        return True
+
+    def move(self, config: int) -> None:
+        raise TypeError("a guide that remembers is not moved by its configuration")
+
+    def _after(self, threads: Threads, token: int) -> Threads:
+        """Where a token leads; () if it is not allowed."""
+        index = self.index
+        if not 0 <= token < index.space.size:
+            return ()
+        data = self._tokens.bytes_of(token)
+        is_end = bool(index.space.ends[token])
+        if len(threads) == 1 and threads[0].state is OUTSIDE and (is_end or OPENING not in data):
+            after = index.advance(threads[0].config, token)
+            return (Thread(after, OUTSIDE),) if after >= 0 else ()
+        if is_end and any(thread.state is OUTSIDE and index.can_finish(thread.config) for thread in threads):
+            return (Thread(FINISHED, OUTSIDE),)
+        out: list[Thread] = []
+        for thread in threads:
+            if thread.config == FINISHED:
+                continue
+            if data:
+                out.extend(walk(self._paths, (thread,), data))
+            if thread.state is OUTSIDE:
+                by_id = self._paths.by_id(thread.config, token)
+                if by_id >= 0:
+                    out.append(Thread(by_id, OUTSIDE))
+        distinct = tuple(thread for i, thread in enumerate(out) if thread not in out[:i])
+        return tuple(thread for thread in distinct if any_has_room(self._paths, (thread,)))
+
+    def accepts(self, token_ids: Sequence[int]) -> int:
+        threads = self._threads
+        for n, token in enumerate(token_ids):
+            threads = self._after(threads, token)
+            if not threads:
+                return n
+        return len(token_ids)
+
+    def rollback(self, n: int) -> None:
+        super().rollback(n)
+        if n:
+            self._threads = self._past[-n]
+            del self._past[-n:]
+
+    def fork(self) -> UniqueGuide:
+        other = UniqueGuide(self.index)
+        other._threads = self._threads
+        other._history, other._past = self._history.copy(), self._past.copy()
+        return other
+
+    def reset(self) -> None:
+        super().reset()
+        self._threads = _BEGINNING
+        self._past.clear()
+
+    @property
+    def can_finish(self) -> bool:
+        return any(thread.state is OUTSIDE and self.index.can_finish(thread.config) for thread in self._threads)
+
+    @property
+    def is_ambiguous(self) -> bool:
+        return len(self._threads) > 1
+
+    @property
+    def mask(self) -> Int32:
+        """The allowed tokens, int32 [words]; not to be written to."""
+        if self._mask is None or self._mask[0] is not self._threads:
+            self._mask = (self._threads, self._find_mask())
+        return self._mask[1]
+
+    def _find_mask(self) -> Int32:
+        index = self.index
+        parts = []
+        for thread in self._threads:
+            with index.lock:  # the row is this index's, and stays
+                row = index.masks[index.mask_row(thread.config)]
+            own = masks.mask_of(self._paths, self._tokens, thread, row) if thread.config != FINISHED else None
+            parts.append(row if own is None else own)
+        out = parts[0]
+        for part in parts[1:]:
+            out = out | part
+        return out
+
+    @property
+    def mask_row(self) -> int:
+        """As `Guide.mask_row`; if the index does not know the row, its number is good for an epoch (`TokenSpace`)."""
+        return self.index.space.intern(np.ascontiguousarray(self.mask))
+
+    def write_mask(self, bitmask: Int32, row: int = 0) -> None:
+        mask = self.mask
+        bitmask[row, : len(mask)] = mask
+        bitmask[row, len(mask) :] = 0
+
+    def allowed_tokens(self) -> Iterable[int]:
+        bits = np.unpackbits(self.mask.view(np.uint8), bitorder="little")
+        return [int(i) for i in np.nonzero(bits)[0]]
+
+    def forced_bytes(self) -> bytes:
+        """The bytes that must come next whatever has been seen (what has been seen may force more)."""
+        return b"" if self.is_ambiguous else super().forced_bytes()

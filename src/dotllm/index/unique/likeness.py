@@ -1,0 +1,179 @@
+"""May what has begun still become equal to an item that was? "Yes" may be wrong, "no" never is.
+
+Of the members of an object that may be written again (additional keys may) only the keys count.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Any
+
+from dotllm.index.unique.scanner import AFTER, ARRAY, COLON, KEY, NAME, NUMBER, OBJECT, STRING, VALUE, Open, State
+from dotllm.index.unique.values import Seen, Value, number_may_be
+
+
+def seen_by(state: State) -> int:
+    """How many items the arrays have that the present item must differ from; with the keys of the objects that one is
+    in, as to write one of these again makes no other object."""
+    count, top = 0, state.top
+    while True:
+        if top.kind != ARRAY:
+            count += len(top.done)
+        if top.below is None:
+            return count
+        top = top.below
+
+
+def rivals(state: State) -> int:
+    """As `seen_by`, without items that the present one is not like any more: fewer, and more to do."""
+    count = 0
+    inside: list[Open] = []
+    top: Open | None = state.top
+    while top is not None:
+        if top.kind == OBJECT:
+            count += len(top.done)
+        elif isinstance(top.done, Seen):
+            if inside:
+                count += sum(_may_be(inside, len(inside) - 1, state, value) for value in top.done.others)
+            elif state.mode == STRING:
+                at = bisect_left(top.done.strings, state.text)
+                count += bisect_left(top.done.strings, state.text + chr(0x10FFFF), at) - at + 1
+            elif state.mode != AFTER:
+                count += sum(_leaf_may_be(state, value) for value in top.done.items)
+        inside.append(top)
+        top = top.below
+    return count
+
+
+def is_free(state: State) -> bool:
+    """No: the present item of some array may become one that it already has. Yes: it cannot, whatever follows."""
+    inside: list[Open] = []  # what is open in the present item, innermost first
+    top: Open | None = state.top
+    while top is not None:
+        if isinstance(top.done, Seen) and len(top.done):
+            if not inside:
+                if state.mode != AFTER and _leaf_is_like_one(state, top.done):
+                    return False
+            elif any(_may_be(inside, len(inside) - 1, state, value) for value in top.done.others):
+                return False
+        inside.append(top)
+        top = top.below
+    return True
+
+
+def _leaf_is_like_one(state: State, seen: Seen) -> bool:
+    if state.mode == VALUE:
+        return True
+    if state.mode == STRING:
+        at = bisect_left(seen.strings, state.text)
+        return at < len(seen.strings) and seen.strings[at].startswith(state.text)
+    return any(_leaf_may_be(state, value) for value in seen.others)
+
+
+class Leaf:
+    """The strings that, completed in ``top`` as a value (as a key, if ``names``), would leave the present item like one
+    that was. Inside of such a string nothing else decides."""
+
+    def __init__(self, top: Open, *, names: bool) -> None:
+        self.top = top
+        self.mode = NAME if names else STRING
+        self.strings = sorted(_leaf_strings(State(top, self.mode)))
+
+    def is_inside(self, state: State) -> bool:
+        return state.mode == self.mode and state.top is self.top
+
+    def is_free(self, text: str) -> bool:
+        """As the other, in the string."""
+        at = bisect_left(self.strings, text)
+        return at == len(self.strings) or not self.strings[at].startswith(text)
+
+    def next_bytes(self, text: str) -> list[int]:
+        """How the strings that begin with ``text`` go on: a character, the end, or an escape."""
+        out = {0x5C}
+        strings = self.strings
+        at = bisect_left(strings, text)
+        while at < len(strings) and strings[at].startswith(text):
+            if len(strings[at]) == len(text):
+                out.add(0x22)
+                at += 1
+                continue
+            char = strings[at][len(text)]
+            out.add(char.encode()[0])
+            at = bisect_left(strings, text + chr(ord(char) + 1), at) if ord(char) < 0x10FFFF else len(strings)
+        return sorted(out)
+
+
+def _leaf_strings(state: State) -> set[str]:
+    out: set[str] = set()
+    inside: list[Open] = []
+    top: Open | None = state.top
+    while top is not None:
+        if isinstance(top.done, Seen):
+            if not inside:
+                out.update(top.done.strings)
+            else:
+                for value in top.done.others:
+                    if _may_be(inside, len(inside) - 1, state, value):
+                        out.update(_leaf_of(inside, value, state.mode))
+        inside.append(top)
+        top = top.below
+    return out
+
+
+def _leaf_of(inside: list[Open], value: Value, mode: int) -> Iterable[str]:
+    """What ``value`` has where the present string is."""
+    there: Any = value
+    for i in range(len(inside) - 1, -1, -1):
+        top = inside[i]
+        if mode == NAME and i == 0:
+            return [key for key, _ in there[1]]
+        there = dict(there[1])[top.key] if top.kind == OBJECT else there[1][len(top.done)]
+    return [there] if isinstance(there, str) else []
+
+
+def _leaf_may_be(state: State, value: Value) -> bool:
+    mode = state.mode
+    if mode == VALUE:
+        return True
+    if mode == STRING:
+        return isinstance(value, str) and value.startswith(state.text)
+    if isinstance(value, str):
+        return False
+    if mode == NUMBER:
+        return number_may_be(state.text, value)
+    return bool(value[0] == "word" and value[1].startswith(state.text))
+
+
+def _may_be(inside: list[Open], i: int, state: State, value: Value) -> bool:
+    """Whether the container ``inside[i]``, with those in it, may become ``value``."""
+    if i < 0:
+        return _leaf_may_be(state, value)
+    top = inside[i]
+    if isinstance(value, str) or value[0] != ("object" if top.kind == OBJECT else "array"):
+        return False
+    if top.kind == OBJECT:
+        return _object_may_be(inside, i, state, dict(value[1]))
+    done = top.done if top.kind == ARRAY else top.done.items
+    items = value[1]
+    if len(items) < len(done) or items[: len(done)] != done:
+        return False
+    if i == 0 and state.mode in (AFTER, VALUE):
+        return True
+    return len(items) > len(done) and _may_be(inside, i - 1, state, items[len(done)])
+
+
+def _object_may_be(inside: list[Open], i: int, state: State, members: dict[str, Value]) -> bool:
+    top = inside[i]
+    for i_done, (key, one) in enumerate(top.done):
+        there = members.get(key)
+        if there is None or (i_done < top.fixed and there != one):
+            return False
+    if i == 0:
+        if state.mode in (AFTER, KEY):
+            return True
+        if state.mode == NAME:
+            return any(key.startswith(state.text) for key in members)
+        if state.mode == COLON:
+            return top.key in members
+    return top.key in members and _may_be(inside, i - 1, state, members[top.key])

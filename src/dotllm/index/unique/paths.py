@@ -1,0 +1,194 @@
+"""The machine's steps by bytes, remembered, and where arrays without equal items begin.
+
+Most steps that looking ahead takes have been taken before: the inside of a string is one configuration. What is kept is
+of an index, and for ever, as configurations are.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from dotllm.automata.machine.arena import FUEL
+from dotllm.automata.machine.closing import begin, touch
+from dotllm.automata.machine.layout import (
+    CONFIG,
+    FINISHED,
+    H_CLASS_BYTE,
+    H_CLASS_OF,
+    H_CLASSES,
+    H_EDGE_BYTES,
+    H_EDGE_START,
+    H_OUT,
+    HAS_TOKENS,
+    POOL,
+    S_FLAGS,
+    S_LENGTH,
+    S_OFFSET,
+    STATE,
+    R,
+)  # fmt: skip
+from dotllm.automata.machine.run import apply, configuration, token_step
+from dotllm.automata.machine.settle import settle
+from dotllm.index.gpu_tables import NEXT, expand_rows
+
+if TYPE_CHECKING:
+    from dotllm.index.index import Index
+
+OPENING = 0x5B
+_KEPT = 1 << 16  # configurations: some 30 MB at most, then they are asked for anew
+_TABLE = 1 << 18  # configurations of higher numbers are expanded byte by byte
+
+NONE, ALL, SOME = range(3)
+"""Which of the texts that are possible begin, with the next bracket, an array without equal items."""
+
+
+class Paths:
+    """See the module. `of` gives the one of an index."""
+
+    _known: ClassVar[weakref.WeakKeyDictionary[Index, Paths]] = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, index: Index) -> Paths:
+        found = cls._known.get(index)
+        if found is None:
+            found = cls._known[index] = cls(index)
+        return found
+
+    def __init__(self, index: Index) -> None:
+        self._index = weakref.ref(index)
+        self._rows: dict[int, list[int]] = {}
+        self._openings: dict[int, int] = {}
+        self._splits: dict[int, tuple[int, int]] = {}
+        self._allowed: dict[int, tuple[int, ...]] = {}
+        mem = index.mem
+        first, classes = int(mem[H_CLASS_BYTE]), int(mem[H_CLASSES])
+        self._class_bytes = mem[first : first + classes].astype(np.uint8)
+        # (Memory that is not written to is none.)
+        self._table = np.zeros((_TABLE, NEXT + classes), np.int32)
+        first = int(mem[H_CLASS_OF])
+        self._class_of = mem[first : first + 256].tolist()
+        self.plain = self.plain_classes()
+        self.rooms: dict[object, int] = {}  # see `room`
+        self.unsafe: dict[object, tuple[int, ...]] = {}  # see `masks`
+
+    @property
+    def index(self) -> Index:
+        index = self._index()
+        assert index is not None  # whoever asks has a guide, which holds it
+        return index
+
+    def step(self, config: int, byte: int) -> int:
+        """The configuration after one byte; -1: not allowed."""
+        row = self._rows.get(config)
+        return (self._expand(config) if row is None else row)[self._class_of[byte]]
+
+    def _expand(self, config: int) -> list[int]:
+        """The configurations after one byte, by the byte's class."""
+        if len(self._rows) >= _KEPT:
+            self._rows.clear()
+        if config < len(self._table):
+            index, one = self.index, np.array([config], np.int32)
+            with index.lock:
+                index.run(lambda mem: int(expand_rows(mem, self._class_bytes, one, self._table, FUEL)))
+            row = [after or -1 for after in self._table[config, NEXT:].tolist()]
+        else:
+            row = [self.index.advance_bytes(config, bytes((byte,))) for byte in self._class_bytes.tolist()]
+        self._rows[config] = row
+        return row
+
+    def plain_classes(self) -> list[tuple[int, int]]:
+        """(a byte, how many are like it) of the characters that need no escape in a JSON string."""
+        counts: dict[int, list[int]] = {}
+        for byte in range(0x20, 0x7F):
+            if byte not in b'"\\':
+                counts.setdefault(self._class_of[byte], []).append(byte)
+        return [(alike[0], len(alike)) for alike in counts.values()]
+
+    def allowed(self, config: int) -> tuple[int, ...]:
+        """The bytes that may come next."""
+        found = self._allowed.get(config)
+        if found is None:
+            if len(self._allowed) >= _KEPT:
+                self._allowed.clear()
+            found = tuple(byte for byte in range(256) if self.step(config, byte) >= 0)
+            self._allowed[config] = found
+        return found
+
+    def opening(self, config: int) -> int:
+        """NONE, ALL or SOME, for the bracket that may come next."""
+        found = self._openings.get(config)
+        if found is None:
+            marked, others = self._items(config)
+            found = self._openings[config] = NONE if not marked else ALL if not others else SOME
+        return found
+
+    def split(self, config: int) -> tuple[int, int]:
+        """Where SOME: the configurations after the bracket, as one of the arrays without equal items and as others."""
+        found = self._splits.get(config)
+        if found is None:
+            marked, others = self._items(config)
+            found = self._splits[config] = (
+                self.step(self._only(config, marked), OPENING),
+                self.step(self._only(config, others), OPENING),
+            )
+        return found
+
+    def by_id(self, config: int, token: int) -> int:
+        """The configuration after ``token`` where the grammar asks for it by its id; -1: it does not."""
+        index = self.index
+        with index.lock:
+            mem = index.mem
+            at = mem[R + 3 * CONFIG] + 3 * config
+            entry = mem[R + 3 * STATE] + 8 * int(mem[at])
+            if config == FINISHED or not mem[entry + S_FLAGS] & HAS_TOKENS:
+                return -1
+            state, stack = int(mem[at]), int(mem[at + 1])
+            raw = index.run(lambda mem: int(token_step(mem, state, index.token_rows, token)))
+            return self._settled(raw, stack) if raw else -1
+
+    def _items(self, config: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """The items (node, frame set) that take a bracket: those that begin an array without equal items, others."""
+        index = self.index
+        marked: list[tuple[int, int]] = []
+        others: list[tuple[int, int]] = []
+        with index.lock:
+            mem = index.mem
+            state = int(mem[mem[R + 3 * CONFIG] + 3 * config])
+            entry = mem[R + 3 * STATE] + 8 * state
+            first = int(mem[R + 3 * POOL] + mem[entry + S_OFFSET])
+            flat = mem[first : first + int(mem[entry + S_LENGTH])].tolist()
+            for node, frames in zip(flat[::2], flat[1::2], strict=True):
+                edges = mem[mem[H_EDGE_START] + node : mem[H_EDGE_START] + node + 2].tolist()
+                packed = mem[mem[H_EDGE_BYTES] + edges[0] : mem[H_EDGE_BYTES] + edges[1]].tolist()
+                if any(p & 255 <= OPENING <= p >> 8 for p in packed):
+                    (marked if node in index.unique_nodes else others).append((node, frames))
+        return marked, others
+
+    def _only(self, config: int, items: list[tuple[int, int]]) -> int:
+        """The configuration with only these of its items."""
+        index = self.index
+
+        def select(mem: object) -> int:
+            begin(mem)
+            for node, frames in items:
+                done = touch(mem, node, frames)
+                if done < 0:
+                    return int(done)
+            return int(settle(mem))
+
+        with index.lock:
+            raw = index.run(select)
+            mem = index.mem
+            return self._settled(raw, int(mem[mem[R + 3 * CONFIG] + 3 * config + 1]))
+
+    def _settled(self, raw: int, stack: int) -> int:
+        """The configuration of a raw state over a stack."""
+
+        def settled(mem: object) -> int:
+            state = int(apply(mem, raw, stack))
+            return int(configuration(mem, state, mem[H_OUT])) if state >= 0 else state  # type: ignore[index]
+
+        return self.index.run(settled)

@@ -1,0 +1,169 @@
+"""Reads the text of an array that must not repeat an item, byte by byte. A state is immutable, so going back, forking
+and looking ahead cost nothing.
+
+What is read has passed the machine, so it is JSON of the schema; here only its values matter. (Looking ahead asks for
+bytes that no JSON text has there, too; these are no step.)
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Any, NamedTuple
+
+from dotllm.index.unique.values import Seen, Value, number
+
+ARRAY, UNIQUE, OBJECT = range(3)
+VALUE, AFTER, KEY, COLON, STRING, NAME, NUMBER, WORD = range(8)
+"""What comes next: a value (or the end of an empty array) · a comma or a bracket · a key (or the end of the object) · a
+colon · the rest of a string, of a key, of a number, of a word."""
+
+WHITESPACE = frozenset(b" \t\n\r")
+_SHORT = {0x22: '"', 0x5C: "\\", 0x2F: "/", 0x62: "\b", 0x66: "\f", 0x6E: "\n", 0x72: "\r", 0x74: "\t"}
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+_NUMBER = frozenset(b"0123456789+-.eE")
+_BEGINS_NUMBER = frozenset(b"-0123456789")
+_WORDS = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
+
+
+class Open(NamedTuple):
+    """An array or an object that is not closed. ``done``: `Seen` of a UNIQUE one, a tuple of values of an ARRAY, of
+    (key, value) of an OBJECT; ``key``: whose value is being read; ``fixed``: of so many members of an OBJECT, from the
+    first, it is sure that they are not written again (as additional keys may be)."""
+
+    kind: int
+    done: Any
+    below: Open | None
+    key: str = ""
+    fixed: int = 0
+
+
+class State(NamedTuple):
+    """``text``: what has been read of a string (decoded), number or word; ``pending``: of a character that is not
+    complete."""
+
+    top: Open
+    mode: int
+    text: str = ""
+    pending: bytes = b""
+
+
+START = State(Open(UNIQUE, Seen(), None), VALUE)
+"""Behind the bracket of an outermost array."""
+
+
+class End:
+    """What `feed` returns instead of a state."""
+
+    __slots__ = ()
+
+
+OUTSIDE = End()
+"""The outermost array is closed, or has not begun."""
+REPEATED = End()
+"""An item is complete that the array already has."""
+NO_STEP = End()
+"""This byte cannot come here in JSON."""
+
+
+def feed(state: State, byte: int, unique: bool = False) -> State | End:
+    """After one more byte. ``unique``: the bracket that begins here is that of an array without equal items."""
+    mode = state.mode
+    if mode == STRING or mode == NAME:
+        return _in_string(state, byte)
+    if mode == NUMBER:
+        if byte in _NUMBER:
+            return state._replace(text=state.text + chr(byte))
+        ended = _complete(state.top, number(state.text)) if state.text[-1] in "0123456789" else NO_STEP
+        return feed(ended, byte) if isinstance(ended, State) else ended
+    if mode == WORD:
+        text = state.text + chr(byte)
+        word = _WORDS[ord(text[0])].decode()
+        if text == word:
+            return _complete(state.top, ("word", word))
+        return state._replace(text=text) if word.startswith(text) else NO_STEP
+    if byte in WHITESPACE:
+        return state
+    top = state.top
+    if mode == VALUE:
+        if byte == 0x22:
+            return State(top, STRING)
+        if byte in _BEGINS_NUMBER:
+            return State(top, NUMBER, chr(byte))
+        if byte in _WORDS:
+            return State(top, WORD, chr(byte))
+        if byte == 0x7B:
+            return State(Open(OBJECT, (), top), KEY)
+        if byte == 0x5B:
+            return State(Open(UNIQUE, Seen(), top) if unique else Open(ARRAY, (), top), VALUE)
+        return _close(top) if byte == 0x5D and top.kind != OBJECT and not len(top.done) else NO_STEP
+    if mode == AFTER:
+        if byte == 0x2C:
+            return State(top, KEY if top.kind == OBJECT else VALUE)
+        return _close(top) if byte == (0x7D if top.kind == OBJECT else 0x5D) else NO_STEP
+    if mode == KEY:
+        if byte == 0x22:
+            return State(top, NAME)
+        return _close(top) if byte == 0x7D and not top.done else NO_STEP
+    return State(top, VALUE) if byte == 0x3A else NO_STEP
+
+
+def _in_string(state: State, byte: int) -> State | End:
+    top, mode, text, pending = state
+    if not pending:
+        if byte == 0x22:
+            return _complete(top, text) if mode == STRING else State(top._replace(key=text), COLON)
+        if byte == 0x5C or byte >= 0xC2:
+            return State(top, mode, text, bytes((byte,)))
+        return State(top, mode, text + chr(byte)) if 0x20 <= byte < 0x80 else NO_STEP
+    pending += bytes((byte,))
+    if pending[0] != 0x5C:  # UTF-8
+        if not 0x80 <= byte < 0xC0:
+            return NO_STEP
+        length = 2 if pending[0] < 0xE0 else 3 if pending[0] < 0xF0 else 4
+        if len(pending) < length:
+            return State(top, mode, text, pending)
+        try:
+            return State(top, mode, text + pending.decode())
+        except UnicodeDecodeError:
+            return NO_STEP
+    if len(pending) == 2 and byte in _SHORT:
+        return State(top, mode, text + _SHORT[byte])
+    place = (len(pending) - 1) % 6  # in \uXXXX, or two of them
+    if byte != 0x5C if place == 0 else byte != 0x75 if place == 1 else byte not in _HEX:
+        return NO_STEP
+    if place != 5:
+        return State(top, mode, text, pending)
+    unit = int(pending[-4:], 16)
+    if len(pending) == 6:
+        if 0xD800 <= unit < 0xDC00:
+            return State(top, mode, text, pending)
+        return State(top, mode, text + chr(unit)) if not 0xDC00 <= unit < 0xE000 else NO_STEP
+    if not 0xDC00 <= unit < 0xE000:
+        return NO_STEP
+    return State(top, mode, text + chr(0x10000 + ((int(pending[2:6], 16) & 0x3FF) << 10) + (unit & 0x3FF)))
+
+
+def _complete(top: Open, value: Value) -> State | End:
+    """A value is complete, in ``top``."""
+    done = top.done
+    if isinstance(done, Seen):
+        if value in done.members:
+            return REPEATED
+        strings = done.strings
+        if isinstance(value, str):
+            several = list(strings)
+            insort(several, value)
+            strings = tuple(several)
+        return State(top._replace(done=Seen((*done.items, value), strings)), AFTER)
+    if top.kind == OBJECT:
+        return State(top._replace(done=(*done, (top.key, value)), key=""), AFTER)
+    return State(top._replace(done=(*done, value)), AFTER)
+
+
+def _close(top: Open) -> State | End:
+    """The bracket of ``top``."""
+    if top.below is None:
+        return OUTSIDE
+    if top.kind == OBJECT:
+        return _complete(top.below, ("object", frozenset(dict(top.done).items())))
+    return _complete(top.below, ("array", top.done.items if isinstance(top.done, Seen) else top.done))

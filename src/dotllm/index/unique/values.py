@@ -1,0 +1,74 @@
+"""JSON values so that equal ones are equal: JSON Schema's equality (Core §4.2.2), whatever the spelling.
+
+A string is a ``str``; all else is a tuple that begins with its kind. A number is its sign, its digits without zeros at
+either end, and the exponent of the last digit: exact for any exponent, where a `Fraction` would have to be written out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Value = str | tuple[Any, ...]
+"""``("word", b"true")``, ``("number", negative, digits, exponent)``, ``("array", items)``, ``("object", members)``."""
+
+ZERO: Value = ("number", False, "", 0)
+
+
+def _integer(text: str) -> int:
+    """As ``int``, without Python's limit on digits."""
+    sign, digits = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
+    number = 0
+    for at in range(0, len(digits), 4000):
+        part = digits[at : at + 4000]
+        number = number * 10 ** len(part) + int(part)
+    return sign * number
+
+
+def number(text: str) -> Value:
+    """The value of a number as it is written."""
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    digits = (whole + fraction).lstrip("0")
+    significant = digits.rstrip("0")
+    if not significant:
+        return ZERO
+    last = len(digits) - len(significant) - len(fraction) + (_integer(exponent) if exponent else 0)
+    return ("number", mantissa.startswith("-"), significant, last)
+
+
+def number_may_be(text: str, value: Value) -> bool:
+    """Whether a number that begins with ``text`` can be equal to ``value``, written in some way of RFC 8259."""
+    if value[0] != "number" or isinstance(value, str):
+        return False
+    _, negative, significant, _ = value
+    mantissa, exponent, _ = text.lower().partition("e")
+    digits = mantissa.lstrip("-").replace(".", "").lstrip("0")
+    if not significant:
+        return not digits
+    if text.startswith("-") != negative:
+        return False
+    if exponent:
+        return bool(digits.rstrip("0") == significant)
+    return bool((significant + "0" * len(digits)).startswith(digits))
+
+
+class Seen:
+    """The items of an array so far, in order. Immutable: adding one makes another."""
+
+    __slots__ = ("items", "members", "others", "strings")
+
+    def __init__(self, items: tuple[Value, ...] = (), strings: tuple[str, ...] = ()) -> None:
+        self.items = items
+        self.strings = strings
+        """those that are strings, sorted"""
+        self.members = frozenset(items)
+        self.others = tuple(item for item in items if not isinstance(item, str))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Seen) and (self is other or self.items == other.items)
+
+    def __hash__(self) -> int:
+        return hash(self.members)  # which a frozenset remembers
+
+    def __len__(self) -> int:
+        return len(self.items)

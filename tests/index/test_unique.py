@@ -1,0 +1,310 @@
+"""Arrays without equal items, over values that no automaton could list: what guides remember."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from dotllm import Guide, Index, SpecError, Vocabulary
+from dotllm.index.batch import advance_guides, mask_rows
+from dotllm.index.draft_rows import NO_MASK, mask_rows_along
+from dotllm.languages.json_schema import unique
+
+CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "corpus" / "unique_items.json").read_text())
+WORDS = [
+    b'{"', b'":', b'",', b'","', b'"a"', b'a",', b'","a', b'","a"', b"1,1", b"1,", b",1", b'["a"', b'["a","a"]', b'["a","b"]',
+    b'", "', b"\n  ", b' "', b"ab", b'b"]', b"00", b"true,", b"null,true", b'{"a"', b":1}", b'},{"', b"],[", b"[[", b"]]",
+    b'":1},{"a":1}', b',"b":', b"\\u00", b'61"', b".0",
+]  # fmt: skip
+EOS = 256 + len(WORDS)
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    """Every byte, and tokens that hold ends of items, and whole items."""
+    return Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), *WORDS, None], eos_token_ids=[EOS])
+
+
+def taken(guide: Guide, text: str) -> bool:
+    """Whether a guide goes through a text byte by byte, every one of them in the mask before it."""
+    for byte in text.encode():
+        allowed = byte in set(guide.allowed_tokens())
+        assert guide.advance(byte) == allowed
+        if not allowed:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["what"])
+def test_texts(case: dict[str, Any], vocabulary: Vocabulary) -> None:
+    index = Index.from_json_schema(case["schema"], vocabulary)
+    assert index.unique_nodes
+    for text in case["valid"]:
+        guide = index.guide()
+        assert taken(guide, text) and guide.can_finish, text
+    for text in case["invalid"]:
+        guide = index.guide()
+        assert not (taken(guide, text) and guide.can_finish), text
+        assert not guide.can_finish or not text.endswith("]")
+
+
+# -- against the automaton, where there is one -----------------------------------------------------------------------
+
+
+def random_item(random: Random, depth: int = 0) -> dict[str, Any]:
+    """A schema of few values."""
+    match random.randrange(8 if depth < 2 else 4):
+        case 0:
+            some = [0, 1, 2, "a", "b", "ab", True, None, [], [1], {"a": 1}, {"a": 1, "b": 1}]
+            return {"enum": random.sample(some, random.randint(1, 4))}
+        case 1:
+            return {"enum": list(range(random.choice([2, 4, 12])))}
+        case 2:
+            return {
+                "type": "string",
+                "pattern": random.choice(["^(a|b|ab)$", "^[ab]{0,2}$", "^a{0,3}$", "^(a|ab|abb)$"]),
+            }
+        case 3:
+            return {"type": ["boolean", "null"]}
+        case 4:
+            members = {"a": random_item(random, depth + 1), "b": random_item(random, depth + 1)}
+            needed = random.choice([["a"], ["a", "b"], []])
+            return {"type": "object", "properties": members, "required": needed, "additionalProperties": False}
+        case 5:
+            return {"anyOf": [random_item(random, depth + 1), random_item(random, depth + 1)]}
+        case _:
+            return {"type": "array", "items": random_item(random, depth + 1), "maxItems": random.randint(1, 2)}
+
+
+def random_array(random: Random) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "array", "items": random_item(random), "uniqueItems": True}
+    if random.random() < 0.5:
+        schema["minItems"] = random.randint(1, 3)
+    if random.random() < 0.5:
+        schema["maxItems"] = random.randint(2, 4)
+    if random.random() < 0.2:
+        schema["prefixItems"] = [random_item(random)]
+    return schema
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_masks_are_those_of_the_automaton(block: int, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few values can be listed, or remembered all the same: token by token the masks are equal."""
+    compared = 0
+    for number in range(25):
+        random = Random(f"unique/{block}/{number}")
+        schema = random_array(random)
+        try:
+            monkeypatch.setattr(unique, "MAX_VALUES", 1000)
+            listing = Index.from_json_schema(schema, vocabulary, any_whitespace=False)
+            monkeypatch.setattr(unique, "MAX_VALUES", 0)
+            remembering = Index.from_json_schema(schema, vocabulary, any_whitespace=False)
+        except SpecError:
+            continue
+        if listing.unique_nodes:
+            continue
+        compared += 1
+        for _ in range(2):
+            one, other = listing.guide(), remembering.guide()
+            for _ in range(40):
+                allowed = list(one.allowed_tokens())
+                assert allowed == other.allowed_tokens(), schema
+                assert one.can_finish == other.can_finish
+                token = random.choice(allowed)
+                some = random.randrange(EOS)
+                assert other.fork().advance(some) == (some in allowed)
+                assert one.advance(token) and other.advance(token)
+                if one.is_finished:
+                    break
+                if random.random() < 0.1:
+                    back = random.randint(0, min(3, one.tokens_taken))
+                    one.rollback(back)
+                    other.rollback(back)
+    assert compared > 10
+
+
+# -- against a validator ---------------------------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.sampled_from(["", "a", "b", "ab", 0, 1, 1.0, -1, 10, True, False, None, [], {}]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(VALUES, max_size=5), st.booleans(), st.booleans())
+def test_verdicts(items: list[Any], compact: bool, ascii_only: bool) -> None:
+    schema = {"type": "array", "uniqueItems": True}
+    index = anything()
+    text = json.dumps(items, ensure_ascii=ascii_only, separators=(",", ":") if compact else None)
+    guide = index.guide()
+    accepted = all(guide.advance(byte) for byte in text.encode()) and guide.can_finish
+    assert accepted == Draft202012Validator(schema).is_valid(items)
+
+
+_indexes: list[Index] = []
+
+
+def anything() -> Index:
+    if not _indexes:
+        bytes_only = Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), None], eos_token_ids=[256])
+        _indexes.append(Index.from_json_schema({"type": "array", "uniqueItems": True}, bytes_only))
+    return _indexes[0]
+
+
+WALKED = [
+    {"type": "array", "items": {"type": "string", "pattern": "^[ab]{0,2}$|^cc*$"}, "uniqueItems": True, "minItems": 4},
+    {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 1500}, "uniqueItems": True, "maxItems": 30},
+    {
+        "type": "array",
+        "items": {"properties": {"a": {"type": "boolean"}, "b": {"type": "string", "maxLength": 1}}, "type": "object"},
+        "uniqueItems": True,
+        "maxItems": 12,
+    },
+    {
+        "type": "array",
+        "items": {"type": "array", "items": {"pattern": "^a*$", "type": "string"}, "uniqueItems": True, "maxItems": 2},
+        "uniqueItems": True,
+    },
+]
+
+
+@pytest.mark.parametrize("number", range(len(WALKED)))
+def test_walks_end_and_are_valid(number: int, vocabulary: Vocabulary) -> None:
+    """Uniform over the masks, with a liking for what brings items to their ends."""
+    schema = WALKED[number]
+    index = Index.from_json_schema(schema, vocabulary, any_whitespace=False)
+    judge = Draft202012Validator(schema)
+    ends = b'"]},'
+    for seed in range(12):
+        random, guide, text = Random(seed), index.guide(), b""
+        for step in range(1500):
+            allowed = list(guide.allowed_tokens())
+            assert allowed, text
+            liked = [t for t in allowed if t == EOS or (t < 256 and t in (ends[:3] if step > 150 else ends))]
+            token = random.choice(liked if liked and random.random() < 0.6 else allowed)
+            assert guide.advance(token), text
+            if guide.is_finished:
+                break
+            text += vocabulary.token_bytes(token) or b""
+        assert guide.is_finished, text
+        assert judge.is_valid(json.loads(text)), text
+
+
+# -- guides ----------------------------------------------------------------------------------------------------------
+
+STRINGS = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+
+
+def at(index: Index, text: str) -> Guide:
+    guide = index.guide()
+    assert taken(guide, text)
+    return guide
+
+
+def test_going_back_and_forking(vocabulary: Vocabulary) -> None:
+    index = Index.from_json_schema(STRINGS, vocabulary)
+    guide = at(index, '["a","b","')
+    before = list(guide.allowed_tokens())
+    other = guide.fork()
+    assert taken(other, 'c"')
+    guide.rollback(4)
+    assert taken(guide, 'c","a') and not guide.advance(ord('"'))
+    other.rollback(2)
+    assert list(other.allowed_tokens()) == before
+    assert other.accepts([*b'b"']) == 1 and other.accepts([*b'c","b"']) == 5
+    assert other.tokens_taken == len('["a","b","')
+    other.reset()
+    assert other.tokens_taken == 0 and taken(other, '["b"]') and other.can_finish
+    assert other.advance(EOS) and other.is_finished and list(other.allowed_tokens()) == [EOS]
+    other.rollback(1)
+    assert other.can_finish and not other.is_finished
+    with pytest.raises(ValueError, match="cannot undo"):
+        other.rollback(99)
+
+
+def test_batches_hold_both_kinds(vocabulary: Vocabulary) -> None:
+    plain = Index.from_json_schema({"type": "array", "items": {"type": "string"}}, vocabulary)
+    index = Index.from_json_schema(STRINGS, vocabulary)
+    guides = [at(plain, '["a","a'), at(index, '["a","a'), at(index, '["a","b'), at(plain, "[")]
+    rows, failures = mask_rows(guides)
+    assert not failures
+    for guide, row in zip(guides, rows.tolist(), strict=True):
+        assert (index.masks[row] == index.masks[guide.mask_row]).all()
+    accepted, failures = advance_guides(guides, [ord('"')] * 4)
+    assert accepted == [True, False, True, True] and not failures
+
+
+def test_masks_along_drafts(vocabulary: Vocabulary) -> None:
+    index = Index.from_json_schema(STRINGS, vocabulary)
+    guide = at(index, '["a",')
+    drafts = [*b'"a"']
+    rows, _, failures = mask_rows_along([guide, index.guide()], [drafts, [ord("[")]])
+    assert not failures
+    assert (index.masks[rows[0]] == index.masks[guide.mask_row]).all()
+    assert rows[2] != NO_MASK and not index.masks[rows[2]][0x22 >> 5] >> (0x22 & 31) & 1
+    assert rows[3] == NO_MASK, "the quote would have made a second one"
+    assert rows[5] != NO_MASK
+
+
+def test_an_index_from_a_file_still_remembers(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    index = Index.from_json_schema(STRINGS, vocabulary)
+    at(index, '["a"')
+    index.save(tmp_path / "index")
+    loaded = Index.load(tmp_path / "index", vocabulary)
+    assert not at(loaded, '["a","a').advance(ord('"'))
+    assert not at(loaded.renewed(), '["a","a').advance(ord('"'))
+
+
+def test_forced_text_is_as_ever(vocabulary: Vocabulary) -> None:
+    """What the grammar forces is forced; where an array may be of two kinds, nothing is."""
+    item = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    schema = {"type": "array", "items": item, "uniqueItems": True}
+    index = Index.from_json_schema(schema, vocabulary, any_whitespace=False)
+    assert at(index, '[{"name":"a"},{').forced_bytes() == b'"name":"'
+    both = {"anyOf": [schema, {"type": "array", "items": item, "maxItems": 1}]}
+    assert at(Index.from_json_schema(both, vocabulary, any_whitespace=False), "[{").forced_bytes() == b""
+
+
+def test_other_text_around(vocabulary: Vocabulary) -> None:
+    """In a grammar of another language, only the array counts."""
+    grammar = f'start: "[a,a] " json " [1,1]"\njson: %json {json.dumps(STRINGS)}'
+    index = Index.from_grammar(grammar, vocabulary)
+    assert taken(index.guide(), '[a,a] ["a", "b"] [1,1]')
+    assert not taken(index.guide(), '[a,a] ["a", "a"')
+
+
+@pytest.mark.parametrize(
+    ("schema", "options"),
+    [
+        ({"uniqueItems": True, "contains": {"type": "string"}}, {}),
+        ({"not": {"uniqueItems": True}}, {}),
+        (STRINGS, {"whitespace_pattern": "_*"}),
+        ({"items": {"type": "array", "contains": {"const": 1}, "minItems": 1}, "uniqueItems": True, "minItems": 9}, {}),
+    ],
+)
+def test_refused_by_name(schema: Any, options: dict[str, Any], vocabulary: Vocabulary) -> None:
+    with pytest.raises(SpecError) as refusal:
+        Index.from_json_schema(schema, vocabulary, **options)
+    assert refusal.value.keyword == "uniqueItems"
+
+
+def test_values_that_are_used_up(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that was is forgotten, and where nothing is left the array ends."""
+    monkeypatch.setattr(unique, "MAX_VALUES", 0)
+    schema = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 120}, "uniqueItems": True}
+    index = Index.from_json_schema(schema, vocabulary, any_whitespace=False)
+    guide = index.guide()
+    for byte in ("[" + ",".join(map(str, range(120)))).encode():
+        assert guide.advance(byte)
+    assert guide.advance(ord(","))
+    assert [t for t in guide.allowed_tokens() if t < 256] == [ord("1")]
+    assert taken(guide, "120") and [t for t in guide.allowed_tokens() if t < 256] == [ord("]")]
