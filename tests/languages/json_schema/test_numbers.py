@@ -274,3 +274,14 @@ def test_one_rule_for_all_uses() -> None:
     size = len(grammar)
     assert N.interval(0, 5).to_expression(grammar, context) == first
     assert len(grammar) == size
+
+
+@pytest.mark.parametrize(
+    ("step", "inside", "outside"),
+    [(8721, "0 8721 17442 8721.0 87210", "8720 1 8721.5 0.1"), (4003, "4003 40030.00", "4003.003 4004")],
+)
+def test_large_steps(step: int, inside: str, outside: str) -> None:
+    """After the point only zeros keep a multiple of an integer one: no states for each residue there."""
+    accepts = acceptor(N.multiple_of(step))
+    assert [text for text in inside.split() if not accepts(text)] == []
+    assert [text for text in outside.split() if accepts(text)] == []

@@ -40,7 +40,7 @@ def object_expression(emitter: Emitter, shape: ObjectShape) -> Expression:
     if not (shape.clauses or shape.negated or shape.minimum > 1 or shape.maximum is not None):
         return _chains(emitter, shape, ())
     if emitter.options.order == "any":
-        plain = expanded(emitter.algebra, shape)
+        plain = expanded(emitter.algebra, shape, by_value=True) or expanded(emitter.algebra, shape, by_value=False)
         if plain is not None:
             return emitter.grammar.alt([_chains(emitter, one, others) for one, others in plain])
     return _Automaton(emitter, shape).expression()
@@ -94,11 +94,14 @@ def _chains(emitter: Emitter, shape: ObjectShape, some: Sequence[Region]) -> Exp
     return text.object(end + 2, (1,), edges)
 
 
-def expanded(algebra: Algebra, shape: ObjectShape) -> list[tuple[ObjectShape, tuple[Region, ...]]] | None:
+def expanded(
+    algebra: Algebra, shape: ObjectShape, *, by_value: bool
+) -> list[tuple[ObjectShape, tuple[Region, ...]]] | None:
     """``shape`` as a union of shapes that need no automaton over their members, each with the other keys of which there
     must be one; None if there is no such union of moderate size.
 
-    For keys in any order: there the states of the automaton would be all subsets of the keys.
+    For keys in any order: there the states of the automaton would be all subsets of the keys. ``by_value``: excluded
+    shapes are first told apart by the values of keys, which is nearly always better.
     """
     out: list[tuple[ObjectShape, tuple[Region, ...]]] = []
     # With the keys by whose values it has been taken apart.
@@ -116,7 +119,7 @@ def expanded(algebra: Algebra, shape: ObjectShape) -> list[tuple[ObjectShape, tu
                 if met is not None:
                     pending.append((met, some, split))
         elif one.negated:
-            telling = _telling(one, split)
+            telling = _telling(one, split) if by_value else None
             if telling is not None:
                 split |= {telling}
                 try:

@@ -250,9 +250,12 @@ class Residues:
         """Whether the integer read so far satisfies all of them."""
         return all((r == 0) == wanted for r, wanted in zip(state, self.wanted, strict=True))
 
-    def point(self, state: tuple[int, ...]) -> Key:
-        """After the decimal point."""
-        return (0, *state)
+    def point(self, state: tuple[int, ...]) -> Key | None:
+        """After the decimal point. Of a step without decimal places it only matters whether this is a multiple."""
+        out = tuple(r if k or r == 0 else -1 for k, r in zip(self.places, state, strict=True))
+        if any(r == -1 and wanted for r, wanted in zip(out, self.wanted, strict=True)):
+            return None
+        return (0, *out)
 
     def fraction_step(self, key: Key, digit: int) -> Key | None:
         """After one more digit of the fraction. The residue -1 means: certainly not a multiple."""

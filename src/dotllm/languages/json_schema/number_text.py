@@ -26,7 +26,7 @@ from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.number_digits import Digits, Key, Mantissas, Residues, digit_groups
 from dotllm.languages.json_schema.real_set import EVERYTHING, Exact, RealSet
 
-MAX_STATES = 10_000
+MAX_STATES = 12_000
 MANY_DIGITS = 20  # from here on the general way takes less time
 
 _POSITIVE = RealSet(False, ((0, 1),))
@@ -69,7 +69,7 @@ class ByteNetwork(NamedTuple):
 def magnitudes(numbers: RealSet, shape: Shape) -> ByteNetwork:
     """The unsigned texts of the members >= 0 of ``numbers`` that have this shape.
 
-    Raises `BudgetExceeded` beyond 10,000 states (a multipleOf with a large denominator or numerator).
+    Raises `BudgetExceeded` beyond `MAX_STATES` states (a multipleOf with a large denominator or numerator).
     """
     ends = _ends(numbers) if shape == _INTEGER else None
     if ends is not None:
@@ -288,9 +288,9 @@ class _Magnitudes:
             if after is not None:
                 yield symbols, ("integer", after, self.residues.step(residues, digit))
         if not self.integer:
-            fraction = self.digits.point(at)
-            if fraction is not None:
-                yield _POINT, ("point", fraction, self.residues.point(residues))
+            fraction, rest = self.digits.point(at), self.residues.point(residues)
+            if fraction is not None and rest is not None:
+                yield _POINT, ("point", fraction, rest)
         if self.any_exponent and self.accepts(key):
             yield _EXPONENT_MARK, ("any exponent mark",)
 
