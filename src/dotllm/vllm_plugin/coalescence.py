@@ -11,7 +11,8 @@ Modes (``--dotllm-coalescence``, ``DOTLLM_COALESCENCE``):
  * ``canonical``: in forced text only the drafted token is allowed, so every draft is accepted. The set of possible
    texts is unchanged, their token spelling is not free: a policy, not a loss of exactness of the text.
 
-It needs vLLM's machinery of speculation, hence a ``speculative_config``: the user's own (ngram, EAGLE, …), whose drafts
+Where the GPU walks the grammars, ``canonical`` needs no drafts: see `gpu.jump_forward`. Otherwise coalescence needs
+vLLM's machinery of speculation, hence a ``speculative_config``: the user's own (ngram, EAGLE, …), whose drafts
 come after the forced ones, or else one with a proposer that proposes nothing (`NullProposer`), which is put in where
 the user has named none. Scheduling is then synchronous (vLLM's rule for these methods), which free requests pay too.
 """
@@ -27,6 +28,7 @@ from typing import Any
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
+from dotllm.vllm_plugin.gpu import jump_forward
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import coalescence as mode
 from dotllm.vllm_plugin.settings import is_ours
@@ -174,7 +176,7 @@ def why_not(scheduler: Any) -> str:
     if mode() == "off":
         return "off"
     if config.speculative_config is None:
-        return "no speculative_config: forced tokens need vLLM's verification"
+        return "no speculative_config: forced tokens need vLLM's verification, or a GPU that walks (canonical)"
     if config.scheduler_config.async_scheduling:
         return "scheduling is asynchronous: drafts would have to be made on the device"
     if getattr(config.model_config, "is_diffusion", False):
@@ -197,10 +199,11 @@ def _speculate_by_default() -> None:
         return
 
     @wraps(original)
-    def create_speculative_config(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _speculates(self) and is_ours(_backend(self)):
+    def create_speculative_config(self: Any, target_model_config: Any, *args: Any, **kwargs: Any) -> Any:
+        needed = not _speculates(self) and is_ours(_backend(self))
+        if needed and not jump_forward.is_expected(self, target_model_config):
             self.speculative_config = json.loads(speculative_config())
-        return original(self, *args, **kwargs)
+        return original(self, target_model_config, *args, **kwargs)
 
     create_speculative_config.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
     EngineArgs.create_speculative_config = create_speculative_config
@@ -233,7 +236,7 @@ HOOK = Hook(
         Target(_SCHEDULER, "Scheduler.schedule", ("self",)),
         Target(_SCHEDULER, "Scheduler._free_request", ("self", "request")),
         Target("vllm.v1.request", "Request.__init__@spec_token_ids"),
-        Target("vllm.engine.arg_utils", "EngineArgs.create_speculative_config", ("self",)),
+        Target("vllm.engine.arg_utils", "EngineArgs.create_speculative_config", ("self", "target_model_config")),
         Target("vllm.engine.arg_utils", "EngineArgs.speculative_config:"),
         Target("vllm.engine.arg_utils", "EngineArgs.structured_outputs_config:"),
         Target("vllm.v1.spec_decode.custom_class_proposer", "create_custom_proposer"),

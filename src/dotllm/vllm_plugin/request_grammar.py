@@ -239,6 +239,11 @@ class RequestGrammar(StructuredOutputGrammar):
         """The request's further stop tokens, sorted."""
         return self._stops
 
+    @property
+    def spells_forced_text(self) -> bool:
+        """Whether masks leave one spelling of forced text (canonical coalescence)."""
+        return self._forced is not None
+
     def take_back(self) -> None:
         """Undo an ``accept_tokens`` of one token that has ended the text."""
         if self.is_terminated():

@@ -307,6 +307,7 @@ def test_tables_lead_where_the_machine_does(vocabulary: Vocabulary, monkeypatch:
     """Every token of a run, taken by the tables or left to the machine, beside the machine alone."""
     from dotllm.grammar import Grammar
     from dotllm.index import gpu_tables
+    from dotllm.index.gpu_tables import FLAGS
     from dotllm.vllm_plugin.gpu.follow import TableBatch
 
     grammar = Grammar()
@@ -317,7 +318,7 @@ def test_tables_lead_where_the_machine_does(vocabulary: Vocabulary, monkeypatch:
         Index.from_grammar_object(grammar, vocabulary),
     ]
     engine = Engine(indexes[0], seed=7)
-    follow, asked = TableBatch.follow, gpu_tables.Batch.follow
+    follow, asked = TableBatch.follow_tables, gpu_tables.Batch.follow
     machine: list[int] = []
     taken = 0
 
@@ -325,22 +326,23 @@ def test_tables_lead_where_the_machine_does(vocabulary: Vocabulary, monkeypatch:
         machine.append(len(slots))
         return asked(self, space, slots, *rest)
 
-    def checked(self: Any, space: Any, slots: list[int], tokens: list[int], now: int) -> list[tuple[int, int]]:
+    def checked(self: Any, space: Any, slots: list[int], tokens: list[int], now: int) -> tuple[list[int], Any]:
         nonlocal taken
         taken += len(slots)
         before = self.configs[slots].tolist()
         lengths = self.places[slots, 1].tolist()
-        left = dict(follow(self, space, slots, tokens, now))
+        left, flags = follow(self, space, slots, tokens, now)
         for i, (slot, token) in enumerate(zip(slots, tokens, strict=True)):
             entry = engine.walk.entry_of[slot]
             assert entry is not None
-            expected = entry.index.advance(before[i], token)
-            assert left.get(i, int(self.configs[slot])) == expected
+            after = int(self.configs[slot])
+            assert after == (before[i] if i in left else entry.index.advance(before[i], token))
             assert self.places[slot, 1] == lengths[i] + (i not in left), "a place moves exactly when it is not left"
-        return list(left.items())
+            assert flags[i] == (0 if i in left else entry.table.rows[after, FLAGS])
+        return left, flags
 
     monkeypatch.setattr(gpu_tables.Batch, "follow", counting)
-    monkeypatch.setattr(TableBatch, "follow", checked)
+    monkeypatch.setattr(TableBatch, "follow_tables", checked)
     for wave in range(5):
         for i in range(6):
             engine.add(f"{wave}-{i}", indexes[i % 3])

@@ -1,8 +1,9 @@
 """Engine core: taking a step's tokens where the tables that the GPU walks lead, without asking the machines.
 
 A `ByteTable` holds the machine's own transitions, so following one is following the machine: the same configurations,
-at a load per byte instead of closures and look-ups. What the table (as the GPU had it) cannot say, `Batch.follow` asks
-the machine. At 256 requests that is the larger part of what a step costs here (`python -m benchmarks.gpu_walk_steps`).
+at a load per byte instead of closures and look-ups. About what the table (as the GPU had it) cannot say, `Batch.follow`
+asks the machine. At 256 requests that would be the larger part of what a step costs here
+(`python -m benchmarks.gpu_walk_steps`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ for _name in (
         raise ImportError(f"{_name} is another one in dotllm.index.gpu_tables")
 
 
-@kernel(I(L1, I1, I1, I, U8, I1, B1, I1))
+@kernel(I(L1, I1, I1, I, U8, I1, B1, I1, I1))
 def follow_tables(
     context: Int64,
     slots: Int32,
@@ -38,9 +39,12 @@ def follow_tables(
     token_offset: Int32,
     ends: Bool,
     left: Int32,
+    flags: Int32,
 ) -> int:
     """As `gpu_tables.follow`, by the tables alone: lists in ``left`` the positions about which they say nothing, and
     returns how many these are. End tokens, and configurations that take tokens by their id, are among them.
+
+    flags: by position, those of the place that was come to, as the table has them; 0 for those in ``left``.
     """
     count = context[4]
     links = nb.carray(_pointer(context[0]), (count, LINKS), nb.int64)
@@ -54,6 +58,7 @@ def follow_tables(
         config = I(configs[s])
         known = False
         row = 0
+        flags[i] = 0
         if link[7] > 0 and 0 <= token < ends.shape[0] and not ends[token] and 0 < config < link[7]:
             table = nb.carray(_pointer(link[4]), (link[7], link[8]), nb.int32)
             since = nb.carray(_pointer(link[5]), (link[7],), nb.int32)
@@ -69,6 +74,8 @@ def follow_tables(
             if known:
                 row = table[config, ROW]
                 known = since[config] <= now and row != UNKNOWN_ROW
+                if known:
+                    flags[i] = table[config, FLAGS]
         if known:
             configs[s] = config
             places[s, P_LENGTH] += 1
@@ -81,17 +88,24 @@ def follow_tables(
 
 
 class TableBatch(Batch):
-    """A `Batch` that asks the tables first."""
+    """A `Batch` that asks the tables first.
 
-    def follow(self, space: TokenSpace, slots: list[int], tokens: list[int], now: int) -> list[tuple[int, int]]:
-        """See `Batch.follow`."""
-        left = self._slow
+    They are read without the indexes' locks, while `prefetch` may be at work: what the links point at stays where it is
+    as long as a slot is linked to it (see `Walk`), rows only ever change from unknown to known, and one is believed
+    only from the step on with which it was sent.
+    """
+
+    def _point(self) -> None:
+        super()._point()
+        self._flags = np.empty(len(self.configs), np.int32)
+
+    def follow_tables(
+        self, space: TokenSpace, slots: list[int], tokens: list[int], now: int
+    ) -> tuple[list[int], Int32]:
+        """(positions left behind, flags by position); see `follow_tables`."""
+        left, flags = self._slow, self._flags[: len(slots)]
         behind = follow_tables(
             self._context, np.array(slots, np.int32), np.array(tokens, np.int32), now, space.token_data,
-            space.token_offset, space.ends, left,
+            space.token_offset, space.ends, left, flags,
         )  # fmt: skip
-        if not behind:
-            return []
-        positions = left[:behind].tolist()
-        found = super().follow(space, [slots[i] for i in positions], [tokens[i] for i in positions], now)
-        return [(positions[i], config) for i, config in found]
+        return left[:behind].tolist(), flags

@@ -7,10 +7,12 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from dotllm.vllm_plugin.gpu.launch import Launcher
+
 BLOCK = 8192  # tokens a program looks at
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["where", "slots"])
 def _apply_rows(logits, logits_stride, where, slots, table, table_stride, vocabulary, BLOCK: tl.constexpr):
     """Program (i, b): in row where[i] of logits, block b, set what table[slots[i]] does not allow to -inf."""
     i = tl.program_id(0)
@@ -26,6 +28,9 @@ def _apply_rows(logits, logits_stride, where, slots, table, table_stride, vocabu
         tl.store(logits + row * logits_stride + token, -float("inf"), mask=blocked)
 
 
+_launch_rows = Launcher(_apply_rows)
+
+
 def apply_rows(logits: Any, where: Any, slots: Any, table: Any) -> None:
     """Mask ``logits`` in place.
 
@@ -34,11 +39,13 @@ def apply_rows(logits: Any, where: Any, slots: Any, table: Any) -> None:
     beyond the last word are not allowed.
     """
     rows, vocabulary = len(where), logits.shape[-1]
-    if rows == 0:
-        return
-    _apply_rows[(rows, triton.cdiv(vocabulary, BLOCK))](
-        logits, logits.stride(0), where, slots, table, table.stride(0), vocabulary, BLOCK=BLOCK
-    )
+    if rows:
+        stride, words = logits.stride(0), table.stride(0)
+        aligned = logits.data_ptr() % 16 == 0 and table.data_ptr() % 16 == 0
+        _launch_rows(
+            (logits.dtype, stride, words, vocabulary, aligned), (rows, -(-vocabulary // BLOCK), 1),
+            logits, stride, where, slots, table, words, vocabulary, BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit

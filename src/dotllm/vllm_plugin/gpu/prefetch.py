@@ -4,7 +4,8 @@ Every place that the GPU does not know costs one request one step, and the batch
 Most places of a schema are few steps from its beginning, so after a request has come with a new index, the places
 reachable from its start are visited breadth first: their transitions, and the masks of the first of them.
 
-The thread holds an index's lock for one place at a time, since the engine's loop may want it.
+The thread holds an index's lock for a few places at a time, since the engine's loop may want it; not for one, since
+each visit takes the interpreter's lock from the loop some times, which costs the loop more than the work does.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ MASKS = 1024  # of an index, whose masks are found ahead
 MASKS_OF_ALL = TABLE_SLOTS // 2  # distinct masks; beyond, none is found ahead
 PAUSE = 0.0005  # seconds, in which the engine's loop gets its turn, at least
 PAUSES = 3  # times as long as a visit took: the loop finds the lock free in three cases of four
+VISIT = 0.0003  # seconds that a visit should take
 WAITING = 64  # indexes; the least recently wanted ones are forgotten
 
 
@@ -43,6 +45,7 @@ class Prefetcher:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._count = 4  # places a visit
 
     def want(self, entry: Entry) -> None:
         """Fill the table of ``entry``, before those asked for earlier. Only tables without stop tokens' masks."""
@@ -71,34 +74,44 @@ class Prefetcher:
                 continue
             started = time.monotonic()
             try:
-                more = self.visit(entry, place)
+                reached = self.visit(entry, place, self._count)
             except SpecError:  # its budget is spent; who goes there pays for himself
-                more = False
+                reached = 0
             except Exception:
                 logger.exception("finding masks ahead of time failed; they are found when they are needed")
-                more = False
+                reached = 0
+            took = time.monotonic() - started
+            if took > VISIT:
+                self._count = max(1, self._count // 2)
+            elif took < VISIT / 2:
+                self._count = min(64, 2 * self._count)
             with self._lock:
-                if not more:
+                if not reached:
                     self._wanted.pop(entry, None)
                     entry.filled = True
                 elif entry in self._wanted:
-                    self._wanted[entry] = place + 1
-            time.sleep(max(PAUSE, PAUSES * (time.monotonic() - started)))
+                    self._wanted[entry] = reached
+            time.sleep(max(PAUSE, PAUSES * took))
 
-    def visit(self, entry: Entry, place: int) -> bool:
-        """Find the transitions and the mask of configuration number ``place``. Whether there may be more."""
+    def visit(self, entry: Entry, place: int, count: int = 1) -> int:
+        """Find the transitions and the masks of ``count`` configurations from number ``place`` on. Returns the next
+        one, or 0 if there is none. Raises BudgetExceeded."""
         index, table = entry.index, entry.table
         with index.lock:
-            if place >= min(PLACES, index.configurations):
-                return False
-            if table.expand([place]):
-                entry.changed.add(place)
-            if place < MASKS and int(table.rows[place, ROW]) == UNKNOWN_ROW and self._room():
-                row = index.mask_row(place)
-                if row < TABLE_SLOTS:
-                    table.set_row(place, row)
-                    entry.changed.add(place)
-            return True
+            after = min(PLACES, index.configurations, place + count)
+            if place >= after:
+                return 0
+            entry.changed.update(table.expand(range(place, after)))
+            if place < MASKS and self._room():
+                epoch = self.space.epoch
+                places = [p for p in range(place, min(after, len(table.rows))) if table.rows[p, ROW] == UNKNOWN_ROW]
+                rows = entry.mask_rows(places)
+                if epoch == self.space.epoch:  # else the numbers may mean other rows by now
+                    for config, row in zip(places, rows, strict=True):
+                        if 0 <= row < TABLE_SLOTS:
+                            table.set_row(config, row)
+                            entry.changed.add(config)
+            return after
 
     def _room(self) -> bool:
         return int(self.space.rows_used[0]) < MASKS_OF_ALL

@@ -13,17 +13,18 @@ one without rows, so the GPU waits for the CPU at each of its tokens.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
 from dotllm.errors import SpecError
-from dotllm.index import Index
+from dotllm.index import Guide, Index, mask_rows
 from dotllm.index.gpu_tables import CLASS_TABLE, FLAGS, NEVER, ROW, UNKNOWN_ROW, ByteTable
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import TokenSpace
+from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.gpu.follow import TableBatch
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS, Int32
 from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
@@ -45,6 +46,9 @@ from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
 logger = logging.getLogger(__name__)
 
+# flags of a table's row that only this side reads: whether `spelling` has been asked, and said more than one token
+LOOKED_AT, FORCED = 8, 16
+
 HEADER = CLASS_TABLE + 1  # ints before the rows of a table on the heap: byte classes, and how many rows there are
 HEAP_LIMIT = 1 << 26  # ints: 256 MiB of tables on the device; then all begin anew
 FILL_STEPS = 16  # steps between sendings of what was found ahead
@@ -52,18 +56,38 @@ IDLE_ENTRIES = 256  # tables kept for requests to come
 
 
 class Entry:
-    """A table on the GPU: of one index, for requests with the same further stop tokens (they are part of its masks)."""
+    """A table on the GPU: of one index, for requests with the same further stop tokens (they are part of its masks) and
+    the same say about the spelling of forced text."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, stops: tuple[int, ...] = (), spells_forced_text: bool = False) -> None:
         self.index = index
+        self.forced = ForcedTokens.shared() if spells_forced_text else None
+        self.own_rows = bool(stops) or spells_forced_text
+        """whether masks may differ from the index's"""
         self.table = ByteTable(index)
-        self.seen: tuple[Any, Any] = (index.machine, self.table.rows)
-        """what slots point at: these move when they grow"""
+        self.seen: tuple[Any, Any, Any] = (index.machine, self.table.rows, self.table.since)
+        """what slots point at: these move when they grow, and the old ones must outlive the pointing"""
         self.slots: set[int] = set()
         self.base = 0
         self.capacity = 0  # rows there is room for at ``base``; 0: not on the heap
         self.changed: set[int] = set()  # rows to send; guarded by the index's lock, like the table
         self.filled = False  # the places near the start have been visited ahead (see `prefetch`)
+
+    def mask_rows(self, configs: Sequence[int]) -> list[int]:
+        """The masks of ``configs``, for requests without stop tokens of their own; -1: its budget is spent."""
+        rows: dict[int, int] = {}
+        guides: list[Guide] = []
+        for config in configs:
+            only = None if self.forced is None else self.forced.row(self.index, config)
+            if only is not None:
+                rows[config] = only
+            else:
+                guide = self.index.guide()
+                guide.config = config
+                guides.append(guide)
+        found, _ = mask_rows(guides, threads=1)
+        rows.update(zip((guide.config for guide in guides), found.tolist(), strict=True))
+        return [rows[config] for config in configs]
 
 
 class Walk:
@@ -79,7 +103,7 @@ class Walk:
         self.batch = TableBatch(slots, PLACE)
         self._free = list(range(slots))[::-1]
         self._epoch = 0
-        self._entries: dict[tuple[Index, tuple[int, ...]], Entry] = {}  # least recently begun first
+        self._entries: dict[tuple[Index, tuple[int, ...], bool], Entry] = {}  # least recently begun first
         self._active: dict[Entry, None] = {}  # those with slots
         self._changed: dict[Entry, None] = {}  # those with rows that somebody waits for
         self._filling: dict[Entry, None] = {}  # those that `prefetch` works on
@@ -109,8 +133,8 @@ class Walk:
         grammar.followed = True
         self._epoch += 1
         index = grammar.guide.index
-        key = (index, grammar.stops)
-        entry = self._entries.pop(key, None) or Entry(index)
+        key = (index, grammar.stops, grammar.spells_forced_text)
+        entry = self._entries.pop(key, None) or Entry(index, *key[1:])
         self._entries[key] = entry
         if len(self._entries) > len(self._active) + IDLE_ENTRIES:
             del self._entries[next(k for k, e in self._entries.items() if e not in self._active and e is not entry)]
@@ -122,7 +146,9 @@ class Walk:
         self._active[entry] = None
         self.batch.places[slot] = 0
         self.batch.places[slot, EPOCH] = self._epoch
-        self._point(entry, [slot])
+        with index.lock:
+            self._refresh(entry)
+            self._point(entry, [slot])
         self._settle(slot, grammar, entry, length, None)
         self._assigned.append((request_id, slot))
 
@@ -150,20 +176,28 @@ class Walk:
 
     # ---- after a step
 
-    def take(self, slots: list[int], tokens: list[int], now: int) -> None:
+    def take(self, slots: list[int], tokens: list[int], now: int) -> Int32:
         """Follow the tokens sampled in the step of message ``now``, for requests that are still wanted.
 
         vLLM's own call for these tokens finds them taken (see `RequestGrammar.followed`), but for one that is not
-        allowed or ends the request: that is left to vLLM.
+        allowed or ends the request: that is left to vLLM. Returns by position the flags that the tables have of the
+        places come to, or 0.
         """
         if not slots:
-            return
+            return _NOTHING
         self.tokens += len(slots)
         if self.tokens >= self._report_at:
             self._report_at *= 2
             logger.info("the GPU has followed %d tokens; %d times the CPU had to help", self.tokens, self.misses)
+        left, flags = self.batch.follow_tables(self.space, slots, tokens, now)
+        if left:
+            self._take_by_machine([slots[i] for i in left], [tokens[i] for i in left], now)
+        return flags
+
+    def _take_by_machine(self, slots: list[int], tokens: list[int], now: int) -> None:
         with ExitStack() as stack:
-            for entry in self._active:
+            for entry in {self.entry_of[slot] for slot in slots}:
+                assert entry is not None
                 stack.enter_context(entry.index.lock)
                 self._refresh(entry)
             for i, config in self.batch.follow(self.space, slots, tokens, now):
@@ -187,6 +221,36 @@ class Walk:
         else:
             grammar.guide.config = config
         self._settle(slot, grammar, entry, int(self.batch.places[slot, LENGTH]) + 1, (previous, token))
+
+    def spelling(self, slot: int) -> tuple[int, ...]:
+        """The tokens that are forced where a slot is (see `ForcedTokens`); remembered in the table's flags.
+
+        Raises BudgetExceeded.
+        """
+        entry = self.entry_of[slot]
+        assert entry is not None and entry.forced is not None
+        config = int(self.batch.configs[slot])
+        with entry.index.lock:
+            tokens = entry.forced.after(entry.index, config)
+            rows = entry.table.rows
+            if config < len(rows):
+                rows[config, FLAGS] |= LOOKED_AT | (FORCED if len(tokens) > 1 else 0)
+        return tokens
+
+    def jump(self, slot: int, tokens: list[int]) -> None:
+        """Tokens that were not sampled have been entered into a request (see `jump_forward`), behind those taken."""
+        grammar, entry = self.grammars[slot], self.entry_of[slot]
+        assert grammar is not None and entry is not None
+        config = int(self.batch.configs[slot])
+        for token in tokens:
+            config = entry.index.advance(config, token)
+            if config < 0:
+                raise AssertionError(f"token {token} was forced and is not allowed")
+        grammar.guide.config = config
+        # What the GPU walks now is a sampled token that does not count.
+        self._epoch += 1
+        self.batch.places[slot, EPOCH] = self._epoch
+        self._settle(slot, grammar, entry, int(self.batch.places[slot, LENGTH]) + len(tokens), None)
 
     def leave(self) -> None:
         """The GPU walks no more: grammars are where they are, and go on in the ordinary way."""
@@ -257,10 +321,11 @@ class Walk:
         return row
 
     def _refresh(self, entry: Entry) -> None:
-        machine, rows = entry.seen
+        machine, rows, _ = entry.seen
         if machine is not entry.index.machine or rows is not entry.table.rows:
-            entry.seen = (entry.index.machine, entry.table.rows)
+            now = (entry.index.machine, entry.table.rows, entry.table.since)
             self._point(entry, entry.slots)
+            entry.seen = now
 
     def _point(self, entry: Entry, slots: Iterable[int]) -> None:
         for slot in slots:
@@ -351,14 +416,15 @@ class Walk:
         rows = table.rows[expanded, ROW]
         self._row_needed.update(rows[rows >= 0].tolist())
         entry.changed.clear()
+        self._refresh(entry)
         self._point(entry, entry.slots)
         self._stale = True
 
     def _forget_own_rows(self) -> None:
         """Masks with stop tokens in them are no index's, so their numbers hold for an epoch only: find them again."""
         self._space_epoch = self.space.epoch
-        for (_, stops), entry in self._entries.items():
-            if stops:
+        for entry in self._entries.values():
+            if entry.own_rows:
                 entry.table.rows[:, ROW] = UNKNOWN_ROW
                 entry.changed |= set(np.nonzero(entry.table.rows[:, FLAGS])[0].tolist())
                 self._changed[entry] = None

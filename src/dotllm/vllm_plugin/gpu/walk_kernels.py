@@ -14,6 +14,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from dotllm.vllm_plugin.gpu.launch import Launcher
+
 BLOCK = 8192  # tokens a program of the mask looks at
 
 # as in walk_message and index.gpu_tables; Triton wants them as constants
@@ -38,7 +40,7 @@ def _place_of(slot, length, places, walked):
     return tl.where(use_known, known, mine), use_known | use_mine
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slots", "state_of", "lengths", "places", "walked"])
 def _apply_masks(
     logits,
     logits_stride,
@@ -69,7 +71,12 @@ def _apply_masks(
             tl.store(logits + i.to(tl.int64) * logits_stride + token, -float("inf"), mask=blocked)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize_on_alignment=[
+        "slots", "state_of", "lengths", "places", "walked", "heap", "token_data", "token_offset", "ends", "sampled",
+        "num_sampled", "num_rejected",
+    ]
+)  # fmt: skip
 def _walk(
     slots, state_of, lengths, places, walked, heap, token_data, token_offset, ends, sampled, num_sampled, num_rejected
 ):
@@ -124,6 +131,10 @@ def _walk(
                 tl.store(num_rejected + i, 1)
 
 
+_launch_masks = Launcher(_apply_masks)
+_launch_walk = Launcher(_walk, num_warps=1)
+
+
 def apply_masks(logits: Any, slots: Any, state_of: Any, lengths: Any, places: Any, walked: Any, table: Any) -> None:
     """Mask ``logits`` [n, vocabulary] in place.
 
@@ -132,9 +143,12 @@ def apply_masks(logits: Any, slots: Any, state_of: Any, lengths: Any, places: An
     """
     rows, vocabulary = logits.shape
     if rows:
-        _apply_masks[(rows, triton.cdiv(vocabulary, BLOCK))](
-            logits, logits.stride(0), slots, state_of, lengths, places, walked, table, table.stride(0), vocabulary,
-            BLOCK=BLOCK,
+        stride, words = logits.stride(0), table.stride(0)
+        aligned = logits.data_ptr() % 16 == 0 and table.data_ptr() % 16 == 0
+        _launch_masks(
+            (logits.dtype, state_of.dtype, lengths.dtype, stride, words, vocabulary, aligned),
+            (rows, -(-vocabulary // BLOCK), 1),
+            logits, stride, slots, state_of, lengths, places, walked, table, words, vocabulary, BLOCK,
         )  # fmt: skip
 
 
@@ -150,7 +164,8 @@ def walk(
     """
     rows = len(slots)
     if rows:
-        _walk[(rows,)](
+        _launch_walk(
+            (state_of.dtype, lengths.dtype, sampled.dtype, num_sampled.dtype, num_rejected.dtype), (rows, 1, 1),
             slots, state_of, lengths, places, walked, heap, token_data, token_offset, ends, sampled, num_sampled,
-            num_rejected, num_warps=1,
+            num_rejected,
         )  # fmt: skip

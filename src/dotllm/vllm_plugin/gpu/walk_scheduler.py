@@ -16,11 +16,15 @@ import logging
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
+from dotllm.errors import SpecError
 from dotllm.vllm_plugin import scheduler_class
-from dotllm.vllm_plugin.gpu import manager_hook, worker_hooks
+from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, worker_hooks
+from dotllm.vllm_plugin.gpu.walk import FORCED, LOOKED_AT
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
 from dotllm.vllm_plugin.hook import Hook, Target
-from dotllm.vllm_plugin.settings import gpu_walk
+from dotllm.vllm_plugin.settings import coalescence, gpu_walk
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +39,9 @@ class WalkScheduler:
         super().__init__(*args, **kwargs)
         self._walk: Any = None
         self._walk_of: Any = None  # the backend that `_walk` was decided for
+        self._jumps = jump_forward.JumpForward()
+        self._may_jump = False
+        self._careful: set[str] = set()  # requests that have been preempted, or of which a part may be run only
 
     def _walking(self) -> Any:
         """The `walk.Walk` of this engine, or None where the GPU does not walk."""
@@ -43,6 +50,7 @@ class WalkScheduler:
         if backend is not self._walk_of:
             self._walk_of = backend
             self._walk = begin(scheduler, backend)
+            self._may_jump = self._walk is not None and may_jump()
         if self._walk is not None and self._walk.overflowed:
             logger.warning("more masks than the device keeps: constrained requests wait for the CPU from now on")
             self._stop_walking()
@@ -50,6 +58,7 @@ class WalkScheduler:
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         super()._update_after_schedule(scheduler_output)  # type: ignore[misc]  # the class after us has it
+        self._jumps.send(scheduler_output, self.requests)  # type: ignore[attr-defined]
         if scheduler_output.pending_structured_output_tokens and self._walking() is not None:
             scheduler_output.pending_structured_output_tokens = False
 
@@ -72,9 +81,9 @@ class WalkScheduler:
         from vllm.v1.core.sched.output import GrammarOutput
 
         requests = self.requests  # type: ignore[attr-defined]
-        slot_of = walk.slot_of
+        slot_of, careful = walk.slot_of, self._careful
         here = []
-        for request_id in scheduler_output.num_scheduled_tokens:
+        for request_id, count in scheduler_output.num_scheduled_tokens.items():
             slot = slot_of.get(request_id)
             if slot is None:
                 request = requests.get(request_id)
@@ -82,7 +91,7 @@ class WalkScheduler:
                     continue
                 walk.assign(request_id, request.structured_output_request.grammar, request.num_tokens)
                 slot = slot_of[request_id]
-            elif requests[request_id].is_prefill_chunk:  # resumed after a preemption
+            elif (count > 1 or request_id in careful) and requests[request_id].is_prefill_chunk:
                 continue
             here.append((request_id, slot))
         if not here:
@@ -93,70 +102,132 @@ class WalkScheduler:
         setattr(scheduler_output, _STEP, (walk.clock, here))
         return GrammarOutput([], step)
 
+    def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        self._careful.add(request.request_id)
+        return super()._preempt_request(request, *args, **kwargs)  # type: ignore[misc]
+
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Follow the tokens of the step, then let vLLM do what it does with them."""
         launched = getattr(scheduler_output, _STEP, None)
+        if self._may_jump:
+            self._jumps.time(scheduler_output)
         if launched is not None:
             self._follow(launched, model_runner_output)
         return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
 
     def _follow(self, launched: Any, output: Any) -> None:
         clock, here = launched
-        walk = self._walk
-        requests = self.requests  # type: ignore[attr-defined]
-        if walk is None:  # walking has ended since; tokens go the ordinary way
-            for request_id, _ in here:
-                request = requests.get(request_id)
-                if (
-                    request is not None
-                    and not request.is_finished()
-                    and not output.sampled_token_ids[output.req_id_to_index[request_id]]
-                ):
-                    step_again(request)
-            return
-        slot_of = walk.slot_of
+        walk, careful = self._walk, self._careful
+        slot_of = {} if walk is None else walk.slot_of
         sampled, place_of = output.sampled_token_ids, output.req_id_to_index
-        slots, tokens, missed = [], [], 0
+        ids, slots, tokens, missed = [], [], [], 0
         for request_id, slot in here:
-            if slot_of.get(request_id) != slot:
-                continue  # it has ended
-            request = requests[request_id]
             token = sampled[place_of[request_id]]
-            if not token:
-                missed += 1
-                step_again(request)
-            elif request.async_tokens_to_discard == 0:
+            if not token or walk is None or request_id in careful:
+                counts, again = self._counts(request_id, token)
+                missed += again
+                if not counts:
+                    continue
+            if slot_of.get(request_id) == slot:  # else it has ended
+                ids.append(request_id)
                 slots.append(slot)
                 tokens.append(token[0])
+        if walk is None:  # walking has ended since; tokens go the ordinary way
+            return
         if missed:
             walk.missed(missed)
         try:
-            walk.take(slots, tokens, clock)
+            flags = walk.take(slots, tokens, clock)
+            if self._may_jump:
+                self._jump(walk, ids, slots, flags, [sampled[place_of[i]] for i in ids])
         except Exception:
             logger.exception("following the GPU failed; these requests end, and others wait for the CPU from now on")
             for slot in slots:
-                walk.grammars[slot].fail("walk", RuntimeError("the GPU was not followed"))
+                if walk.grammars[slot] is not None:
+                    walk.grammars[slot].fail("walk", RuntimeError("the GPU was not followed"))
             self._stop_walking()
+
+    def _counts(self, request_id: str, token: list[int]) -> tuple[bool, bool]:
+        """Whether the result that has come for a request counts, and whether the request has to repeat its step."""
+        request = self.requests.get(request_id)  # type: ignore[attr-defined]
+        if request is None or request.is_finished():
+            return False, False
+        if self._jumps.was_certain(request_id):
+            token.clear()
+            return False, False
+        if not token:
+            return False, step_again(request)
+        return not is_dropped(request), False
+
+    def _jump(self, walk: Any, ids: list[str], slots: list[int], flags: Any, sampled: list[list[int]]) -> None:
+        """Enter what is forced after the tokens that these requests have sampled (see `jump_forward`)."""
+        from vllm.v1.request import RequestStatus
+
+        found = []
+        for i in np.nonzero((flags & (LOOKED_AT | FORCED)) != LOOKED_AT)[0].tolist():
+            grammar = walk.grammars[slots[i]]
+            request = self.requests[ids[i]]  # type: ignore[attr-defined]
+            if not grammar.followed or grammar.failed or request.status != RequestStatus.RUNNING:
+                continue
+            try:
+                forced = self._jumps.room(request, walk.spelling(slots[i]))
+            except SpecError as error:
+                grammar.fail("forced text", error)
+                continue
+            if forced:
+                found.append((request, slots[i], forced, sampled[i]))
+        if found and self._jumps.pays(sum(len(forced) - 1 for _, _, forced, _ in found), self):
+            for request, slot, forced, token in found:
+                walk.jump(slot, forced)
+                self._jumps.enter(request, token, forced)
+                self._careful.add(request.request_id)
+            self._jumps.report(self._walk_of.compiler.metrics)
 
     def _stop_walking(self) -> None:
         self._walk.leave()
         self._walk = self._walk_of.walk = None
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        self._jumps.forget(request.request_id)
+        self._careful.discard(request.request_id)
         if self._walk is not None:
             self._walk.release(request.request_id)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
 
-def step_again(request: Any) -> None:
-    """Account for a step of ``request`` that sampled nothing, as vLLM does for a rejected draft token."""
-    if request.async_tokens_to_discard > 0:  # what was in flight when the prefix cache was reset does not count anyway
+def is_dropped(request: Any) -> bool:
+    """Whether vLLM drops the result that has come for ``request``: it was in flight when the request was preempted."""
+    if getattr(request, "async_tokens_to_discard", 0) > 0:  # until 0.27
+        return True
+    return getattr(request, "num_stale_output_tokens", 0) > 0 and request.drop_stale_output
+
+
+def step_again(request: Any) -> bool:
+    """Account for a step of ``request`` that sampled nothing, as vLLM does for a rejected draft token. Whether the
+    request will repeat it: what was in flight at a preemption has been taken out of the books then."""
+    if getattr(request, "async_tokens_to_discard", 0) > 0:
         request.async_tokens_to_discard -= 1
-        return
+        return False
+    if getattr(request, "num_stale_output_tokens", 0) > 0:
+        return False
     if request.num_computed_tokens > 0:
         request.num_computed_tokens -= 1
     if request.num_output_placeholders > 0:
         request.num_output_placeholders -= 1
+    return True
+
+
+def may_jump() -> bool:
+    """Whether forced text is entered into requests (see `jump_forward`), in an engine where the GPU walks."""
+    if coalescence() != "canonical":
+        return False
+    try:
+        jump_forward.wrap_add_requests()
+    except Exception as error:  # whatever a foreign version of vLLM makes of it
+        logger.warning("forced text is generated token by token: %s: %s", type(error).__name__, error)
+        return False
+    logger.info("coalescence: canonical, without speculation")
+    return True
 
 
 def why_not(scheduler: Any) -> str:
@@ -248,6 +319,8 @@ def _apply() -> None:
         if not hasattr(AsyncScheduler, name):
             raise AttributeError(f"AsyncScheduler has no {name}")
     worker_hooks.on_v2_runner(wrap_sample)
+    if coalescence() == "canonical":
+        worker_hooks.on_v2_runner(jump_forward.wrap_add_requests)
     scheduler_class.add(WalkScheduler)
 
 
@@ -265,6 +338,7 @@ HOOK = Hook(
         Target(_SCHEDULER, "Scheduler.update_from_output", ("self", "scheduler_output", "model_runner_output")),
         Target(_SCHEDULER, "Scheduler._free_request", ("self", "request")),
         Target(_RUNNER, "GPUModelRunner.sample", _SAMPLE),
+        *jump_forward.TARGETS,
     ),
     apply=_apply,
     required=False,

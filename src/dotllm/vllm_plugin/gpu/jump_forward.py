@@ -1,0 +1,244 @@
+"""Canonical coalescence without speculation: forced text is entered into a request, not generated.
+
+Where the grammar allows one text only, and its spelling is fixed too (mode ``canonical``), the tokens that come next
+are known without asking the model: sampling under the mask would give each with certainty. So the engine core appends
+them to the request as soon as it knows them, and the next step runs them through the model in one piece, as it does
+with the end of a prompt, and samples the token after them. Nothing is drafted and nothing verified, so no speculative
+configuration is needed; scheduling stays asynchronous, and requests without constraints pay nothing.
+("Jump-forward decoding", https://lmsys.org/blog/2024-02-05-compressed-fsm/, whose doubts about re-tokenisation do not
+arise: the spelling is the one that the masks of this mode would have forced.)
+
+In step n a token is sampled after which text is forced; when the engine core learns of it, step n + 1 is already on
+the device, sampling the first forced token. That result is known and does not count; what n + 1 wrote into the KV cache
+does. Step n + 2 then runs all forced tokens. In vLLM's books step n has produced several tokens, as if drafts had been
+accepted, and nothing is in flight; in the model runner's books the request's "prefill" (what it takes from its list of
+tokens rather than from the sampler) has become longer, as it does for a request that is resumed.
+
+Requests whose every token must come out of the sampler (`must_sample`) generate forced text as before.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import time
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+from dotllm.vllm_plugin.hook import Target
+from dotllm.vllm_plugin.settings import coalescence, gpu_masks, gpu_walk
+
+LEAST = 2  # tokens: one is generated in the step that is in flight anyway
+
+_RUNNER = "vllm.v1.worker.gpu.model_runner"
+_STATES = "vllm.v1.worker.gpu.states"
+_ATTRIBUTE = "dotllm_jumps"  # of a scheduler output: list[Jump]
+
+TARGETS = (
+    Target(_RUNNER, "GPUModelRunner.add_requests", ("self", "scheduler_output")),
+    Target(_STATES, "RequestState.apply_staged_writes", ("self",)),
+    *(
+        Target(_STATES, f"RequestState.__init__@{name}")
+        for name in ("req_id_to_index", "all_token_ids", "prefill_len", "total_len", "num_computed_tokens")
+    ),
+)
+
+
+class Jump(NamedTuple):
+    """What the model runner needs to know of one: ``tokens`` stand at position ``start`` of the request, and its KV
+    cache is valid for ``computed`` tokens."""
+
+    request_id: str
+    start: int
+    tokens: list[int]
+    computed: int
+
+
+class JumpForward:
+    """The engine core's side; one per scheduler."""
+
+    def __init__(self) -> None:
+        self._entered: dict[str, int] = {}  # the position of the first token that the model runner has not got
+        self._certain: set[str] = set()  # requests whose result in flight is known already
+        self.counts = {"tokens": 0, "steps_saved": 0}
+        self._reported = dict(self.counts)
+        self._pace = Pace()
+
+    def room(self, request: Any, tokens: Sequence[int]) -> list[int]:
+        """Those of the forced ``tokens`` that can be entered into ``request``; mostly none."""
+        if len(tokens) < LEAST or must_sample(request):
+            return []
+        room = request.max_tokens - request.num_output_tokens - 1  # (the token that led here is not counted yet)
+        return list(tokens[: max(0, room)])
+
+    def enter(self, request: Any, sampled: list[int], tokens: list[int]) -> None:
+        """Let the step that sampled ``sampled`` have produced ``tokens`` too."""
+        in_flight = request.num_output_placeholders - 1
+        self._entered.setdefault(request.request_id, request.num_tokens + 1)
+        if in_flight > 0:
+            self._certain.add(request.request_id)
+        sampled.extend(tokens)
+        request.num_output_placeholders += len(tokens) - in_flight
+        self.counts["tokens"] += len(tokens)
+        self.counts["steps_saved"] += len(tokens) - in_flight
+
+    def time(self, scheduler_output: Any) -> None:
+        """A step's results have come: learn how long such steps take."""
+        scheduled = scheduler_output.num_scheduled_tokens
+        self._pace.step(len(scheduled), scheduler_output.total_num_scheduled_tokens, time.perf_counter())
+
+    def pays(self, steps_saved: int, scheduler: Any) -> bool:
+        """Whether entering text that spares requests so many steps, together, is worth the longer step that runs it."""
+        if scheduler.waiting:
+            return True  # the next step will run a prompt anyway
+        return self._pace.pays(steps_saved, len(scheduler.running))
+
+    def was_certain(self, request_id: str) -> bool:
+        """Whether the result that has come for this request is one that was known before (it does not count)."""
+        if request_id in self._certain:
+            self._certain.discard(request_id)
+            return True
+        return False
+
+    def report(self, metrics: Any) -> None:
+        """To /metrics: what is entered is proposed and accepted at once."""
+        if self.counts == self._reported:
+            return
+        new = {name: float(count - self._reported[name]) for name, count in self.counts.items()}
+        self._reported = dict(self.counts)
+        metrics.add("dotllm_forced_tokens", "proposed", amount=new["tokens"])
+        metrics.add("dotllm_forced_tokens", "accepted", amount=new["tokens"])
+        metrics.add("dotllm_steps_saved", amount=new["steps_saved"])
+
+    def forget(self, request_id: str) -> None:
+        """The request has ended."""
+        self._entered.pop(request_id, None)
+        self._certain.discard(request_id)
+
+    def send(self, scheduler_output: Any, requests: Any) -> None:
+        """Tell the model runner of what has been entered, with the first step that runs it."""
+        scheduled = scheduler_output.num_scheduled_tokens
+        jumps = []
+        for request_id, start in list(self._entered.items()):
+            request = requests[request_id]
+            count = scheduled.get(request_id)
+            if count is None and request.num_computed_tokens:
+                continue  # it waits for its turn
+            del self._entered[request_id]
+            if count is not None:  # else it has been preempted: all of its tokens will be sent when it is resumed
+                tokens = request.all_token_ids[start:]
+                jumps.append(Jump(request_id, start, list(tokens), request.num_computed_tokens - count))
+        if jumps:
+            setattr(scheduler_output, _ATTRIBUTE, jumps)
+
+
+class Pace:
+    """What it costs that a step runs several tokens of some request.
+
+    Such a step misses vLLM's graphs of whole steps, which for a small model, whose pace the host sets, can double it,
+    for all requests of the batch; for a large one it costs little. So it is measured: the time from one step's results
+    to the next, for steps of one token a request and for others, by the size of the batch (in powers of two).
+    """
+
+    def __init__(self) -> None:
+        self._plain: dict[int, float] = {}
+        self._mixed: dict[int, float] = {}
+        self._last = 0.0
+        self._refused = 0
+
+    def step(self, requests: int, tokens: int, now: float) -> None:
+        """The results of a step have come at ``now`` (seconds)."""
+        took, self._last = now - self._last, now
+        if not requests or took > 1 or tokens > 4 * requests + 256:  # an idle engine; a long prompt
+            return
+        known = self._plain if tokens == requests else self._mixed
+        size = requests.bit_length()
+        known[size] = took if size not in known else 0.9 * known[size] + 0.1 * took
+
+    def pays(self, steps_saved: int, requests: int) -> bool:
+        """Whether sparing ``steps_saved`` of the requests' steps is worth a step of several tokens."""
+        size = requests.bit_length()
+        plain, mixed = self._plain.get(size), self._mixed.get(size)
+        if plain is None or mixed is None or steps_saved * plain > requests * (mixed - plain):
+            return True
+        self._refused += 1
+        return self._refused % 64 == 0  # what was measured long ago may have changed
+
+
+def is_expected(arguments: Any, model_config: Any) -> bool:
+    """Whether an engine of these ``EngineArgs`` will enter forced text, as far as that can be told before vLLM has
+    decided about its model runner. Where it will not, coalescence needs a speculative configuration.
+    """
+    from vllm import envs
+    from vllm.platforms import current_platform
+
+    structured = arguments.structured_outputs_config
+    parser = structured.get("reasoning_parser") if isinstance(structured, dict) else structured.reasoning_parser
+    return (
+        coalescence() == "canonical"
+        and gpu_walk()
+        and gpu_masks() != "off"
+        and current_platform.is_cuda_alike()
+        and envs.VLLM_USE_V2_MODEL_RUNNER is not False
+        and importlib.util.find_spec("vllm.v1.worker.gpu.batch_shard") is None  # see `walk_scheduler.wrap_sample`
+        and arguments.async_scheduling is not False
+        and arguments.pipeline_parallel_size == 1
+        and getattr(arguments, "kv_transfer_config", None) is None
+        and not (parser or getattr(arguments, "reasoning_parser", ""))
+        and model_config.runner_type == "generate"
+        and not any(getattr(model_config, kind, False) for kind in ("is_hybrid", "is_attention_free", "is_moe"))
+    )
+
+
+def must_sample(request: Any) -> bool:
+    """Whether the sampler must see each of the request's tokens: it counts them, or says how likely they were."""
+    parameters = request.sampling_params
+    return (
+        parameters is None
+        or request.resumable
+        or parameters.logprobs is not None
+        or parameters.presence_penalty != 0
+        or parameters.frequency_penalty != 0
+        or parameters.repetition_penalty != 1
+        or bool(parameters.bad_words)
+    )
+
+
+def wrap_add_requests() -> None:
+    """Wrap ``GPUModelRunner.add_requests``: before it, entered tokens are put into the request states. Idempotent."""
+    from vllm.v1.worker.gpu.model_runner import GPUModelRunner
+
+    original = GPUModelRunner.add_requests
+    if getattr(original, "is_dotllm", False):
+        return
+    found = tuple(inspect.signature(original).parameters)
+    if found != ("self", "scheduler_output"):
+        raise TypeError(f"add_requests has the parameters {found}")
+
+    @wraps(original)
+    def add_requests(self: Any, scheduler_output: Any) -> Any:
+        jumps = getattr(scheduler_output, _ATTRIBUTE, None)
+        if jumps is None:
+            return original(self, scheduler_output)
+        stage(self.req_states, jumps)
+        result = original(self, scheduler_output)
+        if not scheduler_output.scheduled_new_reqs:  # else vLLM has done so: twice in a step would be once too often,
+            self.req_states.apply_staged_writes()  # since there are two buffers and a step may be in flight
+        return result
+
+    add_requests.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    GPUModelRunner.add_requests = add_requests
+
+
+def stage(states: Any, jumps: list[Jump]) -> None:
+    """Write ``jumps`` into vLLM's ``RequestState``; its ``apply_staged_writes`` brings them to the device."""
+    for jump in jumps:
+        state = states.req_id_to_index.get(jump.request_id)
+        if state is None:
+            continue
+        length = jump.start + len(jump.tokens)
+        states.all_token_ids.stage_write(state, jump.start, jump.tokens)
+        states.prefill_len.np[state] = length
+        states.total_len.stage_write_elem(state, length)
+        states.num_computed_tokens.stage_write_elem(state, jump.computed)

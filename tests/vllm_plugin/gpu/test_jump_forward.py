@@ -1,0 +1,416 @@
+"""Forced text entered into requests: vLLM's own asynchronous scheduler, our kernels, and a model runner's books.
+
+There is no GPU here, so the V2 model runner is played by `Runner`: it keeps the same counts as vLLM's kernels do, runs
+the tokens it is told to, and samples at random under our masks. What decides is what it has run: at every position of a
+request the model must have seen the token that stands there in the answer, whatever was in flight in between.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+pytest.importorskip("vllm")
+
+from dotllm import Index, Vocabulary  # noqa: E402
+from dotllm.vllm_plugin.forced_tokens import ForcedTokens  # noqa: E402
+from dotllm.vllm_plugin.gpu import jump_forward, walk_scheduler  # noqa: E402
+from dotllm.vllm_plugin.gpu.mask_table import MaskTable  # noqa: E402
+from dotllm.vllm_plugin.gpu.rows import RowSender  # noqa: E402
+from dotllm.vllm_plugin.gpu.walk import Walk  # noqa: E402
+from dotllm.vllm_plugin.gpu.walker import Walker  # noqa: E402
+from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
+
+pytestmark = pytest.mark.serve
+
+WORDS = [b"number", b"_of", b"_items", b'":', b'{"', b'"}', b'","', b"shipping", b"_address", b"true", b"false", b"is_"]
+TOKENS: list[bytes | None] = [bytes([i]) for i in range(256)] + WORDS + [None]
+EOS = len(TOKENS) - 1
+BLOCK = 16
+STATES = 16
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "number_of_items": {"type": "integer", "minimum": 0, "maximum": 999},
+        "shipping_address": {"type": "string", "maxLength": 5, "pattern": "^[a-c]*$"},
+        "is_gift": {"type": "boolean"},
+    },
+    "required": ["number_of_items", "shipping_address", "is_gift"],
+    "additionalProperties": False,
+}
+ANSWER = re.compile(r'\{"number_of_items":[0-9]+,"shipping_address":"[a-c]{0,5}","is_gift":(true|false)\}')
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary.from_bytes(TOKENS, eos_token_ids=EOS)
+
+
+@pytest.fixture(scope="module")
+def index(vocabulary: Vocabulary) -> Index:
+    return Index.from_json_schema(SCHEMA, vocabulary, any_whitespace=False)
+
+
+@pytest.fixture(scope="module")
+def vllm_config(demo_model: Path) -> Any:
+    from dotllm.cli import vllm_metadata
+    from dotllm.vllm_plugin import register
+
+    vllm_metadata.patch_version()
+    register()
+    from vllm.engine.arg_utils import EngineArgs
+
+    arguments = EngineArgs(
+        model=str(demo_model), max_model_len=512, max_num_seqs=STATES, max_num_batched_tokens=64,
+        enable_prefix_caching=True, block_size=BLOCK,
+    )  # fmt: skip
+    config = arguments.create_engine_config()
+    config.scheduler_config.async_scheduling = True  # (which vLLM switches off for CPUs)
+    return config
+
+
+class Staged:
+    """vLLM's ``StagedWriteTensor``: what is written counts from ``apply`` on."""
+
+    def __init__(self, *size: int) -> None:
+        self.gpu = torch.zeros(size, dtype=torch.int32)
+        self.writes: list[tuple[int, int, list[int]]] = []
+
+    def stage_write(self, row: int, start: int, values: list[int]) -> None:
+        self.writes.append((row, start, list(values)))
+
+    def stage_write_elem(self, row: int, value: int) -> None:
+        self.writes.append((row, -1, [value]))
+
+    def apply(self) -> None:
+        for row, start, values in self.writes:
+            if start < 0:
+                self.gpu[row] = values[0]
+            else:
+                self.gpu[row, start : start + len(values)] = torch.tensor(values, dtype=torch.int32)
+        self.writes.clear()
+
+
+class States:
+    """What is used of vLLM's ``RequestState``."""
+
+    def __init__(self) -> None:
+        self.req_id_to_index: dict[str, int] = {}
+        self.free = list(range(STATES))
+        self.all_token_ids = Staged(STATES, 512)
+        self.total_len, self.num_computed_tokens = Staged(STATES), Staged(STATES)
+        self.prefill_len = SimpleNamespace(np=np.zeros(STATES, np.int32))
+        self.applied = 0
+
+    def apply_staged_writes(self) -> None:
+        self.applied += 1
+        for tensor in (self.all_token_ids, self.total_len, self.num_computed_tokens):
+            tensor.apply()
+
+
+class Runner:
+    """See the module."""
+
+    def __init__(self, seed: int) -> None:
+        self.states = States()
+        self.walker = Walker(MaskTable(torch.device("cpu")))
+        self.last_sampled = torch.zeros(STATES, dtype=torch.int64)
+        self.generator = np.random.default_rng(seed)
+        self.seen: dict[str, dict[int, int]] = {}  # by request and position: the token that the model has run
+
+    def execute(self, output: Any) -> None:
+        states, applied = self.states, self.states.applied
+        for name in (*output.finished_req_ids, *(output.preempted_req_ids or ())):
+            if name in states.req_id_to_index:
+                states.free.append(states.req_id_to_index.pop(name))
+        jumps = getattr(output, "dotllm_jumps", None)
+        if jumps:
+            jump_forward.stage(states, jumps)
+        for new in output.scheduled_new_reqs:
+            state = states.req_id_to_index.pop(new.req_id, None)
+            state = states.free.pop() if state is None else state
+            states.req_id_to_index[new.req_id] = state
+            length = len(new.prefill_token_ids)
+            states.prefill_len.np[state] = length
+            states.total_len.stage_write_elem(state, length)
+            states.all_token_ids.stage_write(state, 0, new.prefill_token_ids)
+            states.num_computed_tokens.stage_write_elem(state, new.num_computed_tokens)
+        if jumps or output.scheduled_new_reqs:
+            states.apply_staged_writes()
+        assert states.applied <= applied + 1, "vLLM keeps two buffers: one write a step"
+        for name, computed in zip(
+            output.scheduled_cached_reqs.req_ids, output.scheduled_cached_reqs.num_computed_tokens, strict=True
+        ):
+            assert int(states.num_computed_tokens.gpu[states.req_id_to_index[name]]) <= computed
+        self.names = list(output.num_scheduled_tokens)
+        self.counts = [output.num_scheduled_tokens[name] for name in self.names]
+        for name, count in zip(self.names, self.counts, strict=True):
+            self._run(name, count)
+
+    def _run(self, name: str, count: int) -> None:
+        """Run the next ``count`` tokens of a request: from its list up to prefill_len, then the last sampled one."""
+        states = self.states
+        state = states.req_id_to_index[name]
+        first = int(states.num_computed_tokens.gpu[state])
+        prefill = int(states.prefill_len.np[state])
+        for position in range(first, first + count):
+            if position < prefill:
+                token = int(states.all_token_ids.gpu[state, position])
+            else:
+                assert position == first + count - 1
+                token = int(self.last_sampled[state])
+            self.seen.setdefault(name, {})[position] = token
+
+    def sample(self, grammar_output: Any) -> list[list[int]]:
+        states, n = self.states, len(self.names)
+        idx = [states.req_id_to_index[name] for name in self.names]
+        batch = SimpleNamespace(req_ids=self.names, idx_mapping=torch.tensor(idx, dtype=torch.int32))
+        logits = torch.zeros((n, len(TOKENS)))
+        step = grammar_output.grammar_bitmask if grammar_output is not None else None
+        if step is not None:
+            self.walker.update(step)
+            self.walker.mask(logits, batch, states.total_len.gpu)
+        noise = torch.from_numpy(self.generator.gumbel(size=logits.shape))
+        sampled = (logits + noise).argmax(dim=1, keepdim=True)
+        count, rejected = torch.ones(n, dtype=torch.int32), torch.zeros(n, dtype=torch.int32)
+        computed, total = states.num_computed_tokens.gpu, states.total_len.gpu
+        for i, state in enumerate(idx):
+            if int(computed[state]) + self.counts[i] < int(states.prefill_len.np[state]):
+                count[i] = 0  # the middle of a prefill: nothing is sampled, and nothing rejected
+        if step is not None:
+            self.walker.advance(batch, total, sampled, count, rejected)
+        results = []
+        for i, state in enumerate(idx):
+            if count[i]:
+                self.last_sampled[state] = sampled[i, 0]
+                states.all_token_ids.gpu[state, int(total[state])] = int(sampled[i, 0])
+                total[state] += 1
+            computed[state] += self.counts[i] - int(rejected[i])
+            results.append([int(sampled[i, 0])] if count[i] else [])
+        return results
+
+
+class Engine:
+    """vLLM's loop with one step in flight."""
+
+    def __init__(
+        self, vllm_config: Any, index: Index, monkeypatch: Any, *, jumps: bool, seed: int, blocks: int
+    ) -> None:
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        vllm_config.cache_config.num_gpu_blocks = blocks
+        manager = StructuredOutputManager(vllm_config)
+        manager.backend = SimpleNamespace(compiler=SimpleNamespace(metrics=SimpleNamespace(add=self.count)), walk=None)
+        monkeypatch.setattr(walk_scheduler, "may_jump", lambda: jumps)
+        monkeypatch.setattr(jump_forward.Pace, "pays", lambda *_: True)  # nothing here takes the time it does on a GPU
+        monkeypatch.setattr(walk_scheduler, "begin", lambda *_: Walk(index.space, RowSender(index.space), STATES))
+        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
+        self.scheduler = vllm_config.scheduler_config.get_scheduler_cls()(
+            vllm_config=vllm_config,
+            kv_cache_config=KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
+            structured_output_manager=manager,
+            block_size=BLOCK,
+        )
+        assert isinstance(self.scheduler, walk_scheduler.WalkScheduler) and isinstance(self.scheduler, AsyncScheduler)
+        self.scheduler.use_v2_model_runner = True
+        self.index = index
+        self.runner = Runner(seed)
+        self.requests: dict[str, Any] = {}
+        self.answers: dict[str, list[int]] = {}
+        self.reasons: dict[str, str] = {}
+        self.metrics: dict[str, float] = {}
+        self.steps = self.preemptions = 0
+
+    def count(self, *name: str, amount: float) -> None:
+        self.metrics[".".join(name)] = self.metrics.get(".".join(name), 0.0) + amount
+
+    def add(self, name: str, prompt: int, **parameters: Any) -> None:
+        from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+        from vllm.utils.hashing import sha256
+        from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+        from vllm.v1.request import Request
+
+        init_none_hash(sha256)
+        structured = StructuredOutputsParams(regex="a")
+        structured._backend = "dotllm"
+        sampling = SamplingParams(**{"max_tokens": 200, "structured_outputs": structured, **parameters})
+        sampling.update_from_generation_config({}, EOS)
+        request = Request(
+            request_id=name, prompt_token_ids=list(range(prompt)), sampling_params=sampling, pooling_params=None,
+            block_hasher=get_request_block_hasher(BLOCK, sha256),
+        )  # fmt: skip
+        forced = ForcedTokens.shared()
+        request.structured_output_request.grammar = RequestGrammar(
+            self.index.guide(), (), self.index.vocabulary, BitmaskView(), forced
+        )
+        self.requests[name] = request
+        self.answers[name] = []
+        self.scheduler.add_request(request)
+
+    def run(self) -> None:
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        flight: list[tuple[Any, list[str], list[list[int]]]] = []
+        while self.scheduler.has_unfinished_requests() or flight:
+            self.steps += 1
+            assert self.steps < 3000, "requests do not end"
+            output = self.scheduler.schedule()
+            self.preemptions += len(output.preempted_req_ids or ())
+            if output.total_num_scheduled_tokens:
+                self.runner.execute(output)
+                assert not output.pending_structured_output_tokens
+                sampled = self.runner.sample(self.scheduler.get_grammar_bitmask(output))
+                flight.append((output, list(self.runner.names), sampled))
+                if len(flight) < 2:
+                    continue
+            if not flight:
+                continue
+            output, names, sampled = flight.pop(0)
+            result = ModelRunnerOutput(
+                req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)}, sampled_token_ids=sampled
+            )
+            for outputs in self.scheduler.update_from_output(output, result).values():
+                for one in outputs.outputs:
+                    self.answers[one.request_id] += one.new_token_ids
+                    if one.finish_reason is not None:
+                        self.reasons[one.request_id] = str(one.finish_reason)
+
+    def text(self, name: str) -> str:
+        return b"".join(TOKENS[t] or b"" for t in self.answers[name]).decode()
+
+    def check(self, name: str) -> None:
+        """What the model has run at each position is what stands there."""
+        request, seen = self.requests[name], self.runner.seen[name]
+        assert list(request.output_token_ids) == self.answers[name]
+        tokens = list(request.all_token_ids)
+        for position in range(len(tokens) - 1):
+            if position in seen or position >= request.num_prompt_tokens:  # (cached prompts are not run)
+                assert seen.get(position) == tokens[position] or self.ends_forced(position, tokens, seen), position
+
+    @staticmethod
+    def ends_forced(position: int, tokens: list[int], seen: dict[int, int]) -> bool:
+        """A request that ends (max_tokens) within entered text leaves the last of it unrun."""
+        return all(later not in seen or later < position for later in range(position, len(tokens)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_are_valid_and_take_fewer_steps(
+    vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    steps = {}
+    for jumps in (False, True):
+        engine = Engine(vllm_config, index, monkeypatch, jumps=jumps, seed=seed, blocks=200)
+        for i in range(6):
+            engine.add(str(i), 5 + 7 * i)
+        engine.run()
+        for name in engine.requests:
+            assert ANSWER.fullmatch(engine.text(name)), engine.text(name)
+            assert engine.reasons[name] == "stop"
+            engine.check(name)
+        steps[jumps] = engine.steps
+        assert (engine.metrics.get("dotllm_forced_tokens.accepted", 0) > 0) == jumps
+    assert steps[True] < 0.8 * steps[False], steps
+
+
+def test_requests_come_one_after_another(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States and slots are used again, and tables are known from before."""
+    engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=11, blocks=200)
+    for i in range(12):
+        engine.add(str(i), 9)
+        engine.run()
+    for name in engine.requests:
+        assert ANSWER.fullmatch(engine.text(name))
+        engine.check(name)
+
+
+def test_preempted_requests_go_on(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    preempted = 0
+    for seed in range(4):
+        engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=seed, blocks=14)
+        for i in range(6):
+            engine.add(str(i), 18 + i)
+        engine.run()
+        preempted += engine.preemptions
+        for name in engine.requests:
+            assert ANSWER.fullmatch(engine.text(name)), engine.text(name)
+            engine.check(name)
+    assert preempted, "the cache was large enough for all"
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 8, 13])
+def test_max_tokens_holds_within_entered_text(
+    vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=2, blocks=200)
+    for i in range(4):
+        engine.add(str(i), 6, max_tokens=limit)
+    engine.run()
+    for name in engine.requests:
+        assert len(engine.answers[name]) == limit and engine.reasons[name] == "length"
+        engine.check(name)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"logprobs": 1}, {"presence_penalty": 0.5}, {"frequency_penalty": 0.5}, {"repetition_penalty": 1.2}],
+)
+def test_what_the_sampler_must_see_is_generated(
+    vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch, parameters: dict[str, Any]
+) -> None:
+    engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=3, blocks=200)
+    engine.add("a", 6, **parameters)
+    engine.run()
+    assert ANSWER.fullmatch(engine.text("a"))
+    assert not engine.metrics
+    engine.check("a")
+
+
+def test_the_spelling_is_the_forced_one(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entered or generated, forced text is spelt in one way: that is what makes entering it exact."""
+    engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=5, blocks=200)
+    for i in range(6):
+        engine.add(str(i), 6, **({"logprobs": 1} if i % 2 else {}))
+    engine.run()
+    forced = ForcedTokens.shared()
+    for name, answer in engine.answers.items():
+        config = index.guide().config
+        for token in answer:
+            expected = forced.after(index, config)
+            assert not expected or token == expected[0], name
+            config = index.advance(config, token)
+
+
+def test_jumps_must_pay() -> None:
+    """Steps of one token each take 2 ms at 32 requests, others 5: three milliseconds are what 48 requests' steps take."""
+    pace, now = jump_forward.Pace(), 10.0
+    assert pace.pays(1, 32), "nothing is known yet"
+    for tokens, took in ((32, 0.002), (40, 0.005)):
+        pace.step(32, 32, now)  # (what came before does not count)
+        for _ in range(20):
+            now += took
+            pace.step(32, tokens, now)
+    assert not pace.pays(40, 32)
+    assert pace.pays(60, 32)
+    assert pace.pays(1, 1), "nothing is known of other sizes"
+    assert sum(pace.pays(2, 32) for _ in range(128)) == 2, "now and then it is tried all the same"
+
+
+def test_long_prompts_and_pauses_teach_nothing() -> None:
+    pace = jump_forward.Pace()
+    pace.step(1, 1, 10.0)
+    pace.step(1, 1, 10.002)
+    pace.step(1, 9, 10.005)
+    before = (dict(pace._plain), dict(pace._mixed))
+    pace.step(1, 1000, 10.2)
+    pace.step(1, 1, 15.0)
+    assert (pace._plain, pace._mixed) == before
