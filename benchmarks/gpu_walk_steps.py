@@ -60,7 +60,7 @@ class Scheduler(WalkScheduler, Base):
     """Our hooks before it."""
 
     def __init__(self, walk: Walk) -> None:
-        Base.__init__(self)
+        super().__init__()
         self._walk = walk
 
     def _walking(self) -> Any:

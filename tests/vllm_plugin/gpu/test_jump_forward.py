@@ -21,7 +21,7 @@ pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens  # noqa: E402
-from dotllm.vllm_plugin.gpu import jump_forward, walk_scheduler  # noqa: E402
+from dotllm.vllm_plugin.gpu import jump_forward, pace, walk_scheduler  # noqa: E402
 from dotllm.vllm_plugin.gpu.mask_table import MaskTable  # noqa: E402
 from dotllm.vllm_plugin.gpu.rows import RowSender  # noqa: E402
 from dotllm.vllm_plugin.gpu.walk import Walk  # noqa: E402
@@ -212,7 +212,7 @@ class Engine:
         manager = StructuredOutputManager(vllm_config)
         manager.backend = SimpleNamespace(compiler=SimpleNamespace(metrics=SimpleNamespace(add=self.count)), walk=None)
         monkeypatch.setattr(walk_scheduler, "may_jump", lambda: jumps)
-        monkeypatch.setattr(jump_forward.Pace, "pays", lambda *_: True)  # nothing here takes the time it does on a GPU
+        monkeypatch.setattr(pace.Pace, "pays", lambda *_: True)  # nothing here takes the time it does on a GPU
         monkeypatch.setattr(walk_scheduler, "begin", lambda *_: Walk(index.space, RowSender(index.space), STATES))
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         self.scheduler = vllm_config.scheduler_config.get_scheduler_cls()(
@@ -388,29 +388,3 @@ def test_the_spelling_is_the_forced_one(vllm_config: Any, index: Index, monkeypa
             expected = forced.after(index, config)
             assert not expected or token == expected[0], name
             config = index.advance(config, token)
-
-
-def test_jumps_must_pay() -> None:
-    """Steps of one token each take 2 ms at 32 requests, others 5: three milliseconds are what 48 requests' steps take."""
-    pace, now = jump_forward.Pace(), 10.0
-    assert pace.pays(1, 32), "nothing is known yet"
-    for tokens, took in ((32, 0.002), (40, 0.005)):
-        pace.step(32, 32, now)  # (what came before does not count)
-        for _ in range(20):
-            now += took
-            pace.step(32, tokens, now)
-    assert not pace.pays(40, 32)
-    assert pace.pays(60, 32)
-    assert pace.pays(1, 1), "nothing is known of other sizes"
-    assert sum(pace.pays(2, 32) for _ in range(128)) == 2, "now and then it is tried all the same"
-
-
-def test_long_prompts_and_pauses_teach_nothing() -> None:
-    pace = jump_forward.Pace()
-    pace.step(1, 1, 10.0)
-    pace.step(1, 1, 10.002)
-    pace.step(1, 9, 10.005)
-    before = (dict(pace._plain), dict(pace._mixed))
-    pace.step(1, 1000, 10.2)
-    pace.step(1, 1, 15.0)
-    assert (pace._plain, pace._mixed) == before

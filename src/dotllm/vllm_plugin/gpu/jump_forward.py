@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from functools import wraps
 from typing import Any, NamedTuple
 
+from dotllm.vllm_plugin.gpu.pace import Pace
 from dotllm.vllm_plugin.hook import Target
 from dotllm.vllm_plugin.settings import coalescence, gpu_masks, gpu_walk
 
@@ -58,12 +59,13 @@ class Jump(NamedTuple):
 class JumpForward:
     """The engine core's side; one per scheduler."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph_tokens: int = 0) -> None:
+        """graph_tokens: of the largest step that vLLM has a graph for."""
         self._entered: dict[str, int] = {}  # the position of the first token that the model runner has not got
         self._certain: set[str] = set()  # requests whose result in flight is known already
         self.counts = {"tokens": 0, "steps_saved": 0}
         self._reported = dict(self.counts)
-        self._pace = Pace()
+        self._pace = Pace(graph_tokens)
 
     def room(self, request: Any, tokens: Sequence[int]) -> list[int]:
         """Those of the forced ``tokens`` that can be entered into ``request``; mostly none."""
@@ -83,16 +85,17 @@ class JumpForward:
         self.counts["tokens"] += len(tokens)
         self.counts["steps_saved"] += len(tokens) - in_flight
 
-    def time(self, scheduler_output: Any) -> None:
-        """A step's results have come: learn how long such steps take."""
-        scheduled = scheduler_output.num_scheduled_tokens
-        self._pace.step(len(scheduled), scheduler_output.total_num_scheduled_tokens, time.perf_counter())
+    def time(self, launched: Any) -> None:
+        """The results of a step have come while ``launched``, a scheduler output, runs: learn how long steps take."""
+        self._pace.results(launched.total_num_scheduled_tokens, len(launched.num_scheduled_tokens), time.perf_counter())
 
-    def pays(self, steps_saved: int, scheduler: Any) -> bool:
-        """Whether entering text that spares requests so many steps, together, is worth the longer step that runs it."""
-        if scheduler.waiting:
+    def pays(self, forced: Sequence[Sequence[int]], scheduler: Any) -> bool:
+        """Whether entering ``forced``, the tokens of some requests, is worth the longer step that runs them."""
+        running = len(scheduler.running)
+        if scheduler.waiting and running < scheduler.max_num_running_reqs:
             return True  # the next step will run a prompt anyway
-        return self._pace.pays(steps_saved, len(scheduler.running))
+        entered = sum(map(len, forced))
+        return self._pace.pays(entered - len(forced), running, running + entered)
 
     def was_certain(self, request_id: str) -> bool:
         """Whether the result that has come for this request is one that was known before (it does not count)."""
@@ -118,6 +121,8 @@ class JumpForward:
 
     def send(self, scheduler_output: Any, requests: Any) -> None:
         """Tell the model runner of what has been entered, with the first step that runs it."""
+        if not self._entered:
+            return
         scheduled = scheduler_output.num_scheduled_tokens
         jumps = []
         for request_id, start in list(self._entered.items()):
@@ -131,39 +136,6 @@ class JumpForward:
                 jumps.append(Jump(request_id, start, list(tokens), request.num_computed_tokens - count))
         if jumps:
             setattr(scheduler_output, _ATTRIBUTE, jumps)
-
-
-class Pace:
-    """What it costs that a step runs several tokens of some request.
-
-    Such a step misses vLLM's graphs of whole steps, which for a small model, whose pace the host sets, can double it,
-    for all requests of the batch; for a large one it costs little. So it is measured: the time from one step's results
-    to the next, for steps of one token a request and for others, by the size of the batch (in powers of two).
-    """
-
-    def __init__(self) -> None:
-        self._plain: dict[int, float] = {}
-        self._mixed: dict[int, float] = {}
-        self._last = 0.0
-        self._refused = 0
-
-    def step(self, requests: int, tokens: int, now: float) -> None:
-        """The results of a step have come at ``now`` (seconds)."""
-        took, self._last = now - self._last, now
-        if not requests or took > 1 or tokens > 4 * requests + 256:  # an idle engine; a long prompt
-            return
-        known = self._plain if tokens == requests else self._mixed
-        size = requests.bit_length()
-        known[size] = took if size not in known else 0.9 * known[size] + 0.1 * took
-
-    def pays(self, steps_saved: int, requests: int) -> bool:
-        """Whether sparing ``steps_saved`` of the requests' steps is worth a step of several tokens."""
-        size = requests.bit_length()
-        plain, mixed = self._plain.get(size), self._mixed.get(size)
-        if plain is None or mixed is None or steps_saved * plain > requests * (mixed - plain):
-            return True
-        self._refused += 1
-        return self._refused % 64 == 0  # what was measured long ago may have changed
 
 
 def is_expected(arguments: Any, model_config: Any) -> bool:

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from dotllm.errors import SpecError
-from dotllm.index import Guide, Index, mask_rows
-from dotllm.index.gpu_tables import CLASS_TABLE, FLAGS, NEVER, ROW, UNKNOWN_ROW, ByteTable
+from dotllm.index import Index, mask_rows
+from dotllm.index.gpu_tables import CLASS_TABLE, EXPANDED, FLAGS, NEVER, NEXT, ROW, UNKNOWN_ROW, ByteTable
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
@@ -74,20 +74,21 @@ class Entry:
         self.filled = False  # the places near the start have been visited ahead (see `prefetch`)
 
     def mask_rows(self, configs: Sequence[int]) -> list[int]:
-        """The masks of ``configs``, for requests without stop tokens of their own; -1: its budget is spent."""
-        rows: dict[int, int] = {}
-        guides: list[Guide] = []
+        """The masks of ``configs``, for requests without stop tokens of their own; negative: not found."""
+        if self.forced is not None:  # whose spelling is found when somebody comes by: it takes the interpreter too long
+            one_way = np.count_nonzero(self.table.rows[configs, NEXT:], axis=1) == 1
+            rows = np.full(len(configs), UNKNOWN_ROW, np.int32)
+            rows[~one_way] = self._index_rows(np.asarray(configs, np.int32)[~one_way])
+            return [int(row) for row in rows]
+        return [int(row) for row in self._index_rows(configs)]
+
+    def _index_rows(self, configs: Sequence[int] | Int32) -> Int32:
+        guides = []
         for config in configs:
-            only = None if self.forced is None else self.forced.row(self.index, config)
-            if only is not None:
-                rows[config] = only
-            else:
-                guide = self.index.guide()
-                guide.config = config
-                guides.append(guide)
-        found, _ = mask_rows(guides, threads=1)
-        rows.update(zip((guide.config for guide in guides), found.tolist(), strict=True))
-        return [rows[config] for config in configs]
+            guide = self.index.guide()
+            guide.config = int(config)
+            guides.append(guide)
+        return mask_rows(guides, threads=1)[0]
 
 
 class Walk:
@@ -291,18 +292,27 @@ class Walk:
         self._stale = True
         if config == FINISHED or grammar.is_terminated():
             return
-        try:
-            with entry.index.lock:
-                row = self._know(entry, grammar, config, way)
-                self._refresh(entry)
-        except SpecError as error:
-            grammar.fail("walk", error)
-            row = 0  # TokenSpace.END_ROW: the end is all it may say until vLLM ends it
+        row = UNKNOWN_ROW if way is not None else self._sent_row(entry, config)
+        if row == UNKNOWN_ROW:
+            try:
+                with entry.index.lock:
+                    row = self._know(entry, grammar, config, way)
+                    self._refresh(entry)
+            except SpecError as error:
+                grammar.fail("walk", error)
+                row = 0  # TokenSpace.END_ROW: the end is all it may say until vLLM ends it
         if row < TABLE_SLOTS:
             place[MASK] = row
             self._row_needed.add(row)
         else:
             place[MASK], self.overflowed = MISSING, True
+
+    def _sent_row(self, entry: Entry, config: int) -> int:
+        """The mask of ``config`` if the device has it and its place (most requests begin where others have been)."""
+        _, rows, since = entry.seen
+        if config < len(rows) and since[config] != NEVER and rows[config, FLAGS] & EXPANDED:
+            return int(rows[config, ROW])
+        return UNKNOWN_ROW
 
     def _know(self, entry: Entry, grammar: RequestGrammar, config: int, way: tuple[int, int] | None) -> int:
         table = entry.table

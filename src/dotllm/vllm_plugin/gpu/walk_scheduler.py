@@ -39,7 +39,8 @@ class WalkScheduler:
         super().__init__(*args, **kwargs)
         self._walk: Any = None
         self._walk_of: Any = None  # the backend that `_walk` was decided for
-        self._jumps = jump_forward.JumpForward()
+        self._jumps = jump_forward.JumpForward(_graph_tokens(self))
+        self._launched: Any = None  # the scheduler output of the last step
         self._may_jump = False
         self._careful: set[str] = set()  # requests that have been preempted, or of which a part may be run only
 
@@ -58,6 +59,7 @@ class WalkScheduler:
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         super()._update_after_schedule(scheduler_output)  # type: ignore[misc]  # the class after us has it
+        self._launched = scheduler_output
         self._jumps.send(scheduler_output, self.requests)  # type: ignore[attr-defined]
         if scheduler_output.pending_structured_output_tokens and self._walking() is not None:
             scheduler_output.pending_structured_output_tokens = False
@@ -110,7 +112,7 @@ class WalkScheduler:
         """Follow the tokens of the step, then let vLLM do what it does with them."""
         launched = getattr(scheduler_output, _STEP, None)
         if self._may_jump:
-            self._jumps.time(scheduler_output)
+            self._jumps.time(self._launched)
         if launched is not None:
             self._follow(launched, model_runner_output)
         return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
@@ -176,7 +178,7 @@ class WalkScheduler:
                 continue
             if forced:
                 found.append((request, slots[i], forced, sampled[i]))
-        if found and self._jumps.pays(sum(len(forced) - 1 for _, _, forced, _ in found), self):
+        if found and self._jumps.pays([forced for _, _, forced, _ in found], self):
             for request, slot, forced, token in found:
                 walk.jump(slot, forced)
                 self._jumps.enter(request, token, forced)
@@ -245,6 +247,11 @@ def why_not(scheduler: Any) -> str:
     )
     reason = next((reason for applies, reason in checks if applies), "")
     return reason or manager_hook.why_not(scheduler.structured_output_manager) or runner_fault()
+
+
+def _graph_tokens(scheduler: Any) -> int:
+    config = getattr(getattr(scheduler, "vllm_config", None), "compilation_config", None)
+    return int(getattr(config, "max_cudagraph_capture_size", None) or 0)
 
 
 def begin(scheduler: Any, backend: Any) -> Any:
