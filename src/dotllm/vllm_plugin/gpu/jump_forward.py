@@ -65,6 +65,7 @@ class JumpForward:
         self._certain: set[str] = set()  # requests whose result in flight is known already
         self.counts = {"tokens": 0, "steps_saved": 0}
         self._reported = dict(self.counts)
+        self._graph_tokens = graph_tokens
         self._pace = Pace(graph_tokens)
 
     def room(self, request: Any, tokens: Sequence[int]) -> list[int]:
@@ -91,10 +92,10 @@ class JumpForward:
 
     def pays(self, forced: Sequence[Sequence[int]], scheduler: Any) -> bool:
         """Whether entering ``forced``, the tokens of some requests, is worth the longer step that runs them."""
-        running = len(scheduler.running)
-        if scheduler.waiting and running < scheduler.max_num_running_reqs:
-            return True  # the next step will run a prompt anyway
-        entered = sum(map(len, forced))
+        running, entered = len(scheduler.running), sum(map(len, forced))
+        waits = scheduler.waiting and running < scheduler.max_num_running_reqs
+        if waits and running + entered < self._graph_tokens:
+            return True  # the next step will run a prompt, so it will be no plain one anyway
         return self._pace.pays(entered - len(forced), running, running + entered)
 
     def was_certain(self, request_id: str) -> bool:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PLACES = 2048  # of an index, whose transitions are found ahead
-MASKS = 1024  # of an index, whose masks are found ahead
+PLACES = 1024  # of an index, whose transitions are found ahead
+MASKS = 512  # of an index, whose masks are found ahead
 MASKS_OF_ALL = TABLE_SLOTS // 2  # distinct masks; beyond, none is found ahead
 PAUSE = 0.0005  # seconds, in which the engine's loop gets its turn, at least
-PAUSES = 3  # times as long as a visit took: the loop finds the lock free in three cases of four
+PAUSES = 12  # times as long as a visit took: the loop of a small model has no time to give (3 cost it a tenth)
 VISIT = 0.0003  # seconds that a visit should take
 WAITING = 64  # indexes; the least recently wanted ones are forgotten
 
