@@ -29,7 +29,7 @@ from dotllm.vllm_plugin import (
     validation,
     warm_start,
 )
-from dotllm.vllm_plugin.gpu import manager_hook, walk_scheduler
+from dotllm.vllm_plugin.gpu import late_place, manager_hook, walk_scheduler
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,8 @@ HOOKS: tuple[Hook, ...] = (
     tools_and_format.HOOK,
     tool_arguments.HOOK,
     reasoning.HOOK,  # before the next one, so that it is asked first
-    late_mask.HOOK,  # and this one, too
+    late_place.HOOK,  # and these two, too
+    late_mask.HOOK,
     scheduler.HOOK,
     compile_errors.HOOK,
     warm_start.HOOK,

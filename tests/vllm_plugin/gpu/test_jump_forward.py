@@ -8,6 +8,9 @@ request the model must have seen the token that stands there in the answer, what
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +23,9 @@ pytest.importorskip("triton")
 pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
+from dotllm.errors import Unsupported  # noqa: E402
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens  # noqa: E402
-from dotllm.vllm_plugin.gpu import jump_forward, pace, walk_scheduler  # noqa: E402
+from dotllm.vllm_plugin.gpu import jump_forward, late_place, pace, walk_scheduler  # noqa: E402
 from dotllm.vllm_plugin.gpu.mask_table import MaskTable  # noqa: E402
 from dotllm.vllm_plugin.gpu.rows import RowSender  # noqa: E402
 from dotllm.vllm_plugin.gpu.walk import Walk  # noqa: E402
@@ -210,7 +214,10 @@ class Engine:
 
         vllm_config.cache_config.num_gpu_blocks = blocks
         manager = StructuredOutputManager(vllm_config)
-        manager.backend = SimpleNamespace(compiler=SimpleNamespace(metrics=SimpleNamespace(add=self.count)), walk=None)
+        metrics = SimpleNamespace(add=self.count, observe=lambda *_, **__: None)
+        manager.backend = SimpleNamespace(
+            compiler=SimpleNamespace(metrics=metrics, resume=lambda: None), walk=None, steps=None
+        )
         monkeypatch.setattr(walk_scheduler, "may_jump", lambda: jumps)
         monkeypatch.setattr(pace.Pace, "pays", lambda *_: True)  # nothing here takes the time it does on a GPU
         monkeypatch.setattr(walk_scheduler, "begin", lambda *_: Walk(index.space, RowSender(index.space), STATES))
@@ -234,7 +241,7 @@ class Engine:
     def count(self, *name: str, amount: float) -> None:
         self.metrics[".".join(name)] = self.metrics.get(".".join(name), 0.0) + amount
 
-    def add(self, name: str, prompt: int, **parameters: Any) -> None:
+    def add(self, name: str, prompt: int, pending: Future[Any] | None = None, **parameters: Any) -> Any:
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -249,41 +256,48 @@ class Engine:
             request_id=name, prompt_token_ids=list(range(prompt)), sampling_params=sampling, pooling_params=None,
             block_hasher=get_request_block_hasher(BLOCK, sha256),
         )  # fmt: skip
-        forced = ForcedTokens.shared()
-        request.structured_output_request.grammar = RequestGrammar(
-            self.index.guide(), (), self.index.vocabulary, BitmaskView(), forced
-        )
+        request.structured_output_request.grammar = pending or self.grammar()
         self.requests[name] = request
         self.answers[name] = []
         self.scheduler.add_request(request)
+        return request
 
-    def run(self) -> None:
-        from vllm.v1.outputs import ModelRunnerOutput
+    def grammar(self) -> RequestGrammar:
+        forced = ForcedTokens.shared()
+        return RequestGrammar(self.index.guide(), (), self.index.vocabulary, BitmaskView(), forced)
 
+    def run(self, before: dict[int, Callable[[], Any]] | None = None) -> None:
+        """Until all requests have ended; ``before`` some steps (by number) something happens."""
         flight: list[tuple[Any, list[str], list[list[int]]]] = []
         while self.scheduler.has_unfinished_requests() or flight:
             self.steps += 1
+            (before or {}).get(self.steps, lambda: None)()
             assert self.steps < 3000, "requests do not end"
             output = self.scheduler.schedule()
             self.preemptions += len(output.preempted_req_ids or ())
             if output.total_num_scheduled_tokens:
                 self.runner.execute(output)
-                assert not output.pending_structured_output_tokens
+                names = list(self.runner.names)
+                if output.pending_structured_output_tokens:  # (where nobody walks)
+                    while flight:
+                        self.receive(*flight.pop(0))
                 sampled = self.runner.sample(self.scheduler.get_grammar_bitmask(output))
-                flight.append((output, list(self.runner.names), sampled))
+                flight.append((output, names, sampled))
                 if len(flight) < 2:
                     continue
-            if not flight:
-                continue
-            output, names, sampled = flight.pop(0)
-            result = ModelRunnerOutput(
-                req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)}, sampled_token_ids=sampled
-            )
-            for outputs in self.scheduler.update_from_output(output, result).values():
-                for one in outputs.outputs:
-                    self.answers[one.request_id] += one.new_token_ids
-                    if one.finish_reason is not None:
-                        self.reasons[one.request_id] = str(one.finish_reason)
+            if flight:
+                self.receive(*flight.pop(0))
+
+    def receive(self, output: Any, names: list[str], sampled: list[list[int]]) -> None:
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        index = {name: i for i, name in enumerate(names)}
+        result = ModelRunnerOutput(req_ids=names, req_id_to_index=index, sampled_token_ids=sampled)
+        for outputs in self.scheduler.update_from_output(output, result).values():
+            for one in outputs.outputs:
+                self.answers[one.request_id] += one.new_token_ids
+                if one.finish_reason is not None:
+                    self.reasons[one.request_id] = str(one.finish_reason)
 
     def text(self, name: str) -> str:
         return b"".join(TOKENS[t] or b"" for t in self.answers[name]).decode()
@@ -388,3 +402,67 @@ def test_the_spelling_is_the_forced_one(vllm_config: Any, index: Index, monkeypa
             expected = forced.after(index, config)
             assert not expected or token == expected[0], name
             config = index.advance(config, token)
+
+
+def test_a_prompt_runs_while_its_index_compiles(
+    vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The late one repeats the last token of its prompt until its grammar has come; the others do not notice."""
+    monkeypatch.setattr(late_place, "LATEST", 0.0)
+    engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=6, blocks=200)
+    pending: Future[Any] = Future()
+    pending.set_running_or_notify_cancel()
+    for i in range(3):
+        engine.add(str(i), 8)
+    late = engine.add("late", 70, pending)  # (more than a step runs)
+    came = []
+    engine.run({12: lambda: (came.append(len(engine.answers["0"])), pending.set_result(engine.grammar()))})
+    assert came[0] >= 5, "the others have begun"
+    assert late.num_computed_tokens >= 70
+    for name in engine.requests:
+        assert ANSWER.fullmatch(engine.text(name)), (name, engine.text(name))
+        engine.check(name)
+
+
+def test_a_step_of_one_waits_a_moment(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_place, "LATEST", 30.0)
+    engine = Engine(vllm_config, index, monkeypatch, jumps=False, seed=6, blocks=200)
+    pending: Future[Any] = Future()
+    pending.set_running_or_notify_cancel()
+    engine.add("late", 8, pending)
+    timer = threading.Timer(0.2, lambda: pending.set_result(engine.grammar()))
+    timer.start()
+    engine.run()
+    assert ANSWER.fullmatch(engine.text("late"))
+    assert engine.steps < 2 * len(engine.answers["late"]), "no step was run for nothing while it compiled"
+    engine.check("late")
+
+
+def test_a_late_failure_ends_its_request_alone(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_place, "LATEST", 0.0)
+    engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=6, blocks=200)
+    pending: Future[Any] = Future()
+    pending.set_running_or_notify_cancel()
+    engine.add("good", 8)
+    engine.add("bad", 8, pending)
+    engine.run({9: lambda: pending.set_exception(Unsupported("no", keyword="x"))})
+    assert ANSWER.fullmatch(engine.text("good"))
+    assert engine.reasons["bad"] == "error" and not engine.answers["bad"]
+    engine.check("good")
+
+
+def test_nothing_is_sampled_without_a_mask_when_walking_ends(
+    vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_place, "LATEST", 0.0)
+    engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=6, blocks=200)
+    pending: Future[Any] = Future()
+    pending.set_running_or_notify_cancel()
+    engine.add("late", 8, pending)
+    engine.add("other", 8)
+    from vllm.v1.request import RequestStatus
+
+    aborted = RequestStatus.FINISHED_ABORTED
+    engine.run({6: lambda: engine.scheduler.finish_requests("other", aborted), 9: engine.scheduler._stop_walking})
+    assert engine.reasons["late"] == "error" and not engine.answers["late"]
+    assert pending.cancelled() or not pending.done()

@@ -126,13 +126,28 @@ class Walk:
 
     def assign(self, request_id: str, grammar: RequestGrammar, length: int) -> None:
         """Begin to follow a request, whose grammar has taken all of its ``length`` tokens (prompt included)."""
+        self.reserve(request_id)
+        self.begin(request_id, grammar, length)
+
+    def reserve(self, request_id: str) -> None:
+        """A slot for a request, without a place as yet: until it gets one it samples nothing."""
         if not self._free:
             self._grow()
         slot = self._free.pop()
         self.slot_of[request_id] = slot
+        self._epoch += 1
+        self.batch.places[slot] = 0
+        self.batch.places[slot, EPOCH] = self._epoch
+        self._stale = True
+        self._assigned.append((request_id, slot))
+
+    def begin(self, request_id: str, grammar: RequestGrammar, length: int) -> None:
+        """Give a request with a slot, if it has one, its place."""
+        slot = self.slot_of.get(request_id)
+        if slot is None:
+            return
         self.grammars[slot] = grammar
         grammar.followed = True
-        self._epoch += 1
         index = grammar.guide.index
         key = (index, grammar.stops, grammar.spells_forced_text)
         entry = self._entries.pop(key, None) or Entry(index, *key[1:])
@@ -145,13 +160,10 @@ class Walk:
         self.entry_of[slot] = entry
         entry.slots.add(slot)
         self._active[entry] = None
-        self.batch.places[slot] = 0
-        self.batch.places[slot, EPOCH] = self._epoch
         with index.lock:
             self._refresh(entry)
             self._point(entry, [slot])
         self._settle(slot, grammar, entry, length, None)
-        self._assigned.append((request_id, slot))
 
     def release(self, request_id: str) -> None:
         """A request has ended."""
@@ -269,7 +281,8 @@ class Walk:
         if slot is None:
             return
         grammar, entry = self.grammars[slot], self.entry_of[slot]
-        assert grammar is not None and entry is not None
+        if grammar is None or entry is None:  # it has no place yet
+            return
         if not grammar.guide.remembers:
             grammar.guide.config = int(self.batch.configs[slot])
         self._settle(slot, grammar, entry, int(self.batch.places[slot, LENGTH]), None)

@@ -84,6 +84,7 @@ class WalkScheduler:
 
         requests = self.requests  # type: ignore[attr-defined]
         slot_of, careful = walk.slot_of, self._careful
+        placeless = getattr(self, "_placeless", ())
         here = []
         for request_id, count in scheduler_output.num_scheduled_tokens.items():
             slot = slot_of.get(request_id)
@@ -91,7 +92,10 @@ class WalkScheduler:
                 request = requests.get(request_id)
                 if request is None or not request.use_structured_output or request.is_prefill_chunk:
                     continue
-                walk.assign(request_id, request.structured_output_request.grammar, request.num_tokens)
+                if request_id in placeless:  # see `late_place`
+                    walk.reserve(request_id)
+                else:
+                    walk.assign(request_id, request.structured_output_request.grammar, request.num_tokens)
                 slot = slot_of[request_id]
             elif (count > 1 or request_id in careful) and requests[request_id].is_prefill_chunk:
                 continue
