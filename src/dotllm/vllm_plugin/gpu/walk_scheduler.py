@@ -175,6 +175,8 @@ class WalkScheduler:
             request = self.requests[ids[i]]  # type: ignore[attr-defined]
             if not grammar.followed or grammar.failed or request.status != RequestStatus.RUNNING:
                 continue
+            if grammar.guide.remembers:
+                continue
             try:
                 forced = self._jumps.room(request, walk.spelling(slots[i]))
             except SpecError as error:
