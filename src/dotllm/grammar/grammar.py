@@ -41,6 +41,12 @@ class Kind(IntEnum):
     UNORDERED = 12  # parts in any order, each at most once: children[a : a+b], see Grammar.unordered
 
 
+# As plain integers: looking up a member of an enumeration costs as much as appending one.
+_EMPTY, _NEVER, _LITERAL, _BYTES, _CHARS, _SEQ, _ALT, _REPEAT, _CALL, _LITERALS, _NETWORK, _TOKENS, _UNORDERED = map(
+    int, Kind
+)
+
+
 class Grammar:
     """A set of rules and a start expression. Use one instance per specification; it is not thread-safe."""
 
@@ -58,19 +64,21 @@ class Grammar:
         self.rule_names: list[str] = []
         self.rule_body: list[Expression | None] = []
         self.unique_rules: list[Rule] = []  # see `unique_open`
-        self.start: Expression = self._node(Kind.EMPTY)
+        self.start: Expression = self._node(_EMPTY)
         self._empty = self.start
-        self._never = self._node(Kind.NEVER)
+        self._never = self._node(_NEVER)
         self._memo: dict[object, Expression] = {}
         self._by_mask: dict[int, Expression] = {}
         self.analysis: tuple[object, Any] | None = None  # see `grammar.analysis`
 
-    def _node(self, kind: Kind, a: int = 0, b: int = 0, c: int = 0) -> Expression:
-        self.kind.append(kind)
+    def _node(self, kind: int, a: int = 0, b: int = 0, c: int = 0) -> Expression:
+        kinds = self.kind
+        node = len(kinds)
+        kinds.append(kind)
         self.a.append(a)
         self.b.append(b)
         self.c.append(c)
-        return Expression(len(self.kind) - 1)
+        return node  # type: ignore[return-value]  # Expression(node) would be a fifth of the time
 
     def empty(self) -> Expression:
         """The empty string."""
@@ -87,7 +95,7 @@ class Grammar:
             return self._empty
         found = self._memo.get(raw)
         if found is None:
-            found = self._memo[raw] = self._node(Kind.LITERAL, len(self.data), len(raw))
+            found = self._memo[raw] = self._node(_LITERAL, len(self.data), len(raw))
             self.data += raw
         return found
 
@@ -104,7 +112,7 @@ class Grammar:
             return self._never
         found = self._by_mask.get(mask)
         if found is None:
-            found = self._by_mask[mask] = self._node(Kind.BYTES, len(self.bytesets))
+            found = self._by_mask[mask] = self._node(_BYTES, len(self.bytesets))
             self.bytesets.append(mask)
         return found
 
@@ -114,7 +122,7 @@ class Grammar:
             return self._never
         found = self._memo.get(charset)
         if found is None:
-            found = self._memo[charset] = self._node(Kind.CHARS, len(self.charsets))
+            found = self._memo[charset] = self._node(_CHARS, len(self.charsets))
             self.charsets.append(charset)
         return found
 
@@ -124,7 +132,7 @@ class Grammar:
             return parts[0] if parts else self._empty
         at = len(self.children)
         self.children.extend(parts)
-        return self._node(Kind.SEQ, at, len(parts))
+        return self._node(_SEQ, at, len(parts))
 
     def alt(self, choices: Sequence[Expression]) -> Expression:
         """Any one of ``choices``; none at all is `never`."""
@@ -132,7 +140,7 @@ class Grammar:
             return choices[0] if choices else self._never
         at = len(self.children)
         self.children.extend(choices)
-        return self._node(Kind.ALT, at, len(choices))
+        return self._node(_ALT, at, len(choices))
 
     def repeat(self, body: Expression, minimum: int = 0, maximum: int | None = None) -> Expression:
         """``body`` between ``minimum`` and ``maximum`` times (None: no limit). Counted, not unrolled: size does not
@@ -143,7 +151,7 @@ class Grammar:
             return self._empty
         if minimum == maximum == 1:
             return body
-        return self._node(Kind.REPEAT, body, minimum, -1 if maximum is None else maximum)
+        return self._node(_REPEAT, body, minimum, -1 if maximum is None else maximum)
 
     def optional(self, body: Expression) -> Expression:
         """``body`` or nothing."""
@@ -155,7 +163,7 @@ class Grammar:
         if len(words) < 2:
             return self.literal(words[0]) if words else self._never
         self.literal_sets.append(words)
-        return self._node(Kind.LITERALS, len(self.literal_sets) - 1)
+        return self._node(_LITERALS, len(self.literal_sets) - 1)
 
     def network(
         self,
@@ -183,14 +191,14 @@ class Grammar:
         self.children.extend(finals)
         for edge in edges:
             self.children.extend(edge)
-        return self._node(Kind.NETWORK, at, len(self.children) - at, rounds)
+        return self._node(_NETWORK, at, len(self.children) - at, rounds)
 
     def flat_network(self, layout: bytes, rounds: int = 0) -> Expression:
         """`network` for one whose layout in ``children`` already exists, as native int32 (with ``rounds``: its edges in
         the order of their sources): large ones are made by arrays."""
         at = len(self.children)
         self.children.frombytes(layout)
-        return self._node(Kind.NETWORK, at, len(self.children) - at, rounds)
+        return self._node(_NETWORK, at, len(self.children) - at, rounds)
 
     def unordered(
         self,
@@ -213,13 +221,13 @@ class Grammar:
         at = len(self.children)
         self.children.append(separator)
         self.children.extend((*required, *optional, *repeatable))
-        return self._node(Kind.UNORDERED, at, len(self.children) - at, len(required) | once << 15)
+        return self._node(_UNORDERED, at, len(self.children) - at, len(required) | once << 15)
 
     def tokens(self, ids: Iterable[int], *, exclude: bool = False) -> Expression:
         """One token out of ``ids`` (``exclude``: one token that is not in ``ids``), matched by id, whatever its
         bytes."""
         self.token_sets.append((frozenset(ids), exclude))
-        return self._node(Kind.TOKENS, len(self.token_sets) - 1)
+        return self._node(_TOKENS, len(self.token_sets) - 1)
 
     def rule(self, name: str) -> Rule:
         """Declare a rule; `define` it later (recursion needs the name first). Names are for people, not unique."""
@@ -238,7 +246,7 @@ class Grammar:
         key = ("call", rule)
         found = self._memo.get(key)
         if found is None:
-            found = self._memo[key] = self._node(Kind.CALL, rule)
+            found = self._memo[key] = self._node(_CALL, rule)
         return found
 
     def unique_open(self) -> Expression:

@@ -61,6 +61,10 @@ TYPES: dict[str, Form] = {
     "object": Form(0, NO_NUMBER, NO_STRING, (), (ANY_OBJECT,)),
 }
 
+SCALARS = {name: form for name, form in TYPES.items() if not form.arrays and not form.objects}
+"""Most sub-schemas are no more than one of these. Nothing can go wrong with them, so they need no place: all of a type
+are one node."""
+
 NUMERIC = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 STRINGS = frozenset({"minLength", "maxLength", "pattern", "format"})
 ARRAYS = frozenset(
@@ -111,6 +115,8 @@ class Keywords:
             relevant = ASSERTIONS[scope.dialect].intersection(schema)
             if not relevant:
                 return TRUE
+            if len(relevant) == 1 and (scalar := SCALARS.get(str(schema.get("type")))) is not None:
+                return self.algebra.of_form(scalar, ("type", schema["type"]))
             reference = next((keyword for keyword in REFERENCES if keyword in relevant), None)
             if reference is None or (len(relevant) > 1 and scope.dialect >= Dialect.DRAFT2019):
                 if len(self.algebra.parts) > FEW_NODES:  # a large document: it may say the same again and again
