@@ -134,8 +134,8 @@ def test_token_that_was_sampled_without_its_mask_leaves_no_trace(server: Server)
 
 
 def test_refused_streams_get_400(server: Server) -> None:
-    """They have been sent to the engine when their specification is judged."""
-    for _ in range(2):  # judged late, and remembered
+    """They have been sent to the engine when their specification is found bad, there or here."""
+    for _ in range(2):  # and remembered
         refused = complete(server, MODEL, stream=True, structured_outputs={"regex": "late(verdict"})
         assert refused.status == 400 and "offset" in refused.message
     until(lambda: total(metrics(server), "vllm:num_requests_running") == 0)

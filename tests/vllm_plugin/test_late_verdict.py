@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dotllm.compilation import Specification
-from dotllm.vllm_plugin import late_verdict, verdicts
+from dotllm.vllm_plugin import front_end, late_verdict, verdicts
 from dotllm.vllm_plugin.late_verdict import LateVerdict
 
 pytestmark = pytest.mark.serve
@@ -100,13 +101,43 @@ def test_bad_one_is_cancelled_and_refused_before_anything_leaves(stream: bool, s
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_answer_that_is_quicker_than_the_verdict_waits_for_it(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_of_the_engine_is_its_verdict(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    monkeypatch.setattr(verdicts, "_judge", lambda *_: pytest.fail("it has been compiled: why judge it?"))
+    door = Door(stream=stream, seconds=0.0)
+    assert door.ask(GOOD) == ["first", "second"] and verdicts.is_known(GOOD)
+    assert door.ask(GOOD) == ["first", "second"] and door.known_when_sent == [False, True]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_may_be_reasoning_is_no_verdict(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.exceptions import VLLMValidationError
 
     monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    monkeypatch.setattr(front_end, "may_reason", lambda: True)
     with pytest.raises(VLLMValidationError):
         Door(stream=stream, seconds=0.0).ask(BAD)
-    assert Door(stream=stream, seconds=0.0).ask(GOOD) == ["first", "second"] and verdicts.is_known(GOOD)
+
+
+@pytest.mark.parametrize(("stream", "error"), [(True, 'data: {"error": {}}'), (False, "object")])
+def test_an_error_is_no_verdict(stream: bool, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM gives some errors back as a result, and those of a stream as an event."""
+    from vllm.exceptions import VLLMValidationError
+
+    async def says(self: Door, specification: Specification) -> AsyncGenerator[str, None]:
+        self._send(specification)
+        yield error
+
+    async def returns(self: Door, request: Specification) -> Any:
+        answer = await create(self, request)
+        return answer if stream else SimpleNamespace(error=error)
+
+    create = Door.create
+    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    monkeypatch.setattr(Door, "_engine", says)
+    monkeypatch.setattr(Door, "create", returns)
+    with pytest.raises(VLLMValidationError):
+        Door(stream=stream).ask(BAD)
 
 
 @pytest.mark.parametrize("stream", [False, True])

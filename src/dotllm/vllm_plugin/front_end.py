@@ -35,6 +35,11 @@ def serves(backend: str | None = None) -> bool:
     return is_ours(backend or ("auto" if configured is None else configured.backend))
 
 
+def may_reason() -> bool:
+    """Whether requests may say something before their constraint begins, and before it has been compiled."""
+    return bool(getattr(config(), "reasoning_parser", ""))
+
+
 def special_tokens() -> Mapping[str, int]:
     """The special tokens of the engine's tokenizer by name."""
     if _vllm_config is None:

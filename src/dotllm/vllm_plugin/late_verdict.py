@@ -1,12 +1,14 @@
-"""A new specification is judged while the engine runs the prompt of its request, not before the request is sent.
+"""A new specification is judged by the engine that compiles it, if it can say so soon.
 
 Judging is the first half of a compile (`verdicts`): one or two milliseconds for a typical specification, which came
-before everything that the engine does for the request. The answer cannot begin before the prompt has run anyway. So
-requests of the completion APIs with a specification that is new, and not large, are sent first and judged a moment
-later. What the client sees is the same: nothing of an answer leaves before the verdict is there, a refusal is HTTP 400
-for streams, too, and it is always the front end's. A refused request is cancelled like one whose client has gone.
+before everything that the engine does for the request, and were done twice. So requests of the completion APIs with a
+specification that is new, and not large, are sent as they are. If the engine answers, it has compiled the
+specification, and has found it good with that. If it answers with an error, or not within `DELAY`, or if the request
+may reason before its constraint begins, the front end judges. What the client sees is the same: nothing of an answer
+leaves before there is a verdict (the headers of a stream are such a thing), a refusal is HTTP 400 for streams, too, and
+it is always the front end's. A refused request is cancelled like one whose client has gone.
 
-The engine refuses what it cannot compile by itself (`compile_errors`), so nothing depends on who is first.
+Nothing is enforced here: the engine constrains every request that has a constraint, or ends it (`compile_errors`).
 """
 
 from __future__ import annotations
@@ -21,20 +23,23 @@ from typing import Any
 
 from dotllm.compilation.specification import Specification
 from dotllm.errors import SpecError
-from dotllm.vllm_plugin import verdicts
+from dotllm.vllm_plugin import front_end, verdicts
 from dotllm.vllm_plugin.hook import Hook, Target
 
 # Characters. Larger ones are judged before they are sent: their compile is work that a request which is refused had
 # better not cause.
 LARGEST = 8192
-# Seconds from sending to judging. By then the engine has launched the step, and mostly compiled what is judged here.
-DELAY = 0.006
+# Seconds from sending to judging: what the headers of a stream may be late by.
+DELAY = 0.1
 
 # Module, class, and the coroutine that takes a request.
 _DOORS = (
     ("vllm.entrypoints.openai.chat_completion.serving", "OpenAIServingChat", "create_chat_completion"),
     ("vllm.entrypoints.openai.completion.serving", "OpenAIServingCompletion", "create_completion"),
 )
+
+# How vLLM's streams say that something went wrong once the response has begun.
+_ERROR_EVENT = 'data: {"error"'
 
 SpecialTokens = Callable[[], Mapping[str, int]]
 
@@ -81,7 +86,10 @@ class LateVerdict:
             uncancel()  # it was this that cancelled the task (Python 3.11 counts)
         if isinstance(result, AsyncGenerator) and self._pending:
             return await self._begun(result)
-        self._decide()
+        if result is None or hasattr(result, "error"):  # vLLM's ErrorResponse
+            self._decide()
+        else:
+            self._answered()
         self._raise_refusal()
         return result
 
@@ -90,7 +98,10 @@ class LateVerdict:
         first = asyncio.ensure_future(anext(stream))
         try:
             await asyncio.wait((first, self._decided), return_when=asyncio.FIRST_COMPLETED)
-            self._decide()
+            if first.done() and first.exception() is None and not str(first.result()).startswith(_ERROR_EVENT):
+                self._answered()
+            else:
+                self._decide()
             self._raise_refusal()
         except BaseException:
             first.cancel()
@@ -100,8 +111,15 @@ class LateVerdict:
             raise
         return _continued(first, stream)
 
+    def _answered(self) -> None:
+        """The engine has said something for this request, and no error."""
+        if not front_end.may_reason():
+            for specification in self._pending:
+                verdicts.accept(specification)
+        self._decide()
+
     def _decide(self) -> None:
-        """Judge now what has been put off. Never raises."""
+        """Judge now what has been put off, and is not known yet. Never raises."""
         if self._timer is not None:
             self._timer.cancel()
         pending, self._pending = self._pending, {}
@@ -178,7 +196,7 @@ def _apply() -> None:
 
 HOOK = Hook(
     name="late-verdict",
-    summary="a new specification is judged while its prompt runs",
+    summary="a new specification is judged by the engine that compiles it",
     targets=tuple(Target(module, f"{name}.{method}", ("self", "request")) for module, name, method in _DOORS),
     apply=_apply,
     required=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
@@ -69,6 +70,14 @@ def of_params(params: Any, config: Any, order: Any = None) -> Specification:
             Kind.STRUCTURAL_TAG, params.structural_tag, _json_options(Kind.STRUCTURAL_TAG, config, params, order)
         )
     raise InvalidSpec("structured_outputs sets none of json, json_object, regex, choice, grammar, structural_tag")
+
+
+def json_text(schema: Any) -> str:
+    """A schema as text, written as `Specification.from_value` does. Raises `BudgetExceeded`."""
+    try:
+        return json.dumps(schema)
+    except RecursionError:  # of json.dumps, which is neither iterative nor capped
+        raise BudgetExceeded(f"structured_outputs.{Kind.JSON_SCHEMA.value} is nested too deeply") from None
 
 
 def _specification(kind: Kind, value: Any, options: dict[str, OptionValue] | None = None) -> Specification:

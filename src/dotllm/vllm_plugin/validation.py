@@ -7,7 +7,6 @@ the few that apply to us are made in `requests` and here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
@@ -42,9 +41,6 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
     judge(params, config, lambda: warm_start.special_tokens(tokenizer, model_config))
     if (late := late_verdict.current()) is not None:
         late.soon()
-    if isinstance(structured.json, dict):
-        # As text it reaches the engine whatever is in it; vLLM's wire format knows no integer beyond 64 bits.
-        structured.json = json.dumps(structured.json)
     structured._backend = BACKEND
     structured._backend_was_auto = config.backend == "auto"
 
@@ -56,7 +52,11 @@ def judge(params: Any, config: Any, special_tokens: Callable[[], Mapping[str, in
         vllm.exceptions.VLLMValidationError: refused; the message is for the user.
     """
     late = late_verdict.current()
+    structured = params.structured_outputs
     try:
+        if isinstance(structured.json, dict):
+            # As text it reaches the engine whatever is in it; vLLM's wire format knows no integer beyond 64 bits.
+            structured.json = requests.json_text(structured.json)
         specification = requests.of_sampling_params(params, config)
         if late is None or not late.put_off(specification, special_tokens):
             verdicts.check(specification, special_tokens)

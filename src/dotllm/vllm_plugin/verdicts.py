@@ -49,6 +49,11 @@ def is_known(specification: Specification) -> bool:
     return _memory.has(specification.key(b""))
 
 
+def accept(specification: Specification) -> None:
+    """Take ``specification`` for good: the engine has compiled it."""
+    _memory.remember(specification.key(b""), None)
+
+
 def _judge(specification: Specification, special_tokens: Callable[[], Mapping[str, int]]) -> None:
     from dotllm.automata.lowering import lower
     from dotllm.grammar.transform import prepare
