@@ -18,10 +18,15 @@ pytestmark = pytest.mark.serve
 GOOD, BAD = Specification.create("regex", "[0-9]{3}"), Specification.create("regex", "(")
 
 
+def wait(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    for name in ("DELAY", "STREAM_DELAY"):
+        monkeypatch.setattr(late_verdict, name, seconds)
+
+
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "_memory", verdicts._Memory())
-    monkeypatch.setattr(late_verdict, "DELAY", 0.0)
+    wait(monkeypatch, 0.0)
 
 
 class Door:
@@ -102,7 +107,7 @@ def test_bad_one_is_cancelled_and_refused_before_anything_leaves(stream: bool, s
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_of_the_engine_is_its_verdict(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    wait(monkeypatch, 1000.0)
     monkeypatch.setattr(verdicts, "_judge", lambda *_: pytest.fail("it has been compiled: why judge it?"))
     door = Door(stream=stream, seconds=0.0)
     assert door.ask(GOOD) == ["first", "second"] and verdicts.is_known(GOOD)
@@ -113,7 +118,7 @@ def test_an_answer_of_the_engine_is_its_verdict(stream: bool, monkeypatch: pytes
 def test_an_answer_that_may_be_reasoning_is_no_verdict(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.exceptions import VLLMValidationError
 
-    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    wait(monkeypatch, 1000.0)
     monkeypatch.setattr(front_end, "may_reason", lambda: True)
     with pytest.raises(VLLMValidationError):
         Door(stream=stream, seconds=0.0).ask(BAD)
@@ -133,7 +138,7 @@ def test_an_error_is_no_verdict(stream: bool, error: str, monkeypatch: pytest.Mo
         return answer if stream else SimpleNamespace(error=error)
 
     create = Door.create
-    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    wait(monkeypatch, 1000.0)
     monkeypatch.setattr(Door, "_engine", says)
     monkeypatch.setattr(Door, "create", returns)
     with pytest.raises(VLLMValidationError):
@@ -150,7 +155,7 @@ def test_the_front_ends_refusal_wins_over_the_engines(stream: bool, monkeypatch:
         raise RuntimeError("the engine's words")
         yield ""
 
-    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    wait(monkeypatch, 1000.0)
     monkeypatch.setattr(Door, "_engine", fails)
     with pytest.raises(VLLMValidationError):
         Door(stream=stream).ask(BAD)
@@ -160,7 +165,7 @@ def test_the_front_ends_refusal_wins_over_the_engines(stream: bool, monkeypatch:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_client_that_goes_away_cancels_as_ever(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    wait(monkeypatch, 1000.0)
     door = Door(stream=stream)
 
     async def goes() -> None:

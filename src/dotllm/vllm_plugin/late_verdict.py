@@ -1,12 +1,12 @@
 """A new specification is judged by the engine that compiles it, if it can say so soon.
 
 Judging is the first half of a compile (`verdicts`): one or two milliseconds for a typical specification, which came
-before everything that the engine does for the request, and were done twice. So requests of the completion APIs with a
-specification that is new, and not large, are sent as they are. If the engine answers, it has compiled the
-specification, and has found it good with that. If it answers with an error, or not within `DELAY`, or if the request
-may reason before its constraint begins, the front end judges. What the client sees is the same: nothing of an answer
-leaves before there is a verdict (the headers of a stream are such a thing), a refusal is HTTP 400 for streams, too, and
-it is always the front end's. A refused request is cancelled like one whose client has gone.
+before everything that the engine does for the request. So requests of the completion APIs with a specification that is
+new, and not large, are sent as they are. If the engine answers, it has compiled the specification, and has found it
+good with that. If it answers with an error, or not in time (`DELAY`, `STREAM_DELAY`), or if the request may reason
+before its constraint begins, the front end judges. What the client sees is the same: nothing of an answer leaves before
+there is a verdict (the headers of a stream are such a thing), a refusal is HTTP 400 for streams, too, and it is always
+the front end's. A refused request is cancelled like one whose client has gone.
 
 Nothing is enforced here: the engine constrains every request that has a constraint, or ends it (`compile_errors`).
 """
@@ -29,8 +29,11 @@ from dotllm.vllm_plugin.hook import Hook, Target
 # Characters. Larger ones are judged before they are sent: their compile is work that a request which is refused had
 # better not cause.
 LARGEST = 8192
-# Seconds from sending to judging: what the headers of a stream may be late by.
+# Seconds from sending to judging.
 DELAY = 0.1
+# The same for streams. Their response begins with the verdict, which takes two milliseconds that the first token should
+# not wait for; so it is given here, when the engine has launched the step and, mostly, compiled what is judged.
+STREAM_DELAY = 0.008
 
 # Module, class, and the coroutine that takes a request.
 _DOORS = (
@@ -64,7 +67,8 @@ class LateVerdict:
     def soon(self) -> None:
         """The request is about to be sent."""
         if self._pending and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(DELAY, self._decide)
+            delay = STREAM_DELAY if self._running is None else DELAY
+            self._timer = asyncio.get_running_loop().call_later(delay, self._decide)
 
     async def of(self, answer: Coroutine[Any, Any, Any]) -> Any:
         """What ``answer`` returns, once that may leave. Raises the refusal."""
