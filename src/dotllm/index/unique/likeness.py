@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from functools import cached_property, lru_cache
 from typing import Any
 
 from dotllm.index.unique.scanner import AFTER, ARRAY, COLON, KEY, NAME, NUMBER, OBJECT, STRING, VALUE, Open, State
@@ -68,6 +69,8 @@ def _leaf_is_like_one(state: State, seen: Seen) -> bool:
     if state.mode == STRING:
         at = bisect_left(seen.strings, state.text)
         return at < len(seen.strings) and seen.strings[at].startswith(state.text)
+    if state.mode == NUMBER:
+        return seen.has_number_like(state.text)
     return any(_leaf_may_be(state, value) for value in seen.others)
 
 
@@ -77,8 +80,12 @@ class Leaf:
 
     def __init__(self, top: Open, *, names: bool) -> None:
         self.top = top
+        self.names = names
         self.mode = NAME if names else STRING
-        self.strings = sorted(_leaf_strings(State(top, self.mode)))
+
+    @cached_property
+    def strings(self) -> list[str]:
+        return sorted(_leaf_strings(State(self.top, self.mode)))
 
     def is_inside(self, state: State) -> bool:
         return state.mode == self.mode and state.top is self.top
@@ -128,7 +135,7 @@ def _leaf_of(inside: list[Open], value: Value, mode: int) -> Iterable[str]:
         top = inside[i]
         if mode == NAME and i == 0:
             return [key for key, _ in there[1]]
-        there = dict(there[1])[top.key] if top.kind == OBJECT else there[1][len(top.done)]
+        there = _members(there)[top.key] if top.kind == OBJECT else there[1][len(top.done)]
     return [there] if isinstance(there, str) else []
 
 
@@ -153,7 +160,7 @@ def _may_be(inside: list[Open], i: int, state: State, value: Value) -> bool:
     if isinstance(value, str) or value[0] != ("object" if top.kind == OBJECT else "array"):
         return False
     if top.kind == OBJECT:
-        return _object_may_be(inside, i, state, dict(value[1]))
+        return _object_may_be(inside, i, state, _members(value))
     done = top.done if top.kind == ARRAY else top.done.items
     items = value[1]
     if len(items) < len(done) or items[: len(done)] != done:
@@ -161,6 +168,11 @@ def _may_be(inside: list[Open], i: int, state: State, value: Value) -> bool:
     if i == 0 and state.mode in (AFTER, VALUE):
         return True
     return len(items) > len(done) and _may_be(inside, i - 1, state, items[len(done)])
+
+
+@lru_cache(maxsize=1 << 14)
+def _members(value: Value) -> dict[str, Value]:
+    return dict(value[1])  # type: ignore[arg-type]  # pairs
 
 
 def _object_may_be(inside: list[Open], i: int, state: State, members: dict[str, Value]) -> bool:

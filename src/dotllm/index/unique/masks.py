@@ -20,14 +20,17 @@ from dotllm.index.unique.tokens import ROOT, Tokens, listed
 _STRUCTURE = frozenset(b'"{}[],:-0123456789tfn')
 _CLOSES = frozenset(b"]}")
 _KEPT = 1 << 16  # configurations
+_LEAVES = 256
 
 
 def mask_of(paths: Paths, tokens: Tokens, thread: Thread, row: Int32) -> Int32 | None:
     """``row``, the machine's mask of a thread, without the tokens that lead nowhere; None: there are none."""
     bad = _going_on(paths, tokens, thread, row)
     state = thread.state
-    if isinstance(state, State) and not is_free(state):
-        bad += _along(paths, tokens, thread, row)
+    if isinstance(state, State):
+        leaf = _leaf(paths, state)
+        if not (leaf.is_free(state.text) if leaf.is_inside(state) else is_free(state)):
+            bad += _along(paths, tokens, thread, row, leaf)
     if not bad:
         return None
     mask = row.copy()
@@ -93,13 +96,23 @@ def _significant(paths: Paths, thread: Thread, data: bytes) -> bytes:
     return data
 
 
-def _along(paths: Paths, tokens: Tokens, start: Thread, row: Int32) -> list[int]:
+def _leaf(paths: Paths, state: State) -> Leaf:
+    """That of the string that one is in, or that may begin: the same from its first byte to its last."""
+    names = state.mode in (KEY, NAME)
+    found = paths.leaves.get(id(state.top))
+    if found is None or found.top is not state.top or found.names != names:
+        if len(paths.leaves) >= _LEAVES:
+            paths.leaves.clear()
+        found = paths.leaves[id(state.top)] = Leaf(state.top, names=names)
+    return found
+
+
+def _along(paths: Paths, tokens: Tokens, start: Thread, row: Int32, leaf: Leaf) -> list[int]:
     """Tokens that lead nowhere and run along the text of an item that was."""
     bad: list[int] = []
     agenda: list[tuple[int, Threads]] = []
     state = start.state
     assert isinstance(state, State)
-    leaf = Leaf(state.top, names=state.mode in (KEY, NAME))
 
     def is_harmless(after: Thread) -> bool:
         state = after.state

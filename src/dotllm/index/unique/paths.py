@@ -33,6 +33,7 @@ from dotllm.automata.machine.layout import (
 from dotllm.automata.machine.run import apply, configuration, token_step
 from dotllm.automata.machine.settle import settle
 from dotllm.index.gpu_tables import NEXT, expand_rows
+from dotllm.index.unique.likeness import Leaf
 
 if TYPE_CHECKING:
     from dotllm.index.index import Index
@@ -72,6 +73,7 @@ class Paths:
         self._class_of = mem[first : first + 256].tolist()
         self.plain = self.plain_classes()
         self.rooms: dict[object, int] = {}  # see `room`
+        self.leaves: dict[int, Leaf] = {}  # by the identity of what they are in, which they hold; see `masks`
         self.unsafe: dict[object, tuple[int, ...]] = {}  # see `masks`
 
     @property

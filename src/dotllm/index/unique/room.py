@@ -18,6 +18,7 @@ PLENTY = 1 << 24  # more than an array ever has items
 _LEVELS = 64
 _CONFIGS = 512  # looked at for one number
 _PLACES = 400
+_FEW = 8
 _SEARCHED = 20_000  # places
 _NONZERO = tuple(b"123456789")
 _ENDS = tuple(b",]} \n")
@@ -110,7 +111,9 @@ def _room(paths: Paths, start: Thread) -> int:
 def _ways(state: State, allowed: tuple[int, ...]) -> list[int]:
     """The bytes to go on with, the most promising last; those that have been counted are left out."""
     if state.mode in (STRING, NAME):
-        return list(allowed[:4]) if state.pending else [b for b in allowed if b == 0x22]
+        if state.pending or len(allowed) <= _FEW:  # such as a key that the schema names
+            return list(allowed[:_FEW])
+        return [b for b in allowed if b == 0x22]
     if state.mode == NUMBER and state.top.kind == UNIQUE:
         return [b for b in allowed if b == 0x2E]  # the others complete the item
     left_out = _IN_NUMBERS if state.mode == NUMBER else WHITESPACE

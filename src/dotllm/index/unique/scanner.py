@@ -7,7 +7,6 @@ bytes that no JSON text has there, too; these are no step.)
 
 from __future__ import annotations
 
-from bisect import insort
 from typing import Any, NamedTuple
 
 from dotllm.index.unique.values import Seen, Value, number
@@ -149,12 +148,7 @@ def _complete(top: Open, value: Value) -> State | End:
     if isinstance(done, Seen):
         if value in done.members:
             return REPEATED
-        strings = done.strings
-        if isinstance(value, str):
-            several = list(strings)
-            insort(several, value)
-            strings = tuple(several)
-        return State(top._replace(done=Seen((*done.items, value), strings)), AFTER)
+        return State(top._replace(done=Seen((*done.items, value), done)), AFTER)
     if top.kind == OBJECT:
         return State(top._replace(done=(*done, (top.key, value)), key=""), AFTER)
     return State(top._replace(done=(*done, value)), AFTER)

@@ -6,6 +6,7 @@ either end, and the exponent of the last digit: exact for any exponent, where a 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 Value = str | tuple[Any, ...]
@@ -52,17 +53,49 @@ def number_may_be(text: str, value: Value) -> bool:
     return bool((significant + "0" * len(digits)).startswith(digits))
 
 
+def _with(some: tuple[str, ...], one: str) -> tuple[str, ...]:
+    at = bisect_left(some, one)
+    return (*some[:at], one, *some[at:])
+
+
 class Seen:
     """The items of an array so far, in order. Immutable: adding one makes another."""
 
-    __slots__ = ("items", "members", "others", "strings")
+    __slots__ = ("items", "members", "numbers", "others", "strings")
 
-    def __init__(self, items: tuple[Value, ...] = (), strings: tuple[str, ...] = ()) -> None:
+    def __init__(self, items: tuple[Value, ...] = (), before: Seen | None = None) -> None:
+        """``before``: without the last item."""
         self.items = items
-        self.strings = strings
+        self.strings: tuple[str, ...] = before.strings if before else ()
         """those that are strings, sorted"""
+        self.numbers: tuple[str, ...] = before.numbers if before else ()
+        """the digits of those that are numbers, behind their sign, sorted"""
+        self.others: tuple[Value, ...] = before.others if before else ()
+        """all but the strings"""
         self.members = frozenset(items)
-        self.others = tuple(item for item in items if not isinstance(item, str))
+        for item in items[-1:]:
+            if isinstance(item, str):
+                self.strings = _with(self.strings, item)
+            else:
+                self.others = (*self.others, item)
+                if item[0] == "number":
+                    self.numbers = _with(self.numbers, "-" * item[1] + item[2])
+
+    def has_number_like(self, text: str) -> bool:
+        """Whether some item is a number that one beginning with ``text`` may be equal to (see `number_may_be`)."""
+        if not self.numbers:
+            return False
+        mantissa, exponent, _ = text.lower().partition("e")
+        digits = mantissa.lstrip("-").replace(".", "").lstrip("0")
+        if not digits:
+            return not exponent or self.numbers[0] == "" or "" in self.numbers
+        wanted = "-" * text.startswith("-") + digits
+        whole = wanted.rstrip("0")
+        at = bisect_left(self.numbers, whole)
+        if at < len(self.numbers) and self.numbers[at] == whole:
+            return True
+        at = bisect_left(self.numbers, wanted)
+        return not exponent and at < len(self.numbers) and self.numbers[at].startswith(wanted)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Seen) and (self is other or self.items == other.items)
