@@ -98,4 +98,14 @@ CASES: list[Case] = [
     _schema(
         "enum of everything", {"enum": [None, True, 1.5, "é\n", [1, {"a": 2}], {"b": []}]}, by_response_format=False
     ),
+    _schema(
+        "no tag twice",
+        {
+            "type": "array",
+            "items": {"type": "string", "pattern": "^([ab]|[a-c]{8})$"},
+            "minItems": 3,
+            "maxItems": 6,
+            "uniqueItems": True,
+        },
+    ),
 ]
