@@ -31,7 +31,7 @@ OPTIONS: tuple[Option, ...] = (
         "--dotllm-coalescence",
         "DOTLLM_COALESCENCE",
         "{off,lossless,canonical}",
-        "forced text is drafted and verified in one pass; canonical: also spelt in one way only (default: off)",
+        "forced text is not generated token by token; canonical: and spelt in one way (default: off)",
     ),
     Option(
         "--dotllm-gpu-masks",
