@@ -1,4 +1,4 @@
-"""Masks that live on the GPU.
+"""Masks that live on the GPU, and a GPU that follows the grammars.
 
 Per step vLLM fills a bitmask of 16 KB for every constrained position, sends it to the workers and copies it to the
 device. Our masks are rows of one table (see `dotllm.index.token_space`), so here only row numbers travel, and each row
@@ -9,4 +9,13 @@ once, when it is first needed:
  * `mask_table` (worker): the table on the device, and the application of its rows to the logits.
  * `kernels`: the Triton kernels.
  * `manager_hook`, `worker_hooks`: where both sides take hold of vLLM.
+
+Where scheduling is asynchronous the device also finds its way through the grammar by itself:
+
+ * `walk` (engine core), with `entry` (a table), `follow` (its own steps), `prefetch` (filling tables ahead) and
+   `walk_message` (what travels); `walker` and `walk_kernels` (worker).
+ * `walk_scheduler`: where it takes hold of vLLM's scheduler and model runner.
+ * `late_place`: requests whose grammar is not there yet.
+ * `jump_forward`, `pace`: forced text that is entered, not generated, and whether that pays.
+ * `launch`: how kernels are launched.
 """

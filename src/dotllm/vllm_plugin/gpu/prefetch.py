@@ -22,7 +22,7 @@ from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS
 
 if TYPE_CHECKING:
-    from dotllm.vllm_plugin.gpu.walk import Entry
+    from dotllm.vllm_plugin.gpu.entry import Entry
 
 logger = logging.getLogger(__name__)
 

@@ -13,18 +13,18 @@ one without rows, so the GPU waits for the CPU at each of its tokens.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
 from dotllm.errors import SpecError
-from dotllm.index import Index, mask_rows
-from dotllm.index.gpu_tables import CLASS_TABLE, EXPANDED, FLAGS, NEVER, NEXT, ROW, UNKNOWN_ROW, ByteTable
+from dotllm.index import Index
+from dotllm.index.gpu_tables import CLASS_TABLE, EXPANDED, FLAGS, NEVER, ROW, UNKNOWN_ROW
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import TokenSpace
-from dotllm.vllm_plugin.forced_tokens import ForcedTokens
+from dotllm.vllm_plugin.gpu.entry import Entry
 from dotllm.vllm_plugin.gpu.follow import TableBatch
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS, Int32
 from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
@@ -46,49 +46,10 @@ from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
 logger = logging.getLogger(__name__)
 
-# flags of a table's row that only this side reads: whether `spelling` has been asked, and said more than one token
-LOOKED_AT, FORCED = 8, 16
-
 HEADER = CLASS_TABLE + 1  # ints before the rows of a table on the heap: byte classes, and how many rows there are
 HEAP_LIMIT = 1 << 26  # ints: 256 MiB of tables on the device; then all begin anew
 FILL_STEPS = 16  # steps between sendings of what was found ahead
 IDLE_ENTRIES = 256  # tables kept for requests to come
-
-
-class Entry:
-    """A table on the GPU: of one index, for requests with the same further stop tokens (they are part of its masks) and
-    the same say about the spelling of forced text."""
-
-    def __init__(self, index: Index, stops: tuple[int, ...] = (), spells_forced_text: bool = False) -> None:
-        self.index = index
-        self.forced = ForcedTokens.shared() if spells_forced_text else None
-        self.own_rows = bool(stops) or spells_forced_text
-        """whether masks may differ from the index's"""
-        self.table = ByteTable(index)
-        self.seen: tuple[Any, Any, Any] = (index.machine, self.table.rows, self.table.since)
-        """what slots point at: these move when they grow, and the old ones must outlive the pointing"""
-        self.slots: set[int] = set()
-        self.base = 0
-        self.capacity = 0  # rows there is room for at ``base``; 0: not on the heap
-        self.changed: set[int] = set()  # rows to send; guarded by the index's lock, like the table
-        self.filled = False  # the places near the start have been visited ahead (see `prefetch`)
-
-    def mask_rows(self, configs: Sequence[int]) -> list[int]:
-        """The masks of ``configs``, for requests without stop tokens of their own; negative: not found."""
-        if self.forced is not None:  # whose spelling is found when somebody comes by: it takes the interpreter too long
-            one_way = np.count_nonzero(self.table.rows[configs, NEXT:], axis=1) == 1
-            rows = np.full(len(configs), UNKNOWN_ROW, np.int32)
-            rows[~one_way] = self._index_rows(np.asarray(configs, np.int32)[~one_way])
-            return [int(row) for row in rows]
-        return [int(row) for row in self._index_rows(configs)]
-
-    def _index_rows(self, configs: Sequence[int] | Int32) -> Int32:
-        guides = []
-        for config in configs:
-            guide = self.index.guide()
-            guide.config = int(config)
-            guides.append(guide)
-        return mask_rows(guides, threads=1)[0]
 
 
 class Walk:
@@ -236,19 +197,10 @@ class Walk:
         self._settle(slot, grammar, entry, int(self.batch.places[slot, LENGTH]) + 1, (previous, token))
 
     def spelling(self, slot: int) -> tuple[int, ...]:
-        """The tokens that are forced where a slot is (see `ForcedTokens`); remembered in the table's flags.
-
-        Raises BudgetExceeded.
-        """
+        """The tokens that are forced where a slot is. Raises BudgetExceeded."""
         entry = self.entry_of[slot]
-        assert entry is not None and entry.forced is not None
-        config = int(self.batch.configs[slot])
-        with entry.index.lock:
-            tokens = entry.forced.after(entry.index, config)
-            rows = entry.table.rows
-            if config < len(rows):
-                rows[config, FLAGS] |= LOOKED_AT | (FORCED if len(tokens) > 1 else 0)
-        return tokens
+        assert entry is not None
+        return entry.spelling(int(self.batch.configs[slot]))
 
     def jump(self, slot: int, tokens: list[int]) -> None:
         """Tokens that were not sampled have been entered into a request (see `jump_forward`), behind those taken."""

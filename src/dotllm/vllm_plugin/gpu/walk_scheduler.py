@@ -21,7 +21,7 @@ import numpy as np
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, worker_hooks
-from dotllm.vllm_plugin.gpu.walk import FORCED, LOOKED_AT
+from dotllm.vllm_plugin.gpu.entry import FORCED, LOOKED_AT
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import coalescence, gpu_walk

@@ -1,0 +1,65 @@
+"""Engine core: one table that the GPU walks: where it lies there, who stands on it, what must be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dotllm.index import Index, mask_rows
+from dotllm.index.gpu_tables import FLAGS, NEXT, UNKNOWN_ROW, ByteTable
+from dotllm.vllm_plugin.forced_tokens import ForcedTokens
+from dotllm.vllm_plugin.gpu.message import Int32
+
+# flags of a table's row that only this side reads: whether `Entry.spelling` was asked, and said more than one token
+LOOKED_AT, FORCED = 8, 16
+
+
+class Entry:
+    """A table on the GPU: of one index, for requests with the same further stop tokens (they are part of its masks) and
+    the same say about the spelling of forced text."""
+
+    def __init__(self, index: Index, stops: tuple[int, ...] = (), spells_forced_text: bool = False) -> None:
+        self.index = index
+        self.forced = ForcedTokens.shared() if spells_forced_text else None
+        self.own_rows = bool(stops) or spells_forced_text
+        """whether masks may differ from the index's"""
+        self.table = ByteTable(index)
+        self.seen: tuple[Any, Any, Any] = (index.machine, self.table.rows, self.table.since)
+        """what slots point at: these move when they grow, and the old ones must outlive the pointing"""
+        self.slots: set[int] = set()
+        self.base = 0
+        self.capacity = 0  # rows there is room for at ``base``; 0: not on the heap
+        self.changed: set[int] = set()  # rows to send; guarded by the index's lock, like the table
+        self.filled = False  # the places near the start have been visited ahead (see `prefetch`)
+
+    def mask_rows(self, configs: Sequence[int]) -> list[int]:
+        """The masks of ``configs``, for requests without stop tokens of their own; negative: not found."""
+        if self.forced is not None:  # whose spelling is found when somebody comes by: it takes the interpreter too long
+            one_way = np.count_nonzero(self.table.rows[configs, NEXT:], axis=1) == 1
+            rows = np.full(len(configs), UNKNOWN_ROW, np.int32)
+            rows[~one_way] = self._index_rows(np.asarray(configs, np.int32)[~one_way])
+            return [int(row) for row in rows]
+        return [int(row) for row in self._index_rows(configs)]
+
+    def spelling(self, config: int) -> tuple[int, ...]:
+        """The tokens that are forced after ``config`` (see `ForcedTokens`); remembered in the table's flags.
+
+        Raises BudgetExceeded.
+        """
+        assert self.forced is not None
+        with self.index.lock:
+            tokens = self.forced.after(self.index, config)
+            rows = self.table.rows
+            if config < len(rows):
+                rows[config, FLAGS] |= LOOKED_AT | (FORCED if len(tokens) > 1 else 0)
+        return tokens
+
+    def _index_rows(self, configs: Sequence[int] | Int32) -> Int32:
+        guides = []
+        for config in configs:
+            guide = self.index.guide()
+            guide.config = int(config)
+            guides.append(guide)
+        return mask_rows(guides, threads=1)[0]
