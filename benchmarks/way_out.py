@@ -7,7 +7,9 @@ Reads the machine's arena (`automata.machine.layout`); nothing of the machine is
 
 In an unordered sequence (`Grammar.unordered`) the required parts that have not come are still owed, each with a
 separator, so the nodes of a separator are worth less by that one, and half a byte more, so that none is begun where
-nothing is owed. If the text stands inside a separator there, the sum lacks a part.
+nothing is owed. If the text stands inside a separator there, the sum lacks a part. In a counted network
+(`Grammar.network` with rounds) it lacks what the network's states still ask for. Either way out may be longer than the
+sum says.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dotllm.automata.nfa import NodeKind
 from dotllm.index import Index
 
 INFINITE = 1 << 40
-LONGEST_PART = 4096  # by so much the sum may be wrong where the text stands inside a separator
+LONGEST_PART = 4096  # by so much the sum may be wrong where the text stands inside a separator or a counted network
 
 
 class NoWayOut(Exception):
@@ -58,6 +60,7 @@ class WayOut:
             for n in range(nodes)
             if self.kind[n] == NodeKind.ENTER and most[self.a[n]] < -1
         }
+        self._slack = LONGEST_PART if self.parts or min(self.least, default=0) < 0 else 0
         self.node: list[float] = [INFINITE] * nodes
         self._separators: dict[int, float] = {}
         self._solve()
@@ -208,6 +211,6 @@ class WayOut:
             byte = min(self.edges[node], key=lambda edge: self._target(edge[1]))[0]
             config = self.index.advance_bytes(config, bytes([byte]))
             text.append(byte)
-            if config < 0 or len(text) > expected + (LONGEST_PART if self.parts else 0):
+            if config < 0 or len(text) > expected + self._slack:
                 raise NoWayOut(f"the distances are wrong: {expected} bytes were promised, {bytes(text[-60:])!r}")
         return bytes(text)
