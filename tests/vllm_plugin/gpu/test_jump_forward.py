@@ -376,7 +376,13 @@ def test_max_tokens_holds_within_entered_text(
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"logprobs": 1}, {"presence_penalty": 0.5}, {"frequency_penalty": 0.5}, {"repetition_penalty": 1.2}],
+    [
+        {"logprobs": 1},
+        {"presence_penalty": 0.5},
+        {"frequency_penalty": 0.5},
+        {"repetition_penalty": 1.2},
+        {"allowed_token_ids": list(range(len(TOKENS)))},
+    ],
 )
 def test_what_the_sampler_must_see_is_generated(
     vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch, parameters: dict[str, Any]
@@ -449,6 +455,24 @@ def test_a_late_failure_ends_its_request_alone(vllm_config: Any, index: Index, m
     assert ANSWER.fullmatch(engine.text("good"))
     assert engine.reasons["bad"] == "error" and not engine.answers["bad"]
     engine.check("good")
+
+
+def test_an_error_where_places_are_found_stays_there(
+    vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not reach vLLM's loop, where it would end the engine."""
+    monkeypatch.setattr(late_place, "LATEST", 0.0)
+    engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=6, blocks=200)
+    pending: Future[Any] = Future()
+    pending.set_running_or_notify_cancel()
+    engine.add("late", 8, pending)
+
+    def fails(*_: Any) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(Walk, "begin", fails)
+    engine.run({6: lambda: pending.set_result(engine.grammar())})
+    assert engine.reasons["late"] == "error" and not engine.answers["late"]
 
 
 def test_nothing_is_sampled_without_a_mask_when_walking_ends(

@@ -165,7 +165,8 @@ def is_expected(arguments: Any, model_config: Any) -> bool:
 
 
 def must_sample(request: Any) -> bool:
-    """Whether the sampler must see each of the request's tokens: it counts them, or says how likely they were."""
+    """Whether the sampler must see each of the request's tokens: it counts them, has a say in which they are beside the
+    grammar's, or tells how likely they were."""
     parameters = request.sampling_params
     return (
         parameters is None
@@ -175,6 +176,7 @@ def must_sample(request: Any) -> bool:
         or parameters.frequency_penalty != 0
         or parameters.repetition_penalty != 1
         or bool(parameters.bad_words)
+        or parameters.allowed_token_ids is not None
     )
 
 

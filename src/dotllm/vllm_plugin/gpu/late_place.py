@@ -9,6 +9,7 @@ a repeated token is one more in their step. Only a step that runs nobody else wa
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import Future, wait
 from typing import Any
 
@@ -20,6 +21,8 @@ from dotllm.vllm_plugin.late_mask import LATEST
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.step_phases import StepPhases
+
+logger = logging.getLogger(__name__)
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 
@@ -85,8 +88,15 @@ class LatePlaceScheduler:
         if walk is not None and self._place_limit:
             backend.steps = self._place_steps
             self._place_steps.launched(backend.compiler)
-        if self._placeless:
-            self._find_places(walk, scheduler_output)
+        if self._placeless and walk is not None:
+            try:
+                self._find_places(walk, scheduler_output)
+            except Exception:
+                logger.exception("finding places failed; these requests end, and others wait for the CPU from now on")
+                self._stop_walking()  # type: ignore[attr-defined]
+                walk = None
+        if self._placeless and walk is None:
+            self._abandon(scheduler_output)
         try:
             return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
         finally:
@@ -96,24 +106,27 @@ class LatePlaceScheduler:
     def _find_places(self, walk: Any, scheduler_output: Any) -> None:
         """Whose grammar has come begins."""
         scheduled = scheduler_output.num_scheduled_tokens
-        if walk is None:  # since these were let through something went wrong, and nobody masks what they sample
-            self._abandoned.update(self._placeless)
-            for request in self._placeless.values():
-                request.structured_output_request._grammar.cancel()
-                request.structured_output_request._grammar = RuntimeError("the GPU's walk has ended")
-            self._hide(scheduler_output, hidden=True)
-            return
         if all(name in self._placeless for name in scheduled):
             pending = (self._placeless[name].structured_output_request._grammar for name in scheduled)
             wait([future for future in pending if isinstance(future, Future)], LATEST)
         for name, request in list(self._placeless.items()):
             grammar = _grammar(request)
             if isinstance(grammar, RequestGrammar):
+                walk.begin(name, grammar, request.num_tokens)
                 del self._placeless[name]
                 self._placeless_holds.goes_on(name, self)
-                walk.begin(name, grammar, request.num_tokens)
             elif name in scheduled and not request.is_prefill_chunk:
                 self._placeless_holds.stands_still(name)
+
+    def _abandon(self, scheduler_output: Any) -> None:
+        """Walking has ended since these requests were let through, and nobody masks what they sample: they end."""
+        self._abandoned.update(self._placeless)
+        for request in self._placeless.values():
+            pending = request.structured_output_request._grammar
+            if isinstance(pending, Future):
+                pending.cancel()
+            request.structured_output_request._grammar = RuntimeError("the GPU's walk has ended")
+        self._hide(scheduler_output, hidden=True)
 
     def _hide(self, scheduler_output: Any, *, hidden: bool) -> None:
         """vLLM makes no masks for what looks like the middle of a prompt."""

@@ -107,8 +107,6 @@ class Walk:
         slot = self.slot_of.get(request_id)
         if slot is None:
             return
-        self.grammars[slot] = grammar
-        grammar.followed = True
         index = grammar.guide.index
         key = (index, grammar.stops, grammar.spells_forced_text)
         entry = self._entries.pop(key, None) or Entry(index, *key[1:])
@@ -124,6 +122,9 @@ class Walk:
         with index.lock:
             self._refresh(entry)
             self._point(entry, [slot])
+        # Last, since `leave` takes what is followed back from where its slot is.
+        self.grammars[slot] = grammar
+        grammar.followed = True
         self._settle(slot, grammar, entry, length, None)
 
     def release(self, request_id: str) -> None:
