@@ -27,7 +27,6 @@ from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin import scheduler, scheduler_class
 from dotllm.vllm_plugin.hold_times import HoldTimes
 from dotllm.vllm_plugin.hook import Hook, Target
-from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.step_phases import StepPhases
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
@@ -58,14 +57,11 @@ class LateMaskScheduler:
 
     def _runs_unmasked(self, request: Any) -> bool:
         """Whether ``request``, whose grammar is pending, may run its prompt without waiting for it."""
-        structured = request.structured_output_request
         parameters = request.sampling_params
         return (
             len(self._unmasked) < self._late_limit
-            and structured is not None
-            and structured.params._backend == BACKEND
-            and isinstance(structured._grammar, Future)
-            and not structured._grammar.done()
+            and scheduler.awaits_grammar(request)
+            and not request.structured_output_request._grammar.done()
             and not request.resumable
             and not request.has_encoder_inputs
             and parameters.seed is None
@@ -154,9 +150,7 @@ class LateMaskScheduler:
         """A request has ended, however: nobody waits for its compile any more."""
         self._parked_holds.forget(request.request_id)
         if self._unmasked.pop(request.request_id, None) is not None:
-            pending = request.structured_output_request._grammar
-            if isinstance(pending, Future):
-                pending.cancel()
+            scheduler.withdraw(request)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
 

@@ -65,11 +65,8 @@ class OverlapScheduler:
 
     def _is_worth_a_moment(self, request: Any) -> bool:
         scheduler: Any = self
-        structured = request.structured_output_request
         return (
-            structured is not None
-            and structured.params._backend == BACKEND
-            and isinstance(structured._grammar, Future)
+            awaits_grammar(request)
             and not self._runs_unmasked(request)
             and request.num_tokens <= scheduler.max_num_scheduled_tokens
             and scheduler.structured_output_manager.reasoner_cls is None  # it would not wait for its grammar anyway
@@ -119,15 +116,12 @@ class OverlapScheduler:
 
         if request.status != RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
             return False
-        structured = request.structured_output_request
         scheduler: Any = self
         return (
             len(self._held) < self._hold_limit
-            and structured is not None
-            and structured.params._backend == BACKEND
             # A failed compile has been registered by vLLM just now. Only the raw future tells it from a pending one
             # without a second look: if it ended since, this request is held for one step more, which is harmless.
-            and isinstance(structured._grammar, Future)
+            and awaits_grammar(request)
             and not request.resumable
             and not request.has_encoder_inputs
             and (request.num_tokens - 1) % scheduler.hash_block_size != 0
@@ -163,11 +157,21 @@ class OverlapScheduler:
         self._held.pop(request.request_id, None)
         self._prompt_holds.forget(request.request_id)
         self._one_token_left.discard(request.request_id)
-        structured = request.structured_output_request
-        pending = getattr(structured, "_grammar", None)
-        if isinstance(pending, Future):
-            pending.cancel()
+        withdraw(request)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+
+def awaits_grammar(request: Any) -> bool:
+    """Whether nobody has looked at the grammar of ``request``, one of ours, since its compile began."""
+    structured = request.structured_output_request
+    return structured is not None and structured.params._backend == BACKEND and isinstance(structured._grammar, Future)
+
+
+def withdraw(request: Any) -> None:
+    """``request`` does not wait for its compile any more, if it did."""
+    pending = getattr(request.structured_output_request, "_grammar", None)
+    if isinstance(pending, Future):
+        pending.cancel()
 
 
 def promotes(vllm_scheduler: Any, request: Any) -> bool:

@@ -19,7 +19,6 @@ from dotllm.vllm_plugin.hold_times import HoldTimes
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.late_mask import LATEST
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.step_phases import StepPhases
 
 logger = logging.getLogger(__name__)
@@ -41,13 +40,10 @@ class LatePlaceScheduler:
 
     def _runs_placeless(self, request: Any) -> bool:
         walking: Any = self
-        structured = request.structured_output_request
         return (
             len(self._placeless) < self._place_limit
-            and structured is not None
-            and structured.params._backend == BACKEND
-            and isinstance(structured._grammar, Future)
-            and not structured._grammar.done()
+            and scheduler.awaits_grammar(request)
+            and not request.structured_output_request._grammar.done()
             and not request.resumable
             and not request.has_encoder_inputs
             and request.sampling_params.prompt_logprobs is None
@@ -122,9 +118,7 @@ class LatePlaceScheduler:
         """Walking has ended since these requests were let through, and nobody masks what they sample: they end."""
         self._abandoned.update(self._placeless)
         for request in self._placeless.values():
-            pending = request.structured_output_request._grammar
-            if isinstance(pending, Future):
-                pending.cancel()
+            scheduler.withdraw(request)
             request.structured_output_request._grammar = RuntimeError("the GPU's walk has ended")
         self._hide(scheduler_output, hidden=True)
 
@@ -149,9 +143,7 @@ class LatePlaceScheduler:
         self._placeless_holds.forget(request.request_id)
         self._abandoned.discard(request.request_id)
         if self._placeless.pop(request.request_id, None) is not None:
-            pending = request.structured_output_request._grammar
-            if isinstance(pending, Future):
-                pending.cancel()
+            scheduler.withdraw(request)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
 
