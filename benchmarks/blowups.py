@@ -7,6 +7,7 @@ its vocabulary) never holds more than 512 MiB. Where a sample is given its masks
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -132,6 +133,8 @@ def start(name: str) -> Callable[[Spec], dict[str, Any]]:
     vocabulary = tokens.load()
     engine = adapters.load(name, vocabulary, Options())
     engine.compile(Spec("warm-up", "json_schema", closed({"a": {"type": "string"}}))).matcher().fill()
+    gc.collect()
+    gc.freeze()  # as a server does when it has started
     before = peak_rss_bytes()
 
     def measure(spec: Spec) -> dict[str, Any]:

@@ -117,11 +117,11 @@ class Keywords:
                 return TRUE
             if len(relevant) == 1 and (scalar := SCALARS.get(str(schema.get("type")))) is not None:
                 return self.algebra.of_form(scalar, ("type", schema["type"]))
-            reference = next((keyword for keyword in REFERENCES if keyword in relevant), None)
-            if reference is None or (len(relevant) > 1 and scope.dialect >= Dialect.DRAFT2019):
+            if relevant.isdisjoint(REFERENCES) or (len(relevant) > 1 and scope.dialect >= Dialect.DRAFT2019):
                 if len(self.algebra.parts) > FEW_NODES:  # a large document: it may say the same again and again
                     schema = self.repetitions.first(schema)
                 return self.algebra.of_schema(schema, scope)
+            reference = next(keyword for keyword in REFERENCES if keyword in relevant)
             seen += 1
             if seen > 1000:
                 raise InvalidSpec("$ref refers to itself without end", keyword="$ref")
@@ -164,7 +164,7 @@ class Keywords:
             return out
         constants, number, string, array_shapes, object_shapes = out
         if number is not NO_NUMBER and not relevant.isdisjoint(NUMERIC):
-            number = number & numeric(schema)
+            number = numeric(schema, number)
         if string is not NO_STRING and not relevant.isdisjoint(STRINGS):
             string = self._string(schema)
         if array_shapes and not relevant.isdisjoint(ARRAYS):
@@ -451,8 +451,9 @@ class Keywords:
         return self.algebra.of_form(form, ("present", name))
 
 
-def numeric(schema: dict[str, Any]) -> NumberLanguage:
-    """minimum, maximum, their exclusive forms (numbers, or booleans as in draft 4) and multipleOf."""
+def numeric(schema: dict[str, Any], among: NumberLanguage) -> NumberLanguage:
+    """Those of ``among`` with minimum, maximum, their exclusive forms (numbers, or booleans as in draft 4) and
+    multipleOf."""
     low, high = number(schema, "minimum"), number(schema, "maximum")
     low_open = high_open = False
     bound = schema.get("exclusiveMinimum", False)
@@ -469,11 +470,12 @@ def numeric(schema: dict[str, Any]) -> NumberLanguage:
         bound = number(schema, "exclusiveMaximum")
         if high is None or bound <= high:
             high, high_open = bound, True
-    out = ANY_NUMBER
-    if low is not None or high is not None:
-        out = NumberLanguage.interval(low, high, low_open=low_open, high_open=high_open)
     step = number(schema, "multipleOf")
-    return out if step is None else out & NumberLanguage.multiple_of(step)
+    if among is INTEGERS and step is None and type(low) is int and type(high) is int and not (low_open or high_open):
+        return NumberLanguage.integers_between(low, high)
+    if low is not None or high is not None:
+        among = among & NumberLanguage.interval(low, high, low_open=low_open, high_open=high_open)
+    return among if step is None else among & NumberLanguage.multiple_of(step)
 
 
 def number(schema: dict[str, Any], keyword: str) -> Any:

@@ -70,8 +70,9 @@ def _chains(emitter: Emitter, shape: ObjectShape, some: Sequence[Region]) -> Exp
     edges: list[Edge] = [(0, skip, 2)]
     if free or some:
         needed = [members[name] for name in free if name in required]
-        named = StringLanguage.excluding(properties)
-        needed += [text.member(language & named, emitter.value(node)) for language, node in some]
+        if some:
+            named = StringLanguage.excluding(properties)
+            needed += [text.member(language & named, emitter.value(node)) for language, node in some]
         if needed:
             last_required = n
         optional = [members[name] for name in free if name not in required]

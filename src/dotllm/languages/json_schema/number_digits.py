@@ -224,13 +224,19 @@ class Residues:
             self.moduli.append([whole // gcd(whole, 10 ** (k - j)) for j in range(k + 1)])
         self.most_places = max(self.places, default=0)
         self._alike: list[dict[object, int]] = [{} for _ in self.places]
+        self._after: list[dict[int, int]] = [{} for _ in self.places]  # 10 * residue + digit → `_representative`
         self.start: tuple[int, ...] = (0,) * len(self.places)
 
     def step(self, state: tuple[int, ...], digit: int) -> tuple[int, ...]:
         """After one more digit of the integer part."""
-        if not state:
-            return state
-        return tuple(self._representative(i, (10 * r + digit) % self.moduli[i][0]) for i, r in enumerate(state))
+        after: list[int] = []
+        for which, (known, residue) in enumerate(zip(self._after, state, strict=True)):
+            read = 10 * residue + digit
+            found = known.get(read)
+            if found is None:
+                found = known[read] = self._representative(which, read % self.moduli[which][0])
+            after.append(found)
+        return tuple(after)
 
     def _representative(self, which: int, residue: int) -> int:
         """One residue for all that have the same future (of 1000 residues modulo 1000 only 4 differ)."""

@@ -110,29 +110,38 @@ def _ends(numbers: RealSet) -> tuple[int, int] | None:
 
 
 def _integers_up_to(first: int, last: int) -> ByteNetwork:
-    """The integers from ``first``, 0 or 1, to ``last`` > 0: two chains, of the digits of ``last`` and of free ones."""
-    digits = [int(digit) for digit in str(last)]
-    n = len(digits)
-    symbols: dict[int, int] = {}
+    """The integers from ``first``, 0 or 1, to ``last`` > 0: two chains, of the digits of ``last`` and of free ones.
+
+    All with as many digits have one layout; which bytes are on its edges is looked up.
+    """
+    digits = [ord(digit) - 48 for digit in str(last)]
+    states, layout = _two_chains(len(digits))
+    symbols = [_DIGIT[0] if first == 0 else 0, _ANY_DIGIT]
+    for digit in digits:
+        symbols += _COMPARED[digit]
+    symbols[2] &= ~_DIGIT[0]  # the first digit is no zero
+    return ByteNetwork(states, tuple(symbols), layout)
+
+
+_COMPARED = tuple(
+    (sum(_DIGIT[:digit]), _DIGIT[digit], sum(_DIGIT[digit + 1 :])) for digit in range(10)
+)  # the bytes of the digits below, at and above each
+
+
+@lru_cache(maxsize=MANY_DIGITS)
+def _two_chains(n: int) -> tuple[int, NDArray[np.int32]]:
+    """States and layout of `_integers_up_to` for n digits. Symbols: zero, any digit, then three for each digit of the
+    bound: those below it, itself, those above it."""
     layout = [2 * n + 1, 0, 2 * n, *range(1, 2 * n + 1)]  # all may end but the start
-
-    def edge(source: int, low: int, high: int, target: int) -> None:
-        if low <= high:
-            mask = ((2 << high) - (1 << low)) << ord("0")
-            layout.extend((source, symbols.setdefault(mask, len(symbols)), target))
-
     # State k: the first k digits of ``last`` have been read; state n + 1 + r: up to r more digits may follow.
-    for k, digit in enumerate(digits):
-        least = 0 if k else 1
-        edge(k, least, digit - 1, 2 * n - k)
-        edge(k, digit, digit, k + 1)
+    for k in range(n):
+        layout += (k, 2 + 3 * k, 2 * n - k, k, 3 + 3 * k, k + 1)
         if k < n - 1:
-            edge(k, digit + 1, 9, 2 * n - k - 1)
-    if first == 0:
-        edge(0, 0, 0, n + 1)
+            layout += (k, 4 + 3 * k, 2 * n - k - 1)
+    layout += (0, 0, n + 1)
     for r in range(1, n):
-        edge(n + 1 + r, 0, 9, n + r)
-    return ByteNetwork(2 * n + 1, tuple(symbols), np.array(layout, np.int32))
+        layout += (n + 1 + r, 1, n + r)
+    return 2 * n + 1, np.array(layout, np.int32)
 
 
 def _integers(first: int, last: int) -> ByteNetwork:

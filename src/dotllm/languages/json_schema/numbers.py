@@ -73,6 +73,16 @@ class NumberLanguage:
         return cls(((_ANY, RealSet.interval(first, last, low_open=low_open, high_open=high_open)),))
 
     @classmethod
+    def integers_between(cls, low: int, high: int) -> NumberLanguage:
+        """`integers` ∧ `interval`, which is what most bounds in schemas are, without the algebra."""
+        if low > high:
+            return _NO_NUMBER
+        out = cls.__new__(cls)
+        out.parts = frozenset(((_INTEGER, RealSet(False, ((low, 0), (high, 1)))),))
+        out._hash = hash(out.parts)
+        return out
+
+    @classmethod
     def multiple_of(cls, divisor: JsonNumber) -> NumberLanguage:
         """The multiples of ``divisor`` > 0. Raises `InvalidSpec` if it is not positive."""
         step = exact(divisor)
@@ -243,6 +253,8 @@ def _snapped(numbers: RealSet, step: Exact) -> RealSet:
     """The same multiples of ``step``, with closed intervals that begin and end at multiples: one form for each set."""
     if not numbers.cuts:
         return numbers
+    if step == 1 and _ends_at_integers(numbers):
+        return numbers
     out: list[Interval] = []
     reached: int | None = None
     for interval in numbers.intervals():
@@ -257,6 +269,17 @@ def _snapped(numbers: RealSet, step: Exact) -> RealSet:
             out.append((begin, end))
         reached = last
     return RealSet.from_intervals(out)
+
+
+def _ends_at_integers(numbers: RealSet) -> bool:
+    """Whether each interval is closed, has integers as its ends, and does not touch the next: as `_snapped` has it."""
+    inside = numbers.below
+    before: Exact | None = None
+    for value, side in numbers.cuts:
+        if side != inside or not isinstance(value, int) or (before is not None and value == before + 1 and not inside):
+            return False
+        inside, before = not inside, value
+    return True
 
 
 def _canonical(parts: Iterable[tuple[Shape, RealSet]]) -> frozenset[tuple[Shape, RealSet]]:
@@ -353,6 +376,8 @@ def _without_points(numbers: RealSet) -> tuple[list[Exact], RealSet]:
 
 def _signed(grammar: Grammar, numbers: RealSet, shape: Shape) -> list[Expression]:
     """The texts of a set: its part below 0 is a minus sign and the mirrored part."""
+    if not numbers.below and numbers.cuts[0] >= (0, 0):
+        return [magnitudes(numbers, shape).copy_into(grammar)]
     not_negative = numbers & _NOT_NEGATIVE
     negative = (numbers & _NEGATIVE).mirrored()
     if negative and 0 in numbers:

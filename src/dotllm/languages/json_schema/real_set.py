@@ -86,6 +86,10 @@ class RealSet(NamedTuple):
         return RealSet(not self.below, self.cuts)
 
     def __and__(self, other: RealSet) -> RealSet:
+        if not other.cuts:
+            return self if other.below else EMPTY_SET
+        if not self.cuts:
+            return other if self.below else EMPTY_SET
         return _merge(self, other, lambda a, b: a and b)
 
     def __or__(self, other: RealSet) -> RealSet:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 _ANNOTATIONS = frozenset({"description", "title", "$comment", "markdownDescription"})
-_NAMES = ("$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema")
+_NAMES = frozenset({"$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema"})
 """A sub-schema with one of these can be referred to, or changes what references mean: it stands for itself."""
 
 _MAX_DEPTH = 100
@@ -38,22 +38,33 @@ class Repetitions:
         if depth > _MAX_DEPTH:
             key = object()
         elif isinstance(value, list):
-            key = ("list", *[self._part(item, depth) for item in value])
-        elif any(isinstance(value.get(name), (str, bool)) for name in _NAMES if name in value):
-            key = object()
+            key = (None, *[item if type(item) is str else self._part(item, depth) for item in value])
         else:
-            key = tuple(
-                [
-                    (name, repr(part) if name == "enum" or name == "const" else self._part(part, depth))
-                    for name, part in value.items()
-                    if not (name in _ANNOTATIONS and isinstance(part, str))
-                ]
-            )
+            key = self._of_dictionary(value, depth)
         self._kept.append(value)
         number = self._number_of[id(value)] = self._numbers.setdefault(key, len(self._numbers))
         return number
 
+    def _of_dictionary(self, value: dict[str, Any], depth: int) -> object:
+        parts: list[object] = []
+        for name, part in value.items():
+            if name == "enum" or name == "const":
+                parts.append(name)
+                parts.append(repr(part))
+            elif type(part) is str:
+                if name in _NAMES:
+                    return object()
+                if name not in _ANNOTATIONS:
+                    parts.append(name)
+                    parts.append(part)
+            elif name in _NAMES and isinstance(part, (str, bool)):
+                return object()
+            else:
+                parts.append(name)
+                parts.append(self._part(part, depth))
+        return tuple(parts)
+
     def _part(self, value: Any, depth: int) -> object:
         if isinstance(value, (dict, list)):
             return self._number(value, depth + 1)
-        return type(value), value
+        return (type(value), value)

@@ -130,8 +130,10 @@ def all_but(context: Context, names: Iterable[str]) -> Expression:
     with the closing quote, and not before it, so that it knows when to return.
     """
     grammar = context.grammar
-    words = sorted(name for name in names if not _has_lone_surrogate(name))
+    words = sorted(names)
     text = "\0".join(words) + "\0"
+    if not text.isascii():
+        words = [word for word in words if not _has_lone_surrogate(word)]
     if not words:
         return rest_of_string(context)
     quote = grammar.literal(b'"')

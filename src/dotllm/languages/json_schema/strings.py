@@ -226,14 +226,18 @@ def _after_quote(context: Context, clause: Clause, *, as_key: bool) -> Expressio
         if as_key:
             return string_network.rest_of_string(context)
     grammar = context.grammar
-    return grammar.seq([_inside(grammar, clause, as_key=as_key), grammar.literal(b'"')])
+    return grammar.seq([_inside(context, clause, as_key=as_key), grammar.literal(b'"')])
 
 
-def _inside(grammar: Grammar, clause: Clause, *, as_key: bool) -> Expression:
+def _inside(context: Context, clause: Clause, *, as_key: bool) -> Expression:
     """What stands between the quotes."""
+    grammar = context.grammar
     if clause.simple and not clause.excluded:
         make = spelling.any_canonical_character if as_key else spelling.any_character
-        return string_network.repeat(grammar, make(grammar), clause.low, clause.high)
+        character = context.memo.get(make)
+        if character is None:
+            character = context.memo[make] = make(grammar)
+        return string_network.repeat(grammar, character, clause.low, clause.high)
     if len(clause.having) == 1 and not clause.lacking and not clause.excluded:
         (atom,) = clause.having
         if atom.kind == "pattern":
@@ -319,7 +323,7 @@ def _reduced(clauses: list[Clause], values: set[str]) -> list[Clause]:
             if clause.contains(""):
                 values.add("")
             continue
-        if clause.excluded:
+        if clause.excluded and (clause.low or clause.high is not None):
             excluded = frozenset(text for text in clause.excluded if clause.admits_length(len(text)))
             clause = clause._replace(excluded=excluded)
         alive.append(clause)
