@@ -215,3 +215,59 @@ def test_somebody_comes_back_while_the_abandoned_compile_ends(make: Any, make_ma
     job.abandoned.set()  # as the supervisor does
     second = manager.submit(request)
     assert second.result(20).index.text == request.text
+
+
+def until(condition: Any, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_whether_a_process_is_idle(make: Any) -> None:
+    compiler = make(processes=2)
+    assert compiler.compile_if_idle(spec(id=0), NEVER) is None, "nothing is started for it"
+    assert not compiler.has_idle()
+    until(compiler.has_idle)
+    assert len(compiler._all) == 1
+    assert compiler.compile_if_idle(spec(id=1), NEVER).text == spec(id=1).text
+    busy = threading.Thread(target=compiler.compile_if_idle, args=(spec(id=2, sleep=0.5), NEVER))
+    busy.start()
+    until(lambda: not compiler._idle)
+    assert not compiler.has_idle(), "but another one is started"
+    until(compiler.has_idle)
+    assert len(compiler._all) == 2
+    busy.join()
+    assert not compiler._starting and len(compiler._all) == 2, "and no third one"
+
+
+def test_an_idle_process_that_dies_is_not_asked(make: Any) -> None:
+    compiler = make()
+    compiler.compile(spec(id=0), NEVER)
+    (worker,) = compiler._all
+    os.kill(worker.process.pid, signal.SIGKILL)
+    worker.process.wait()
+    assert compiler.compile_if_idle(spec(id=1), NEVER) is None
+    assert not compiler._all
+
+
+def test_a_manager_that_spares_the_loop(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
+    heavy = make()
+    manager = make_manager(heavy=heavy)
+    assert not manager.begins_elsewhere()
+    manager.submit(spec(id=1)).result(20)
+    assert len(compiler.compiled) == 1, "a small one in this process"
+    manager.spare_the_loop()
+    manager.submit(spec(id=2)).result(20)
+    assert len(compiler.compiled) == 2, "here while the process starts"
+    until(manager.begins_elsewhere)
+    manager.submit(spec(id=3)).result(20)
+    with pytest.raises(Unsupported, match="no such thing"):
+        manager.submit(spec(refuse="no such thing")).result(20)
+    assert len(compiler.compiled) == 2 and len(heavy._all) == 1
+    slow = manager.submit(spec(id=4, sleep=1.0))
+    until(lambda: not heavy._idle)
+    assert not manager.begins_elsewhere()
+    assert manager.submit(spec(id=5)).result(20) and not slow.done(), "nobody waits for a process that is busy"
+    assert len(compiler.compiled) == 3
+    assert slow.result(20)

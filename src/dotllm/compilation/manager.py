@@ -92,6 +92,7 @@ class CompilationManager:
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)
         self._workers = WorkerPool(self._queue, self._run, threads, threads + EXTRA_THREADS)
+        self._spares_the_loop = False
         self._closed = False
         self._switch_interval: float | None = None
         self._stop = threading.Event()
@@ -131,6 +132,16 @@ class CompilationManager:
     def resume(self) -> None:
         """Begin jobs again."""
         self._queue.resume()
+
+    def spare_the_loop(self) -> None:
+        """From now on compile in a process what one can take at once, however small: for engines whose loop is busy
+        with Python all the time, so that a thread would only take turns with it."""
+        self._spares_the_loop = True
+        self.begins_elsewhere()  # (a process takes a second to start)
+
+    def begins_elsewhere(self) -> bool:
+        """Whether a specification that comes now would compile in a process, and need not wait for `resume`."""
+        return self._spares_the_loop and self._heavy is not None and self._heavy.has_idle()
 
     def key(self, specification: Specification) -> str:
         """The key of a specification in every cache."""
@@ -235,11 +246,14 @@ class CompilationManager:
     def _compile_job(self, job: Job) -> tuple[Any, str]:
         specification = job.specification
         start = time.perf_counter()
+        index, level = None, "compile"
         if self._heavy is not None and self._is_heavy(specification):
             index, level = self._heavy.compile(specification, job.abandoned), self._heavy.level
-        else:
+        elif self._heavy is not None and self.begins_elsewhere():
+            index = self._heavy.compile_if_idle(specification, job.abandoned)
+        if index is None:
             faults.strike(self._faults, specification)
-            index, level = self._engine.compile(specification, self.vocabulary), "compile"
+            index = self._engine.compile(specification, self.vocabulary)
         self.metrics.observe("dotllm_compile_seconds", specification.kind.value, value=time.perf_counter() - start)
         return index, level
 

@@ -71,7 +71,7 @@ class CompilationOptions:
     compile_timeout: float = _option(20.0, "SECONDS", "a compile that takes longer is given up or killed", float)
     compile_memory: int = _option(1 * GIB, "SIZE", "memory limit of a compile in a separate process", parse_bytes)
     heavy_bytes: int = _option(32 * KIB, "SIZE", "larger specifications compile in a separate process", parse_bytes)
-    heavy_processes: int = _option(1, "N", "processes for heavy compiles; 0 compiles everything in threads", int)
+    heavy_processes: int = _option(2, "N", "processes for compiles, started when needed; 0: only threads compile", int)
     compile_on: str = _option("", "URL", "ray://HOST:PORT or ray://auto: heavy compiles run on that Ray cluster")
     queue_limit: int = _option(4096, "N", "specifications that may wait; more are refused (back-pressure)", int)
     queue_bytes: int = _option(256 * MIB, "SIZE", "bytes of specifications that may wait", parse_bytes)

@@ -1,4 +1,4 @@
-"""Heavy compiles in processes of their own: they take no time from the engine's loop, and can truly be killed.
+"""Compiles in processes of their own: they take no time from the engine's loop, and can truly be killed.
 
 A front end is Python and holds the GIL; for a schema of a megabyte that is a quarter of a second in which every switch
 of threads costs the engine up to ``sys.getswitchinterval()`` (figures: docs/decisions). A process has its own GIL, a
@@ -100,6 +100,7 @@ class ProcessCompiler:
         self._memory = memory
         self._load = load
         self._command = tuple(command)
+        self._processes = processes
         self._free = threading.BoundedSemaphore(processes)
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
@@ -125,6 +126,29 @@ class ProcessCompiler:
         finally:
             self._starting = False
 
+    def has_idle(self) -> bool:
+        """Whether a process has nothing to do. If none has, and there may be another one, it is started in the
+        background."""
+        with self._lock:
+            if self._idle:
+                return True
+            if self._starting or self._closed or len(self._all) >= self._processes:
+                return False
+            self._starting = True
+        threading.Thread(target=self._start_ahead, name="dotllm-compile-process", daemon=True).start()
+        return False
+
+    def compile_if_idle(self, specification: Specification, abandoned: threading.Event) -> Any:
+        """`compile`, in a process that has nothing to do; None if there is none."""
+        if not self._free.acquire(blocking=False):
+            return None
+        try:
+            with self._lock:
+                worker = self._idle_worker()
+            return None if worker is None else self._compile(worker, specification, abandoned)
+        finally:
+            self._free.release()
+
     def compile(self, specification: Specification, abandoned: threading.Event) -> Any:
         """The index. Raises the refusal of the specification, `CompileTimeout`, `CompileMemory`, `Cancelled` when
         ``abandoned`` is set meanwhile, `CompilationError` when the process died of something else."""
@@ -132,18 +156,7 @@ class ProcessCompiler:
             if abandoned.is_set():
                 raise Cancelled("nobody waits for this specification any more")
         try:
-            worker = self._take(abandoned)
-            try:
-                index = self._ask(worker, specification, abandoned)
-            except BaseException as error:
-                # A refusal leaves the process as good as new; after anything else it is gone or busy.
-                if isinstance(error, _Refused):
-                    self._give_back(worker)
-                    raise error.error from None
-                self._drop(worker)
-                raise
-            self._give_back(worker)
-            return index
+            return self._compile(self._take(abandoned), specification, abandoned)
         finally:
             self._free.release()
 
@@ -158,6 +171,19 @@ class ProcessCompiler:
             worker.process.kill()
         if self._scratch is not None:
             self._scratch.cleanup()
+
+    def _compile(self, worker: _Worker, specification: Specification, abandoned: threading.Event) -> Any:
+        try:
+            index = self._ask(worker, specification, abandoned)
+        except BaseException as error:
+            # A refusal leaves the process as good as new; after anything else it is gone or busy.
+            if isinstance(error, _Refused):
+                self._give_back(worker)
+                raise error.error from None
+            self._drop(worker)
+            raise
+        self._give_back(worker)
+        return index
 
     def _ask(self, worker: _Worker, specification: Specification, abandoned: threading.Event) -> Any:
         path = Path(self._directory(), f"{threading.get_ident()}-{time.monotonic_ns()}")
@@ -189,12 +215,9 @@ class ProcessCompiler:
         with self._lock:
             if self._closed:
                 raise CompilationError("the compiler is closed")
-            while self._idle:
-                worker = self._idle.pop()
-                if worker.process.poll() is None:
-                    return worker
-                self._all.discard(worker)  # it died while it had nothing to do
-                worker.kill()
+            idle = self._idle_worker()
+        if idle is not None:
+            return idle
         vocabulary = Path(self._directory(), "vocabulary")
         worker = _Worker([*self._command, str(vocabulary), str(self._memory), str(os.getpid())])
         with self._lock:
@@ -205,6 +228,16 @@ class ProcessCompiler:
             self._drop(worker)
             raise
         return worker
+
+    def _idle_worker(self) -> _Worker | None:
+        """With the lock held: a process that has nothing to do, taken out of those."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.process.poll() is None:
+                return worker
+            self._all.discard(worker)  # it died while it had nothing to do
+            worker.kill()
+        return None
 
     def _give_back(self, worker: _Worker) -> None:
         with self._lock:

@@ -105,6 +105,14 @@ class RayCompiler:
             path.write_bytes(reply["index"])
             return self._load(path, self._vocabulary)
 
+    def has_idle(self) -> bool:
+        """As the fallback says: what is not heavy stays on this host."""
+        return self._fallback.has_idle()
+
+    def compile_if_idle(self, specification: Specification, abandoned: threading.Event) -> Any:
+        """By the fallback."""
+        return self._fallback.compile_if_idle(specification, abandoned)
+
     def close(self) -> None:
         """Forget the cluster (the connection is vLLM's as much as ours, and stays) and close the fallback."""
         self._vocabulary_ref = None

@@ -3,7 +3,8 @@
 A new request wakes the engine's loop, which puts a step together and launches it: about a millisecond of Python. Its
 compile is Python, too, and would begin at the same time on a thread: whoever has the GIL keeps it for up to 5 ms
 (`sys.getswitchinterval`), so the step was launched when the compile was nearly over. A moment later the loop only waits
-for the model, and a compile is in nobody's way.
+for the model, and a compile is in nobody's way. (A compile in another process never is; see
+`CompilationManager.spare_the_loop`.)
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class StepPhases:
 
     def request_arrives(self, compiler: CompilationManager) -> None:
         """A request is about to submit its specification."""
-        if not self._in_flight:
+        if not self._in_flight and not compiler.begins_elsewhere():
             compiler.pause(LONGEST_PAUSE)
 
     def launched(self, compiler: CompilationManager) -> None:

@@ -32,6 +32,7 @@ MASKS_OF_ALL = TABLE_SLOTS // 2  # distinct masks; beyond, none is found ahead
 PAUSE = 0.0005  # seconds, in which the engine's loop gets its turn, at least
 PAUSES = 12  # times as long as a visit took: the loop of a small model has no time to give (3 cost it a tenth)
 VISIT = 0.0003  # seconds that a visit should take
+HEAD_START = 0.004  # seconds, in which the loop launches the first step of the request that has come
 WAITING = 64  # indexes; the least recently wanted ones are forgotten
 
 
@@ -71,6 +72,7 @@ class Prefetcher:
             if entry is None:
                 self._wake.clear()
                 self._wake.wait()
+                time.sleep(HEAD_START)
                 continue
             started = time.monotonic()
             try:

@@ -276,6 +276,8 @@ def begin(scheduler: Any, backend: Any) -> Any:
         return None
     if not backend.row_sender:
         backend.row_sender = RowSender(backend.token_space)
+    # The host launches every step of a GPU, and the prompt's takes Python longer than a compile does.
+    backend.compiler.spare_the_loop()
     slots = scheduler.vllm_config.scheduler_config.max_num_seqs
     backend.walk = Walk(backend.token_space, backend.row_sender, max(16, slots))
     return backend.walk
