@@ -33,7 +33,7 @@ def test_what_a_server_cannot_start_with(monkeypatch: pytest.MonkeyPatch) -> Non
     assert options.refused({"VLLM_USE_RUST_FRONTEND": "0"}) is None
     assert "Rust" in (options.refused({"VLLM_USE_RUST_FRONTEND": "1"}) or "")
     assert "DOTLLM_MEMORY_BYTES" in (options.refused({"DOTLLM_MEMORY_BYTES": "much"}) or "")
-    for variable in ("DOTLLM_TAKE_AUTO", "DOTLLM_COALESCENCE", "DOTLLM_GPU_MASKS", "DOTLLM_GPU_WALK"):
+    for variable in ("DOTLLM_TAKE_AUTO", "DOTLLM_COALESCENCE", "DOTLLM_DRAFTS", "DOTLLM_GPU_MASKS", "DOTLLM_GPU_WALK"):
         with monkeypatch.context() as patch:
             patch.setenv(variable, "perhaps")
             assert variable in (options.refused({}) or "")

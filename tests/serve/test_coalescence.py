@@ -24,7 +24,10 @@ VALID = (
 
 @pytest.fixture(scope="module")
 def results(demo_model: Path) -> dict[str, Any]:
-    """What the script found in each mode, one process after another."""
+    """What the script found in each mode, one process after another.
+
+    Steps are counted where all drafts are verified. What "off --ngram" verifies is decided by the clock, as on a server.
+    """
     found = {}
     for mode in ("off", "lossless", "canonical", "off --ngram", "lossless --ngram"):
         done = subprocess.run(
@@ -32,7 +35,13 @@ def results(demo_model: Path) -> dict[str, Any]:
             capture_output=True,
             text=True,
             timeout=900,
-            env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0", "DOTLLM_COALESCENCE": mode.split()[0]},
+            env={
+                **os.environ,
+                **CPU_ENVIRONMENT,
+                "DOTLLM_DISK_BYTES": "0",
+                "DOTLLM_COALESCENCE": mode.split()[0],
+                "DOTLLM_DRAFTS": "auto" if mode == "off --ngram" else "always",
+            },
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
         line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
@@ -44,6 +53,7 @@ def results(demo_model: Path) -> dict[str, Any]:
 def test_lossless_gives_the_same_tokens(results: dict[str, Any], run: str) -> None:
     assert results["lossless"][run]["ids"] == results["off"][run]["ids"]
     assert results["lossless --ngram"][run]["ids"] == results["off"][run]["ids"]
+    assert results["off --ngram"][run]["ids"] == results["off"][run]["ids"], "whichever drafts are verified"
 
 
 def test_fewer_steps(results: dict[str, Any]) -> None:
@@ -53,7 +63,7 @@ def test_fewer_steps(results: dict[str, Any]) -> None:
     assert steps["off"] == tokens["off"], "one step a token"
     assert steps["lossless"] < steps["off"]
     assert steps["canonical"] <= tokens["canonical"] / 2
-    assert steps["lossless --ngram"] <= steps["off --ngram"]
+    assert steps["lossless --ngram"] <= steps["off --ngram"] <= steps["off"]
 
 
 def test_a_free_request_has_its_steps(results: dict[str, Any]) -> None:

@@ -97,7 +97,13 @@ def sampled(model: Path) -> dict[str, Any]:
         capture_output=True,
         text=True,
         timeout=500,
-        env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0", "DOTLLM_COALESCENCE": "lossless"},
+        env={
+            **os.environ,
+            **CPU_ENVIRONMENT,
+            "DOTLLM_DISK_BYTES": "0",
+            "DOTLLM_COALESCENCE": "lossless",
+            "DOTLLM_DRAFTS": "always",
+        },
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))

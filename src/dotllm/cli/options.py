@@ -34,6 +34,12 @@ OPTIONS: tuple[Option, ...] = (
         "forced text is not generated token by token; canonical: and spelt in one way (default: off)",
     ),
     Option(
+        "--dotllm-drafts",
+        "DOTLLM_DRAFTS",
+        "{auto,always}",
+        "auto (default): draft tokens of constrained requests are verified where that is faster, as measured",
+    ),
+    Option(
         "--dotllm-gpu-masks",
         "DOTLLM_GPU_MASKS",
         "{auto,on,off}",
@@ -48,6 +54,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     *(Option(*row) for row in describe()),
 )
+SETTINGS = (settings.takes_auto, settings.coalescence, settings.drafts_always, settings.gpu_masks, settings.gpu_walk)
 
 
 def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
@@ -92,7 +99,7 @@ def refused(environment: Mapping[str, str]) -> str | None:
         return "VLLM_USE_RUST_FRONTEND is set, but vLLM's Rust front end runs no plugins, ours included. Unset it."
     try:
         CompilationOptions.from_environment(environment)
-        for setting in (settings.takes_auto, settings.coalescence, settings.gpu_masks, settings.gpu_walk):
+        for setting in SETTINGS:
             setting()
     except ValueError as error:
         return str(error)

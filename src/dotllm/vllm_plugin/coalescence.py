@@ -108,12 +108,24 @@ class CoalescenceScheduler:
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step, with forced tokens as drafts."""
-        if self._most_drafts:
-            for request in self.running:  # type: ignore[attr-defined]
-                if request.use_structured_output and not request.is_prefill_chunk:
-                    self._draft(request)
-            self._report()
-        return super().schedule(*args, **kwargs)  # type: ignore[misc]
+        if not self._most_drafts:
+            return super().schedule(*args, **kwargs)  # type: ignore[misc]
+        for request in self.running:  # type: ignore[attr-defined]
+            if request.use_structured_output and not request.is_prefill_chunk:
+                self._draft(request)
+        self._report()
+        output = super().schedule(*args, **kwargs)  # type: ignore[misc]
+        for request_id, drafting in self._drafting.items():
+            if drafting.given:  # not all need have been scheduled: see `draft_pace`, and vLLM's budgets
+                scheduled = output.scheduled_spec_decode_tokens.get(request_id, ())
+                drafting.given = min(drafting.given, len(scheduled))
+                self.coalescence["proposed"] += drafting.given
+        return output
+
+    def forced_in_draft(self, request_id: str) -> int:
+        """How many tokens at the head of the request's draft are forced ones."""
+        drafting = self._drafting.get(request_id)
+        return drafting.given if drafting is not None else 0
 
     def _draft(self, request: Any) -> None:
         from dotllm.vllm_plugin.request_grammar import RequestGrammar
@@ -143,7 +155,6 @@ class CoalescenceScheduler:
             return
         request.spec_token_ids, drafting.given = together(forced[:limit], request.spec_token_ids, self._most_drafts)
         drafting.tokens_before = now
-        self.coalescence["proposed"] += drafting.given
 
     def _count(self, accepted: int) -> None:
         self.coalescence["accepted"] += accepted

@@ -13,6 +13,7 @@ from dotllm.vllm_plugin import (
     cpu_kernels,
     cpu_seeds,
     cpu_temperatures,
+    draft_pace,
     early_refusal,
     front_end,
     late_mask,
@@ -58,6 +59,7 @@ HOOKS: tuple[Hook, ...] = (
     manager_hook.HOOK,
     walk_scheduler.HOOK,
     coalescence.HOOK,
+    draft_pace.HOOK,  # after the one whose drafts it judges
     cpu_temperatures.HOOK,
     cpu_kernels.HOOK,
     cpu_seeds.HOOK,

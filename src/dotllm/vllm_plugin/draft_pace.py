@@ -1,0 +1,290 @@
+"""Drafts of constrained requests are verified where that pays, and dropped where it does not.
+
+A user's own speculative method (ngram, EAGLE, …) drafts for constrained requests as for others. JSON repeats itself, so
+ngram almost always has something to propose; but what fits the grammar is of every length, so that the steps fit none
+of vLLM's graphs of uniform ones, and whole batches wait for the drafts of a few. So before drafts are checked against
+the grammar and scheduled, we compare what they are expected to save (`draft_shares`) with what they cost
+(`step_times`): all are dropped, or all are kept, or as many as fit into vLLM's largest graph, the most promising first.
+The forced tokens of coalescence are drafts like others here.
+
+Which drafts are verified changes nothing but the number of steps: rejection sampling gives the same distribution of
+tokens whatever is drafted. Drafts of unconstrained requests are left alone; where they make the step what it
+is, ours go along.
+
+Only with synchronous scheduling. Asynchronously vLLM schedules the same number of drafts for every request and fills
+them in on the device.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from dotllm.vllm_plugin import scheduler_class
+from dotllm.vllm_plugin.draft_shares import PRIOR, DraftShares
+from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.settings import coalescence, drafts_always
+from dotllm.vllm_plugin.step_times import Option, StepTimes
+
+logger = logging.getLogger(__name__)
+
+
+class Draft(NamedTuple):
+    """What is proposed for a request."""
+
+    request: Any
+    tokens: Sequence[int]
+    saved: float  # steps, as far as one can tell
+
+
+class DraftPaceScheduler:
+    """Goes before vLLM's scheduler, behind `coalescence.CoalescenceScheduler`, whose drafts it sees."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        reason = why_not(self)
+        logger.info("drafts of constrained requests: %s", f"all verified ({reason})" if reason else "where they pay")
+        self.draft_pace = None if reason else DraftPace(self, graph_tokens(self))
+
+    def update_draft_token_ids(self, draft_token_ids: Any) -> None:
+        """Drafts of the user's method have come, for the next step."""
+        pace = self.draft_pace
+        if pace is None or not any(draft_token_ids.draft_token_ids) or not is_ours(self):
+            super().update_draft_token_ids(draft_token_ids)  # type: ignore[misc]  # the class after us has it
+            return
+        left, kept = pace.judge_proposed(draft_token_ids)
+        super().update_draft_token_ids(left)  # type: ignore[misc]
+        pace.were_checked(kept)
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """One step."""
+        pace = self.draft_pace
+        if pace is None:
+            return super().schedule(*args, **kwargs)  # type: ignore[misc]
+        pace.step_begins()
+        output = super().schedule(*args, **kwargs)  # type: ignore[misc]
+        pace.step_is(output)
+        return output
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.draft_pace is not None:
+            self.draft_pace.forget(request.request_id)
+        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+
+class DraftPace:
+    """What `DraftPaceScheduler` knows and decides."""
+
+    def __init__(self, scheduler: Any, graph_tokens: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        """graph_tokens: of the largest step that vLLM has a graph for; ``clock`` in seconds."""
+        self.times = StepTimes(graph_tokens)
+        self.clock = clock
+        self.tokens_dropped = 0
+        self._scheduler = scheduler
+        self._shares = DraftShares()
+        self._forced_shares = DraftShares((1.0, 1.0) if coalescence() == "canonical" else PRIOR)
+        self._valid_share = 1.0  # of draft tokens, by the grammar
+        self._step: tuple[int, int, int] | None = None  # requests, tokens and drafts of the step that runs
+        self._step_began = 0.0
+        self._blocked = False  # whether requests wait for something else than a place in the batch
+
+    def judge_proposed(self, draft_token_ids: Any) -> tuple[Any, list[Draft]]:
+        """(``draft_token_ids`` without what does not pay, the constrained requests' drafts that are left)."""
+        proposed, others = [], 0
+        for name, tokens in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True):
+            request = self._scheduler.requests.get(name) if tokens else None
+            if request is None or request.is_prefill_chunk:
+                continue
+            if request.use_structured_output:
+                proposed.append((request, tokens))
+            else:
+                others += len(tokens)
+        self._shares.observe(proposed)
+        if not proposed or self._coalesces():  # forced tokens come when the step is scheduled; then all are judged
+            return draft_token_ids, []
+        expected = self._shares.expected
+        drafts = [Draft(request, tokens, expected(request.request_id, len(tokens))) for request, tokens in proposed]
+        kept = self._keep(drafts, others)
+        if len(kept) == len(drafts):
+            return draft_token_ids, kept
+        keep = {draft.request.request_id for draft in kept}
+        gone = {draft.request.request_id for draft in drafts} - keep
+        for draft in drafts:
+            if draft.request.request_id in gone:
+                draft.request.spec_token_ids = []
+        pairs = zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True)
+        left = [(name, tokens) for name, tokens in pairs if name not in gone]  # vLLM need not look at the others
+        return type(draft_token_ids)([name for name, _ in left], [tokens for _, tokens in left]), kept
+
+    def were_checked(self, kept: list[Draft]) -> None:
+        """vLLM has taken from ``kept`` what does not fit the grammars."""
+        if kept:
+            tokens = sum(len(draft.tokens) for draft in kept)
+            valid = sum(len(draft.request.spec_token_ids) for draft in kept) / tokens
+            self._valid_share += 0.1 * (valid - self._valid_share)
+
+    def step_begins(self) -> None:
+        """The step before has ended, and another is about to be scheduled."""
+        now = self.clock()
+        if self._step is not None and self._scheduler.running:  # else the engine may have waited for a request
+            self.times.learn(*self._step, now - self._step_began)
+        self._step_began = now
+        if self._coalesces() and is_ours(self._scheduler):
+            self._judge_all()
+
+    def step_is(self, output: Any) -> None:
+        """``output`` has been scheduled."""
+        scheduler = self._scheduler
+        self._blocked = scheduler.waiting and len(scheduler.running) < scheduler.max_num_running_reqs
+        drafts = sum(map(len, output.scheduled_spec_decode_tokens.values()))
+        tokens = output.total_num_scheduled_tokens - drafts
+        self._step = (len(output.num_scheduled_tokens), tokens, drafts) if tokens else None
+
+    def forget(self, request_id: str) -> None:
+        """The request has ended."""
+        self._shares.forget(request_id)
+        self._forced_shares.forget(request_id)
+
+    def _judge_all(self) -> None:
+        """Of the drafts in the requests, forced tokens among them, keep those that pay."""
+        drafts, forced_drafts, others = [], [], 0
+        for request in self._scheduler.running:
+            tokens = request.spec_token_ids
+            if not tokens:
+                continue
+            if not request.use_structured_output:
+                others += len(tokens)
+                continue
+            forced = self._scheduler.forced_in_draft(request.request_id)
+            saved, reached = 0.0, 1.0
+            if forced:
+                forced_drafts.append((request, tokens[:forced]))
+                saved = self._forced_shares.expected(request.request_id, forced)
+                reached = saved / forced
+            saved += reached * self._shares.expected(request.request_id, len(tokens) - forced)
+            drafts.append(Draft(request, tokens, saved))
+        self._forced_shares.observe(forced_drafts)
+        if not drafts:
+            return
+        kept = {draft.request.request_id for draft in self._keep(drafts, others)}
+        for draft in drafts:
+            if draft.request.request_id not in kept:
+                draft.request.spec_token_ids = []
+
+    def _keep(self, drafts: list[Draft], others: int) -> list[Draft]:
+        """Those of ``drafts`` that pay beside ``others``, draft tokens of unconstrained requests."""
+        times, requests, tokens = self.times, len(self._scheduler.running), self._tokens_ahead()
+        choices = [drafts]
+        room = times.graph_tokens - tokens - others
+        if 0 < room < self._count(drafts):
+            choices.append(self._fitting(drafts, room))
+        options = [
+            Option(sum(draft.saved for draft in some), times.kind(tokens, others + self._count(some)))
+            for some in choices
+        ]
+        chosen = times.choose(requests, options, times.kind(tokens, others))
+        kept = [] if chosen is None else choices[chosen]
+        dropped = sum(len(draft.tokens) for draft in drafts) - sum(len(draft.tokens) for draft in kept)
+        if dropped:
+            self.tokens_dropped += dropped
+            compiler = getattr(self._scheduler.structured_output_manager.backend, "compiler", None)
+            if compiler is not None:
+                compiler.metrics.add("dotllm_drafts_dropped", amount=float(dropped))
+        return kept
+
+    def _fitting(self, drafts: list[Draft], room: int) -> list[Draft]:
+        """The most promising of ``drafts`` that ``room`` tokens hold."""
+        some, tokens = [], 0
+        for draft in sorted(drafts, key=lambda draft: draft.saved / len(draft.tokens), reverse=True):
+            tokens += len(draft.tokens)
+            if self._valid(tokens) > room:
+                break
+            some.append(draft)
+        return some
+
+    def _count(self, drafts: list[Draft]) -> int:
+        """Draft tokens that will be left of ``drafts`` when the grammars have seen them."""
+        return self._valid(sum(len(draft.tokens) for draft in drafts))
+
+    def _valid(self, tokens: int) -> int:
+        return tokens if self._coalesces() else math.ceil(tokens * self._valid_share)
+
+    def _tokens_ahead(self) -> int:
+        """Tokens of the next step besides drafts: one for each request, and what is left of prompts."""
+        scheduler = self._scheduler
+        free = 0 if self._blocked else max(0, scheduler.max_num_running_reqs - len(scheduler.running))
+        prompts = [*(r for r in scheduler.running if r.is_prefill_chunk), *islice(scheduler.waiting, free)]
+        left = sum(max(1, r.num_tokens - r.num_computed_tokens) - 1 for r in prompts)
+        tokens: int = min(len(scheduler.running) + left, scheduler.max_num_scheduled_tokens)
+        return tokens
+
+    def _coalesces(self) -> bool:
+        return bool(getattr(self._scheduler, "_most_drafts", 0))
+
+
+def why_not(scheduler: Any) -> str:
+    """Why drafts are all verified in this engine; "" if they are where it pays."""
+    config = scheduler.vllm_config
+    if config.speculative_config is None:
+        return "there are none: no speculative_config"
+    if drafts_always():
+        return "DOTLLM_DRAFTS=always"
+    if config.scheduler_config.async_scheduling:
+        return "scheduling is asynchronous"
+    if config.parallel_config.pipeline_parallel_size > 1:
+        return "several steps are in flight (pipeline parallelism)"
+    if getattr(config.model_config, "is_diffusion", False):
+        return "the model is a diffusion model"
+    return ""
+
+
+def is_ours(scheduler: Any) -> bool:
+    """Whether grammars are ours by now (the engine's first constrained request decides)."""
+    from dotllm.vllm_plugin.backend import DotllmBackend
+
+    return isinstance(scheduler.structured_output_manager.backend, DotllmBackend)
+
+
+def graph_tokens(scheduler: Any) -> int:
+    """Of the largest step that vLLM has a graph for, 0 if it has none."""
+    config = scheduler.vllm_config.compilation_config
+    return int(getattr(config, "max_cudagraph_capture_size", None) or 0)
+
+
+def _apply() -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    for name in ("schedule", "update_draft_token_ids", "_free_request"):
+        if not hasattr(Scheduler, name):
+            raise AttributeError(f"Scheduler has no {name}")
+    scheduler_class.add(DraftPaceScheduler)
+
+
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
+
+HOOK = Hook(
+    name="draft-pace",
+    summary="drafts of constrained requests are verified where that pays",
+    targets=(
+        *scheduler_class.TARGETS,
+        Target(_SCHEDULER, "Scheduler.schedule", ("self",)),
+        Target(_SCHEDULER, "Scheduler.update_draft_token_ids", ("self", "draft_token_ids")),
+        Target(_SCHEDULER, "Scheduler._free_request", ("self", "request")),
+        *(
+            Target(_SCHEDULER, f"Scheduler.__init__@{name}")
+            for name in ("running", "waiting", "max_num_running_reqs", "max_num_scheduled_tokens")
+        ),
+        Target("vllm.v1.outputs", "DraftTokenIds.req_ids:"),
+        Target("vllm.v1.outputs", "DraftTokenIds.draft_token_ids:"),
+        Target("vllm.v1.core.sched.output", "SchedulerOutput.scheduled_spec_decode_tokens:"),
+        Target("vllm.v1.request", "Request.__init__@spec_token_ids"),
+        Target("vllm.v1.request", "Request.__init__@is_prefill_chunk"),
+    ),
+    apply=_apply,
+    required=False,
+    without_it="a user's speculative method can make constrained requests slower than no speculation",
+)
