@@ -22,10 +22,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from dotllm.vllm_plugin import scheduler_class
-from dotllm.vllm_plugin.draft_shares import PRIOR, DraftShares
+from dotllm.vllm_plugin.draft_shares import AT_ONCE, PRIOR, DraftShares
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import coalescence, drafts_always
 from dotllm.vllm_plugin.step_times import Option, StepTimes
@@ -33,12 +33,8 @@ from dotllm.vllm_plugin.step_times import Option, StepTimes
 logger = logging.getLogger(__name__)
 
 
-class Draft(NamedTuple):
-    """What is proposed for a request."""
-
-    request: Any
-    tokens: Sequence[int]
-    saved: float  # steps, as far as one can tell
+Draft = tuple[Any, Sequence[int]]
+"""A request, and what is proposed to follow its tokens."""
 
 
 class DraftPaceScheduler:
@@ -94,37 +90,41 @@ class DraftPace:
 
     def judge_proposed(self, draft_token_ids: Any) -> tuple[Any, list[Draft]]:
         """(``draft_token_ids`` without what does not pay, the constrained requests' drafts that are left)."""
-        proposed, others = [], 0
+        drafts: list[Draft] = []
+        total = others = 0
+        requests = self._scheduler.requests
         for name, tokens in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True):
-            request = self._scheduler.requests.get(name) if tokens else None
-            if request is None or request.is_prefill_chunk:
+            if not tokens or (request := requests.get(name)) is None or request.is_prefill_chunk:
                 continue
             if request.use_structured_output:
-                proposed.append((request, tokens))
+                drafts.append((request, tokens))
+                total += len(tokens)
             else:
                 others += len(tokens)
-        self._shares.observe(proposed)
-        if not proposed or self._coalesces():  # forced tokens come when the step is scheduled; then all are judged
+        self._shares.observe(drafts)
+        if not drafts or self._coalesces():  # forced tokens come when the step is scheduled; then all are judged
             return draft_token_ids, []
-        expected = self._shares.expected
-        drafts = [Draft(request, tokens, expected(request.request_id, len(tokens))) for request, tokens in proposed]
-        kept = self._keep(drafts, others)
+        # In a large batch, looking at each would take longer than it is worth.
+        many = len(drafts) > AT_ONCE
+        saved = self._shares.overall * total if many else sum(map(self._saved_by_proposed, drafts))
+        kept = self._keep(drafts, self._saved_by_proposed, saved, total, others)
         if len(kept) == len(drafts):
             return draft_token_ids, kept
-        keep = {draft.request.request_id for draft in kept}
-        gone = {draft.request.request_id for draft in drafts} - keep
-        for draft in drafts:
-            if draft.request.request_id in gone:
-                draft.request.spec_token_ids = []
-        pairs = zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True)
-        left = [(name, tokens) for name, tokens in pairs if name not in gone]  # vLLM need not look at the others
-        return type(draft_token_ids)([name for name, _ in left], [tokens for _, tokens in left]), kept
+        keep = {request.request_id for request, _ in kept}
+        left: tuple[list[str], list[list[int]]] = (
+            [],
+            [],
+        )  # without those that are dropped, which vLLM need not look at
+        for name, tokens in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True):
+            if name in keep or not (tokens and name in requests and requests[name].use_structured_output):
+                left[0].append(name)
+                left[1].append(tokens)
+        return type(draft_token_ids)(*left), kept
 
     def were_checked(self, kept: list[Draft]) -> None:
         """vLLM has taken from ``kept`` what does not fit the grammars."""
         if kept:
-            tokens = sum(len(draft.tokens) for draft in kept)
-            valid = sum(len(draft.request.spec_token_ids) for draft in kept) / tokens
+            valid = sum(len(request.spec_token_ids) for request, _ in kept) / sum(len(tokens) for _, tokens in kept)
             self._valid_share += 0.1 * (valid - self._valid_share)
 
     def step_begins(self) -> None:
@@ -151,7 +151,9 @@ class DraftPace:
 
     def _judge_all(self) -> None:
         """Of the drafts in the requests, forced tokens among them, keep those that pay."""
-        drafts, forced_drafts, others = [], [], 0
+        drafts: list[Draft] = []
+        forced_drafts: list[Draft] = []
+        total = others = 0
         for request in self._scheduler.running:
             tokens = request.spec_token_ids
             if not tokens:
@@ -159,58 +161,66 @@ class DraftPace:
             if not request.use_structured_output:
                 others += len(tokens)
                 continue
+            drafts.append((request, tokens))
+            total += len(tokens)
             forced = self._scheduler.forced_in_draft(request.request_id)
-            saved, reached = 0.0, 1.0
             if forced:
                 forced_drafts.append((request, tokens[:forced]))
-                saved = self._forced_shares.expected(request.request_id, forced)
-                reached = saved / forced
-            saved += reached * self._shares.expected(request.request_id, len(tokens) - forced)
-            drafts.append(Draft(request, tokens, saved))
         self._forced_shares.observe(forced_drafts)
         if not drafts:
             return
-        kept = {draft.request.request_id for draft in self._keep(drafts, others)}
-        for draft in drafts:
-            if draft.request.request_id not in kept:
-                draft.request.spec_token_ids = []
+        saved = sum(map(self._saved_with_forced, drafts))
+        kept = {request.request_id for request, _ in self._keep(drafts, self._saved_with_forced, saved, total, others)}
+        for request, _ in drafts:
+            if request.request_id not in kept:
+                request.spec_token_ids = []
 
-    def _keep(self, drafts: list[Draft], others: int) -> list[Draft]:
-        """Those of ``drafts`` that pay beside ``others``, draft tokens of unconstrained requests."""
-        times, requests, tokens = self.times, len(self._scheduler.running), self._tokens_ahead()
-        choices = [drafts]
-        room = times.graph_tokens - tokens - others
-        if 0 < room < self._count(drafts):
-            choices.append(self._fitting(drafts, room))
-        options = [
-            Option(sum(draft.saved for draft in some), times.kind(tokens, others + self._count(some)))
-            for some in choices
-        ]
-        chosen = times.choose(requests, options, times.kind(tokens, others))
-        kept = [] if chosen is None else choices[chosen]
-        dropped = sum(len(draft.tokens) for draft in drafts) - sum(len(draft.tokens) for draft in kept)
-        if dropped:
-            self.tokens_dropped += dropped
-            compiler = getattr(self._scheduler.structured_output_manager.backend, "compiler", None)
-            if compiler is not None:
-                compiler.metrics.add("dotllm_drafts_dropped", amount=float(dropped))
+    def _saved_by_proposed(self, draft: Draft) -> float:
+        return self._shares.expected(draft[0].request_id, len(draft[1]))
+
+    def _saved_with_forced(self, draft: Draft) -> float:
+        name, tokens = draft[0].request_id, len(draft[1])
+        forced: int = self._scheduler.forced_in_draft(name)
+        if not forced:
+            return self._shares.expected(name, tokens)
+        saved = self._forced_shares.expected(name, forced)
+        return saved + saved / forced * self._shares.expected(name, tokens - forced)
+
+    def _keep(
+        self, drafts: list[Draft], saved_by: Callable[[Draft], float], saved: float, total: int, others: int
+    ) -> list[Draft]:
+        """Those of ``drafts`` that pay: ``saved_by`` says what each saves, ``saved`` what all do.
+
+        ``total`` is the number of their tokens, ``others`` that of draft tokens of unconstrained requests.
+        """
+        times, tokens = self.times, self._tokens_ahead()
+        room, valid = times.graph_tokens - tokens - others, self._valid(total)
+        options = [Option(saved, times.kind(tokens, others + valid))]
+        if 0 < room < valid:
+            options.append(Option(saved * room / valid, times.kind(tokens, others + room)))
+        chosen = times.choose(len(self._scheduler.running), options, times.kind(tokens, others))
+        if chosen == 0:
+            return drafts
+        kept = [] if chosen is None else self._fitting(drafts, saved_by, room)
+        dropped = total - sum(len(draft) for _, draft in kept)
+        self.tokens_dropped += dropped
+        compiler = getattr(self._scheduler.structured_output_manager.backend, "compiler", None)
+        if compiler is not None:
+            compiler.metrics.add("dotllm_drafts_dropped", amount=float(dropped))
         return kept
 
-    def _fitting(self, drafts: list[Draft], room: int) -> list[Draft]:
+    def _fitting(self, drafts: list[Draft], saved_by: Callable[[Draft], float], room: int) -> list[Draft]:
         """The most promising of ``drafts`` that ``room`` tokens hold."""
         some, tokens = [], 0
-        for draft in sorted(drafts, key=lambda draft: draft.saved / len(draft.tokens), reverse=True):
-            tokens += len(draft.tokens)
+        for draft in sorted(drafts, key=lambda draft: saved_by(draft) / len(draft[1]), reverse=True):
+            tokens += len(draft[1])
             if self._valid(tokens) > room:
                 break
             some.append(draft)
         return some
 
-    def _count(self, drafts: list[Draft]) -> int:
-        """Draft tokens that will be left of ``drafts`` when the grammars have seen them."""
-        return self._valid(sum(len(draft.tokens) for draft in drafts))
-
     def _valid(self, tokens: int) -> int:
+        """Of so many draft tokens, those that will be left when the grammars have seen them."""
         return tokens if self._coalesces() else math.ceil(tokens * self._valid_share)
 
     def _tokens_ahead(self) -> int:

@@ -37,10 +37,15 @@ class DraftShares:
                 continue
             self._open[name] = (now, tuple(tokens))
 
+    @property
+    def overall(self) -> float:
+        """The share of drafted tokens that are accepted, of all requests."""
+        return self._all[0] / self._all[1]
+
     def expected(self, request_id: str, drafts: int) -> float:
         """How many of ``drafts`` tokens will be accepted."""
         matched, drafted = self._of.get(request_id, (0.0, 0.0))
-        return drafts * (matched + WEIGHT * self._all[0] / self._all[1]) / (drafted + WEIGHT)
+        return drafts * (matched + WEIGHT * self.overall) / (drafted + WEIGHT)
 
     def forget(self, request_id: str) -> None:
         """The request has ended."""
