@@ -214,6 +214,16 @@ class ByteTable:
             self.rows[config, ROW] = row
 
 
+def link_of(index: Index, table: ByteTable | None) -> Int64:
+    """int64 [LINKS], where an index and its table lie, until one of them moves."""
+    link: Int64 = np.zeros(LINKS, np.int64)
+    link[:4] = (*index.machine, *index.token_rows_machine)
+    if table is not None:
+        link[4:7] = (table.rows.ctypes.data, table.since.ctypes.data, table.class_of.ctypes.data)
+        link[7:9] = table.rows.shape
+    return link
+
+
 class Batch:
     """What `follow` needs of each slot: where its arena and its table lie, its configuration, and its place.
 
@@ -244,12 +254,7 @@ class Batch:
 
     def set_index(self, slot: int, index: Index, table: ByteTable | None) -> None:
         """Point a slot at an index (again, after its arena or its table has moved)."""
-        link = self.links[slot]
-        link[:4] = (*index.machine, *index.token_rows_machine)
-        link[4:] = 0
-        if table is not None:
-            link[4:7] = (table.rows.ctypes.data, table.since.ctypes.data, table.class_of.ctypes.data)
-            link[7:9] = table.rows.shape
+        self.links[slot] = link_of(index, table)
 
     def follow(self, space: TokenSpace, slots: list[int], tokens: list[int], now: int) -> list[tuple[int, int]]:
         """`follow` for distinct slots, whose indexes' locks must be held: (position, after) of those left behind."""

@@ -180,7 +180,7 @@ class Runner:
         logits = torch.zeros((n, len(TOKENS)))
         step = grammar_output.grammar_bitmask if grammar_output is not None else None
         if step is not None:
-            self.walker.update(step)
+            self.walker.update(step, self.names)
             self.walker.mask(logits, batch, states.total_len.gpu)
         noise = torch.from_numpy(self.generator.gumbel(size=logits.shape))
         sampled = (logits + noise).argmax(dim=1, keepdim=True)

@@ -94,7 +94,7 @@ class Engine:
     def launch(self) -> None:
         names = list(self.order)
         step = self.walk.message()
-        self.walker.update(step)
+        self.walker.update(step, names)
         logits = torch.zeros((len(names), len(TOKENS)))
         batch = Batch(names, torch.tensor([self.state_of[n] for n in names], dtype=torch.int32))
         self.walker.mask(logits, batch, self.lengths)

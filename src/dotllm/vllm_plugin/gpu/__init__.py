@@ -6,7 +6,8 @@ once, when it is first needed:
 
  * `rows` (engine core): which row each position needs, in one call of the engine for the whole batch; what to send.
  * `message`: what travels in place of the bitmask.
- * `mask_table` (worker): the table on the device, and the application of its rows to the logits.
+ * `mask_table` (worker): the table on the device, and the application of its rows to the logits; `upload`: how what
+   travels gets there.
  * `kernels`: the Triton kernels.
  * `manager_hook`, `worker_hooks`: where both sides take hold of vLLM.
 

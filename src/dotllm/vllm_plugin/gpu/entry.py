@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dotllm.arrays import Int64
 from dotllm.index import Index, mask_rows
 from dotllm.index.gpu_tables import FLAGS, NEXT, UNKNOWN_ROW, ByteTable
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
@@ -14,6 +15,7 @@ from dotllm.vllm_plugin.gpu.message import Int32
 
 # flags of a table's row that only this side reads: whether `Entry.spelling` was asked, and said more than one token
 LOOKED_AT, FORCED = 8, 16
+REMEMBERED = 1 << 14  # ends of forced texts
 
 
 class Entry:
@@ -28,6 +30,9 @@ class Entry:
         self.table = ByteTable(index)
         self.seen: tuple[Any, Any, Any] = (index.machine, self.table.rows, self.table.since)
         """what slots point at: these move when they grow, and the old ones must outlive the pointing"""
+        self.link: Int64 | None = None
+        """`gpu_tables.link_of` this, once it was asked for"""
+        self._after: dict[tuple[int, int], int] = {}
         self.slots: set[int] = set()
         self.base = 0
         self.capacity = 0  # rows there is room for at ``base``; 0: not on the heap
@@ -55,6 +60,20 @@ class Entry:
             if config < len(rows):
                 rows[config, FLAGS] |= LOOKED_AT | (FORCED if len(tokens) > 1 else 0)
         return tokens
+
+    def after(self, config: int, forced: Sequence[int]) -> int:
+        """The configuration after ``forced``, the first tokens of `spelling` (so their number says which)."""
+        found = self._after.get((config, len(forced)))
+        if found is None:
+            found = config
+            for token in forced:
+                found = self.index.advance(found, token)
+                if found < 0:
+                    raise AssertionError(f"token {token} was forced and is not allowed")
+            if len(self._after) >= REMEMBERED:
+                self._after.clear()
+            self._after[config, len(forced)] = found
+        return found
 
     def _index_rows(self, configs: Sequence[int] | Int32) -> Int32:
         guides = []

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from dotllm.vllm_plugin.gpu.launch import Launcher
+from dotllm.vllm_plugin.gpu.upload import LONGEST, RUN
 
 BLOCK = 8192  # tokens a program looks at
 
@@ -48,14 +49,26 @@ def apply_rows(logits: Any, where: Any, slots: Any, table: Any) -> None:
         )  # fmt: skip
 
 
-@triton.jit
-def _scatter(heap, at, values, count, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < count
-    tl.store(heap + tl.load(at + i, mask=inside, other=0), tl.load(values + i, mask=inside, other=0), mask=inside)
+@triton.jit(do_not_specialize_on_alignment=["runs", "stage", "first", "second"])
+def _write_runs(runs, stage, first, second, BLOCK: tl.constexpr):
+    """Program i: run i; see `upload`."""
+    run = runs + 4 * tl.program_id(0)
+    target, start, source, count = tl.load(run), tl.load(run + 1), tl.load(run + 2), tl.load(run + 3)
+    i = tl.arange(0, BLOCK)
+    values = tl.load(stage + source + i, mask=i < count, other=0)
+    if target == 0:
+        tl.store(first + start + i, values, mask=i < count)
+    else:
+        tl.store(second + start + i, values, mask=i < count)
 
 
-def scatter(heap: Any, at: Any, values: Any) -> None:
-    """heap[at] = values, all int32; ``at`` distinct."""
-    if len(at):
-        _scatter[(triton.cdiv(len(at), 1024),)](heap, at, values, len(at), BLOCK=1024)
+_launch_writes = Launcher(_write_runs)
+
+
+def write_runs(runs: Any, stage: Any, first: Any, second: Any) -> None:
+    """Write ``runs`` of ``stage`` into ``first`` (target 0) and ``second`` (target 1). They must not overlap there.
+
+    runs: int32 [n * RUN], see `upload.runs_of`. stage, first, second: int32, contiguous.
+    """
+    if len(runs):
+        _launch_writes((), (len(runs) // RUN, 1, 1), runs, stage, first, second, LONGEST)

@@ -8,16 +8,9 @@ import numpy as np
 import torch
 
 from dotllm.vllm_plugin.gpu.message import Int32, MaskRows, NewRows
+from dotllm.vllm_plugin.gpu.upload import runs_of, upload
 
 _FIRST_SLOTS = 512
-
-
-def to_device(array: Int32, device: torch.device) -> torch.Tensor:
-    """A copy of ``array`` on ``device`` without waiting for it (torch keeps the pinned buffer until it is done)."""
-    tensor = torch.from_numpy(array)
-    if device.type == "cpu":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class MaskTable:
@@ -28,8 +21,8 @@ class MaskTable:
         self.sender: int | None = None
         self.rows = torch.zeros((0, 0), dtype=torch.int32, device=device)
 
-    def update(self, message: NewRows) -> None:
-        """Fill the slots that ``message`` brings."""
+    def make_room(self, message: NewRows) -> None:
+        """For the slots that ``message`` brings."""
         if message.sender != self.sender:  # another engine core: its slots mean other rows
             self.sender = message.sender
             words = message.new_rows.shape[1]
@@ -43,19 +36,25 @@ class MaskTable:
             )
             larger[: len(self.rows)] = self.rows
             self.rows = larger
-        slots = to_device(message.new_slots, self.device).long()
-        self.rows[slots] = to_device(message.new_rows, self.device)
+
+    def runs(self, message: NewRows, source: int) -> Int32:
+        """What fills these slots, as runs into target 1 for `kernels.write_runs`; new_rows lie at ``source``."""
+        words = np.full(len(message.new_slots), self.rows.shape[1], np.int32)
+        return runs_of(1, message.new_slots * self.rows.shape[1], words, source)
 
     def apply(self, logits: torch.Tensor, where: Int32, message: MaskRows) -> None:
         """Mask ``logits[where[i]]`` with the row of position i of ``message``, for all positions (-1: not here)."""
-        from dotllm.vllm_plugin.gpu.kernels import apply_rows
+        from dotllm.vllm_plugin.gpu.kernels import apply_rows, write_runs
 
-        self.update(message)
-        both = np.stack((where, message.slots))
+        self.make_room(message)
+        slots = message.slots
         if (where < 0).any():
-            both = np.ascontiguousarray(both[:, where >= 0])
-        places = to_device(both, self.device)
-        apply_rows(logits, places[0], places[1], self.rows)
+            where, slots = where[where >= 0], slots[where >= 0]
+        stage, (_, there, masks, runs) = upload(
+            self.device, (message.new_rows, where, slots, self.runs(message, source=0))
+        )
+        write_runs(runs, stage, self.rows, self.rows)
+        apply_rows(logits, there, masks, self.rows)
 
 
 def positions(counts: Int32, first: Sequence[int]) -> Int32:

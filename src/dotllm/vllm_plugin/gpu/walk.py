@@ -21,7 +21,7 @@ import numpy as np
 
 from dotllm.errors import SpecError
 from dotllm.index import Index
-from dotllm.index.gpu_tables import CLASS_TABLE, EXPANDED, FLAGS, NEVER, ROW, UNKNOWN_ROW
+from dotllm.index.gpu_tables import CLASS_TABLE, EXPANDED, FLAGS, NEVER, ROW, UNKNOWN_ROW, link_of
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin.gpu.entry import Entry
@@ -79,7 +79,7 @@ class Walk:
         self._send_tokens = True
         self._row_needed: set[int] = set()
         none = np.zeros((0, space.words), np.int32)
-        self._nothing_new = WalkStep(sender.sender, _NOTHING, none, _NOTHING, _NOTHING, None)
+        self._nothing_new = WalkStep(sender.sender, _NOTHING, none, _NO_RUNS, _NOTHING, None)
         self.steps = self.tokens = self.misses = 0
         self._report_at = 1 << 12
 
@@ -207,12 +207,7 @@ class Walk:
         """Tokens that were not sampled have been entered into a request (see `jump_forward`), behind those taken."""
         grammar, entry = self.grammars[slot], self.entry_of[slot]
         assert grammar is not None and entry is not None
-        config = int(self.batch.configs[slot])
-        for token in tokens:
-            config = entry.index.advance(config, token)
-            if config < 0:
-                raise AssertionError(f"token {token} was forced and is not allowed")
-        grammar.guide.config = config
+        grammar.guide.config = entry.after(int(self.batch.configs[slot]), tokens)
         # What the GPU walks now is a sampled token that does not count.
         self._epoch += 1
         self.batch.places[slot, EPOCH] = self._epoch
@@ -300,14 +295,17 @@ class Walk:
         machine, rows, _ = entry.seen
         if machine is not entry.index.machine or rows is not entry.table.rows:
             now = (entry.index.machine, entry.table.rows, entry.table.since)
+            entry.link = None
             self._point(entry, entry.slots)
             entry.seen = now
 
     def _point(self, entry: Entry, slots: Iterable[int]) -> None:
+        if entry.link is None:
+            entry.link = link_of(entry.index, entry.table)
         for slot in slots:
-            self.batch.set_index(slot, entry.index, entry.table)
-            self.batch.places[slot, BASE] = entry.base
-            self.batch.places[slot, COLUMNS] = entry.table.columns if entry.capacity else 0
+            self.batch.links[slot] = entry.link
+            place = self.batch.places[slot]
+            place[BASE], place[COLUMNS] = entry.base, entry.table.columns if entry.capacity else 0
 
     # ---- before a step
 
@@ -321,7 +319,7 @@ class Walk:
             self._send_filled()
         if not (self._stale or self._changed or self._assigned or self._released or self._send_tokens):
             return self._nothing_new
-        patch_at, patch = self._patches()
+        runs, patch = self._patches()
         rows = np.fromiter(self._row_needed, np.int32, len(self._row_needed))
         self._row_needed.clear()
         new_slots, new_rows = self.sender.fresh(rows[rows < TABLE_SLOTS])
@@ -329,7 +327,7 @@ class Walk:
             self.sender.sender,
             new_slots,
             new_rows,
-            patch_at,
+            runs,
             patch,
             self.batch.places.copy() if self._stale else None,
             self._assigned,
@@ -349,7 +347,7 @@ class Walk:
                 self._changed[entry] = None
 
     def _patches(self) -> tuple[Int32, Int32]:
-        at: list[Int32] = []
+        runs: list[Int32] = []
         values: list[Int32] = []
         need = sum(
             HEADER + len(e.table.rows) * e.table.columns for e in self._changed if len(e.table.rows) > e.capacity
@@ -358,34 +356,35 @@ class Walk:
             self._clear_heap()
         for entry in self._changed:
             with entry.index.lock:
-                self._patches_of(entry, at, values)
+                self._patches_of(entry, runs, values)
         self._changed.clear()
-        if not at:
-            return _NOTHING, _NOTHING
-        return np.concatenate(at), np.concatenate(values)
+        if not runs:
+            return _NO_RUNS, _NOTHING
+        return np.concatenate(runs), np.concatenate(values)
 
-    def _patches_of(self, entry: Entry, at: list[Int32], values: list[Int32]) -> None:
+    def _patches_of(self, entry: Entry, runs: list[Int32], values: list[Int32]) -> None:
         table = entry.table
         if len(table.rows) > entry.capacity:
-            self._make_room(entry, at, values)
+            self._make_room(entry, runs, values)
         if not entry.changed:
             return
         changed = np.array(sorted(entry.changed), np.int32)
         entry.changed.clear()
         rows = table.rows[changed]
         table.since[changed] = self.clock
-        first = entry.base + HEADER + changed.astype(np.int64) * table.columns
-        at.append((first[:, None] + np.arange(table.columns)).ravel().astype(np.int32))
+        run = np.full((len(changed), 2), table.columns, np.int32)
+        run[:, 0] = entry.base + HEADER + changed * table.columns
+        runs.append(run)
         values.append(rows.ravel())
         self._row_needed.update(rows[:, ROW][rows[:, ROW] >= 0].tolist())
 
-    def _make_room(self, entry: Entry, at: list[Int32], values: list[Int32]) -> None:
+    def _make_room(self, entry: Entry, runs: list[Int32], values: list[Int32]) -> None:
         """A place on the heap for a table that has none, or has outgrown it: all of it is sent again."""
         table = entry.table
         entry.base, entry.capacity = self._heap_used, len(table.rows)
         self._heap_used += HEADER + entry.capacity * table.columns
         # Blank rows too: what lies there on the device may be left from another table.
-        at.append(np.arange(entry.base, self._heap_used, dtype=np.int32))
+        runs.append(np.array([[entry.base, self._heap_used - entry.base]], np.int32))
         values.append(np.concatenate((table.class_of, [entry.capacity], table.rows.ravel()), dtype=np.int32))
         expanded = np.nonzero(table.rows[:, FLAGS])[0]
         table.since[expanded] = self.clock
@@ -429,3 +428,4 @@ class Walk:
 
 
 _NOTHING: Int32 = np.zeros(0, np.int32)
+_NO_RUNS: Int32 = np.zeros((0, 2), np.int32)

@@ -32,7 +32,8 @@ class WalkStep:
 
     sender, new_slots, new_rows: as in `MaskRows`, the mask table.
     tokens: the vocabulary, in a sender's first message.
-    patch_at, patch: int32 [n], ints to write into the heap of byte tables, before anything else.
+    runs, patch: int32 [n, 2] and [sum of runs[:, 1]], what to write into the heap of byte tables, before anything else:
+    the next runs[i, 1] ints of ``patch`` to position runs[i, 0] and after it. Runs do not overlap.
     assigned, released: constrained requests and their slots, from now on.
     places: int32 [slots, PLACE], where the engine core knows each slot to be: after LENGTH tokens (prompt included) in
     configuration CONFIG of the table at BASE of the heap (rows of COLUMNS ints; 0: no table), with mask MASK; or None:
@@ -42,7 +43,7 @@ class WalkStep:
     sender: int
     new_slots: Int32
     new_rows: Int32
-    patch_at: Int32
+    runs: Int32
     patch: Int32
     places: Int32 | None
     assigned: list[tuple[str, int]] = field(default_factory=list)

@@ -29,7 +29,7 @@ from dotllm.vllm_plugin.settings import coalescence, gpu_walk
 logger = logging.getLogger(__name__)
 
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
-_STEP = "dotllm_walk"  # attribute of a scheduler output: (clock, [(request id, slot)])
+_STEP = "dotllm_walk"  # attribute of a scheduler output: (clock, request ids, their slots)
 
 
 class WalkScheduler:
@@ -42,7 +42,7 @@ class WalkScheduler:
         self._jumps = jump_forward.JumpForward(_graph_tokens(self))
         self._launched: Any = None  # the scheduler output of the last step
         self._may_jump = False
-        self._careful: set[str] = set()  # requests that have been preempted, or of which a part may be run only
+        self._careful: set[str] = set()  # preempted, or with entered text, and no result since that counts
 
     def _walking(self) -> Any:
         """The `walk.Walk` of this engine, or None where the GPU does not walk."""
@@ -82,31 +82,39 @@ class WalkScheduler:
     def _walk_message(self, walk: Any, scheduler_output: Any) -> Any:
         from vllm.v1.core.sched.output import GrammarOutput
 
-        requests = self.requests  # type: ignore[attr-defined]
-        slot_of, careful = walk.slot_of, self._careful
-        placeless = getattr(self, "_placeless", ())
-        here = []
-        for request_id, count in scheduler_output.num_scheduled_tokens.items():
-            slot = slot_of.get(request_id)
-            if slot is None:
-                request = requests.get(request_id)
-                if request is None or not request.use_structured_output or request.is_prefill_chunk:
-                    continue
-                if request_id in placeless:  # see `late_place`
-                    walk.reserve(request_id)
-                else:
-                    walk.assign(request_id, request.structured_output_request.grammar, request.num_tokens)
-                slot = slot_of[request_id]
-            elif (count > 1 or request_id in careful) and requests[request_id].is_prefill_chunk:
-                continue
-            here.append((request_id, slot))
-        if not here:
+        scheduled = scheduler_output.num_scheduled_tokens
+        ids = list(scheduled)
+        slots = list(map(walk.slot_of.get, ids))
+        if None in slots or self._careful or scheduler_output.total_num_scheduled_tokens > len(ids):
+            ids, slots = self._sampled_here(walk, scheduled, slots)
+        if not ids:
             return None
         for request_id in scheduler_output.scheduled_cached_reqs.resumed_req_ids:
             walk.resumed(request_id)
         step = walk.message()
-        setattr(scheduler_output, _STEP, (walk.clock, here))
+        setattr(scheduler_output, _STEP, (walk.clock, ids, slots))
         return GrammarOutput([], step)
+
+    def _sampled_here(self, walk: Any, scheduled: Any, slots: list[Any]) -> tuple[list[str], list[int]]:
+        """Those of the ``scheduled`` requests that are constrained and whose step samples, and their slots; ``slots``
+        are those known before. New ones get one."""
+        requests, careful = self.requests, self._careful  # type: ignore[attr-defined]
+        ids, here = [], []
+        for (request_id, count), slot in zip(scheduled.items(), slots, strict=True):
+            if slot is None:
+                request = requests.get(request_id)
+                if request is None or not request.use_structured_output or request.is_prefill_chunk:
+                    continue
+                if request_id in getattr(self, "_placeless", ()):  # see `late_place`
+                    walk.reserve(request_id)
+                else:
+                    walk.assign(request_id, request.structured_output_request.grammar, request.num_tokens)
+                slot = walk.slot_of[request_id]
+            elif (count > 1 or request_id in careful) and requests[request_id].is_prefill_chunk:
+                continue
+            ids.append(request_id)
+            here.append(slot)
+        return ids, here
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         self._careful.add(request.request_id)
@@ -122,36 +130,44 @@ class WalkScheduler:
         return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
 
     def _follow(self, launched: Any, output: Any) -> None:
-        clock, here = launched
-        walk, careful = self._walk, self._careful
-        slot_of = {} if walk is None else walk.slot_of
+        clock, ids, slots = launched
+        walk = self._walk
         sampled, place_of = output.sampled_token_ids, output.req_id_to_index
-        ids, slots, tokens, missed = [], [], [], 0
-        for request_id, slot in here:
-            token = sampled[place_of[request_id]]
-            if not token or walk is None or request_id in careful:
-                counts, again = self._counts(request_id, token)
-                missed += again
-                if not counts:
-                    continue
-            if slot_of.get(request_id) == slot:  # else it has ended
-                ids.append(request_id)
-                slots.append(slot)
-                tokens.append(token[0])
+        drawn = [sampled[place_of[request_id]] for request_id in ids]
+        slot_of = {} if walk is None else walk.slot_of
+        missed = 0
+        if walk is None or self._careful or not all(drawn) or list(map(slot_of.get, ids)) != slots:
+            ids, slots, drawn, missed = self._that_count(slot_of, ids, slots, drawn, of_all=walk is None)
         if walk is None:  # walking has ended since; tokens go the ordinary way
             return
         if missed:
             walk.missed(missed)
         try:
-            flags = walk.take(slots, tokens, clock)
+            flags = walk.take(slots, [tokens[0] for tokens in drawn], clock)
             if self._may_jump:
-                self._jump(walk, ids, slots, flags, [sampled[place_of[i]] for i in ids])
+                self._jump(walk, ids, slots, flags, drawn)
         except Exception:
             logger.exception("following the GPU failed; these requests end, and others wait for the CPU from now on")
             for slot in slots:
                 if walk.grammars[slot] is not None:
                     walk.grammars[slot].fail("walk", RuntimeError("the GPU was not followed"))
             self._stop_walking()
+
+    def _that_count(
+        self, slot_of: Any, ids: list[str], slots: list[int], drawn: list[list[int]], *, of_all: bool
+    ) -> tuple[list[str], list[int], list[list[int]], int]:
+        """(ids, slots, tokens) of those whose results count and who are still there; and how many repeat their step."""
+        kept, missed = [], 0
+        for i, request_id in enumerate(ids):
+            if not drawn[i] or of_all or request_id in self._careful:
+                counts, again = self._counts(request_id, drawn[i])
+                missed += again
+                if not counts:
+                    continue
+                self._careful.discard(request_id)  # what was in flight has come, and its tokens have been run
+            if slot_of.get(request_id) == slots[i]:  # else it has ended
+                kept.append(i)
+        return [ids[i] for i in kept], [slots[i] for i in kept], [drawn[i] for i in kept], missed
 
     def _counts(self, request_id: str, token: list[int]) -> tuple[bool, bool]:
         """Whether the result that has come for a request counts, and whether the request has to repeat its step."""
@@ -316,7 +332,7 @@ def wrap_sample() -> None:
         if not isinstance(step, WalkStep):
             return original(self, hidden_states, input_batch, grammar_output)
         walker = worker_hooks.walker(self.device)
-        walker.update(step)
+        walker.update(step, input_batch.req_ids)
         walker.lengths = self.req_states.total_len.gpu
         output, num_sampled, num_rejected = original(self, hidden_states, input_batch, grammar_output)
         walker.advance(input_batch, walker.lengths, output.sampled_token_ids, num_sampled, num_rejected)

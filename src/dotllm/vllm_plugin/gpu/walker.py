@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from dotllm.vllm_plugin.gpu.mask_table import MaskTable, to_device
+from dotllm.vllm_plugin.gpu.mask_table import MaskTable
+from dotllm.vllm_plugin.gpu.message import Int32
+from dotllm.vllm_plugin.gpu.upload import runs_of, upload
 from dotllm.vllm_plugin.gpu.walk_message import PLACE, WalkStep
 
 _FIRST_HEAP = 1 << 22  # ints: 16 MiB
+_NOTHING: Int32 = np.zeros(0, np.int32)
 
 
 class Walker:
@@ -31,8 +34,8 @@ class Walker:
         self._requests: list[str] | None = None
         self._slots = torch.zeros(0, dtype=torch.int32, device=self.device)
 
-    def update(self, step: WalkStep) -> None:
-        """Take in what ``step`` brings."""
+    def update(self, step: WalkStep, requests: list[str]) -> None:
+        """Take in what ``step`` brings; ``requests`` are the batch that it is for."""
         if step.sender != self.sender:
             self.sender = step.sender
             self._begin()
@@ -41,53 +44,60 @@ class Walker:
             self.token_data = torch.from_numpy(tokens.data).to(self.device)
             self.token_offset = torch.from_numpy(tokens.offset).to(self.device)
             self.ends = torch.from_numpy(tokens.ends).to(self.device)
-        if len(step.new_slots) or self.table.sender != step.sender:
-            self.table.update(step)
-        if len(step.patch_at):
-            self._patch(step)
-        if step.places is not None:
-            self.places = to_device(step.places, self.device)
-            if len(self.walked) < len(self.places):
-                walked = torch.zeros_like(self.places)
-                walked[: len(self.walked)] = self.walked
-                self.walked = walked
         if step.assigned or step.released:
             self._requests = None
             for request in step.released:
                 self.slot_of.pop(request, None)
             self.slot_of.update(step.assigned)
+        self.table.make_room(step)
+        if step.places is not None or len(step.runs) or len(step.new_slots) or requests != self._requests:
+            self._take_in(step, requests)
 
-    def _patch(self, step: WalkStep) -> None:
-        needed = int(step.patch_at.max()) + 1
+    def _take_in(self, step: WalkStep, requests: list[str]) -> None:
+        """All arrays of a step in one copy; tables are written from there, the others stay where they are."""
+        from dotllm.vllm_plugin.gpu.kernels import write_runs
+
+        start, count = step.runs[:, 0], step.runs[:, 1]
+        self._make_room(int((start + count).max(initial=0)))
+        runs = np.concatenate((runs_of(0, start, count, source=0), self.table.runs(step, source=step.patch.size)))
+        new_places = _NOTHING if step.places is None else step.places
+        stage, (_, _, places, slots, on_device) = upload(
+            self.device, (step.patch, step.new_rows, new_places, self._slots_of(requests), runs)
+        )
+        write_runs(on_device, stage, self.heap, self.table.rows)
+        if step.places is not None:
+            self._know_places(places.view(-1, PLACE))
+        self._requests, self._slots = list(requests), slots
+
+    def _make_room(self, needed: int) -> None:
         if needed > len(self.heap):
             heap = torch.zeros(max(needed, 2 * len(self.heap)), dtype=torch.int32, device=self.device)
             heap[: len(self.heap)] = self.heap
             self.heap = heap
-        both = to_device(np.stack((step.patch_at, step.patch)), self.device)
-        from dotllm.vllm_plugin.gpu.kernels import scatter
 
-        scatter(self.heap, both[0], both[1])
+    def _know_places(self, places: torch.Tensor) -> None:
+        self.places = places
+        if len(self.walked) < len(places):
+            walked = torch.zeros_like(places)
+            walked[: len(self.walked)] = self.walked
+            self.walked = walked
 
-    def slots(self, requests: list[str]) -> torch.Tensor:
-        """int32 [requests], the slot of each request of the batch, -1 for those that are not constrained."""
-        if requests != self._requests:
-            self._requests = list(requests)
-            slots = np.fromiter((self.slot_of.get(r, -1) for r in requests), np.int32, len(requests))
-            self._slots = to_device(slots, self.device)
-        return self._slots
+    def _slots_of(self, requests: list[str]) -> Int32:
+        """int32 [requests], the slot of each request of a batch, -1 for those that are not constrained."""
+        get = self.slot_of.get
+        return np.array([get(request, -1) for request in requests], np.int32)
 
     def mask(self, logits: torch.Tensor, batch: Any, lengths: torch.Tensor) -> None:
         """Mask the logits of a batch without drafts. lengths: int32, tokens so far by request state."""
         from dotllm.vllm_plugin.gpu.walk_kernels import apply_masks
 
-        slots = self.slots(batch.req_ids)
-        apply_masks(logits, slots, batch.idx_mapping, lengths, self.places, self.walked, self.table.rows)
+        apply_masks(logits, self._slots, batch.idx_mapping, lengths, self.places, self.walked, self.table.rows)
 
     def advance(self, batch: Any, lengths: torch.Tensor, sampled: Any, num_sampled: Any, num_rejected: Any) -> None:
         """Take the sampled tokens; cross out those of requests whose place was not known."""
         from dotllm.vllm_plugin.gpu.walk_kernels import walk
 
         walk(
-            self.slots(batch.req_ids), batch.idx_mapping, lengths, self.places, self.walked, self.heap, self.token_data,
+            self._slots, batch.idx_mapping, lengths, self.places, self.walked, self.heap, self.token_data,
             self.token_offset, self.ends, sampled, num_sampled, num_rejected,
         )  # fmt: skip
