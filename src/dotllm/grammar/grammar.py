@@ -13,7 +13,7 @@ recursion must be rewritten before lowering (`grammar.transform`); a grammar tha
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NewType
 
@@ -152,6 +152,13 @@ class Grammar:
         if minimum == maximum == 1:
             return body
         return self._node(_REPEAT, body, minimum, -1 if maximum is None else maximum)
+
+    def once(self, key: tuple[str, object], make: Callable[[], Expression]) -> Expression:
+        """What ``make`` makes, the first time that this key is asked for."""
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = make()
+        return found
 
     def optional(self, body: Expression) -> Expression:
         """``body`` or nothing."""

@@ -21,6 +21,8 @@ from dotllm.automata.charset import MAX_CODE_POINT, CharSet, Range
 Ints = NDArray[np.int32]
 
 
+_BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
+
 # Unions of classes that an alphabet remembers.
 _MAX_SETS = 256
 
@@ -35,6 +37,7 @@ class Alphabet:
         self.size = max(class_of) + 1
         self._hash = hash((starts, class_of))
         self._sets: dict[int, CharSet] = {}
+        self._halves: dict[int, tuple[int, CharSet]] = {}
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
@@ -61,6 +64,37 @@ class Alphabet:
             if len(self._sets) < _MAX_SETS:
                 self._sets[classes] = found
         return found
+
+    def halves(self, classes: int) -> tuple[int, CharSet]:
+        """The same set as its ASCII members, as bits, and the others."""
+        found = self._halves.get(classes)
+        if found is None:
+            masks, beyond = self._ascii
+            ascii_bits, rest = 0, classes
+            while rest:
+                last = rest & -rest
+                ascii_bits |= masks[last.bit_length() - 1]
+                rest ^= last
+            found = self._halves[classes] = ascii_bits, self._beyond_ascii(classes & beyond)
+        return found
+
+    def _beyond_ascii(self, classes: int) -> CharSet:
+        found = self._halves.get(~classes)  # (no set has a negative number)
+        if found is None:
+            found = self._halves[~classes] = 0, self.charset(classes) & _BEYOND_ASCII
+        return found[1]
+
+    @cached_property
+    def _ascii(self) -> tuple[list[int], int]:
+        """The ASCII characters of each class, as bits; and the classes that have others."""
+        masks, beyond = [0] * self.size, 0
+        ends = (*self.starts[1:], MAX_CODE_POINT + 1)
+        for start, end, cls in zip(self.starts, ends, self.class_of, strict=False):
+            if start < 0x80:
+                masks[cls] |= (1 << min(end, 0x80)) - (1 << start)
+            if end > 0x80:
+                beyond |= 1 << cls
+        return masks, beyond
 
     @cached_property
     def sizes(self) -> list[int]:

@@ -16,12 +16,14 @@ from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import NamedTuple
 
-from dotllm.automata.charset import ANY_CHAR, CharSet
+from dotllm.automata.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
 from dotllm.errors import InvalidSpec
 from dotllm.grammar.grammar import Expression, Grammar
 
 MUST_ESCAPE = CharSet.of((0, 0x1F), '"', "\\")
 RAW = ANY_CHAR - MUST_ESCAPE
+_BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
+_MUST_ESCAPE = (1 << 0x20) - 1 | 1 << 0x22 | 1 << 0x5C
 
 _SHORT = {ord('"'): b'"', ord("\\"): b"\\", 8: b"b", 12: b"f", 10: b"n", 13: b"r", 9: b"t"}
 _HEX = b"0123456789abcdef"
@@ -29,9 +31,10 @@ _ANY_HEX = b"0123456789abcdefABCDEF"
 
 
 class Spelling(NamedTuple):
-    """A set of characters by how they are written: as they are, and after a backslash."""
+    """A set of characters by how they are written: as they are (those of ASCII as bits), and after a backslash."""
 
-    raw: CharSet
+    ascii: int
+    beyond: CharSet
     short: tuple[int, ...]  # the byte after the backslash
     hex_0: tuple[int, ...]  # the last byte of \u000X
     hex_1: tuple[int, ...]  # the last byte of \u001X
@@ -41,23 +44,50 @@ class Spelling(NamedTuple):
         """What may follow a backslash; all empty if nothing needs one."""
         return self.short, self.hex_0, self.hex_1
 
+    @property
+    def raw(self) -> CharSet:
+        """Those written as they are."""
+        return _joined(self.ascii, self.beyond)
+
+    @property
+    def ranges(self) -> int:
+        """How many ranges `raw` has."""
+        touch = self.ascii >> 0x7F and self.beyond and self.beyond.ranges[0][0] == 0x80
+        return _runs(self.ascii) + len(self.beyond.ranges) - bool(touch)
+
 
 @lru_cache(maxsize=4096)
 def spelling(characters: CharSet) -> Spelling:
     """The canonical spelling of one character out of ``characters``."""
-    ranges = characters.ranges
-    if not ranges or (ranges[0][0] > 0x5C) or (ranges[0][0] > 0x22 and ranges[-1][1] < 0x5C):
-        return Spelling(characters, (), (), ())
-    needing = characters & MUST_ESCAPE
-    if not needing:
-        return Spelling(characters, (), (), ())
-    points = [point for low, high in needing.ranges for point in range(low, high + 1)]
-    return Spelling(
-        characters - MUST_ESCAPE,
+    ascii_members = _mask((low, min(high, 0x7F)) for low, high in characters.ranges if low < 0x80)
+    return spelled(ascii_members, characters & _BEYOND_ASCII)
+
+
+def spelled(ascii_members: int, beyond: CharSet) -> Spelling:
+    """The same for a set whose ASCII members are given as bits."""
+    return Spelling(ascii_members & ~_MUST_ESCAPE, beyond, *_escapes(ascii_members & _MUST_ESCAPE))
+
+
+@lru_cache(maxsize=256)
+def _escapes(needing: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    points = [point for point in range(0x80) if needing >> point & 1]
+    return (
         tuple(sorted(_SHORT[point][0] for point in points if point in _SHORT)),
         _hex_digits(point for point in points if point < 0x10),
         _hex_digits(point for point in points if 0x10 <= point < 0x20),
     )
+
+
+@lru_cache(maxsize=4096)
+def _joined(ascii_members: int, beyond: CharSet) -> CharSet:
+    """The CharSet of both."""
+    ranges = []
+    while ascii_members:
+        low = (ascii_members & -ascii_members).bit_length() - 1
+        length = (~(ascii_members >> low) & ((ascii_members >> low) + 1)).bit_length() - 1
+        ranges.append((low, low + length - 1))
+        ascii_members &= -1 << (low + length)
+    return CharSet(tuple(ranges)) | beyond
 
 
 def _hex_digits(points: Iterable[int]) -> tuple[int, ...]:
@@ -70,28 +100,35 @@ def character(grammar: Grammar, characters: CharSet, *, once: bool = False) -> E
     """One character out of a set in its canonical spelling; a single node if none of them needs an escape. ``once``: at
     a place that is no loop (see `one_of`)."""
     written = spelling(characters)
-    raw = one_of(grammar, written.raw) if once else grammar.chars(written.raw)
+    raw = one_of(grammar, written) if once else grammar.chars(written.raw)
     if not any(written.escaped):
         return raw
     escape = grammar.seq([grammar.literal(b"\\"), after_backslash(grammar, written)])
-    return grammar.alt([raw, escape]) if written.raw else escape
+    return grammar.alt([raw, escape]) if written.ascii or written.beyond else escape
 
 
-def one_of(grammar: Grammar, characters: CharSet) -> Expression:
-    """`Grammar.chars` for a place where only one character is read. The machine keeps tables of the vocabulary for
-    each set that it finds in a `chars` node, which pay off where many are read; bytes have no such tables."""
-    if characters.ranges and characters.ranges[-1][1] < 0x80:
-        return grammar.byteset(_mask(characters.ranges))
-    sequences = characters.utf8()
-    if characters.size < 24 or len(sequences) > 24:
-        return grammar.chars(characters)
-    single = grammar.byteset(_mask(sequence[0] for sequence in sequences if len(sequence) == 1))
-    several = [
-        grammar.seq([grammar.byteset(_mask((part,))) for part in sequence])
-        for sequence in sequences
-        if len(sequence) > 1
-    ]
-    return grammar.alt([single, *several])
+def one_of(grammar: Grammar, written: Spelling) -> Expression:
+    """`Grammar.chars` of what is written raw, for a place where only one character is read. The machine keeps tables of
+    the vocabulary for each set that it finds in a `chars` node, which pay off where many are read; bytes have none."""
+    beyond = written.beyond
+    if not beyond:
+        return grammar.byteset(written.ascii)
+    sequences = beyond.utf8()
+    if written.ascii.bit_count() + beyond.size < 24 or _runs(written.ascii) + len(sequences) > 24:
+        return grammar.chars(written.raw)
+
+    # Many sets have the same characters beyond ASCII: all of them.
+    def make() -> Expression:
+        return grammar.alt(
+            [grammar.seq([grammar.byteset(_mask((part,))) for part in sequence]) for sequence in sequences]
+        )
+
+    several = grammar.once(("one of", beyond), make)
+    return grammar.alt([grammar.byteset(written.ascii), several]) if written.ascii else several
+
+
+def _runs(members: int) -> int:
+    return (members & ~(members << 1)).bit_count()
 
 
 def _mask(ranges: Iterable[tuple[int, int]]) -> int:

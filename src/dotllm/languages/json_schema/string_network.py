@@ -26,10 +26,12 @@ from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.spelling import (
     MUST_ESCAPE,
+    Spelling,
     after_backslash,
     any_canonical_character,
     character,
     one_of,
+    spelled,
     spelling,
 )
 from dotllm.languages.json_schema.string_kernels import FAR, all_but_network, count_characters, distances, group_edges
@@ -37,7 +39,7 @@ from dotllm.languages.json_schema.string_kernels import FAR, all_but_network, co
 Ints = NDArray[np.int32]
 
 _RAW_ASCII = (1 << 0x80) - (1 << 0x20) - (1 << 0x22) - (1 << 0x5C)
-_WIDE = CharSet.of((0x80, MAX_CODE_POINT))
+_BEYOND_ASCII = spelled(0, CharSet.of((0x80, MAX_CODE_POINT)))
 
 # Of an automaton beside a length. The longest host name takes 25,000.
 MAX_COUNTED_STATES = 60_000
@@ -66,6 +68,8 @@ def bounds(dfa: Dfa, low: int, high: int | None) -> tuple[int, int | None]:
 
 def has_length(dfa: Dfa, low: int, high: int | None) -> bool:
     """Whether some string of ``dfa`` has a length from ``low`` to ``high``."""
+    if not low and high is None:
+        return bool(dfa)
     implied = dfa.length_bounds()
     if implied is None or (high is not None and implied[0] > high):
         return False
@@ -184,7 +188,9 @@ def _unusual(context: Context) -> Expression:
         grammar = context.grammar
         escape = grammar.seq([grammar.literal(b"\\"), after_backslash(grammar, spelling(MUST_ESCAPE))])
         rule = grammar.rule("another string")
-        grammar.define(rule, grammar.seq([grammar.alt([escape, one_of(grammar, _WIDE)]), rest_of_string(context)]))
+        grammar.define(
+            rule, grammar.seq([grammar.alt([escape, one_of(grammar, _BEYOND_ASCII)]), rest_of_string(context)])
+        )
         context.memo["unusual character"] = unusual = grammar.call(rule)
     return unusual
 
@@ -256,8 +262,8 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
         return grammar.empty()
     which, target, count = uses.T
     source, use = edges.T
-    written = [spelling(dfa.alphabet.charset(_bits(words))) for words in sets.tolist()]
-    has_raw = np.array([bool(way.raw) for way in written], np.bool_)[which]
+    written = [spelled(*dfa.alphabet.halves(_bits(words))) for words in sets.tolist()]
+    has_raw = np.array([bool(way.ascii or way.beyond) for way in written], np.bool_)[which]
     kinds: dict[object, int] = {}
     escape = np.array(
         [kinds.setdefault(way.escaped, len(kinds)) if any(way.escaped) else -1 for way in written], np.int32
@@ -272,7 +278,7 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
     pairs, behind = np.unique(escape[escaping] * states + target[escaping], return_inverse=True)
     behind_state = np.zeros(len(uses), np.int32)
     behind_state[escaping] = states + behind
-    size = np.array([len(way.raw.ranges) + 2 * any(way.escaped) for way in written], np.int32)[which]
+    size = np.array([way.ranges + 2 * any(way.escaped) for way in written], np.int32)[which]
     shared = size * count > size + count + 2
     via = np.flatnonzero(shared)
     via_state = np.zeros(len(uses), np.int32)
@@ -286,8 +292,8 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
     looping = begin == target[begun]
     raw = np.zeros((len(sets), 2), np.int32)
     for one, times in zip(*np.unique(2 * which[begun[is_raw]] + looping[is_raw], return_counts=True), strict=True):
-        characters = written[one >> 1].raw
-        raw[one >> 1, one & 1] = grammar.chars(characters) if one & 1 else _read_once(grammar, characters, int(times))
+        way = written[one >> 1]
+        raw[one >> 1, one & 1] = grammar.chars(way.raw) if one & 1 else _read_once(grammar, way, int(times))
     parts = [
         _edges(source[~alone], grammar.empty(), via_state[use[~alone]]),
         _edges(begin[is_raw], raw[which[begun[is_raw]], looping[is_raw].astype(np.int32)], target[begun[is_raw]]),
@@ -297,15 +303,14 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
     return _network(grammar, states + len(pairs) + len(via), dfa.start, np.flatnonzero(dfa.accepting), parts)
 
 
-def _read_once(grammar: Grammar, characters: CharSet, times: int) -> Expression:
-    """One of ``characters``, none of which needs an escape, at ``times`` places. Beyond ASCII it may be dozens of nodes
-    each time; at very many places that is a rule of its own, which is slower to follow."""
-    wide = characters & _WIDE
-    if times < _VERY_MANY or not wide:
-        return one_of(grammar, characters)
+def _read_once(grammar: Grammar, way: Spelling, times: int) -> Expression:
+    """A character that is written raw, at ``times`` places. Beyond ASCII it may be dozens of nodes each time; at very
+    many places that is a rule of its own, which is slower to follow."""
+    if times < _VERY_MANY or not way.beyond:
+        return one_of(grammar, way)
     rule = grammar.rule("character")
-    grammar.define(rule, one_of(grammar, wide))
-    return grammar.alt([one_of(grammar, characters - _WIDE), grammar.call(rule)])
+    grammar.define(rule, one_of(grammar, spelled(0, way.beyond)))
+    return grammar.alt([grammar.byteset(way.ascii), grammar.call(rule)])
 
 
 def _edges(source: Any, expression: Any, target: Any) -> Ints:

@@ -33,6 +33,12 @@ _SURELY_MATCHES = re.compile(
 
 _NONE: frozenset[str] = frozenset()
 
+# Strings that most patterns and lists of names do not have: a character and how often.
+_UNUSUAL = (("\x7f", 1), ("\x7f", 0), ("~", 2))
+
+# Languages of so many strings are looked at string by string.
+_FEW = 16
+
 
 class Atom(NamedTuple):
     """One condition: a pattern (its source), a format (its name) or an automaton."""
@@ -387,8 +393,19 @@ def _is_empty(clause: Clause) -> bool:
             return False
         if atom.kind == "pattern" and length == (0, None) and _SURELY_MATCHES.fullmatch(str(atom.content)):
             return False
+    if any(clause.contains(text) for text in _examples(clause)):
+        return False
     dfa = _unlimited_dfa(_without_length(clause))
     return not string_network.has_length(dfa, clause.low, clause.high)
+
+
+def _examples(clause: Clause) -> Iterable[str]:
+    """Strings that may well belong: to look at them takes far less time than an automaton of all conditions."""
+    for atom in sorted(clause.having, key=repr):
+        if not _is_irregular(atom):
+            shortest = _shortest(atom)
+            return () if shortest is None else (shortest,)
+    return tuple(char * max(clause.low, length) for char, length in _UNUSUAL) if clause.low < 64 else ()
 
 
 def _satisfies(text: str, atom: Atom) -> bool:
@@ -419,11 +436,38 @@ def _unlimited_dfa(clause: Clause) -> Dfa:
     for atom in sorted(clause.having, key=lambda atom: (_is_irregular(atom), repr(atom))):
         if not _is_irregular(atom) or not formats.FORMATS[str(atom.content)].covers(out):
             out = out.intersection(_automaton(atom), budget)
-    for atom in sorted(clause.lacking, key=repr):
-        out = out.difference(_automaton(atom), budget)
-    if clause.excluded:
-        out = out.difference(Dfa.literals(clause.excluded, budget), budget)
-    return out
+    lacking = [_automaton(atom) for atom in sorted(clause.lacking, key=repr)]
+    if lacking or clause.excluded:
+        few = _few_strings(out)
+        if few is not None:
+            left = [
+                text for text in few if text not in clause.excluded and not any(dfa.accepts(text) for dfa in lacking)
+            ]
+            return out if len(left) == len(few) else Dfa.literals(left, budget)
+    excluded = set(clause.excluded)
+    for dfa in lacking:
+        few = _few_strings(dfa)
+        if few is not None:
+            excluded.update(few)
+        else:
+            out = ~dfa if out is Dfa.anything() else out.difference(dfa, budget)
+    # Those that do not belong anyway would only make the automata larger.
+    excluded = {text for text in excluded if out.accepts(text)}
+    return out.difference(Dfa.literals(excluded, budget), budget) if excluded else out
+
+
+@lru_cache(maxsize=1024)
+def _few_strings(dfa: Dfa) -> list[str] | None:
+    """All strings, None if they are more than a few."""
+    if dfa.start and dfa.table[1:].any(axis=1).all():
+        return None  # no state is the last one
+    count = dfa.count()
+    return None if count is None or count > _FEW else list(dfa.strings())
+
+
+@lru_cache(maxsize=1024)
+def _shortest(atom: Atom) -> str | None:
+    return _automaton(atom).shortest()
 
 
 def _clause_dfa(clause: Clause) -> Dfa:
