@@ -126,6 +126,17 @@ def test_other_sizes_are_guessed_from_the_nearest() -> None:
         assert other.step(10, 64) is None, "known to be too dear without being tried"
 
 
+def test_a_new_size_drafts_at_once_where_the_nearest_did() -> None:
+    run = engine(32)
+    for _ in range(50):
+        run.step(25, 64)
+    other = Engine(run.times, 64, run.plain, run.extra)
+    for _ in range(40):
+        other.step(50, 128)
+    assert other.chosen[0] is not None
+    assert SAMPLES <= other.chosen.count(None) <= SAMPLES + 1, "just so many that plain steps of this size are known"
+
+
 def test_pauses_decide_nothing() -> None:
     run = engine(8)
     for number in range(400):

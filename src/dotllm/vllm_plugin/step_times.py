@@ -22,6 +22,7 @@ PLAIN, WITHIN, BEYOND = range(3)
 
 SAMPLES = 3  # before a median is believed
 AGAIN = 100  # decisions for drafts, after which a plain step is timed again
+SOON = 3  # the same, where plain steps of this size are not known yet
 ALLOWANCE = 0.01  # of the time of steps without drafts may be lost by trying whether drafts pay by now
 LEAST = 0.2  # of that allowance, before anything is tried
 DOUBT = 4.0  # an estimate may be wrong by this factor; beyond that, trying is pointless
@@ -87,7 +88,8 @@ class StepTimes:
         longer than the step will take longer for each.
         """
         times = self._of(requests)
-        plain = times.plain_time(requests.bit_length())
+        own = times.plain_time(requests.bit_length())
+        plain = self.plain(requests) if own is None else own
         if plain is None:
             return next((number for number, option in enumerate(options) if option.kind == without), None)
         costs = [requests * max(0.0, self.extra(requests, o.kind) - self.extra(requests, without)) for o in options]
@@ -95,7 +97,7 @@ class StepTimes:
         best = max(range(len(gains)), key=gains.__getitem__)
         if gains[best] > 0:
             times.kept += without == PLAIN
-            if times.kept <= AGAIN:
+            if times.kept <= (SOON if own is None else AGAIN):
                 return best
             times.kept = 0
             return None
@@ -108,6 +110,15 @@ class StepTimes:
         times.allowance = 0.0
         return best
 
+    def plain(self, requests: int) -> float | None:
+        """What a plain step takes, of the nearest size where that is known; None if none is."""
+        size = requests.bit_length()
+        for other in sorted(self._times, key=lambda other: abs(other - size)):
+            found = self._times[other].plain_time(other)
+            if found is not None:
+                return found
+        return None
+
     def extra(self, requests: int, kind: int) -> float:
         """How much longer a step of this kind takes than a plain one."""
         if kind == PLAIN:
@@ -116,7 +127,7 @@ class StepTimes:
         known = [other for other, times in self._times.items() if times.extra[kind]]
         if known:
             return max(0.0, median(self._times[min(known, key=lambda other: abs(other - size))].extra[kind]))
-        plain = self._of(requests).plain_time(size) or 0.0
+        plain = self.plain(requests) or 0.0
         if kind == BEYOND:
             return self.extra(requests, WITHIN) + (GUESS[BEYOND] - GUESS[WITHIN]) * plain
         return GUESS[kind] * plain
