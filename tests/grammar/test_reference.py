@@ -10,6 +10,7 @@ import pytest
 
 from dotllm.automata.charset import CharSet
 from dotllm.grammar import Grammar, Kind
+from dotllm.grammar.grammar import UNDEFINED
 from dotllm.grammar.reference import Recogniser, accepts
 from tests.grammar.random_grammars import ALPHABET, random_grammar
 
@@ -30,7 +31,7 @@ def language(grammar: Grammar, longest: int) -> set[bytes]:
         if kind == Kind.LITERAL:
             return {bytes(grammar.data[a : a + b])}
         if kind == Kind.BYTES:
-            return {bytes((x,)) for x in ALPHABET if grammar.bytesets[a] >> x & 1}
+            return {bytes((x,)) for x in ALPHABET if grammar.byteset_mask(a) >> x & 1}
         if kind == Kind.LITERALS:
             return set(grammar.literal_sets[a])
         if kind == Kind.ALT:
@@ -42,7 +43,7 @@ def language(grammar: Grammar, longest: int) -> set[bytes]:
             return out
         if kind == Kind.CALL:
             body = grammar.rule_body[a]
-            return texts[body] if body is not None else set()
+            return texts[body] if body != UNDEFINED else set()
         if kind == Kind.REPEAT:
             out, power = (texts[a] if b == 1 else {b""} if b == 0 else set()), {b""}
             out = set(out)

@@ -255,7 +255,6 @@ def test_a_rule_that_calls_itself_at_both_ends_needs_no_call_at_the_right() -> N
     prepared = prepare(g)
     assert_same_language(g, prepared, 6)
     body = prepared.rule_body[0]
-    assert body is not None
     kinds = [prepared.kind[part] for part in children_of(prepared, body)]
     assert Kind.CALL not in kinds
     assert kinds.count(Kind.SEQ) == 1

@@ -1,7 +1,8 @@
-"""The nondeterministic pushdown automaton of a grammar, as flat arrays.
+"""The nondeterministic pushdown automaton of a grammar, as one flat array.
 
 Nodes are the *significant* nodes only in effect: epsilon edges are gone, replaced by closure lists. Every node has
-one action, its kind; the arrays are what the machine (`automata.machine`) copies into its arena.
+one action, its kind. The arrays of all this stand one behind the other in the order of `Part`, which is that of their
+slots in the arena of the machine (`automata.machine`): making an arena is one copy.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import NamedTuple
 
 from dotllm.arrays import Int32
 from dotllm.automata.charset import CharSet
+from dotllm.automata.finish.links import HEAD
+
+__all__ = ["HEAD", "Nfa", "NodeKind", "Part"]
 
 
 class NodeKind(IntEnum):
@@ -33,32 +37,37 @@ RETURN_NODE = 0  # the one RETURN node
 ACCEPT_NODE = 1  # the one ACCEPT node
 
 
-class Nfa(NamedTuple):
-    """See `NodeKind`. ``n`` nodes, ``e`` byte edges, ``k`` byte classes, ``l`` loops; all int32."""
+class Part(IntEnum):
+    """The arrays of an NFA of ``n`` nodes, ``e`` byte edges, ``k`` byte classes, ``l`` loops."""
 
-    kind: Int32  # [n]
-    a: Int32  # [n]
-    b: Int32  # [n]
-    rank: Int32  # [n] order in which pushes (CALL, ENTER) must be carried out: left corners first
-    charset: (
-        Int32  # [n] index into charsets, or -1: the node consumes one whole code point of that set and nothing else
-    )
-    edge_start: Int32  # [n + 1]
-    edge_bytes: Int32  # [e] low | high << 8
-    edge_target: Int32  # [e]
-    closure_start: Int32  # [n + 1]
-    closure: Int32  # nodes with an action that are reached without consuming anything, per node that is a target
-    loop_body: Int32  # [l]
-    loop_after: Int32  # [l]
-    # [l] of an unordered sequence: required parts | parts that come at most once << 15; of a counted network: -1 - the
-    # most edges that any of its states is from a final one
-    loop_min: Int32
-    loop_max: (
-        Int32  # [l] -1: no limit; below: an unordered sequence of -2 - loop_max parts, whose body is its separator
-    )
-    class_of: Int32  # [256]
-    class_byte: Int32  # [k] one byte of each class
-    start: int
+    KIND = 0  # [n]
+    A = 1  # [n]
+    B = 2  # [n]
+    RANK = 3  # [n] order in which pushes (CALL, ENTER) must be carried out: left corners first
+    CHARSET = 4  # [n] index into charsets, or -1: the node consumes one whole code point of that set and nothing else
+    EDGE_START = 5  # [n + 1]
+    EDGE_BYTES = 6  # [e] low | high << 8
+    EDGE_TARGET = 7  # [e]
+    CLOSURE_START = 8  # [n + 1]
+    CLOSURE = 9  # nodes with an action that are reached without consuming anything, per node that is a target
+    LOOP_BODY = 10  # [l]
+    LOOP_AFTER = 11  # [l]
+    LOOP_MIN = 12  # [l] of an unordered sequence: required parts | parts that come at most once << 15; of a counted
+    # network: -1 - the most edges that any of its states is from a final one
+    LOOP_MAX = 13  # [l] -1: no limit; below: an unordered sequence of -2 - loop_max parts, whose body is its separator
+    CLASS_OF = 14  # [256]
+    CLASS_BYTE = 15  # [k] one byte of each class
+
+
+class Nfa(NamedTuple):
+    """See the module. ``block``: `HEAD`, then the parts."""
+
+    block: Int32
     charsets: list[CharSet]
+    charset_uses: list[int]  # at how many places each of them is, in `Part.CHARSET`
     token_sets: list[tuple[frozenset[int], bool]]
     unique_nodes: frozenset[int]  # those whose byte is the bracket of `Grammar.unique_open`
+
+    def part(self, which: Part) -> Int32:
+        """A view of one array."""
+        return self.block[self.block[which] : self.block[which + 1]]

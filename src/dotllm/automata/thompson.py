@@ -52,27 +52,46 @@ def unrolled_size(kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, ro
     return 1 << 20
 
 
+@kernel(nb.int64(U1, nb.int64, nb.int64, nb.int64, nb.int32[:, ::1], nb.int64))
+def byte_edges(byte_sets: UInt8, at: int, source: int, target: int, edges: Int32, n_edges: int) -> int:
+    """An edge for each range of the set of bytes whose 32 bytes begin at ``at``; how many edges there are then."""
+    byte = 0
+    while byte < 256:
+        eight = byte_sets[at + (byte >> 3)]
+        if eight == 0:
+            byte = (byte | 7) + 1
+        elif eight >> (byte & 7) & 1 == 0:
+            byte += 1
+        else:
+            low = byte
+            while byte < 256 and byte_sets[at + (byte >> 3)] >> (byte & 7) & 1:
+                byte += 8 if byte & 7 == 0 and byte_sets[at + (byte >> 3)] == 255 else 1
+            edges[n_edges, 0], edges[n_edges, 1], edges[n_edges, 2] = source, low | (byte - 1) << 8, target
+            n_edges += 1
+    return n_edges
+
+
 @kernel(
     nb.int64(
         I1, I1, I1, I1, I1, U1,  # kind a b c children data
-        I1, I1,  # byteset ranges: start, packed low|high<<8
+        U1,  # byte sets: 32 bytes each
         I1, I1, I1,  # charsets: start, sequences (n, lo|hi<<8 ...), marked
         I1, I1, I1, U1,  # literal sets: start (in words), word offset, word length, bytes
         I1, nb.int64,  # rule bodies, start expression
         I1, I1, I1, I1,  # out: node kind, a, b, charset
         nb.int32[:, ::1], nb.int32[:, ::1],  # out: epsilons [.., 2], edges [.., 3] (source, low|high<<8, target)
         nb.int32[:, ::1],  # out: loops [.., 4] body, after, min, max
-        I1,  # out: rule start nodes (-1: not reached)
+        I1, I1,  # out: rule start nodes (-1: not reached), at how many places each marked character set is
         nb.int32[:, ::1],  # scratch: stack [.., 3]
         I1,  # out: counts
     ),
 )  # fmt: skip
 def thompson(
-    kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, data: UInt8, byte_start: Int32, byte_ranges: Int32,
+    kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, data: UInt8, byte_sets: UInt8,
     char_start: Int32, char_seqs: Int32, char_marked: Int32,
     set_start: Int32, word_offset: Int32, word_length: Int32, word_bytes: UInt8, rule_body: Int32, start: int,
     node_kind: Int32, node_a: Int32, node_b: Int32, node_charset: Int32, eps: Int32, edges: Int32, loops: Int32,
-    rule_start: Int32, stack: Int32, count: Int32,
+    rule_start: Int32, charset_uses: Int32, stack: Int32, count: Int32,
 ) -> int:  # fmt: skip
     """Build everything reachable from ``start``. Returns the start node, or -1: some output array is too small.
 
@@ -123,12 +142,9 @@ def thompson(
                 n_edges += 1
                 at = to
         elif k == BYTES:
-            lo, hi = byte_start[a[e]], byte_start[a[e] + 1]
-            if n_edges + hi - lo > max_edges:
+            if n_edges + 128 > max_edges:
                 return -1
-            for i in range(lo, hi):
-                edges[n_edges, 0], edges[n_edges, 1], edges[n_edges, 2] = u, byte_ranges[i], v
-                n_edges += 1
+            n_edges = byte_edges(byte_sets, 32 * a[e], u, v, edges, n_edges)
         elif k == CHARS:
             lo, hi = char_start[a[e]], char_start[a[e] + 1]
             if nodes + (hi - lo) + 4 > max_nodes or n_edges + (hi - lo) + 4 > max_edges:
@@ -138,6 +154,7 @@ def thompson(
                 at = nodes
                 nodes += 1
                 node_charset[at] = a[e]
+                charset_uses[a[e]] += 1
                 eps[n_eps, 0], eps[n_eps, 1] = u, at
                 n_eps += 1
             # nodes from which 1, 2 or 3 plain continuation bytes (80-BF) lead to v; made when first needed

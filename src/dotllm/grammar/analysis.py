@@ -19,7 +19,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.grammar.grammar import Grammar, Kind
+from dotllm.grammar.grammar import UNDEFINED, Grammar, Kind
 from dotllm.jit import kernel
 
 EMPTY, OTHER = 1, 2  # bits of `derives`
@@ -65,23 +65,25 @@ class Analysis(NamedTuple):
 def analyse(grammar: Grammar) -> Analysis:
     """All facts about ``grammar``; linear in its size, but that a node is looked at again when a child has changed.
 
-    Kept with the grammar until it grows: a front end asks first, then whoever lowers what it made.
+    Kept with the grammar: a front end asks first, then whoever lowers what it made. What has been found stays true when
+    the grammar grows, if no rule was undefined then, because an expression is made of earlier ones only; so just the
+    rest is looked at.
     """
-    nodes = len(grammar)
-    size = nodes, len(grammar.children), len(grammar.rule_body), grammar.rule_body.count(None)
-    if grammar.analysis is not None and grammar.analysis[0] == size:
-        known: Analysis = grammar.analysis[1]
+    size = len(grammar), len(grammar.children), len(grammar.rule_body), grammar.rule_body.count(UNDEFINED)
+    before, known = grammar.analysis or (None, None)
+    if known is not None and before == size:
         return known
-    kind, a, b, c = (np.array(x, np.int32) for x in (grammar.kind, grammar.a, grammar.b, grammar.c))
-    children = np.array(grammar.children, np.int32)
-    bodies = np.array([-1 if body is None else body for body in grammar.rule_body], np.int32)
+    derives, left = np.zeros(size[0], np.uint8), np.zeros(size[1], np.uint8)
+    first = reasons = 0
+    if before is not None and known is not None and not before[3]:
+        first, reasons = before[0], known.reasons
+        derives[:first] = known.derives
+        left[: len(known.left)] = known.left
     # What the leaves derive that are kept in Python lists.
     words = np.array([_words(texts) for texts in grammar.literal_sets], np.uint8)
     tokens = np.array([OTHER if ids or exclude else 0 for ids, exclude in grammar.token_sets], np.uint8)
-    derives = np.zeros(nodes, np.uint8)
-    left = np.zeros(len(children), np.uint8)
-    reasons = _analyse(kind, a, b, c, children, bodies, words, tokens, derives, left)
-    found = Analysis(derives, left, int(reasons))
+    reasons |= int(_analyse(*grammar.arrays(), words, tokens, first, derives, left))
+    found = Analysis(derives, left, reasons)
     grammar.analysis = size, found
     return found
 
@@ -136,7 +138,7 @@ def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, re
     return found
 
 
-@kernel(nb.int64(_I, _I, _I, _I, _I, _I, _U, _U, _U, _U))
+@kernel(nb.int64(_I, _I, _I, _I, _I, _I, _U, _U, nb.int64, _U, _U))
 def _analyse(
     kind: _Ints,
     a: _Ints,
@@ -146,9 +148,11 @@ def _analyse(
     bodies: _Ints,
     words: _Bytes,
     tokens: _Bytes,
+    known: int,
     derives: _Bytes,
     left: _Bytes,
 ) -> int:
+    """Fill ``derives`` and ``left`` from node ``known`` on (and the children of such nodes); returns their reasons."""
     nodes = kind.shape[0]
     # Parents of every node, as CSR: first counted, then filled from the back.
     first = np.zeros(nodes + 1, np.int32)
@@ -158,7 +162,7 @@ def _analyse(
             for node in range(nodes):
                 first[node + 1] += first[node]
             parents = np.empty(first[nodes], np.int32)
-        for node in range(nodes):
+        for node in range(known, nodes):
             k = kind[node]
             if k in (_SEQ, _ALT, _UNORDERED):
                 for i in range(a[node], a[node] + b[node]):
@@ -188,9 +192,9 @@ def _analyse(
     # The least fixpoint of `derives`: a ring of nodes to look at (again), children before parents at first.
     ring = np.empty(nodes, np.int32)
     waiting = np.ones(nodes, np.uint8)
-    for node in range(nodes):
-        ring[node] = node
-    head, length = 0, nodes
+    for node in range(known, nodes):
+        ring[node - known] = node
+    head, length = 0, nodes - known
     while length > 0:
         node = ring[head]
         head = 0 if head + 1 == nodes else head + 1
@@ -242,7 +246,7 @@ def _analyse(
 
     # The left edge, and loops whose body may be empty.
     reasons = 0
-    for node in range(nodes):
+    for node in range(known, nodes):
         k = kind[node]
         if k == _SEQ:
             for i in range(a[node], a[node] + b[node]):
@@ -269,9 +273,10 @@ def _analyse(
 
     # A cycle at the left edge: depth first, iterative. `place` is how far the children of a node on the path are done.
     colour = np.zeros(nodes, np.uint8)
+    colour[:known] = _BLACK
     path = np.empty(nodes, np.int32)
     place = np.empty(nodes, np.int32)
-    for root in range(nodes):
+    for root in range(known, nodes):
         if colour[root] != _WHITE or derives[root] == 0:
             continue
         path[0], place[0], colour[root] = root, 0, _GREY

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dotllm.automata.charset import CharSet
-from dotllm.grammar.grammar import Expression, Grammar, Kind
+from dotllm.grammar.grammar import UNDEFINED, Expression, Grammar, Kind
 
 _FIRST = 2  # nodes 0 and 1 are EMPTY and NEVER in every grammar
 _SHARED = (Kind.BYTES, Kind.CHARS)  # a grammar keeps one node per set
@@ -26,7 +26,7 @@ class Fragment:
     def __init__(self, grammar: Grammar) -> None:
         kind = np.array(grammar.kind, np.int32)
         a = np.array(grammar.a, np.int32)
-        if (kind == Kind.TOKENS).any() or None in grammar.rule_body:
+        if (kind == Kind.TOKENS).any() or UNDEFINED in grammar.rule_body:
             raise ValueError("a fragment cannot have token nodes or undefined rules")
         shared = np.isin(kind, _SHARED)
         own = ~shared
@@ -51,7 +51,7 @@ class Fragment:
         self._rule_bodies = np.array(grammar.rule_body, np.int32)
         self._start = grammar.start
         self._sets: list[tuple[int, int | CharSet]] = [
-            (int(node), grammar.bytesets[a[node]] if kind[node] == Kind.BYTES else grammar.charsets[a[node]])
+            (int(node), grammar.byteset_mask(int(a[node])) if kind[node] == Kind.BYTES else grammar.charsets[a[node]])
             for node in np.flatnonzero(shared)
         ]
 
@@ -90,7 +90,7 @@ class Fragment:
         grammar.data += self._data
         grammar.literal_sets.extend(self._literal_sets)
         grammar.rule_names.extend(self._rule_names)
-        grammar.rule_body.extend(Expression(body) for body in place[self._rule_bodies].tolist())
+        grammar.rule_body.frombytes(place[self._rule_bodies].tobytes())
         return Expression(int(place[self._start]))
 
     def __len__(self) -> int:

@@ -15,12 +15,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from itertools import accumulate, chain
 from typing import Any, NewType
 
+import numpy as np
+
+from dotllm.arrays import Int32
 from dotllm.automata.charset import CharSet
 
 Expression = NewType("Expression", int)
 Rule = NewType("Rule", int)
+
+UNDEFINED = -1
+"""The body of a rule that has only been declared."""
 
 
 class Kind(IntEnum):
@@ -29,7 +36,7 @@ class Kind(IntEnum):
     EMPTY = 0  # the empty string
     NEVER = 1  # nothing at all
     LITERAL = 2  # data[a : a+b]
-    BYTES = 3  # one byte of bytesets[a]
+    BYTES = 3  # one byte of byteset_mask(a)
     CHARS = 4  # one code point of charsets[a], as UTF-8
     SEQ = 5  # children[a : a+b], one after another
     ALT = 6  # any one of children[a : a+b]
@@ -47,6 +54,9 @@ _EMPTY, _NEVER, _LITERAL, _BYTES, _CHARS, _SEQ, _ALT, _REPEAT, _CALL, _LITERALS,
 )
 
 
+_NOTHING: Int32 = np.zeros(0, np.int32)
+
+
 class Grammar:
     """A set of rules and a start expression. Use one instance per specification; it is not thread-safe."""
 
@@ -57,19 +67,19 @@ class Grammar:
         self.c = array("i")
         self.children = array("i")
         self.data = bytearray()
-        self.bytesets: list[int] = []
+        self.byteset_bits = bytearray()  # 32 bytes for each set, see `byteset_mask`
         self.charsets: list[CharSet] = []
         self.literal_sets: list[list[bytes]] = []
         self.token_sets: list[tuple[frozenset[int], bool]] = []
         self.rule_names: list[str] = []
-        self.rule_body: list[Expression | None] = []
+        self.rule_body = array("i")  # UNDEFINED, or an expression
         self.unique_rules: list[Rule] = []  # see `unique_open`
         self.start: Expression = self._node(_EMPTY)
         self._empty = self.start
         self._never = self._node(_NEVER)
         self._memo: dict[object, Expression] = {}
         self._by_mask: dict[int, Expression] = {}
-        self.analysis: tuple[object, Any] | None = None  # see `grammar.analysis`
+        self.analysis: tuple[tuple[int, ...], Any] | None = None  # see `grammar.analysis`
 
     def _node(self, kind: int, a: int = 0, b: int = 0, c: int = 0) -> Expression:
         kinds = self.kind
@@ -112,9 +122,13 @@ class Grammar:
             return self._never
         found = self._by_mask.get(mask)
         if found is None:
-            found = self._by_mask[mask] = self._node(_BYTES, len(self.bytesets))
-            self.bytesets.append(mask)
+            found = self._by_mask[mask] = self._node(_BYTES, len(self.byteset_bits) >> 5)
+            self.byteset_bits += mask.to_bytes(32, "little")
         return found
+
+    def byteset_mask(self, number: int) -> int:
+        """The bytes of a BYTES node whose ``a`` is ``number``, as bits."""
+        return int.from_bytes(self.byteset_bits[32 * number : 32 * number + 32], "little")
 
     def chars(self, charset: CharSet) -> Expression:
         """One code point out of ``charset``, as UTF-8."""
@@ -160,6 +174,27 @@ class Grammar:
             found = self._memo[key] = make()
         return found
 
+    def each_literal(self, texts: Sequence[bytes]) -> Sequence[Expression]:
+        """`literal` for each of ``texts``, none of them empty. Many at once are made at a tenth of the time."""
+        first, lengths = len(self.kind), [len(text) for text in texts]
+        self._nodes(_LITERAL, accumulate(lengths[:-1], initial=len(self.data)), lengths)
+        self.data += b"".join(texts)
+        return range(first, first + len(texts))  # type: ignore[return-value]  # numbers of nodes
+
+    def each_seq(self, length: int, parts: Sequence[Expression]) -> Sequence[Expression]:
+        """`seq` for each ``length`` > 1 of ``parts``."""
+        first, at = len(self.kind), len(self.children)
+        self.children.extend(parts)
+        n = len(parts) // length
+        self._nodes(_SEQ, range(at, at + len(parts), length), [length] * n)
+        return range(first, first + n)  # type: ignore[return-value]  # numbers of nodes
+
+    def _nodes(self, kind: int, a: Iterable[int], b: Sequence[int]) -> None:
+        self.kind.extend(array("i", (kind,)) * len(b))
+        self.a.extend(a)
+        self.b.extend(b)
+        self.c.extend(array("i", (0,)) * len(b))
+
     def optional(self, body: Expression) -> Expression:
         """``body`` or nothing."""
         return self.repeat(body, 0, 1)
@@ -196,8 +231,7 @@ class Grammar:
         at = len(self.children)
         self.children.extend((states, start, len(finals)))
         self.children.extend(finals)
-        for edge in edges:
-            self.children.extend(edge)
+        self.children.extend(chain.from_iterable(edges))
         return self._node(_NETWORK, at, len(self.children) - at, rounds)
 
     def flat_network(self, layout: bytes, rounds: int = 0) -> Expression:
@@ -239,12 +273,12 @@ class Grammar:
     def rule(self, name: str) -> Rule:
         """Declare a rule; `define` it later (recursion needs the name first). Names are for people, not unique."""
         self.rule_names.append(name)
-        self.rule_body.append(None)
+        self.rule_body.append(UNDEFINED)
         return Rule(len(self.rule_names) - 1)
 
     def define(self, rule: Rule, body: Expression) -> None:
         """Give a declared rule its body, once."""
-        if self.rule_body[rule] is not None:
+        if self.rule_body[rule] != UNDEFINED:
             raise ValueError(f"rule {self.rule_names[rule]!r} is already defined")
         self.rule_body[rule] = body
 
@@ -267,11 +301,38 @@ class Grammar:
             self.unique_rules.append(rule)
         return self.call(self.unique_rules[0])
 
+    def arrays(self) -> tuple[Int32, ...]:
+        """kind, a, b, c, children and rule_body for a kernel. The grammar cannot grow as long as somebody has them."""
+        return tuple(
+            [
+                np.frombuffer(x, np.int32) if x else _NOTHING
+                for x in (self.kind, self.a, self.b, self.c, self.children, self.rule_body)
+            ]
+        )
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has been built yet."""
+        return len(self.kind) == 2 and not self.rule_names
+
+    def begin_with(self, other: Grammar) -> None:
+        """Make this grammar, a new one, a copy of ``other`` (but for the start): its expressions and rules have the
+        same numbers here. Some microseconds, because nothing is looked at one by one."""
+        assert self.is_new
+        self.kind, self.a, self.b, self.c = other.kind[:], other.a[:], other.b[:], other.c[:]
+        self.children, self.rule_body = other.children[:], other.rule_body[:]
+        self.data, self.byteset_bits = other.data[:], other.byteset_bits[:]
+        self.charsets, self.literal_sets = other.charsets[:], other.literal_sets[:]
+        self.token_sets, self.rule_names = other.token_sets[:], other.rule_names[:]
+        self.unique_rules = other.unique_rules[:]
+        self._memo, self._by_mask = other._memo.copy(), other._by_mask.copy()
+        self.analysis = other.analysis
+
     def include(self, other: Grammar) -> Expression:
         """Copy all of ``other`` in; what it starts with, as an expression of this grammar. Nothing is shared after
         that."""
         nodes, rules, children = len(self.kind), len(self.rule_body), len(self.children)
-        data, bytesets, charsets = len(self.data), len(self.bytesets), len(self.charsets)
+        data, bytesets, charsets = len(self.data), len(self.byteset_bits) >> 5, len(self.charsets)
         words, tokens = len(self.literal_sets), len(self.token_sets)
         first_operand = {
             Kind.LITERAL: data, Kind.BYTES: bytesets, Kind.CHARS: charsets, Kind.SEQ: children, Kind.ALT: children,
@@ -289,13 +350,13 @@ class Grammar:
                     moved[i] += nodes
         self.children.extend(moved)
         self.data += other.data
-        self.bytesets += other.bytesets
+        self.byteset_bits += other.byteset_bits
         self.charsets += other.charsets
         self.literal_sets += other.literal_sets
         self.token_sets += other.token_sets
         self.unique_rules += [Rule(rule + rules) for rule in other.unique_rules]
         self.rule_names += other.rule_names
-        self.rule_body += [None if body is None else Expression(body + nodes) for body in other.rule_body]
+        self.rule_body.extend(body if body == UNDEFINED else body + nodes for body in other.rule_body)
         return Expression(other.start + nodes)
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
-from dotllm.grammar.grammar import Expression, Grammar, Kind
+from dotllm.grammar.grammar import UNDEFINED, Expression, Grammar, Kind
 
 # Where an item stands in its node: a count (of matched bytes or parts, or a network's state), or (first, last + 1,
 # matched bytes) for the words of a LITERALS that are still possible, or the bytes matched of a code point.
@@ -239,8 +239,8 @@ class _Facts:
     def body(self, call: int) -> Expression:
         """What a CALL calls."""
         body = self.grammar.rule_body[self.grammar.a[call]]
-        assert body is not None  # an undefined rule is not productive, so nobody begins its calls
-        return body
+        assert body != UNDEFINED  # an undefined rule is not productive, so nobody begins its calls
+        return Expression(body)
 
     def unordered(self, node: int) -> tuple[int, dict[int, int], int, int]:
         """Separator, productive parts by number, and how many of them are required and come at most once."""
@@ -275,7 +275,8 @@ class _Facts:
             assert isinstance(position, int)
             yield grammar.data[a + position]
         elif kind == Kind.BYTES:
-            yield from (byte for byte in range(256) if grammar.bytesets[a] >> byte & 1)
+            members = grammar.byteset_mask(a)
+            yield from (byte for byte in range(256) if members >> byte & 1)
         elif kind == Kind.CHARS:
             assert isinstance(position, bytes)
             yield from self._continuations(a, position)
@@ -294,7 +295,7 @@ class _Facts:
         grammar, a = self.grammar, self.grammar.a[node]
         kind = grammar.kind[node]
         if kind == Kind.BYTES:
-            return frame if grammar.bytesets[a] >> byte & 1 else None
+            return frame if grammar.byteset_mask(a) >> byte & 1 else None
         if isinstance(position, bytes):
             read = position + bytes((byte,))
             if byte not in self._continuations(a, position):
@@ -339,7 +340,7 @@ class _Facts:
             return [a]
         if kind == Kind.CALL:
             body = grammar.rule_body[a]
-            return [] if body is None else [body]
+            return [] if body == UNDEFINED else [body]
         if kind == Kind.NETWORK:
             return [expression for out in self._networks[node][2].values() for expression, _ in out]
         return []

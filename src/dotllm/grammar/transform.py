@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dotllm.errors import BudgetExceeded, InvalidSpec, Unsupported
 from dotllm.grammar.analysis import EMPTY, EMPTY_PART, LEFT_RECURSION, OTHER, Analysis, analyse
 from dotllm.grammar.components import strongly_connected
-from dotllm.grammar.grammar import Expression, Grammar, Kind, Rule
+from dotllm.grammar.grammar import UNDEFINED, Expression, Grammar, Kind, Rule
 
 MAX_SIZE = 400_000  # numbers in `children` of the rewritten grammar: some 100,000 edges
 
@@ -39,7 +39,7 @@ def prepare(grammar: Grammar) -> Grammar:
     mutually left-recursive rules are so many that the result would be too large.
     """
     analysis = analyse(grammar)
-    if None in grammar.rule_body:
+    if UNDEFINED in grammar.rule_body:
         _check_defined(grammar)
     if analysis.reasons & EMPTY_PART:
         raise InvalidSpec("a part of an unordered sequence or of a counted network may be empty", keyword="unordered")
@@ -57,7 +57,7 @@ def children_of(grammar: Grammar, node: int) -> Sequence[int]:
         return (a,)
     if kind == Kind.CALL:
         body = grammar.rule_body[a]
-        return () if body is None else (body,)
+        return () if body == UNDEFINED else (body,)
     if kind == Kind.NETWORK:
         return grammar.children[a + 4 + grammar.children[a + 2] : a + b : 3]
     return ()
@@ -77,7 +77,7 @@ def _reachable(grammar: Grammar) -> list[int]:
 
 def _check_defined(grammar: Grammar) -> None:
     for node in _reachable(grammar):
-        if grammar.kind[node] == Kind.CALL and grammar.rule_body[grammar.a[node]] is None:
+        if grammar.kind[node] == Kind.CALL and grammar.rule_body[grammar.a[node]] == UNDEFINED:
             name = grammar.rule_names[grammar.a[node]]
             raise InvalidSpec(f"rule {name!r} is used but not defined", keyword=name)
 
@@ -123,14 +123,14 @@ class _Rewriting:
         agenda = [int(new.start)]
         while agenda:
             node = agenda.pop()
-            if new.kind[node] == Kind.CALL and new.rule_body[new.a[node]] is None:
+            if new.kind[node] == Kind.CALL and new.rule_body[new.a[node]] == UNDEFINED:
                 self._define(Rule(new.a[node]))
             for child in children_of(new, node):
                 if child not in seen:
                     seen.add(child)
                     agenda.append(child)
         for rule, body in enumerate(new.rule_body):
-            if body is None:  # declared for a version of an expression that nothing needed in the end
+            if body == UNDEFINED:  # declared for a version of an expression that nothing needed in the end
                 new.define(Rule(rule), new.never())
         new.unique_rules = [Rule(i) for i, (rule, _) in enumerate(self.versions) if rule in self.old.unique_rules]
         return new
@@ -228,7 +228,7 @@ class _Rewriting:
             self._check_size(sorted(hubs))
         else:
             body = self.old.rule_body[rule]
-            assert body is not None  # checked by `prepare`
+            assert body != UNDEFINED  # checked by `prepare`
             self.new.define(version, self.some[body] if some else self.full[body])
 
     def _jumps(self, edge: Edge, call: Expression, hub: int) -> list[Edge]:
@@ -257,7 +257,7 @@ class _Rewriting:
                     builder.hubs[rule] = builder.state()
             for rule, hub in builder.hubs.items():
                 body = self.old.rule_body[rule]
-                assert body is not None  # checked by `prepare`
+                assert body != UNDEFINED  # checked by `prepare`
                 builder.begin(body, 0, _NOWHERE, hub)
             states, place, edges = builder.contracted()
             found = states, {rule: place[hub] for rule, hub in builder.hubs.items()}, edges
@@ -416,7 +416,7 @@ def _without_nodes(old: Grammar) -> Grammar:
     """A grammar with the texts and sets of ``old``, so that leaves can be copied by number, and none of its nodes."""
     new = Grammar()
     new.data = old.data
-    new.bytesets = old.bytesets
+    new.byteset_bits = old.byteset_bits
     new.charsets = old.charsets
     new.literal_sets = list(old.literal_sets)
     new.token_sets = old.token_sets

@@ -35,8 +35,8 @@ FINISHED, INITIAL = layout.FINISHED, layout.INITIAL
 
 
 def token_set_rows(token_sets: TokenSets, space: TokenSpace) -> Int32:
-    """Bitmasks int32 [max(1, sets), words] of sets of token ids (``exclude``: of all others but the end tokens)."""
-    rows = np.zeros((max(1, len(token_sets)), space.words), np.int32)
+    """Bitmasks int32 [sets, words] of sets of token ids (``exclude``: of all others but the end tokens)."""
+    rows = np.zeros((len(token_sets), space.words), np.int32)
     for i, (ids, exclude) in enumerate(token_sets):
         member = np.zeros(space.words * 32, np.uint8)
         listed = [t for t in ids if 0 <= t < space.size]
@@ -72,9 +72,8 @@ class Index:
         self.lock = threading.RLock()
         self.token_sets = token_sets
         self.charsets = list(charsets)
-        self.token_rows = token_set_rows(token_sets, self.space)
+        self.token_rows = token_set_rows(token_sets, self.space) if token_sets else self.space.no_token_rows
         self.token_rows_machine = (self.token_rows.ctypes.data, len(self.token_rows))
-        self._scratch = np.zeros(self.space.words, np.int32)
         self._set_memory(mem)
         self.space.register(self)
 
@@ -89,7 +88,7 @@ class Index:
         """Compile a `Grammar`. ``limit``: ints the automaton may grow to."""
         space = TokenSpace.of(vocabulary)
         nfa = lower(prepare(grammar), space.alive_bytes)
-        numbers = space.charset_numbers(nfa.charsets, nfa.charset)
+        numbers = space.charset_numbers(nfa.charsets, nfa.charset_uses)
         return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets, nfa.unique_nodes)
 
     @classmethod
@@ -159,7 +158,7 @@ class Index:
     @property
     def nbytes(self) -> int:
         """Bytes of this index alone (rows are shared, see `TokenSpace.nbytes`)."""
-        return 4 * memory.used(self.mem) + self.token_rows.nbytes + self._scratch.nbytes
+        return 4 * memory.used(self.mem) + (self.token_rows.nbytes if self.token_sets else 0)
 
     @property
     def states(self) -> int:
@@ -242,6 +241,7 @@ class Index:
             if row >= 0:
                 return row
             entry = layout.R + 3 * layout.CONFIG
+            mask = np.empty(space.words, np.int32)
 
             def find(mem: Int32) -> int:
                 at = mem[entry] + 3 * config
@@ -250,12 +250,12 @@ class Index:
                         mem, space.trie_byte, space.trie_depth, space.trie_end, space.trie_token_start,
                         space.trie_tokens, space.main_end, space.sets, space.set_rows, space.set_ints,
                         self.token_rows, space.eos,
-                        mem[at], mem[at + 1], self._scratch,
+                        mem[at], mem[at + 1], mask,
                     )
                 )  # fmt: skip
 
             consulted = self.run(find)
-            row = space.intern(self._scratch)
+            row = space.intern(mask)
             self.run(lambda mem: remember_row(mem, config, consulted, row))
             return row
 

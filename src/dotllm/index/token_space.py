@@ -202,6 +202,8 @@ class TokenSpace:
         self.alive_bytes[list(vocabulary.missing_bytes)] = False
         self._vocabulary = weakref.ref(vocabulary)
 
+        self.no_token_rows = np.zeros((1, self.words), np.int32)  # `Index.token_rows` of a grammar without token sets
+
         self.trie_byte = np.empty(_TRIE_NODES, np.uint8)
         self.trie_depth = np.empty(_TRIE_NODES, np.int32)
         self.trie_end = np.empty(_TRIE_NODES, np.int32)
@@ -316,19 +318,18 @@ class TokenSpace:
                 self._numbers[charset] = number
             return number
 
-    def charset_numbers(self, charsets: Sequence[CharSet], uses: Int32) -> Int32:
-        """The numbers of the tables for a new automaton, -1 for sets without any. ``uses``: indices into ``charsets``,
-        one for each place that loops over a set, -1 among them.
+    def charset_numbers(self, charsets: Sequence[CharSet], uses: Sequence[int]) -> Int32:
+        """The numbers of the tables for a new automaton, -1 for sets without any. ``uses``: how many places of it loop
+        over each set.
 
         A set that takes in nearly all characters (``[^f]``) may cost more to make tables for than they ever save: those
         most used are made, and for the others tokens are walked.
         """
-        times = np.bincount(uses[uses >= 0], minlength=len(charsets))
-        new = [i for i in np.flatnonzero(times).tolist() if charsets[i] not in self._numbers]
-        wide = sorted((i for i in new if charsets[i].size > _WIDE_SIZE), key=lambda i: -times[i])
+        new = [i for i, n in enumerate(uses) if n and charsets[i] not in self._numbers]
+        wide = sorted((i for i in new if charsets[i].size > _WIDE_SIZE), key=lambda i: -uses[i])
         left_out = set(wide[MOST_NEW_WIDE_SETS:])
         return np.array(
-            [self.charset_number(c) if times[i] and i not in left_out else -1 for i, c in enumerate(charsets)], np.int32
+            [self.charset_number(charsets[i]) if n and i not in left_out else -1 for i, n in enumerate(uses)], np.int32
         )
 
     def add_words(self, number: int) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dotllm.automata.dfa import Dfa
 from dotllm.automata.lowering import lower
+from dotllm.automata.nfa import Part
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
@@ -289,6 +290,7 @@ def test_a_long_limit_beside_a_format() -> None:
 def test_a_key_that_must_not_match_ends_in_one_loop() -> None:
     """The machine has tables for a loop over one set; a state that is shared by its sources would hide it."""
     nfa = lower(prepare(grammar_of(~S.pattern("^/") & S.excluding(["name", "status"]), as_key=True)))
-    (looping,) = np.flatnonzero(nfa.charset >= 0)
-    reached = nfa.edge_target[nfa.edge_start[looping] : nfa.edge_start[looping + 1]]
-    assert any(looping in nfa.closure[nfa.closure_start[to] : nfa.closure_start[to + 1]] for to in reached)
+    (looping,) = np.flatnonzero(nfa.part(Part.CHARSET) >= 0)
+    first, last = nfa.part(Part.EDGE_START)[looping : looping + 2]
+    closure, starts = nfa.part(Part.CLOSURE), nfa.part(Part.CLOSURE_START)
+    assert any(looping in closure[starts[to] : starts[to + 1]] for to in nfa.part(Part.EDGE_TARGET)[first:last])

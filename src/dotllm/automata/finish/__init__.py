@@ -5,6 +5,13 @@ In this order: bytes that no token holds (`edges`), what matches the empty strin
 order of pushes (`pushes`), and bytes that no edge tells apart (`edges`).
 """
 
-from dotllm.automata.finish.finish import Finished, Unfinished, finish
+from dotllm.automata.finish.finish import (
+    DONE,
+    LACKS_BYTES,
+    LEFT_RECURSIVE,
+    TOO_MANY_CLOSURES,
+    UNSATISFIABLE,
+    finish,
+)
 
-__all__ = ["Finished", "Unfinished", "finish"]
+__all__ = ["DONE", "LACKS_BYTES", "LEFT_RECURSIVE", "TOO_MANY_CLOSURES", "UNSATISFIABLE", "finish"]

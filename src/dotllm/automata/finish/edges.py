@@ -15,6 +15,9 @@ HOLE = -1  # of `producible`: some bytes of a range exist and others between the
 @kernel(nb.int64(I2, nb.int64, B1))
 def producible(edges: Int32, n_edges: int, alive: Bool) -> int:
     """Keep the edges whose bytes occur in some token (``alive``), without the ends of ranges that do not; how many."""
+    before = np.zeros(257, np.int32)  # how many bytes below one are alive
+    for byte in range(256):
+        before[byte + 1] = before[byte] + alive[byte]
     kept = 0
     for i in range(n_edges):
         low, high = edges[i, 1] & 255, edges[i, 1] >> 8
@@ -24,9 +27,8 @@ def producible(edges: Int32, n_edges: int, alive: Bool) -> int:
             high -= 1
         if low > high:
             continue
-        for byte in range(low, high + 1):
-            if not alive[byte]:
-                return HOLE
+        if before[high + 1] - before[low] != high + 1 - low:
+            return HOLE
         edges[kept, 0], edges[kept, 1], edges[kept, 2] = edges[i, 0], low | (high << 8), edges[i, 2]
         kept += 1
     return kept
@@ -73,6 +75,9 @@ def byte_classes(taken: Int32, class_of: Int32, class_byte: Int32) -> int:
     class_signature = np.empty(256, np.uint64)
     running = np.uint64(0)
     for byte in range(256):
+        if byte > 0 and signature[byte] == 0:  # no edge begins or ends here
+            class_of[byte] = class_of[byte - 1]
+            continue
         running += signature[byte]
         found = -1
         for j in range(classes):

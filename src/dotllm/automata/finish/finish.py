@@ -1,94 +1,103 @@
-"""The passes in order (see the package)."""
+"""The passes in order (see the package), as one kernel: each call of a kernel from Python costs some microseconds for
+its arguments, and a small grammar takes a pass no longer."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish import closures, edges, nullable, productive, rounds
-from dotllm.automata.finish.links import N_ACCEPT, N_PLAIN, N_RETURN, group_calls
+from dotllm.automata.finish.closures import find_closures, tail_calls, targets
+from dotllm.automata.finish.edges import by_node, byte_classes, producible
+from dotllm.automata.finish.links import B1, HEAD, I1, I2, N_ACCEPT, N_PLAIN, N_RETURN, group_calls
+from dotllm.automata.finish.nullable import bypass_nullable
+from dotllm.automata.finish.productive import consuming_links, find_productive
 from dotllm.automata.finish.pushes import order_pushes
-from dotllm.errors import BudgetExceeded, InvalidSpec, Unsupported
+from dotllm.automata.finish.rounds import measure_rounds
+from dotllm.jit import kernel
+
+DONE, LACKS_BYTES, UNSATISFIABLE, TOO_MANY_CLOSURES, LEFT_RECURSIVE = range(5)
 
 _MOST_CLOSURES = 64_000_000  # ints
 
 
-class Unfinished(NamedTuple):
-    """What Thompson's construction leaves: ``n`` nodes, epsilons, byte edges, loops. `finish` writes into all of it."""
+@kernel(nb.types.Tuple((nb.int64, I1))(nb.int64, I1, I1, I1, I1, I2, I2, I2, B1))
+def finish(
+    start: int, kind: Int32, a: Int32, b: Int32, charset: Int32, epsilons: Int32, byte_edges: Int32, loops: Int32,
+    alive: Bool,
+) -> tuple[int, Int32]:  # fmt: skip
+    """What Thompson's construction has left, finished: DONE and the block of an `Nfa`, or what is wrong and nothing.
 
-    start: int
-    kind: Int32  # [n]
-    a: Int32  # [n]
-    b: Int32  # [n]
-    epsilons: Int32  # [·, 2] source, target
-    edges: Int32  # [e, 3] source, low | high << 8, target
-    loops: Int32  # [l, 4] body, after, min, max
-
-
-class Finished(NamedTuple):
-    """See `automata.nfa.Nfa`, whose arrays these are."""
-
-    kind: Int32
-    rank: Int32
-    edge_start: Int32
-    edge_bytes: Int32
-    edge_target: Int32
-    closure_start: Int32
-    closure: Int32
-    class_of: Int32
-    class_byte: Int32
-
-
-def finish(raw: Unfinished, alive: Bool) -> Finished:
-    """The finished automaton. ``alive`` [256]: bytes that occur in some token.
-
-    Raises InvalidSpec if nothing satisfies the grammar, Unsupported if it is left-recursive or needs bytes that the
-    vocabulary lacks, BudgetExceeded.
+    kind, a, b, charset [n]; epsilons [·, 2] source, target; byte_edges [e, 3] source, low | high << 8, target; loops
+    [l, 4] body, after, min, max. All of them are written into. alive [256]: bytes that occur in some token.
     """
-    start, kind, a, b, epsilons, byte_edges, loops = raw
-    n = len(kind)
+    nothing = np.empty(0, np.int32)
+    n = kind.shape[0]
     kind[0], kind[1] = N_RETURN, N_ACCEPT
-    n_edges = edges.producible(byte_edges, len(byte_edges), alive)
-    if n_edges == edges.HOLE:
-        raise Unsupported("the vocabulary lacks bytes this specification needs", keyword="vocabulary")
-    calls, *by_end = group_calls(kind, a, b)
-    room = len(epsilons) + len(loops)
+    n_edges = producible(byte_edges, byte_edges.shape[0], alive)
+    if n_edges < 0:
+        return LACKS_BYTES, nothing
+    calls, by_return_start, by_return, by_rule_start, by_rule = group_calls(kind, a, b)
+    room = epsilons.shape[0] + loops.shape[0]
     source, target = np.empty(room, np.int32), np.empty(room, np.int32)
-    source[: len(epsilons)], target[: len(epsilons)] = epsilons[:, 0], epsilons[:, 1]
+    for i in range(epsilons.shape[0]):
+        source[i], target[i] = epsilons[i, 0], epsilons[i, 1]
     forward_start, back_start = np.empty(n + 1, np.int32), np.empty(n + 1, np.int32)
     forward, back = np.empty(room, np.int32), np.empty(room, np.int32)
-    is_nullable = np.empty(n, np.bool_)
-    nullable.bypass_nullable(
-        kind, a, b, loops, source, target, len(epsilons), *by_end, forward_start, forward, back_start, back, is_nullable
-    )
+    nullable = np.empty(n, np.bool_)
+    bypass_nullable(
+        kind, a, b, loops, source, target, epsilons.shape[0], by_return_start, by_return, by_rule_start, by_rule,
+        forward_start, forward, back_start, back, nullable,
+    )  # fmt: skip
     while True:
-        links = productive.consuming_links(kind, a, b, loops, byte_edges, n_edges)
-        is_productive = productive.find_productive(kind, a, b, loops, back_start, back, *links, *by_end)
-        if rounds.measure_rounds(kind, a, b, loops, is_productive):
+        link_start, link = consuming_links(kind, a, b, loops, byte_edges, n_edges)
+        productive = find_productive(
+            kind, a, b, loops, back_start, back, link_start, link, by_return_start, by_return, by_rule_start, by_rule
+        )
+        if measure_rounds(kind, a, b, loops, productive):
             break
-    if not is_productive[start]:
-        raise InvalidSpec("nothing can satisfy this specification")
-    edge_start, edge_bytes, edge_target = edges.by_node(byte_edges, n_edges, is_productive, kind)
-    tail = closures.tail_calls(kind, a, b, calls, is_productive, forward_start, forward)
-    is_target = closures.targets(start, kind, a, b, loops, is_productive, edge_target)
+    if not productive[start]:
+        return UNSATISFIABLE, nothing
+    edge_start, edge_bytes, edge_target = by_node(byte_edges, n_edges, productive, kind)
+    tail = tail_calls(kind, a, b, calls, productive, forward_start, forward)
+    is_target = targets(start, kind, a, b, loops, productive, edge_target)
     closure_start, closure = np.empty(n + 1, np.int32), np.empty(4 * n + 64, np.int32)
     while True:
-        size = closures.find_closures(
-            kind, a, b, is_target, is_productive, tail, is_nullable, forward_start, forward, closure_start, closure
+        size = find_closures(
+            kind, a, b, is_target, productive, tail, nullable, forward_start, forward, closure_start, closure
         )
         if size >= 0:
             break
-        if 4 * len(closure) > _MOST_CLOSURES:
-            raise BudgetExceeded("the grammar needs too many automaton transitions", keyword="size")
-        closure = np.empty(4 * len(closure), np.int32)
-    kind[tail] = N_PLAIN
+        if 4 * closure.shape[0] > _MOST_CLOSURES:
+            return TOO_MANY_CLOSURES, nothing
+        closure = np.empty(4 * closure.shape[0], np.int32)
+    for i in range(n):
+        if tail[i]:
+            kind[i] = N_PLAIN
     rank = np.zeros(n, np.int32)
     if not order_pushes(kind, a, b, loops, closure_start, closure, rank):
-        raise Unsupported("the grammar is left-recursive and was not rewritten", keyword="left recursion")
+        return LEFT_RECURSIVE, nothing
     class_of, class_byte = np.empty(256, np.int32), np.empty(256, np.int32)
-    classes = edges.byte_classes(edge_bytes, class_of, class_byte)
-    return Finished(
-        kind, rank, edge_start, edge_bytes, edge_target, closure_start, closure[:size], class_of, class_byte[:classes]
-    )
+    classes = byte_classes(edge_bytes, class_of, class_byte)
+
+    # The parts one behind the other, in the order of `automata.nfa.Part`.
+    e, n_loops = edge_bytes.shape[0], loops.shape[0]
+    block = np.empty(HEAD + 7 * n + 2 + 2 * e + size + 4 * n_loops + 256 + classes, np.int32)
+    at, number = HEAD, 0
+    for part in (kind, a, b, rank, charset, edge_start, edge_bytes, edge_target, closure_start, closure[:size]):
+        block[number] = at
+        block[at : at + part.shape[0]] = part
+        at += part.shape[0]
+        number += 1
+    for column in range(4):
+        block[number] = at
+        block[at : at + n_loops] = loops[:, column]
+        at += n_loops
+        number += 1
+    for part in (class_of, class_byte[:classes]):
+        block[number] = at
+        block[at : at + part.shape[0]] = part
+        at += part.shape[0]
+        number += 1
+    block[number], block[number + 1] = at, start
+    return DONE, block

@@ -10,6 +10,10 @@ from dotllm.jit import kernel
 
 N_PLAIN, N_BYTE, N_CALL, N_ENTER, N_END, N_RETURN, N_TOKENS, N_ACCEPT = range(8)
 
+HEAD = 18
+"""The ints of an `automata.nfa.Nfa` before its arrays: where each of the 16 begins and the last one ends, and the start
+node."""
+
 I1 = nb.int32[::1]
 I2 = nb.int32[:, ::1]
 B1 = nb.boolean[::1]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
+import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32
@@ -23,17 +26,19 @@ from dotllm.automata.machine.layout import (
 from dotllm.automata.machine.memory import allocate, constant_part, recover
 from dotllm.automata.machine.run import apply, configuration
 from dotllm.automata.machine.settle import settle
-from dotllm.automata.nfa import Nfa
+from dotllm.automata.nfa import HEAD, Nfa, Part
 from dotllm.jit import kernel
 
 DEFAULT_LIMIT = 64 << 20  # ints: 256 MiB per machine
 FUEL = 1 << 25  # closure steps per call of a kernel: about a second
 
 # what a small grammar needs, in units of each region; grown when full
-_INITIAL = {
-    at.POOL: 4096, at.STATE: 256, at.FRAMESET: 256, at.SYMBOL: 128, at.FRAME: 256, at.LISTS: 2048, at.TRIPLES: 2048,
-    at.STACK: 128, at.CONFIG: 256, at.MEMO: 128, at.BUFFER: 2048, at.LOCAL: 1024,
+_FIRST_CAPACITY = {
+    at.POOL: 4096, at.STATE: 256, at.FRAMESET: 256, at.SYMBOL: 128, at.FRAME: 256, at.LISTS: 2048, at.TRIPLES: 1024,
+    at.STACK: 128, at.CONFIG: 256, at.MEMO: 128, at.BUFFER: 2048, at.LOCAL: 512,
 }  # fmt: skip
+_INITIAL = tuple(_FIRST_CAPACITY.get(region, 0) for region in range(REGIONS))
+_PER_NODE, _PER_DEPTH = 6, 2  # arrays of scratch behind the NFA's: see H_SEEN and H_WALK_STATE
 
 
 def build(nfa: Nfa, charset_numbers: Int32, reach: int, limit: int = DEFAULT_LIMIT) -> Int32:
@@ -42,35 +47,35 @@ def build(nfa: Nfa, charset_numbers: Int32, reach: int, limit: int = DEFAULT_LIM
     charset_numbers: for every charset of the NFA the number of its table in the token space, or -1. reach: the longest
     token in bytes.
     """
-    n, classes = len(nfa.kind), len(nfa.class_byte)
-    numbers = np.append(charset_numbers, np.int32(-1))  # index -1 (no charset) → -1
-    constant = (
-        (at.H_KIND, nfa.kind), (at.H_A, nfa.a), (at.H_B, nfa.b), (at.H_RANK, nfa.rank),
-        (at.H_CHARSET, numbers[nfa.charset]), (at.H_EDGE_START, nfa.edge_start), (at.H_EDGE_BYTES, nfa.edge_bytes),
-        (at.H_EDGE_TARGET, nfa.edge_target), (at.H_CLOSURE_START, nfa.closure_start), (at.H_CLOSURE, nfa.closure),
-        (at.H_LOOP_BODY, nfa.loop_body), (at.H_LOOP_AFTER, nfa.loop_after), (at.H_LOOP_MIN, nfa.loop_min),
-        (at.H_LOOP_MAX, nfa.loop_max), (at.H_CLASS_OF, nfa.class_of), (at.H_CLASS_BYTE, nfa.class_byte),
-    )  # fmt: skip
-    per_node = (at.H_SEEN, at.H_ACC, at.H_TOUCH_LIST, at.H_WORK_LIST, at.H_QUEUED, at.H_HEAP)
-    per_depth = (at.H_WALK_STATE, at.H_WALK_ENV)
-    capacity = [_INITIAL.get(region, 0) for region in range(REGIONS)]
-    capacity[at.DELTA] = capacity[at.STATE] * classes
-    capacity[at.BUFFER] += 16 * n
-    fixed = sum(len(part) for _, part in constant) + len(per_node) * n + len(per_depth) * (reach + 2)
-    mem = allocate(np.zeros(at.HEADER, np.int32), np.zeros(fixed, np.int32), capacity)
-    position = at.HEADER
-    for slot, part in constant:
-        mem[slot] = position
-        mem[position : position + len(part)] = part
-        position += len(part)
-    for slots, length in ((per_node, n), (per_depth, reach + 2)):
-        for slot in slots:
-            mem[slot] = position
-            position += length
-    mem[at.H_MAGIC], mem[at.H_NODES], mem[at.H_CLASSES] = at.MAGIC, n, classes
-    mem[H_START], mem[at.H_REACH], mem[at.H_DEPTH] = nfa.start, reach, reach + 2
-    mem[at.H_LIMIT] = min(limit, 2**31 - 1)
+    *parts, end, start = nfa.block[:HEAD].tolist()
+    n, classes, depth = parts[Part.A] - parts[Part.KIND], end - parts[Part.CLASS_BYTE], reach + 2
+    capacity = _capacities(classes)
+    capacity[at.BUFFER] += n
+    slots = np.zeros(at.HEADER, np.int32)
+    # The slots of the parts stand together and in the same order; so do those of the scratch behind them.
+    slots[at.H_KIND : at.H_KIND + len(Part)] = nfa.block[: len(Part)] + (at.HEADER - HEAD)
+    *scratch, _ = accumulate(_PER_NODE * [n] + _PER_DEPTH * [depth], initial=at.HEADER + end - HEAD)
+    slots[at.H_SEEN : at.H_SEEN + len(scratch)] = scratch
+    slots[at.H_MAGIC : at.H_START + 1] = at.MAGIC, 0, n, classes, start
+    slots[at.H_REACH], slots[at.H_DEPTH], slots[at.H_LIMIT] = reach, depth, min(limit, 2**31 - 1)
+    mem = allocate(slots, nfa.block[HEAD:], capacity, extra=_PER_NODE * n + _PER_DEPTH * depth)
+    renumber(mem, charset_numbers)
     return _initialised(mem)
+
+
+@kernel(nb.void(MEM, nb.int32[::1]))
+def renumber(mem: Int32, charset_numbers: Int32) -> None:
+    """The numbers of charsets in the NFA become those of their tables."""
+    for node in range(mem[at.H_NODES]):
+        charset = mem[mem[at.H_CHARSET] + node]
+        if charset >= 0:
+            mem[mem[at.H_CHARSET] + node] = charset_numbers[charset]
+
+
+def _capacities(classes: int) -> list[int]:
+    capacity = list(_INITIAL)
+    capacity[at.DELTA] = capacity[at.STATE] * classes
+    return capacity
 
 
 def _initialised(mem: Int32) -> Int32:
@@ -85,8 +90,7 @@ def _initialised(mem: Int32) -> Int32:
 def restart(mem: Int32) -> Int32:
     """A new arena of the same automaton that has found nothing yet."""
     slots = mem[: at.HEADER].copy()
-    capacity = [_INITIAL.get(region, 0) for region in range(REGIONS)]
-    capacity[at.DELTA] = capacity[at.STATE] * int(mem[at.H_CLASSES])
+    capacity = _capacities(int(mem[at.H_CLASSES]))
     for scratch in (at.BUFFER, at.LOCAL):
         capacity[scratch] = int(mem[R + 3 * scratch + 1])
     for region in range(REGIONS):

@@ -8,6 +8,9 @@ can be 90 MB). Free space is memory the operating system has not given yet.
 
 from __future__ import annotations
 
+from itertools import accumulate
+from operator import mul
+
 import numba as nb
 import numpy as np
 
@@ -48,20 +51,18 @@ def contents(mem: Int32, region: int) -> Int32:
     return mem[start : start + count * WIDTH[region]]
 
 
-def allocate(slots: Int32, constant: Int32, capacity: list[int], free: int = 0) -> Int32:
+def allocate(slots: Int32, constant: Int32, capacity: list[int], free: int = 0, extra: int = 0) -> Int32:
     """An arena with the given header, NFA part and capacities; its regions are zero, their used counts as in ``slots``.
 
-    ``free``: ints of free space behind them.
+    ``free``: ints of free space behind them; ``extra``: zeros that belong to the NFA part, behind ``constant``.
     """
-    first = at.HEADER + len(constant)
-    size = first + sum(count * width for count, width in zip(capacity, WIDTH, strict=True))
+    first = at.HEADER + len(constant) + extra
+    *positions, size = accumulate(map(mul, capacity, WIDTH), initial=first)
     mem = np.zeros(size + (max(free, size) if size >= _LARGE else free), np.int32)
     mem[: at.HEADER] = slots
-    mem[at.HEADER : first] = constant
-    position = first
-    for region in range(REGIONS):
-        mem[R + 3 * region], mem[R + 3 * region + 1] = position, capacity[region]
-        position += capacity[region] * WIDTH[region]
+    mem[at.HEADER : at.HEADER + len(constant)] = constant
+    regions = mem[R : R + 3 * REGIONS].reshape(REGIONS, 3)
+    regions[:, 0], regions[:, 1] = positions, capacity
     mem[at.H_FIRST], mem[at.H_END] = first, size
     return mem
 

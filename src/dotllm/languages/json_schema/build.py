@@ -17,6 +17,7 @@ from dotllm.languages.json_schema.emission import Emitter
 from dotllm.languages.json_schema.form import Node
 from dotllm.languages.json_schema.keywords import Keywords
 from dotllm.languages.json_schema.options import Budget, Options, Order
+from dotllm.languages.json_schema.prelude import begun
 
 Schema = dict[str, Any] | bool | str
 """A schema as Python objects (as `json.loads` gives them) or as its JSON text."""
@@ -62,7 +63,7 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
         document = Document(parsed, dialect_named(options.default_dialect))
         keywords = Keywords(document, Algebra(options.budget), options)
         root: Node = keywords.node(parsed, document.scope)
-        emitter = Emitter(grammar, keywords, options)
+        emitter = Emitter(begun(grammar, options), keywords, options)
         expression = emitter.expression(root)
     except RecursionError:
         raise BudgetExceeded("the schema is nested too deeply") from None

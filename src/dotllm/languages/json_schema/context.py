@@ -10,13 +10,30 @@ from dotllm.arrays import Int32
 from dotllm.grammar.grammar import Expression, Grammar
 
 
+def _of_ascii() -> Int32:
+    return np.zeros(128, np.int32)
+
+
 @dataclass(slots=True)
 class Context:
-    """One per grammar. ``memo``: the call of the rule that was made for a language (or another key). ``letters``: the
-    expression of each ASCII character that has been asked for, else 0. ``ways_out``: see `string_network.all_but`."""
+    """One per grammar. ``memo``: the call of the rule that was made for a language (or another key).
+
+    For `string_network.all_but`. ``letters``: the expression of each ASCII character that has been ``spelled``, else 0;
+    ``ways_out``: by the characters that are left out, as bits; ``single_ways_out``: those of them that leave out one,
+    by that character, or none (0).
+    """
 
     grammar: Grammar
     whitespace: Expression  # between the tokens of a document; may be empty
     memo: dict[object, Expression] = field(default_factory=dict)
-    letters: Int32 = field(default_factory=lambda: np.zeros(128, np.int32))
-    ways_out: dict[tuple[int, int], Expression] = field(default_factory=dict)
+    letters: Int32 = field(default_factory=_of_ascii)
+    spelled: set[str] = field(default_factory=set)
+    ways_out: dict[int, Expression] = field(default_factory=dict)
+    single_ways_out: Int32 = field(default_factory=_of_ascii)
+
+    def copied(self, grammar: Grammar) -> Context:
+        """The same for a grammar that begins with this one (`Grammar.begin_with`)."""
+        return Context(
+            grammar, self.whitespace, self.memo.copy(), self.letters.copy(), self.spelled.copy(), self.ways_out.copy(),
+            self.single_ways_out.copy(),
+        )  # fmt: skip

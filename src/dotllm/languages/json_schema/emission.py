@@ -10,6 +10,7 @@ from dotllm.errors import BudgetExceeded, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra import SCHEMA, Algebra
 from dotllm.languages.json_schema.form import (
+    ANYTHING,
     FALSE,
     FALSE_BIT,
     NO_NUMBER,
@@ -31,14 +32,14 @@ _CONSTANTS = ((NULL_BIT, b"null"), (FALSE_BIT, b"false"), (TRUE_BIT, b"true"))
 class Emitter:
     """Turns nodes into expressions of one grammar."""
 
-    def __init__(self, grammar: Grammar, keywords: Keywords, options: Options) -> None:
-        self.grammar = grammar
+    def __init__(self, text: JsonText, keywords: Keywords, options: Options) -> None:
+        self.grammar: Grammar = text.grammar
         self.keywords = keywords
         self.algebra: Algebra = keywords.algebra
         self.options = options
-        self.text = JsonText(grammar, options)
+        self.text = text
         self.edges_left = options.budget.total_edges
-        self._expressions: dict[Node, Expression] = {FALSE: grammar.never()}
+        self._expressions: dict[Node, Expression] = {FALSE: text.grammar.never()}
         self._pending: list[tuple[Node, Form, int]] = []
 
     def expression(self, node: Node) -> Expression:
@@ -62,7 +63,9 @@ class Emitter:
         found = self._expressions.get(node)
         if found is None:
             form = self.algebra.form(node)
-            if form.arrays or form.objects:
+            if form is ANYTHING and self.text.anything is not None:
+                found = self.text.anything
+            elif form.arrays or form.objects:
                 rule = self.grammar.rule(
                     "value" if form.arrays and form.objects else "array" if form.arrays else "object"
                 )

@@ -58,7 +58,8 @@ def _chains(emitter: Emitter, shape: ObjectShape, some: Sequence[Region]) -> Exp
         for language, node in other_keys(shape.regions, properties)
         if node != FALSE
     ]
-    members = {name: text.named_member(name, emitter.value(properties[name])) for name in possible}
+    values = [emitter.value(properties[name]) for name in possible]
+    members = dict(zip(possible, text.named_members(possible, values), strict=True))
     placeless: Collection[str] = possible if emitter.options.order == "any" else shape.mentioned
     names = [name for name in possible if name not in placeless]
     free = [name for name in possible if name in placeless]

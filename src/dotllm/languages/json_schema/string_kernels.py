@@ -40,20 +40,21 @@ def _find_set(sets: Array, count: int, slots: Array) -> Any:
         at = (at + np.uint64(1)) & mask
 
 
-@kernel("Tuple((int32[::1], int64, int32[::1], uint64[:, ::1]))(uint8[::1], int32[::1], int32)")
-def all_but_network(text: Array, letters: Array, quote: int) -> tuple[Array, int, Array, Array]:
+@kernel("Tuple((int32[::1], int64[:, ::1]))(uint8[::1], int32[::1], int32[::1], int32)")
+def all_but_network(text: Array, letters: Array, ways_out: Array, quote: int) -> tuple[Array, Array]:
     """What follows the opening quote of all strings but some sorted distinct ASCII words, each ended by a NUL byte in
     ``text``: the layout of `Grammar.network`.
 
     It is the prefix tree of the words, with a quote where no word ends, and at each node a way out: any character that
-    leads to no other node. ``letters`` are the expressions of the characters. The expressions of the ways out are left
-    open: the last one stands at the place returned second, the others three before each other; ``which`` (third)
-    is the number of each node's set of characters that lead to its children, and these sets are returned as bits.
+    leads to no other node. ``letters`` are the expressions of the characters, ``ways_out`` those of the ways out of
+    nodes with one child, by its character (0: with none); 0 for what does not exist yet. The ways out that are not
+    found there are left open: for each its place in the layout, and the characters of the children as bits, 64 a word.
     """
     size = len(text)
     edges = np.empty((size, 3), np.int32)
     ends = np.zeros(size + 1, np.int32)
-    children = np.zeros((size + 1, 2), np.uint64)
+    children = np.zeros((size + 1, 2), np.int64)
+    only = np.zeros(size + 1, np.int32)  # the character of the only child, 0 if there is none, -1 if there are more
     path = np.zeros(size + 1, np.int32)
     nodes = 1
     ended = 0
@@ -70,25 +71,14 @@ def all_but_network(text: Array, letters: Array, quote: int) -> tuple[Array, int
             byte = text[start + depth]
             parent = path[depth]
             edges[nodes - 1, 0], edges[nodes - 1, 1], edges[nodes - 1, 2] = parent, letters[byte], nodes
-            children[parent, byte >> 6] |= np.uint64(1) << np.uint64(byte & 63)
+            children[parent, byte >> 6] |= np.int64(1) << np.int64(byte & 63)
+            only[parent] = byte if only[parent] == 0 else -1
             path[depth + 1] = nodes
             nodes += 1
         ended += 1 - ends[path[i - start]]
         ends[path[i - start]] = 1
         before = start
         start = i + 1
-    slots_size = 4
-    while slots_size < 2 * nodes + 2:
-        slots_size *= 2
-    slots = np.full(slots_size, -1, np.int32)
-    sets = np.empty((nodes + 1, 2), np.uint64)
-    which = np.empty(nodes, np.int32)
-    count = 0
-    for node in range(nodes):
-        sets[count] = children[node]
-        which[node] = _find_set(sets, count, slots)
-        if which[node] == count:
-            count += 1
     layout = np.empty(4 + 3 * (nodes - 1 + nodes + nodes - ended), np.int32)
     layout[0], layout[1], layout[2], layout[3] = nodes + 1, 0, 1, nodes
     at = 4
@@ -99,10 +89,17 @@ def all_but_network(text: Array, letters: Array, quote: int) -> tuple[Array, int
     for i in range(nodes - 1):
         layout[at], layout[at + 1], layout[at + 2] = edges[i, 0], edges[i, 1], edges[i, 2]
         at += 3
+    left_open = np.empty((nodes, 3), np.int64)
+    n_open = 0
     for node in range(nodes):
-        layout[at], layout[at + 1], layout[at + 2] = node, 0, nodes
+        way = ways_out[only[node]] if only[node] >= 0 else 0
+        if way == 0:
+            left_open[n_open, 0] = at + 1
+            left_open[n_open, 1], left_open[n_open, 2] = children[node, 0], children[node, 1]
+            n_open += 1
+        layout[at], layout[at + 1], layout[at + 2] = node, way, nodes
         at += 3
-    return layout, at - 2, which, sets[:count].copy()
+    return layout, left_open[:n_open]
 
 
 @kernel("Tuple((int64[::1], int64[::1]))(int32[:, ::1], boolean[::1])")

@@ -40,6 +40,7 @@ Ints = NDArray[np.int32]
 
 _RAW_ASCII = (1 << 0x80) - (1 << 0x20) - (1 << 0x22) - (1 << 0x5C)
 _BEYOND_ASCII = spelled(0, CharSet.of((0x80, MAX_CODE_POINT)))
+_WORD = (1 << 64) - 1
 
 # Of an automaton beside a length. The longest host name takes 25,000.
 MAX_COUNTED_STATES = 60_000
@@ -127,6 +128,16 @@ def content(grammar: Grammar, dfa: Dfa, low: int = 0, high: int | None = None) -
     return _copied(grammar, dfa)
 
 
+def build_ahead(context: Context) -> None:
+    """Build what nearly every `all_but` needs: the characters of ASCII, and the ways out of the nodes of a prefix tree
+    that have no child, or one."""
+    characters = [char for char in map(chr, range(0x20, 0x7F)) if char not in '"\\']
+    _spell(context, characters)
+    _way_out(context, 0)
+    for char in characters:
+        _way_out(context, 1 << ord(char))
+
+
 def all_but(context: Context, names: Iterable[str]) -> Expression:
     """What follows the opening quote of every string but ``names``: their prefix tree, and a way out of each node.
 
@@ -138,20 +149,28 @@ def all_but(context: Context, names: Iterable[str]) -> Expression:
     text = "\0".join(words) + "\0"
     if not text.isascii():
         words = [word for word in words if not _has_lone_surrogate(word)]
+        text = "\0".join(words) + "\0"
     if not words:
         return rest_of_string(context)
     quote = grammar.literal(b'"')
     if not text.isascii() or '"' in text or "\\" in text or not text.replace("\0", " ").isprintable():
         return grammar.seq([_copied(grammar, ~Dfa.literals(words)), quote])
-    letters = context.letters
-    for char in set(text):
-        if not letters[ord(char)]:
-            letters[ord(char)] = grammar.literal(char)
+    letters = set(text) - context.spelled
+    if letters:
+        _spell(context, letters)
     data = np.frombuffer(bytearray(text, "ascii"), np.uint8)
-    layout, last, which, sets = all_but_network(data, letters, quote)
-    ways_out = np.array(_ways_out(context, [tuple(children) for children in sets.tolist()]), np.int32)
-    layout[last - 3 * (len(which) - 1) : last + 1 : 3] = ways_out[which]
+    layout, left_open = all_but_network(data, context.letters, context.single_ways_out, quote)
+    for place, low, high in left_open.tolist():
+        layout[place] = _way_out(context, low & _WORD | high << 64)
     return grammar.flat_network(layout.tobytes())
+
+
+def _spell(context: Context, characters: Iterable[str]) -> None:
+    """Make the expressions of some characters of ASCII."""
+    for char in characters:
+        if char != "\0":
+            context.letters[ord(char)] = context.grammar.literal(char)
+    context.spelled.update(characters)
 
 
 def rest_of_string(context: Context) -> Expression:
@@ -166,19 +185,18 @@ def rest_of_string(context: Context) -> Expression:
     return found
 
 
-def _ways_out(context: Context, sets: list[tuple[int, int]]) -> list[Expression]:
-    """For each set: one character but the ASCII ones that are in it (as bits, 64 a word), then the rest; each is one
-    rule of the grammar."""
-    found = context.ways_out
-    new = [children for children in sets if children not in found]
-    if new:
-        grammar, rest, unusual = context.grammar, rest_of_string(context), _unusual(context)
-        for low, high in new:
-            rule = grammar.rule("another string")
-            found[low, high] = grammar.call(rule)
-            usual = grammar.seq([grammar.byteset(_RAW_ASCII & ~(low | high << 64)), rest])
-            grammar.define(rule, grammar.alt([usual, unusual]))
-    return [found[children] for children in sets]
+def _way_out(context: Context, children: int) -> Expression:
+    """One character but the ASCII ones that are given as bits, then the rest: one rule of the grammar for each set."""
+    found = context.ways_out.get(children)
+    if found is None:
+        grammar = context.grammar
+        rule = grammar.rule("another string")
+        found = context.ways_out[children] = grammar.call(rule)
+        if children.bit_count() < 2:
+            context.single_ways_out[max(0, children.bit_length() - 1)] = found
+        usual = grammar.seq([grammar.byteset(_RAW_ASCII & ~children), rest_of_string(context)])
+        grammar.define(rule, grammar.alt([usual, _unusual(context)]))
+    return found
 
 
 def _unusual(context: Context) -> Expression:

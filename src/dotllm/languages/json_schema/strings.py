@@ -125,7 +125,14 @@ class StringLanguage:
     @classmethod
     def excluding(cls, names: Iterable[str]) -> StringLanguage:
         """Every string but these."""
-        return cls((Clause(excluded=frozenset(names)),))
+        excluded = frozenset(names)
+        if not excluded:
+            return _EVERY_STRING
+        # Already in canonical form; there is one for nearly every object.
+        out = cls.__new__(cls)
+        out.clauses, out.values = frozenset((Clause(excluded=excluded),)), _NONE
+        out._hash = hash((out.clauses, out.values))
+        return out
 
     # -- algebra -------------------------------------------------------------------------------------------------------
 

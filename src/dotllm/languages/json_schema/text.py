@@ -8,7 +8,9 @@ value, bracket and comma is followed by its white space, so no two stretches of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import chain
 
 from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Dfa
@@ -23,7 +25,7 @@ MAX_WHITESPACE = 320
 """Characters between two tokens: enough for 4 blanks of indentation at depth 79."""
 
 _BLANKS = Dfa.chars(CharSet.of(" \t\n\r")).star()
-_RAW_KEY_FORBIDDEN = frozenset(map(chr, range(0x20))) | {'"', "\\"}
+_NOT_RAW_IN_KEYS = re.compile(r'[\0-\x1f"\\\ud800-\udfff]')
 
 
 class JsonText:
@@ -33,6 +35,7 @@ class JsonText:
         self.grammar = grammar
         self.whitespace = whitespace(grammar, options)
         self.context = Context(grammar, self.whitespace)
+        self.anything: Expression | None = None  # any JSON value, once there is a rule for it
         self.comma = self._then_space(b",")
         self.object_open = self._then_space(b"{")
         self.object_close = grammar.literal(b"}")
@@ -44,6 +47,13 @@ class JsonText:
             self._colon = grammar.seq([self.whitespace, grammar.literal(b":"), self.whitespace])
         else:
             self._colon = grammar.literal(b":")
+
+    def copied(self, grammar: Grammar) -> JsonText:
+        """The same for a grammar that begins with the one this was made for (`Grammar.begin_with`)."""
+        other = JsonText.__new__(JsonText)
+        other.__dict__.update(self.__dict__)
+        other.grammar, other.context = grammar, self.context.copied(grammar)
+        return other
 
     def _then_space(self, token: bytes) -> Expression:
         literal = self.grammar.literal(token)
@@ -63,15 +73,26 @@ class JsonText:
 
     def named_member(self, name: str, value: Expression) -> Expression:
         """A member whose key the schema names, and the white space after it."""
-        if _RAW_KEY_FORBIDDEN.isdisjoint(name):
-            try:
-                key = b'"%s"' % name.encode()
-            except UnicodeEncodeError:
-                raise InvalidSpec(f"the key {name!r} is not Unicode text", keyword="properties") from None
+        if not _NOT_RAW_IN_KEYS.search(name):
+            key = b'"%s"' % name.encode()
             if not self.spaced:
                 return self.grammar.seq([self.grammar.literal(key + b":"), value])
             return self.grammar.seq([self.grammar.literal(key), self._colon, value, self.whitespace])
+        if any("\ud800" <= char <= "\udfff" for char in name):
+            raise InvalidSpec(f"the key {name!r} is not Unicode text", keyword="properties")
         return self.member(StringLanguage.finite([name]), value)
+
+    def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
+        """`named_member` for each: nearly all members there are, so they are made many at a time."""
+        joined = "".join(names)
+        if not names or _NOT_RAW_IN_KEYS.search(joined):
+            return [self.named_member(name, value) for name, value in zip(names, values, strict=True)]
+        grammar, form = self.grammar, b'"%s"' if self.spaced else b'"%s":'
+        keys = grammar.each_literal([form % name.encode() for name in names])
+        if self.spaced:
+            parts = zip(keys, [self._colon] * len(names), values, [self.whitespace] * len(names), strict=True)
+            return grammar.each_seq(4, [*chain.from_iterable(parts)])
+        return grammar.each_seq(2, [*chain.from_iterable(zip(keys, values, strict=True))])
 
     def member(self, keys: StringLanguage, value: Expression) -> Expression:
         """A member whose key is one of ``keys``, and the white space after it."""

@@ -74,7 +74,7 @@ class _Markup(Emitter):
     """Whether white space may follow an item."""
 
     def __init__(self, grammar: Grammar, keywords: Keywords, options: Options, write: Text) -> None:
-        super().__init__(grammar, keywords, options)
+        super().__init__(JsonText(grammar, options), keywords, options)
         self.write = write
         self.space = self.text.whitespace
         self.text = _Pieces(self, self.text)
@@ -118,6 +118,7 @@ class _Pieces(JsonText):
     def __init__(self, writer: _Markup, json: JsonText) -> None:
         self.writer = writer
         self.grammar = writer.grammar
+        self.anything = None
         self.whitespace, self.context, self.spaced = json.whitespace, json.context, json.spaced
         self.comma = self.object_open = self.object_close = self.array_open = self.array_close = self.grammar.empty()
 
@@ -130,6 +131,9 @@ class _Pieces(JsonText):
 
     def named_member(self, name: str, value: Expression) -> Expression:
         return self.grammar.seq([self.writer.named(name, value), self.whitespace])
+
+    def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
+        return [self.named_member(name, value) for name, value in zip(names, values, strict=True)]
 
     def member(self, keys: StringLanguage, value: Expression) -> Expression:
         return self.grammar.seq([self.writer.keyed(keys, value), self.whitespace])

@@ -32,6 +32,7 @@ from dotllm.languages.json_schema.items import array_expression
 from dotllm.languages.json_schema.keywords import Keywords
 from dotllm.languages.json_schema.members import object_expression
 from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.prelude import begun
 from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.structural_tag.raw import raw_string
 
@@ -88,7 +89,7 @@ class _Writer(Emitter):
     """Values below the top level are JSON, as `Emitter` writes them."""
 
     def __init__(self, grammar: Grammar, keywords: Keywords, options: Options, style: Style, text: Text) -> None:
-        super().__init__(grammar, keywords, options)
+        super().__init__(begun(grammar, options), keywords, options)
         self.style = style
         self.write = text
 
@@ -163,6 +164,9 @@ class _Members:
 
     def named_member(self, name: str, value: Expression) -> Expression:
         return self._key(self.grammar.literal(name), value)
+
+    def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
+        return [self.named_member(name, value) for name, value in zip(names, values, strict=True)]
 
     def member(self, keys: StringLanguage, value: Expression) -> Expression:
         names = keys & _NAMES
