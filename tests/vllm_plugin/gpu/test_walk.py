@@ -13,10 +13,12 @@ pytest.importorskip("triton")
 pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
+from dotllm.index import gpu_tables  # noqa: E402
 from dotllm.vllm_plugin.gpu import walk as walk_module  # noqa: E402
 from dotllm.vllm_plugin.gpu.mask_table import MaskTable  # noqa: E402
 from dotllm.vllm_plugin.gpu.rows import RowSender  # noqa: E402
 from dotllm.vllm_plugin.gpu.walk import Walk  # noqa: E402
+from dotllm.vllm_plugin.gpu.walk_message import MASK  # noqa: E402
 from dotllm.vllm_plugin.gpu.walker import Walker  # noqa: E402
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
 
@@ -94,6 +96,10 @@ class Engine:
     def launch(self) -> None:
         names = list(self.order)
         step = self.walk.message()
+        if step.places is not None:
+            masks = step.places[:, MASK]
+            masks = masks[masks >= 0]
+            assert (self.walk.sender._sent[masks] == self.space.versions[masks]).all(), "a mask that is not there"
         self.walker.update(step, names)
         logits = torch.zeros((len(names), len(TOKENS)))
         batch = Batch(names, torch.tensor([self.state_of[n] for n in names], dtype=torch.int32))
@@ -176,6 +182,29 @@ def test_masks_are_right_and_misses_become_rare(vocabulary: Vocabulary) -> None:
         engine.run()
         shares.append(engine.sat_out / engine.sampled)
     assert shares[-1] < 0.25 * shares[0] and shares[-1] < 0.15, shares
+
+
+def test_masks_found_ahead_travel_before_they_are_used(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places that the device has without their masks get these from the prefetching thread at any moment. Following
+    then names a mask that the device does not have (an empty one, from which token 0 is sampled)."""
+    monkeypatch.setattr(walk_module.Prefetcher, "want", lambda *_: None)
+    index = Index.from_regex("[a-f]{1,6}(red|redder)[0-9]{2}(true|false)(name|same|game)é{2,3}", vocabulary)
+    engine = Engine(index, seed=11)
+    for wave in range(6):
+        for i in range(4):
+            engine.add(f"{wave}-{i}", index)
+        while engine.order:
+            engine.launch()
+            if len(engine.flight) == 2:
+                engine.receive()
+            for entry in engine.walk._active:  # what the thread does
+                table = entry.table
+                unknown = np.nonzero((table.since != gpu_tables.NEVER) & (table.rows[:, gpu_tables.ROW] < 0))[
+                    0
+                ].tolist()
+                for config in unknown:
+                    table.set_row(config, index.mask_row(config))
+                    entry.changed.add(config)
 
 
 def test_requests_come_and_go_on_many_indexes(vocabulary: Vocabulary) -> None:

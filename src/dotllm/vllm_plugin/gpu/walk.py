@@ -322,6 +322,10 @@ class Walk:
         runs, patch = self._patches()
         rows = np.fromiter(self._row_needed, np.int32, len(self._row_needed))
         self._row_needed.clear()
+        if self._stale:
+            # Following may have found a mask in a table that got it from `prefetch` after the table was sent.
+            masks = self.batch.places[:, MASK]
+            rows = np.concatenate((rows, masks[masks >= 0]))
         new_slots, new_rows = self.sender.fresh(rows[rows < TABLE_SLOTS])
         step = WalkStep(
             self.sender.sender,
