@@ -39,7 +39,7 @@ _PACKAGE = Path(__file__).parent
 # machine code ends up in the directory the program was started in.
 _setting = threading.RLock()
 # kernels of these folders inline each other
-_ENGINE = ("automata", "automata/machine", "index")
+_ENGINE = ("automata", "automata/finish", "automata/machine", "index")
 
 
 def _sources_hash(folder: str) -> str:

@@ -1,4 +1,5 @@
-"""Grammar → Nfa: flatten the grammar's Python lists into arrays, build nodes and edges, then finish them.
+"""Grammar → Nfa: flatten the grammar's Python lists into arrays, build nodes and edges, then finish them. All but the
+first is one kernel: calling several costs an ordinary schema as much as what they do.
 
 The arrays the kernels write into are guessed from the size of the grammar and doubled when a kernel says that they
 were too small; the node budget ends that (a grammar can be exponentially larger than its text, since every use of an
@@ -11,17 +12,20 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from itertools import accumulate
 
+import numba as nb
 import numpy as np
 
-from dotllm.arrays import Int32
+from dotllm.arrays import Bool, Int32, UInt8
 from dotllm.automata.charset import CharSet
 from dotllm.automata.finish import DONE, LACKS_BYTES, LEFT_RECURSIVE, TOO_MANY_CLOSURES, UNSATISFIABLE, finish
 from dotllm.automata.nfa import Nfa
-from dotllm.automata.thompson import LOOPS, thompson
+from dotllm.automata.thompson import EDGES, EPSILONS, I1, LOOPS, NODES, U1, thompson
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
 from dotllm.grammar.grammar import UNDEFINED, Grammar
+from dotllm.jit import kernel
 
 NODE_BUDGET = 4_000_000
+TOO_MANY_NODES = -1  # of `automaton`
 LARGE_CHARSET = 24  # from this size on a character class is worth the vocabulary's precomputed rows
 
 _NONE = np.zeros(0, np.int32)
@@ -72,41 +76,69 @@ def lower(grammar: Grammar, alive_bytes: np.ndarray[tuple[int], np.dtype[np.bool
         raise InvalidSpec(f"rule {name!r} is used but not defined")
     *nodes, bodies = grammar.arrays()
     data, byte_sets = (np.frombuffer(x, np.uint8) if x else _NO_BYTES for x in (grammar.data, grammar.byteset_bits))
-    char_start, char_seqs, marked = _character_sets(grammar.charsets)
-    set_start, word_offset, word_length, word_bytes = _words(grammar)
-    # Enough for nearly all grammars, and not much more: what is allocated is cleared.
-    size = 64 + len(grammar) + len(grammar.children) + len(grammar.data) + len(word_bytes) + 8 * len(char_seqs)
-    longest = int(word_length.max(initial=0))
-    while True:
-        out = np.zeros((3, size), np.int32)
-        charset = np.full(size, -1, np.int32)
-        eps, edges = np.empty((size, 2), np.int32), np.empty((2 * size, 3), np.int32)
-        loops = np.empty((size // 8 + 8, 4), np.int32)
-        rule_start, charset_uses = np.full(len(bodies), -1, np.int32), np.zeros(len(marked), np.int32)
-        count = np.zeros(8, np.int32)
-        stack = np.empty((size + longest, 3), np.int32)
-        start = thompson(
-            *nodes, data, byte_sets, char_start, char_seqs, marked,
-            set_start, word_offset, word_length, word_bytes, bodies, grammar.start,
-            *out, charset, eps, edges, loops, rule_start, charset_uses, stack, count,
-        )  # fmt: skip
-        if start >= 0:
-            break
-        size *= 2
-        if size > 2 * NODE_BUDGET:
-            raise BudgetExceeded(f"the grammar needs more than {NODE_BUDGET} automaton nodes", keyword="size")
-    n, n_eps, n_edges, n_loops = count[: LOOPS + 1].tolist()
-    what, block = finish(
-        start, *out[:, :n], charset[:n], eps[:n_eps], edges[:n_edges], loops[:n_loops],
-        _ALL_BYTES if alive_bytes is None else alive_bytes,
+    places = np.empty(len(bodies) + len(grammar.charsets), np.int32)
+    what, block = automaton(
+        *nodes, data, byte_sets, *_character_sets(grammar.charsets), *_words(grammar), bodies, grammar.start,
+        _ALL_BYTES if alive_bytes is None else alive_bytes, NODE_BUDGET, places,
     )  # fmt: skip
     if what != DONE:
         raise _ERRORS[what]()
-    unique_nodes = frozenset(int(rule_start[rule]) for rule in grammar.unique_rules if rule_start[rule] >= 0)
-    return Nfa(block, grammar.charsets, charset_uses.tolist(), grammar.token_sets, unique_nodes)
+    unique_nodes = frozenset(int(places[rule]) for rule in grammar.unique_rules if places[rule] >= 0)
+    return Nfa(block, grammar.charsets, places[len(bodies) :].tolist(), grammar.token_sets, unique_nodes)
+
+
+@kernel(
+    nb.types.Tuple((nb.int64, I1))(
+        I1, I1, I1, I1, I1, U1, U1, I1, I1, I1, I1, I1, I1, U1, I1, nb.int64, nb.boolean[::1], nb.int64, I1
+    )
+)
+def automaton(
+    kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, data: UInt8, byte_sets: UInt8,
+    char_start: Int32, char_seqs: Int32, marked: Int32,
+    set_start: Int32, word_offset: Int32, word_length: Int32, word_bytes: UInt8, bodies: Int32, start: int,
+    alive: Bool, budget: int, places: Int32,
+) -> tuple[int, Int32]:  # fmt: skip
+    """`thompson` with arrays that are large enough, then `finish`, whose result this is (or TOO_MANY_NODES).
+
+    places [rules + charsets]: the nodes at which rules start, -1 where a rule is not reached; at how many places each
+    large character set is.
+    """
+    rule_start, charset_uses = places[: bodies.shape[0]], places[bodies.shape[0] :]
+    longest = 0
+    for i in range(word_length.shape[0]):
+        longest = max(longest, word_length[i])
+    # Enough for nearly all grammars, and not much more: all this memory is touched.
+    size = 64 + kind.shape[0] + children.shape[0] + data.shape[0] + word_bytes.shape[0] + 8 * char_seqs.shape[0]
+    count = np.zeros(8, np.int32)
+    while True:
+        node_kind, node_a, node_b = np.zeros(size, np.int32), np.zeros(size, np.int32), np.zeros(size, np.int32)
+        charset = np.full(size, -1, np.int32)
+        epsilons, edges = np.empty((size, 2), np.int32), np.empty((2 * size, 3), np.int32)
+        loops = np.empty((size // 8 + 8, 4), np.int32)
+        stack = np.empty((size + longest, 3), np.int32)
+        rule_start[:] = -1
+        charset_uses[:] = 0
+        root = thompson(
+            kind, a, b, c, children, data, byte_sets, char_start, char_seqs, marked,
+            set_start, word_offset, word_length, word_bytes, bodies, start,
+            node_kind, node_a, node_b, charset, epsilons, edges, loops, rule_start, charset_uses, stack, count,
+        )  # fmt: skip
+        if root >= 0:
+            break
+        size *= 2
+        if size > 2 * budget:
+            return TOO_MANY_NODES, np.empty(0, np.int32)
+    n = count[NODES]
+    return finish(
+        root, node_kind[:n], node_a[:n], node_b[:n], charset[:n], epsilons[: count[EPSILONS]], edges[: count[EDGES]],
+        loops[: count[LOOPS]], alive,
+    )  # fmt: skip
 
 
 _ERRORS: dict[int, Callable[[], SpecError]] = {
+    TOO_MANY_NODES: partial(
+        BudgetExceeded, f"the grammar needs more than {NODE_BUDGET} automaton nodes", keyword="size"
+    ),
     LACKS_BYTES: partial(Unsupported, "the vocabulary lacks bytes this specification needs", keyword="vocabulary"),
     UNSATISFIABLE: partial(InvalidSpec, "nothing can satisfy this specification"),
     TOO_MANY_CLOSURES: partial(BudgetExceeded, "the grammar needs too many automaton transitions", keyword="size"),

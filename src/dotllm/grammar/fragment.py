@@ -89,8 +89,7 @@ class Fragment:
         grammar.children.frombytes(children.tobytes())
         grammar.data += self._data
         grammar.literal_sets.extend(self._literal_sets)
-        grammar.rule_names.extend(self._rule_names)
-        grammar.rule_body.frombytes(place[self._rule_bodies].tobytes())
+        grammar.add_rules(self._rule_names, place[self._rule_bodies])
         return Expression(int(place[self._start]))
 
     def __len__(self) -> int:

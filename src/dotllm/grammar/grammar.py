@@ -78,7 +78,9 @@ class Grammar:
         self._empty = self.start
         self._never = self._node(_NEVER)
         self._memo: dict[object, Expression] = {}
-        self._by_mask: dict[int, Expression] = {}
+        self._calls = array("i")  # by rule: its call, -1 if there is none yet
+        # What the grammar had that this one began with; it is looked into when the other dictionary says nothing.
+        self._begun: dict[object, Expression] = {}
         self.analysis: tuple[tuple[int, ...], Any] | None = None  # see `grammar.analysis`
 
     def _node(self, kind: int, a: int = 0, b: int = 0, c: int = 0) -> Expression:
@@ -103,7 +105,7 @@ class Grammar:
         raw = text.encode() if isinstance(text, str) else text
         if not raw:
             return self._empty
-        found = self._memo.get(raw)
+        found = self._memo.get(raw) or self._begun.get(raw)
         if found is None:
             found = self._memo[raw] = self._node(_LITERAL, len(self.data), len(raw))
             self.data += raw
@@ -120,9 +122,9 @@ class Grammar:
         """One byte out of those whose bits are set in ``mask``."""
         if not mask:
             return self._never
-        found = self._by_mask.get(mask)
+        found = self._memo.get(mask) or self._begun.get(mask)
         if found is None:
-            found = self._by_mask[mask] = self._node(_BYTES, len(self.byteset_bits) >> 5)
+            found = self._memo[mask] = self._node(_BYTES, len(self.byteset_bits) >> 5)
             self.byteset_bits += mask.to_bytes(32, "little")
         return found
 
@@ -134,7 +136,7 @@ class Grammar:
         """One code point out of ``charset``, as UTF-8."""
         if not charset:
             return self._never
-        found = self._memo.get(charset)
+        found = self._memo.get(charset) or self._begun.get(charset)
         if found is None:
             found = self._memo[charset] = self._node(_CHARS, len(self.charsets))
             self.charsets.append(charset)
@@ -169,7 +171,7 @@ class Grammar:
 
     def once(self, key: tuple[str, object], make: Callable[[], Expression]) -> Expression:
         """What ``make`` makes, the first time that this key is asked for."""
-        found = self._memo.get(key)
+        found = self._memo.get(key) or self._begun.get(key)
         if found is None:
             found = self._memo[key] = make()
         return found
@@ -274,7 +276,14 @@ class Grammar:
         """Declare a rule; `define` it later (recursion needs the name first). Names are for people, not unique."""
         self.rule_names.append(name)
         self.rule_body.append(UNDEFINED)
+        self._calls.append(-1)
         return Rule(len(self.rule_names) - 1)
+
+    def add_rules(self, names: Sequence[str], bodies: Int32) -> None:
+        """Rules that have their bodies."""
+        self.rule_names.extend(names)
+        self.rule_body.frombytes(bodies.tobytes())
+        self._calls.extend([-1] * len(names))
 
     def define(self, rule: Rule, body: Expression) -> None:
         """Give a declared rule its body, once."""
@@ -284,10 +293,9 @@ class Grammar:
 
     def call(self, rule: Rule) -> Expression:
         """The text of a rule."""
-        key = ("call", rule)
-        found = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = self._node(_CALL, rule)
+        found: Expression = self._calls[rule]  # type: ignore[assignment]  # or -1
+        if found < 0:
+            found = self._calls[rule] = self._node(_CALL, rule)
         return found
 
     def unique_open(self) -> Expression:
@@ -316,8 +324,8 @@ class Grammar:
         return len(self.kind) == 2 and not self.rule_names
 
     def begin_with(self, other: Grammar) -> None:
-        """Make this grammar, a new one, a copy of ``other`` (but for the start): its expressions and rules have the
-        same numbers here. Some microseconds, because nothing is looked at one by one."""
+        """Make this grammar, a new one, a copy of ``other`` (but for the start), which must not grow any more: its
+        expressions and rules have the same numbers here. Some microseconds, because nothing is looked at one by one."""
         assert self.is_new
         self.kind, self.a, self.b, self.c = other.kind[:], other.a[:], other.b[:], other.c[:]
         self.children, self.rule_body = other.children[:], other.rule_body[:]
@@ -325,7 +333,8 @@ class Grammar:
         self.charsets, self.literal_sets = other.charsets[:], other.literal_sets[:]
         self.token_sets, self.rule_names = other.token_sets[:], other.rule_names[:]
         self.unique_rules = other.unique_rules[:]
-        self._memo, self._by_mask = other._memo.copy(), other._by_mask.copy()
+        self._calls = other._calls[:]
+        self._begun = {**other._begun, **other._memo} if other._begun else other._memo
         self.analysis = other.analysis
 
     def include(self, other: Grammar) -> Expression:
@@ -356,6 +365,7 @@ class Grammar:
         self.token_sets += other.token_sets
         self.unique_rules += [Rule(rule + rules) for rule in other.unique_rules]
         self.rule_names += other.rule_names
+        self._calls.extend([-1] * len(other.rule_body))
         self.rule_body.extend(body if body == UNDEFINED else body + nodes for body in other.rule_body)
         return Expression(other.start + nodes)
 

@@ -32,8 +32,6 @@ class Context:
     single_ways_out: Int32 = field(default_factory=_of_ascii)
 
     def copied(self, grammar: Grammar) -> Context:
-        """The same for a grammar that begins with this one (`Grammar.begin_with`)."""
-        return Context(
-            grammar, self.whitespace, self.memo.copy(), self.letters.copy(), self.spelled.copy(), self.ways_out.copy(),
-            self.single_ways_out.copy(),
-        )  # fmt: skip
+        """The same for a grammar that begins with this one (`Grammar.begin_with`), after `string_network.build_ahead`:
+        then all characters are spelled, and all ways out that leave out one are known, so these do not change."""
+        return Context(grammar, self.whitespace, self.memo.copy(), self.letters, self.spelled, {}, self.single_ways_out)
