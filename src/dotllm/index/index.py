@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from dotllm.automata.machine.masks import NEEDS_WORDS, find_row, known_row, reme
 from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
+from dotllm.index.charset_choice import counted_charsets
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vocabulary import Vocabulary
 
@@ -87,8 +89,9 @@ class Index:
     def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, *, limit: int = DEFAULT_LIMIT) -> Index:
         """Compile a `Grammar`. ``limit``: ints the automaton may grow to."""
         space = TokenSpace.of(vocabulary)
-        nfa = lower(prepare(grammar), space.alive_bytes)
-        numbers = space.charset_numbers(nfa.charsets, nfa.charset_uses)
+        prepared = prepare(grammar)
+        nfa = lower(prepared, space.alive_bytes)
+        numbers = space.charset_numbers(nfa.charsets, nfa.charset_uses, partial(counted_charsets, prepared))
         return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets, nfa.unique_nodes)
 
     @classmethod

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numba as nb
@@ -46,6 +46,7 @@ from dotllm.automata.machine.walk import (
     WORDS_UNKNOWN,
 )  # fmt: skip
 from dotllm.errors import BudgetExceeded
+from dotllm.index.charset_choice import worth_tables
 from dotllm.jit import kernel
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
@@ -55,12 +56,10 @@ if TYPE_CHECKING:
     from dotllm.index.index import Index
 
 MAX_CHARSETS = 512  # further sets are walked without a table (each takes 0.3 MB)
-MOST_NEW_WIDE_SETS = 2  # made for one automaton; each takes some 10 ms
 MAX_ROW_BYTES = 512 << 20
 MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
 _TRIE_NODES = 24 << 20  # reserved, not used
 _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
-_WIDE_SIZE = MAX_CODE_POINT - 0x1000
 END_ROW = 0  # the row that allows the end tokens only
 _USED, _FREE, _EPOCH = 0, 1, 2  # of TokenSpace.rows_used
 
@@ -318,16 +317,16 @@ class TokenSpace:
                 self._numbers[charset] = number
             return number
 
-    def charset_numbers(self, charsets: Sequence[CharSet], uses: Sequence[int]) -> Int32:
+    def charset_numbers(
+        self, charsets: Sequence[CharSet], uses: Sequence[int], counted: Callable[[], Collection[int]]
+    ) -> Int32:
         """The numbers of the tables for a new automaton, -1 for sets without any. ``uses``: how many places of it loop
-        over each set.
-
-        A set that takes in nearly all characters (``[^f]``) may cost more to make tables for than they ever save: those
-        most used are made, and for the others tokens are walked.
+        over each set. New tables are made where they pay (`charset_choice`, which also says what is ``counted``).
         """
-        new = [i for i, n in enumerate(uses) if n and charsets[i] not in self._numbers]
-        wide = sorted((i for i in new if charsets[i].size > _WIDE_SIZE), key=lambda i: -uses[i])
-        left_out = set(wide[MOST_NEW_WIDE_SETS:])
+        new = [(i, charsets[i], n) for i, n in enumerate(uses) if n and charsets[i] not in self._numbers]
+        vocabulary = self._vocabulary()
+        made = worth_tables(new, counted, vocabulary.tokens_at) if new and vocabulary is not None else set()
+        left_out = {i for i, _, _ in new} - made
         return np.array(
             [self.charset_number(charsets[i]) if n and i not in left_out else -1 for i, n in enumerate(uses)], np.int32
         )

@@ -19,10 +19,14 @@ from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
 from dotllm.vocabulary.charset_automaton import BOUNDARY, DEAD, charset_automaton
 from dotllm.vocabulary.string_sort import sort_strings
-from dotllm.vocabulary.trie import SortedStrings, Trie, sorted_forest
+from dotllm.vocabulary.trie import SortedStrings, Trie, build_trie, sorted_forest
 
 COUNTED = 16
 """Rows are kept for up to so many characters; longer tokens stand in a list."""
+
+
+SAMPLE = 16
+"""What a table costs is guessed from one token of so many."""
 
 
 class CharsetTable(NamedTuple):
@@ -153,6 +157,18 @@ def build_charset_table(charset: CharSet, trie: Trie, strings: SortedStrings, wo
         exits_by_count=Trie(*exits_by_count),
         exits_by_count_start=start if len(start) > 1 else np.zeros(2, np.int32),
     )
+
+
+def sample_of(strings: SortedStrings) -> Trie:
+    """One token of `SAMPLE`, for `count_tokens`."""
+    starts, ends = strings.offset[:-1][::SAMPLE], strings.offset[1:][::SAMPLE]
+    return build_trie(strings.data, starts.copy(), ends - starts, np.arange(len(starts), dtype=np.int32))
+
+
+def count_tokens(charset: CharSet, trie: Trie, words: int) -> tuple[int, int]:
+    """How many of the tokens of ``trie`` (numbers below 32 * words) are inside ``charset``, and how many exit it."""
+    counts, _, _, exits, _, _ = _classify(*trie, words, charset_automaton(charset))
+    return int(np.count_nonzero(counts)), len(exits)
 
 
 def build_exit_words(charset: CharSet, trie: Trie, strings: SortedStrings, words: int) -> Trie:

@@ -13,7 +13,14 @@ import numpy as np
 from dotllm.automata.charset import CharSet
 from dotllm.vocabulary.arrays import Bytes, Ints
 from dotllm.vocabulary.canonical import spell_canonically
-from dotllm.vocabulary.charset_table import CharsetTable, build_charset_table, build_exit_words
+from dotllm.vocabulary.charset_table import (
+    SAMPLE,
+    CharsetTable,
+    build_charset_table,
+    build_exit_words,
+    count_tokens,
+    sample_of,
+)
 from dotllm.vocabulary.content import Content
 from dotllm.vocabulary.disk_cache import DiskCache
 from dotllm.vocabulary.greedy import spell_greedily
@@ -55,6 +62,7 @@ class Vocabulary:
         self.trie = self._load_or_build_trie()
         self._strings = sorted_strings(self.trie)
         self._tables = TableCache(self._load_or_build_table)
+        self._sample = sample_of(self._strings)
         lengths = np.diff(self.token_offset)
         self.max_token_bytes = int(lengths.max(initial=0))
         single = self.token_data[self.token_offset[:-1][lengths == 1]]
@@ -109,6 +117,12 @@ class Vocabulary:
         Tables are shared, and kept as long as they are in use or 32 MiB suffice for those that are not.
         """
         return self._tables.get(charset)
+
+    def tokens_at(self, charset: CharSet) -> tuple[int, int]:
+        """About how many tokens are inside ``charset``, and how many exit it (see `CharsetTable`); of a set whose table
+        is on disk, none exit."""
+        inside, exits = count_tokens(charset, self._sample, self.words)
+        return SAMPLE * inside, 0 if is_popular(charset) else SAMPLE * exits
 
     def exit_words(self, charset: CharSet) -> Trie:
         """The tokens that exit ``charset`` (see `CharsetTable`), with all their bytes. Built anew on each call."""

@@ -1,0 +1,78 @@
+"""Which character sets of a new automaton are worth tables of the vocabulary (`vocabulary.charset_table`).
+
+To make a table, all tokens are walked, and those that leave the set are sorted: 1 ms for ``[a-z]``, 12 ms for a set
+that lacks a few letters, because half of all tokens leave it. Without one, a mask in a loop over the set walks the
+tokens that stay inside, which may be none or nearly all: up to 3 ms, but for two or three states only, unless the loop
+is counted (``{1,63}``): near its limit every position has a mask of its own. So what is saved depends on the tokens
+inside, on how many places loop over the set, and on how; and since a request waits for all tables of its automaton,
+they may take so long together and no longer. Those of other sets are made when another automaton makes more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from dotllm.automata.charset import MAX_CODE_POINT, CharSet
+from dotllm.grammar.grammar import Grammar, Kind
+from dotllm.grammar.transform import children_of
+
+MOST_MS = 8.0
+"""All new tables of an automaton together, but that one for a counted loop is always made if it pays."""
+
+_NARROW_MS, _WIDE_MS, _EXITS_PER_MS = 1.0, 2.5, 6_000  # to make one
+_INSIDE_PER_MS = 50_000  # to compute a mask without one
+_MASKS, _COUNTED_MASKS = 2, 20  # at a place
+_WIDE_SIZE = MAX_CODE_POINT - 0x1000
+
+
+def worth_tables(
+    new: Sequence[tuple[int, CharSet, int]],
+    counted: Callable[[], Collection[int]],
+    tokens_at: Callable[[CharSet], tuple[int, int]],
+) -> set[int]:
+    """Those of ``new`` (number, set, places) that pay.
+
+    ``counted``: the numbers of those that counted loops are over; ``tokens_at``: about how many tokens stay inside a
+    set, and how many leave it.
+    """
+    if not new:
+        return set()
+    in_counted = counted()
+    wanted: list[tuple[bool, float, float, int]] = []
+    for number, charset, places in new:
+        inside, exits = tokens_at(charset)
+        cost = (_WIDE_MS if charset.size > _WIDE_SIZE else _NARROW_MS) + exits / _EXITS_PER_MS
+        is_counted = number in in_counted
+        saved = places * (_COUNTED_MASKS if is_counted else _MASKS) * inside / _INSIDE_PER_MS
+        if cost <= saved:
+            wanted.append((not is_counted, cost - saved, cost, number))
+    found: set[int] = set()
+    spent = 0.0
+    for not_counted, _, cost, number in sorted(wanted):
+        if spent + cost <= MOST_MS or not (found or not_counted):
+            found.add(number)
+            spent += cost
+    return found
+
+
+def counted_charsets(grammar: Grammar) -> set[int]:
+    """The character sets (their numbers in ``grammar.charsets``) that stand in counted repetitions and networks."""
+    found: set[int] = set()
+    pending: list[int] = []
+    kind, low, high = (np.array(column, np.int32) for column in (grammar.kind, grammar.b, grammar.c))
+    repeats = (kind == Kind.REPEAT) & (high != 1) & ((high > 0) | (low > 1))
+    for node in np.flatnonzero(repeats | ((kind == Kind.NETWORK) & (high > 0))).tolist():
+        pending.extend(children_of(grammar, node))
+    seen: set[int] = set()
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if grammar.kind[node] == Kind.CHARS:
+            found.add(grammar.a[node])
+        elif grammar.kind[node] != Kind.CALL:
+            pending.extend(children_of(grammar, node))
+    return found
