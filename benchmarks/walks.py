@@ -91,9 +91,10 @@ def parse(text: str) -> Any:
     return json.loads(text, parse_constant=constant, parse_float=_number)
 
 
-def _number(text: str) -> float | int:
-    """As a float; as an int where the value is whole, so that ``type: integer`` is judged by value. What is too
-    large or too small for a float is a number of that kind, not infinite and not 0."""
+def _number(text: str) -> float | int | Fraction:
+    """As a float; as an int where the value is whole, so that ``type: integer`` is judged by value, and as a fraction
+    where only the float would be whole. What is too large or too small for a float is a number of that kind, not
+    infinite and not 0."""
     try:
         value = Decimal(text)
     except InvalidOperation:  # an exponent of more than 18 digits
@@ -105,7 +106,10 @@ def _number(text: str) -> float | int:
     whole, denominator = value.as_integer_ratio() if value.adjusted() > -400 else (0, 2)
     if denominator == 1:
         return whole
-    return float(value) or sign * 5e-324 * bool(value)
+    nearest = float(value)
+    if nearest and nearest.is_integer():
+        return Fraction(value)
+    return nearest or sign * 5e-324 * bool(value)
 
 
 def validator(schema: Any) -> Any:
