@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from dotllm.vllm_plugin.gpu.upload import runs_of, upload
 from dotllm.vllm_plugin.gpu.walk_message import PLACE, WalkStep
 
 _FIRST_HEAP = 1 << 22  # ints: 16 MiB
-_NOTHING: Int32 = np.zeros(0, np.int32)
 
 
 class Walker:
@@ -55,19 +55,26 @@ class Walker:
 
     def _take_in(self, step: WalkStep, requests: list[str]) -> None:
         """All arrays of a step in one copy; tables are written from there, the others stay where they are."""
-        from dotllm.vllm_plugin.gpu.kernels import write_runs
+        arrays = [np.fromiter(map(self.slot_of.get, requests, repeat(-1)), np.int32, len(requests))]
+        if step.places is not None:
+            arrays.append(step.places)
+        if len(step.runs) or len(step.new_slots):
+            arrays = [step.patch, step.new_rows, *arrays, self._runs(step)]
+            stage, (_, _, slots, *places, runs) = upload(self.device, arrays)
+            from dotllm.vllm_plugin.gpu.kernels import write_runs
 
+            write_runs(runs, stage, self.heap, self.table.rows)
+        else:
+            _, (slots, *places) = upload(self.device, arrays)
+        if places:
+            self._know_places(places[0].view(-1, PLACE))
+        self._requests, self._slots = list(requests), slots
+
+    def _runs(self, step: WalkStep) -> Int32:
+        """What ``step`` writes into tables, for a stage that begins with its patch and its new rows."""
         start, count = step.runs[:, 0], step.runs[:, 1]
         self._make_room(int((start + count).max(initial=0)))
-        runs = np.concatenate((runs_of(0, start, count, source=0), self.table.runs(step, source=step.patch.size)))
-        new_places = _NOTHING if step.places is None else step.places
-        stage, (_, _, places, slots, on_device) = upload(
-            self.device, (step.patch, step.new_rows, new_places, self._slots_of(requests), runs)
-        )
-        write_runs(on_device, stage, self.heap, self.table.rows)
-        if step.places is not None:
-            self._know_places(places.view(-1, PLACE))
-        self._requests, self._slots = list(requests), slots
+        return np.concatenate((runs_of(0, start, count, source=0), self.table.runs(step, source=step.patch.size)))
 
     def _make_room(self, needed: int) -> None:
         if needed > len(self.heap):
@@ -81,11 +88,6 @@ class Walker:
             walked = torch.zeros_like(places)
             walked[: len(self.walked)] = self.walked
             self.walked = walked
-
-    def _slots_of(self, requests: list[str]) -> Int32:
-        """int32 [requests], the slot of each request of a batch, -1 for those that are not constrained."""
-        get = self.slot_of.get
-        return np.array([get(request, -1) for request in requests], np.int32)
 
     def mask(self, logits: torch.Tensor, batch: Any, lengths: torch.Tensor) -> None:
         """Mask the logits of a batch without drafts. lengths: int32, tokens so far by request state."""
