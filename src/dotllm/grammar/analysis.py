@@ -48,6 +48,7 @@ _Bytes = NDArray[np.uint8]
 _I = nb.int32[::1]
 _U = nb.uint8[::1]
 _WHITE, _GREY, _BLACK = 0, 1, 2
+_NOTHING: _Bytes = np.zeros(0, np.uint8)
 
 
 class Analysis(NamedTuple):
@@ -80,8 +81,11 @@ def analyse(grammar: Grammar) -> Analysis:
         derives[:first] = known.derives
         left[: len(known.left)] = known.left
     # What the leaves derive that are kept in Python lists.
-    words = np.array([_words(texts) for texts in grammar.literal_sets], np.uint8)
-    tokens = np.array([OTHER if ids or exclude else 0 for ids, exclude in grammar.token_sets], np.uint8)
+    words, tokens = _NOTHING, _NOTHING
+    if grammar.literal_sets:
+        words = np.array([_words(texts) for texts in grammar.literal_sets], np.uint8)
+    if grammar.token_sets:
+        tokens = np.array([OTHER if ids or exclude else 0 for ids, exclude in grammar.token_sets], np.uint8)
     reasons |= int(_analyse(*grammar.arrays(), words, tokens, first, derives, left))
     found = Analysis(derives, left, reasons)
     grammar.analysis = size, found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from operator import mul
 
 import numba as nb
 import numpy as np
 
-from dotllm.arrays import Int32
+from dotllm.arrays import Int32, Int64
 from dotllm.automata.machine import layout as at
 from dotllm.automata.machine.closing import add_closure, begin
 from dotllm.automata.machine.intern import buffer_room, frame, intern_list, singleton
@@ -21,9 +21,10 @@ from dotllm.automata.machine.layout import (
     REGIONS,
     ROOT,
     STACK,
+    WIDTH,
     R,
 )  # fmt: skip
-from dotllm.automata.machine.memory import allocate, constant_part, recover
+from dotllm.automata.machine.memory import allocate, cleared, constant_part, recover
 from dotllm.automata.machine.run import apply, configuration
 from dotllm.automata.machine.settle import settle
 from dotllm.automata.nfa import HEAD, Nfa, Part
@@ -47,29 +48,42 @@ def build(nfa: Nfa, charset_numbers: Int32, reach: int, limit: int = DEFAULT_LIM
     charset_numbers: for every charset of the NFA the number of its table in the token space, or -1. reach: the longest
     token in bytes.
     """
-    *parts, end, start = nfa.block[:HEAD].tolist()
-    n, classes, depth = parts[Part.A] - parts[Part.KIND], end - parts[Part.CLASS_BYTE], reach + 2
+    parts = nfa.block[:HEAD].tolist()
+    n, classes = parts[Part.A] - parts[Part.KIND], parts[Part.CLASS_BYTE + 1] - parts[Part.CLASS_BYTE]
     capacity = _capacities(classes)
     capacity[at.BUFFER] += n
-    slots = np.zeros(at.HEADER, np.int32)
-    # The slots of the parts stand together and in the same order; so do those of the scratch behind them.
-    slots[at.H_KIND : at.H_KIND + len(Part)] = nfa.block[: len(Part)] + (at.HEADER - HEAD)
-    *scratch, _ = accumulate(_PER_NODE * [n] + _PER_DEPTH * [depth], initial=at.HEADER + end - HEAD)
-    slots[at.H_SEEN : at.H_SEEN + len(scratch)] = scratch
-    slots[at.H_MAGIC : at.H_START + 1] = at.MAGIC, 0, n, classes, start
-    slots[at.H_REACH], slots[at.H_DEPTH], slots[at.H_LIMIT] = reach, depth, min(limit, 2**31 - 1)
-    mem = allocate(slots, nfa.block[HEAD:], capacity, extra=_PER_NODE * n + _PER_DEPTH * depth)
-    renumber(mem, charset_numbers)
+    scratch = _PER_NODE * n + _PER_DEPTH * (reach + 2)
+    size = at.HEADER + len(nfa.block) - HEAD + scratch + sum(map(mul, capacity, WIDTH))
+    mem = cleared(size)
+    lay_out(mem, nfa.block, HEAD, charset_numbers, np.array(capacity, np.int64), reach, min(limit, 2**31 - 1))
     return _initialised(mem)
 
 
-@kernel(nb.void(MEM, nb.int32[::1]))
-def renumber(mem: Int32, charset_numbers: Int32) -> None:
-    """The numbers of charsets in the NFA become those of their tables."""
-    for node in range(mem[at.H_NODES]):
-        charset = mem[mem[at.H_CHARSET] + node]
-        if charset >= 0:
-            mem[mem[at.H_CHARSET] + node] = charset_numbers[charset]
+@kernel(nb.void(MEM, nb.int32[::1], nb.int64, nb.int32[::1], nb.int64[::1], nb.int64, nb.int64))
+def lay_out(
+    mem: Int32, block: Int32, head: int, charset_numbers: Int32, capacity: Int64, reach: int, limit: int
+) -> None:
+    """Fill the header of an arena of the right size, all zero, and its NFA part: that of ``block`` (see `Nfa`), with
+    the numbers of the charsets' tables instead of those of the charsets."""
+    for i in range(head, block.shape[0]):
+        mem[at.HEADER + i - head] = block[i]
+    parts = at.H_CLASS_BYTE + 1 - at.H_KIND
+    for i in range(parts):  # the slots of the parts stand together and in the same order
+        mem[at.H_KIND + i] = at.HEADER + block[i] - head
+    n, position = block[1] - block[0], at.HEADER + block[parts] - head
+    for i in range(_PER_NODE + _PER_DEPTH):
+        mem[at.H_SEEN + i] = position
+        position += n if i < _PER_NODE else reach + 2
+    mem[at.H_FIRST] = position
+    for region in range(REGIONS):
+        mem[R + 3 * region], mem[R + 3 * region + 1] = position, capacity[region]
+        position += capacity[region] * WIDTH[region]
+    mem[at.H_MAGIC], mem[at.H_END], mem[at.H_LIMIT] = at.MAGIC, position, limit
+    mem[at.H_NODES], mem[at.H_CLASSES], mem[H_START] = n, block[parts] - block[parts - 1], block[parts + 1]
+    mem[at.H_REACH], mem[at.H_DEPTH] = reach, reach + 2
+    for node in range(mem[at.H_CHARSET], mem[at.H_CHARSET] + n):
+        if mem[node] >= 0:
+            mem[node] = charset_numbers[mem[node]]
 
 
 def _capacities(classes: int) -> list[int]:

@@ -51,16 +51,21 @@ def contents(mem: Int32, region: int) -> Int32:
     return mem[start : start + count * WIDTH[region]]
 
 
-def allocate(slots: Int32, constant: Int32, capacity: list[int], free: int = 0, extra: int = 0) -> Int32:
+def cleared(size: int, free: int = 0) -> Int32:
+    """Memory for an arena of ``size`` ints with at least ``free`` behind them, all zero."""
+    return np.zeros(size + (max(free, size) if size >= _LARGE else free), np.int32)
+
+
+def allocate(slots: Int32, constant: Int32, capacity: list[int], free: int = 0) -> Int32:
     """An arena with the given header, NFA part and capacities; its regions are zero, their used counts as in ``slots``.
 
-    ``free``: ints of free space behind them; ``extra``: zeros that belong to the NFA part, behind ``constant``.
+    ``free``: ints of free space behind them.
     """
-    first = at.HEADER + len(constant) + extra
+    first = at.HEADER + len(constant)
     *positions, size = accumulate(map(mul, capacity, WIDTH), initial=first)
-    mem = np.zeros(size + (max(free, size) if size >= _LARGE else free), np.int32)
+    mem = cleared(size, free)
     mem[: at.HEADER] = slots
-    mem[at.HEADER : at.HEADER + len(constant)] = constant
+    mem[at.HEADER : first] = constant
     regions = mem[R : R + 3 * REGIONS].reshape(REGIONS, 3)
     regions[:, 0], regions[:, 1] = positions, capacity
     mem[at.H_FIRST], mem[at.H_END] = first, size
