@@ -57,6 +57,7 @@ class Algebra:
         self._found: dict[object, Node] = {}
         self._complements: dict[Node, Node] = {TRUE: FALSE, FALSE: TRUE}
         self._empty: dict[Node, bool] = {TRUE: False, FALSE: True}
+        self._lists: dict[Node, frozenset[str] | None] = {}
         self._active: set[Node] = set()
         self._halves: dict[Node, tuple[Node, Node]] = {}
         self._checks = 0
@@ -301,6 +302,31 @@ class Algebra:
         )
         self._empty[a] = empty
         return empty
+
+    def are_apart(self, a: Node, b: Node) -> bool:
+        """`is_empty` of `both`. Lists of strings, which tell alternatives apart, are compared without a node for it."""
+        x = self._listed(a)
+        y = self._listed(b) if x is not None else None
+        return self.is_empty(self.both(a, b)) if x is None or y is None else x.isdisjoint(y)
+
+    def is_within(self, a: Node, b: Node) -> bool:
+        """`is_empty` of ``a`` ∧ ¬ ``b``, in the same way."""
+        x = self._listed(a)
+        y = self._listed(b) if x is not None else None
+        return self.is_empty(self.both(a, self.complement(b))) if x is None or y is None else x <= y
+
+    def _listed(self, a: Node) -> frozenset[str] | None:
+        """The values of a node that is seen to have no others than some strings."""
+        if a in self._lists:
+            return self._lists[a]
+        if self._forms[a] is None:
+            self.is_empty(a)  # looks at the form unless that would lead too deep
+        form = self._forms[a]
+        if form is None:
+            return None
+        only_strings = not (form.constants or form.arrays or form.objects or form.number.parts or form.string.clauses)
+        found = self._lists[a] = form.string.values if only_strings else None
+        return found
 
     def is_scalar(self, a: Node) -> bool:
         """Whether ``a`` does not tell arrays or objects apart."""

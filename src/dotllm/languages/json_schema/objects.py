@@ -32,6 +32,14 @@ class Nodes(Protocol):
         """True: no value satisfies ``a``. False: some does, or it is not known."""
         ...
 
+    def are_apart(self, a: Node, b: Node) -> bool:
+        """``is_empty`` of ``both``."""
+        ...
+
+    def is_within(self, a: Node, b: Node) -> bool:
+        """``is_empty`` of ``a`` and not ``b``."""
+        ...
+
     def is_compound(self, a: Node) -> bool:
         """Whether ``a`` was made by `both` or `complement`, so that its emptiness is worth a look."""
         ...
@@ -78,6 +86,15 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
     if b is ANY_OBJECT:
         return a
     nodes.spend(2 + len(a.properties) + len(b.properties))
+    fresh = tuple(shape for shape in b.negated if shape not in a.negated)
+    only_excludes = _only_excludes(b)
+    if (
+        only_excludes
+        and not a.mentioned
+        and len(b.mentioned) == len(b.properties)
+        and b.mentioned <= a.properties.keys()
+    ):
+        return _without_decided(nodes, a._replace(negated=a.negated + fresh), fresh)  # all else stays as it is
     properties: dict[str, Node] = {}
     for name, node in a.properties.items():
         properties[name] = nodes.both(node, value_of(b, name))
@@ -91,7 +108,6 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
         mentioned = mentioned.difference(declared)
         properties = {name: properties[name] for name in dict.fromkeys((*declared, *properties))}
     maximum = a.maximum if b.maximum is None else b.maximum if a.maximum is None else min(a.maximum, b.maximum)
-    fresh = tuple(shape for shape in b.negated if shape not in a.negated)
     met = ObjectShape(
         properties,
         meet_regions(nodes, a.regions, b.regions),
@@ -102,7 +118,7 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
         a.negated + fresh,
         mentioned,
     )
-    if _only_excludes(b):
+    if only_excludes:
         return _without_decided(nodes, met, fresh)  # all else has been looked at when ``a`` was made
     return simplified(nodes, met)
 
@@ -290,7 +306,8 @@ def _without_decided(nodes: Nodes, shape: ObjectShape, fresh: tuple[ObjectShape,
     for other in fresh:
         possible: list[Condition] = []
         avoided = False
-        all_conditions = conditions(other)
+        # Keys that must be there come first: most often one of them tells the shapes apart.
+        all_conditions = sorted(conditions(other), key=lambda condition: condition.name not in positive.required)
         nodes.spend(4 + len(all_conditions))
         for condition in all_conditions:
             verdict = _can_break(nodes, positive, other, condition)
@@ -322,7 +339,7 @@ def _can_break(nodes: Nodes, shape: ObjectShape, other: ObjectShape, condition: 
             return False if needed else None
         if _within(nodes, here, node):
             return False if needed or kind == "value" else None
-        return True if (needed or kind == "either") and nodes.is_empty(nodes.both(here, node)) else None
+        return True if (needed or kind == "either") and nodes.are_apart(here, node) else None
     if kind == "region":
         return _can_break_region(nodes, shape, other, condition)
     if kind == "clause":
@@ -348,7 +365,7 @@ def _can_break_region(nodes: Nodes, shape: ObjectShape, other: ObjectShape, cond
         if name in other.properties or here == FALSE or (len(other.regions) > 1 and not language.contains(name)):
             continue
         if not _within(nodes, here, node):
-            if name in shape.required and nodes.is_empty(nodes.both(here, node)):
+            if name in shape.required and nodes.are_apart(here, node):
                 return True
             verdict = None
     if any(here != FALSE and not _within(nodes, here, node) for _, here in shape.regions):
@@ -358,7 +375,7 @@ def _can_break_region(nodes: Nodes, shape: ObjectShape, other: ObjectShape, cond
 
 def _within(nodes: Nodes, a: Node, b: Node) -> bool:
     """Whether every value of ``a`` is seen to be one of ``b``."""
-    return a == b or b == TRUE or (b != FALSE and nodes.is_empty(nodes.both(a, nodes.complement(b))))
+    return a == b or b == TRUE or (b != FALSE and nodes.is_within(a, b))
 
 
 def _restricted(shape: ObjectShape, kept: list[Condition]) -> ObjectShape:
