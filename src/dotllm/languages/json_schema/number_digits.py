@@ -23,6 +23,7 @@ FREE: Key = ("free",)  # every further digit is fine
 _TOGETHER = (tuple(range(10)),)
 _ZERO_APART = ((0,), tuple(range(1, 10)))
 _ONE_BY_ONE = tuple((digit,) for digit in range(10))
+DIGIT_GROUPS = {*_TOGETHER, *_ZERO_APART, *_ONE_BY_ONE}
 Part: TypeAlias = bool | tuple[bool, bool]
 
 

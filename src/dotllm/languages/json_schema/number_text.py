@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
-from dotllm.languages.json_schema.number_digits import Digits, Key, Mantissas, Residues, digit_groups
+from dotllm.languages.json_schema.number_digits import DIGIT_GROUPS, Digits, Key, Mantissas, Residues, digit_groups
 from dotllm.languages.json_schema.real_set import EVERYTHING, Exact, RealSet
 
 MAX_STATES = 12_000
@@ -31,10 +31,10 @@ MANY_DIGITS = 20  # from here on the general way takes less time
 
 _POSITIVE = RealSet(False, ((0, 1),))
 _NOT_NEGATIVE = RealSet(False, ((0, 0),))
-_ONE_BY_ONE = tuple((digit,) for digit in range(10))
 # Sets of bytes, as bits.
 _DIGIT = tuple(1 << byte for byte in b"0123456789")
 _ANY_DIGIT = sum(_DIGIT)
+_BYTES_OF = {group: sum(_DIGIT[digit] for digit in group) for group in DIGIT_GROUPS}
 _POINT, _PLUS, _MINUS = (1 << byte for byte in b".+-")
 _EXPONENT_MARK = 1 << ord("e") | 1 << ord("E")
 
@@ -284,18 +284,17 @@ class _Magnitudes:
         if self.zero_exponent:
             yield _DIGIT[0], ("zero",)
 
-    def _groups(self, key: Key) -> Iterator[tuple[int, int]]:
-        """(a digit, the set of all digits that lead to the same state) for a state of a reader."""
-        groups = _ONE_BY_ONE if self.residues.start else digit_groups(key)
-        for group in groups:
-            yield group[0], sum(_DIGIT[digit] for digit in group)
-
     def _integer(self, key: Key) -> Iterator[tuple[int, Key]]:
         _, at, residues = key
-        for digit, symbols in self._groups(at):
-            after = self.digits.step(at, digit)
-            if after is not None:
-                yield symbols, ("integer", after, self.residues.step(residues, digit))
+        for group in digit_groups(at):
+            after = self.digits.step(at, group[0])
+            if after is None:
+                continue
+            if residues:
+                for digit in group:
+                    yield _DIGIT[digit], ("integer", after, self.residues.step(residues, digit))
+            else:
+                yield _BYTES_OF[group], ("integer", after, residues)
         if not self.integer:
             fraction, rest = self.digits.point(at), self.residues.point(residues)
             if fraction is not None and rest is not None:
@@ -305,11 +304,14 @@ class _Magnitudes:
 
     def _fraction(self, key: Key) -> Iterator[tuple[int, Key]]:
         where, at, residues = key
-        for digit, symbols in self._groups(at):
-            after = self.digits.fraction_step(at, digit)
-            rest = self.residues.fraction_step(residues, digit)
-            if after is not None and rest is not None:
-                yield symbols, ("fraction", after, rest)
+        for group in digit_groups(at):
+            after = self.digits.fraction_step(at, group[0])
+            if after is None:
+                continue
+            for digits in zip(group) if self.residues.start else (group,):
+                rest = self.residues.fraction_step(residues, digits[0])
+                if rest is not None:
+                    yield _BYTES_OF[digits], ("fraction", after, rest)
         if where == "fraction" and self.any_exponent and self.accepts(key):
             yield _EXPONENT_MARK, ("any exponent mark",)
 

@@ -466,8 +466,8 @@ def _unlimited_dfa(clause: Clause) -> Dfa:
 @lru_cache(maxsize=1024)
 def _few_strings(dfa: Dfa) -> list[str] | None:
     """All strings, None if they are more than a few."""
-    if dfa.start and dfa.table[1:].any(axis=1).all():
-        return None  # no state is the last one
+    if len(dfa) > _FEW * _FEW or (dfa.start and dfa.table[1:].any(axis=1).all()):
+        return None  # too many states for an answer that is worth its time; or no state is the last one
     count = dfa.count()
     return None if count is None or count > _FEW else list(dfa.strings())
 
