@@ -57,6 +57,7 @@ class Algebra:
         self._found: dict[object, Node] = {}
         self._complements: dict[Node, Node] = {TRUE: FALSE, FALSE: TRUE}
         self._empty: dict[Node, bool] = {TRUE: False, FALSE: True}
+        self._disjoint: set[tuple[Node, Node]] = set()
         self._lists: dict[Node, frozenset[str] | None] = {}
         self._active: set[Node] = set()
         self._halves: dict[Node, tuple[Node, Node]] = {}
@@ -339,14 +340,22 @@ class Algebra:
             return True
         if a in (b, TRUE) or b == TRUE:
             return self.is_empty(a) if a == b else False
+        if (a, b) in self._disjoint:
+            return True
         try:
             x, y = self.form(a), self.form(b)
         except Loop:
             return False
+        if not self._are_disjoint(x, y, depth):
+            return False  # or not known, which may change
+        self._disjoint.add((a, b))
+        return True
+
+    def _are_disjoint(self, x: Form, y: Form, depth: int) -> bool:
         return (
             not x.constants & y.constants
             and (x.number is NO_NUMBER or y.number is NO_NUMBER or (x.number & y.number).is_empty())
-            and (x.string is NO_STRING or y.string is NO_STRING or (x.string & y.string).is_empty())
+            and (x.string is NO_STRING or y.string is NO_STRING or x.string.is_disjoint(y.string))
             and all(self._disjoint_arrays(s, t, depth) for s in x.arrays for t in y.arrays)
             and all(self._disjoint_objects(s, t, depth) for s in x.objects for t in y.objects)
         )

@@ -165,6 +165,12 @@ class StringLanguage:
         """Whether no string belongs. May build automata (see the module); one pattern or format alone does not."""
         return not self.values and all(_is_empty(clause) for clause in self.clauses)
 
+    def is_disjoint(self, other: StringLanguage) -> bool:
+        """Whether no string belongs to both. May build automata, as `is_empty`."""
+        if not self.clauses and not other.clauses:
+            return self.values.isdisjoint(other.values)
+        return (self & other).is_empty()
+
     def contains(self, text: str) -> bool:
         """Whether ``text`` belongs."""
         return text in self.values or any(clause.contains(text) for clause in self.clauses)
