@@ -126,7 +126,8 @@ class Bench:
     def step(self) -> None:
         names = list(self.running)
         scheduled = SimpleNamespace(
-            num_scheduled_tokens=dict.fromkeys(names, 1), has_structured_output_requests=True,
+            num_scheduled_tokens=dict.fromkeys(names, 1), total_num_scheduled_tokens=len(names),
+            has_structured_output_requests=True,
             pending_structured_output_tokens=True, scheduled_new_reqs=[],
             scheduled_cached_reqs=SimpleNamespace(resumed_req_ids=set()),
         )  # fmt: skip

@@ -378,3 +378,12 @@ def test_tables_lead_where_the_machine_does(vocabulary: Vocabulary, monkeypatch:
             engine.add(f"{wave}-{i}", indexes[i % 3])
         engine.run()
     assert 0 < sum(machine) < 0.5 * taken, "most tokens are taken by the tables"
+
+
+def test_prefetching_gives_way_to_steps_only(vocabulary: Vocabulary) -> None:
+    from dotllm.vllm_plugin.gpu import prefetch
+
+    walk = Engine(Index.from_regex("[a-z]*", vocabulary)).walk
+    assert walk._prefetcher._pause(0.001) == prefetch.PAUSE, "nothing runs"
+    walk.step_is_launched()
+    assert walk._prefetcher._pause(0.001) == pytest.approx(0.001 * prefetch.PAUSES)

@@ -31,6 +31,7 @@ MASKS = 512  # of an index, whose masks are found ahead
 MASKS_OF_ALL = TABLE_SLOTS // 2  # distinct masks; beyond, none is found ahead
 PAUSE = 0.0005  # seconds, in which the engine's loop gets its turn, at least
 PAUSES = 12  # times as long as a visit took: the loop of a small model has no time to give (3 cost it a tenth)
+IDLE = 0.02  # seconds without a step, after which there is nobody to give way to
 VISIT = 0.0003  # seconds that a visit should take
 HEAD_START = 0.004  # seconds, in which the loop launches the first step of the request that has come
 WAITING = 64  # indexes; the least recently wanted ones are forgotten
@@ -47,6 +48,7 @@ class Prefetcher:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._count = 4  # places a visit
+        self.last_step = 0.0  # when the engine's loop launched one (`time.monotonic`); set by it
 
     def want(self, entry: Entry) -> None:
         """Fill the table of ``entry``, before those asked for earlier. Only tables without stop tokens' masks."""
@@ -93,7 +95,10 @@ class Prefetcher:
                     entry.filled = True
                 elif entry in self._wanted:
                     self._wanted[entry] = reached
-            time.sleep(max(PAUSE, PAUSES * took))
+            time.sleep(self._pause(took))
+
+    def _pause(self, took: float) -> float:
+        return max(PAUSE, PAUSES * took) if time.monotonic() - self.last_step < IDLE else PAUSE
 
     def visit(self, entry: Entry, place: int, count: int = 1) -> int:
         """Find the transitions and the masks of ``count`` configurations from number ``place`` on. Returns the next

@@ -13,6 +13,7 @@ one without rows, so the GPU waits for the CPU at each of its tokens.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
@@ -82,6 +83,10 @@ class Walk:
         self._nothing_new = WalkStep(sender.sender, _NOTHING, none, _NO_RUNS, _NOTHING, None)
         self.steps = self.tokens = self.misses = 0
         self._report_at = 1 << 12
+
+    def step_is_launched(self) -> None:
+        """Of whatever requests: the loop is busy."""
+        self._prefetcher.last_step = time.monotonic()
 
     # ---- requests
 

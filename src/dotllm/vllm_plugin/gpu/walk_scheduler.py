@@ -61,6 +61,8 @@ class WalkScheduler:
         super()._update_after_schedule(scheduler_output)  # type: ignore[misc]  # the class after us has it
         self._launched = scheduler_output
         self._jumps.send(scheduler_output, self.requests)  # type: ignore[attr-defined]
+        if self._walk is not None:
+            self._walk.step_is_launched()
         if scheduler_output.pending_structured_output_tokens and self._walking() is not None:
             scheduler_output.pending_structured_output_tokens = False
 
