@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from itertools import islice
 from typing import Any
 
@@ -49,7 +49,7 @@ class DraftPaceScheduler:
     def update_draft_token_ids(self, draft_token_ids: Any) -> None:
         """Drafts of the user's method have come, for the next step."""
         pace = self.draft_pace
-        if pace is None or not any(draft_token_ids.draft_token_ids) or not is_ours(self):
+        if pace is None or not is_ours(self):
             super().update_draft_token_ids(draft_token_ids)  # type: ignore[misc]  # the class after us has it
             return
         left, kept = pace.judge_proposed(draft_token_ids)
@@ -102,24 +102,32 @@ class DraftPace:
             else:
                 others += len(tokens)
         self._shares.observe(drafts)
-        if not drafts or self._coalesces():  # forced tokens come when the step is scheduled; then all are judged
+        if self._coalesces():  # forced tokens come when the step is scheduled; then all are judged
             return draft_token_ids, []
+        if not drafts:
+            return self._only(draft_token_ids, frozenset()), []
         # In a large batch, looking at each would take longer than it is worth.
         many = len(drafts) > AT_ONCE
         saved = self._shares.overall * total if many else sum(map(self._saved_by_proposed, drafts))
         kept = self._keep(drafts, self._saved_by_proposed, saved, total, others)
-        if len(kept) == len(drafts):
-            return draft_token_ids, kept
         keep = {request.request_id for request, _ in kept}
-        left: tuple[list[str], list[list[int]]] = (
-            [],
-            [],
-        )  # without those that are dropped, which vLLM need not look at
+        return self._only(draft_token_ids, keep), kept
+
+    def _only(self, draft_token_ids: Any, keep: Set[str]) -> Any:
+        """``draft_token_ids`` of unconstrained requests and of those in ``keep``.
+
+        vLLM need not look at the others: no draft of theirs is left from one step to the next.
+        """
+        requests = self._scheduler.requests
+        left: tuple[list[str], list[list[int]]] = ([], [])
         for name, tokens in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True):
-            if name in keep or not (tokens and name in requests and requests[name].use_structured_output):
-                left[0].append(name)
-                left[1].append(tokens)
-        return type(draft_token_ids)(*left), kept
+            if name not in keep and (request := requests.get(name)) is not None and request.use_structured_output:
+                if request.spec_token_ids:
+                    request.spec_token_ids = []
+                continue
+            left[0].append(name)
+            left[1].append(tokens)
+        return type(draft_token_ids)(*left)
 
     def were_checked(self, kept: list[Draft]) -> None:
         """vLLM has taken from ``kept`` what does not fit the grammars."""

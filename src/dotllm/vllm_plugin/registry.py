@@ -7,6 +7,7 @@ import logging
 
 from dotllm.vllm_plugin import (
     backend_name,
+    batch_accept,
     beam_search,
     coalescence,
     compile_errors,
@@ -59,6 +60,7 @@ HOOKS: tuple[Hook, ...] = (
     manager_hook.HOOK,
     walk_scheduler.HOOK,
     coalescence.HOOK,
+    batch_accept.HOOK,  # after those that change a step's results
     draft_pace.HOOK,  # after the one whose drafts it judges
     cpu_temperatures.HOOK,
     cpu_kernels.HOOK,

@@ -186,6 +186,11 @@ class RequestGrammar(StructuredOutputGrammar):
         return self._failed
 
     @property
+    def goes_on(self) -> bool:
+        """Whether the text has not ended, by itself or by an error."""
+        return not self._failed and self._stopped_by is None and not self._guide.is_finished
+
+    @property
     def is_special(self) -> bool:
         """Whether the mask of this request may differ from its guide's: stop tokens, the end, a failure."""
         return (
