@@ -50,6 +50,7 @@ from dotllm.index.charset_choice import worth_tables
 from dotllm.jit import kernel
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
+from dotllm.vocabulary.popular import is_popular
 from dotllm.vocabulary.trie import Trie
 
 if TYPE_CHECKING:
@@ -321,9 +322,14 @@ class TokenSpace:
         self, charsets: Sequence[CharSet], uses: Sequence[int], counted: Callable[[], Collection[int]]
     ) -> Int32:
         """The numbers of the tables for a new automaton, -1 for sets without any. ``uses``: how many places of it loop
-        over each set. New tables are made where they pay (`charset_choice`, which also says what is ``counted``).
+        over each set. New tables are made where they pay (`charset_choice`, which also says what is ``counted``), but
+        always those that are kept on disk.
         """
-        new = [(i, charsets[i], n) for i, n in enumerate(uses) if n and charsets[i] not in self._numbers]
+        new = [
+            (i, charsets[i], n)
+            for i, n in enumerate(uses)
+            if n and charsets[i] not in self._numbers and not is_popular(charsets[i])
+        ]
         vocabulary = self._vocabulary()
         made = worth_tables(new, counted, vocabulary.tokens_at) if new and vocabulary is not None else set()
         left_out = {i for i, _, _ in new} - made

@@ -119,10 +119,9 @@ class Vocabulary:
         return self._tables.get(charset)
 
     def tokens_at(self, charset: CharSet) -> tuple[int, int]:
-        """About how many tokens are inside ``charset``, and how many exit it (see `CharsetTable`); of a set whose table
-        is on disk, none exit."""
+        """About how many tokens are inside ``charset``, and how many exit it (see `CharsetTable`)."""
         inside, exits = count_tokens(charset, self._sample, self.words)
-        return SAMPLE * inside, 0 if is_popular(charset) else SAMPLE * exits
+        return SAMPLE * inside, SAMPLE * exits
 
     def exit_words(self, charset: CharSet) -> Trie:
         """The tokens that exit ``charset`` (see `CharsetTable`), with all their bytes. Built anew on each call."""

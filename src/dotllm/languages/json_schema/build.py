@@ -65,6 +65,7 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
         root: Node = keywords.node(parsed, document.scope)
         emitter = Emitter(begun(grammar, options), keywords, options)
         expression = emitter.expression(root)
+        del keywords.algebra.translate  # or all of this would stay until the next collection of garbage
     except RecursionError:
         raise BudgetExceeded("the schema is nested too deeply") from None
     except SpecError as error:
