@@ -9,6 +9,7 @@ import pytest
 
 from dotllm import Guide, Index, Vocabulary
 from dotllm.index import advance_guides, fill_masks, mask_rows
+from dotllm.index.token_space import CONTENTS, TokenSpace, confirm_row, equal_rows, likely_row, row_hash
 
 PATTERNS = ["[a-z]{3,9}", "(ab|cd)*", r"\d+(\.\d+)?", "hello( world)?", '"[^"]*"', "x{0,50}y"]
 
@@ -36,6 +37,66 @@ def test_batch_equals_single(threads: int, bytes_vocabulary: Vocabulary) -> None
         assert accepted == [guide.advance(token) for guide, token in zip(single, tokens, strict=True)]
         assert [g.can_finish for g in batch] == [g.can_finish for g in single]
     assert not bitmask[[0, 1, -1, -2]].any()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_many_guides_in_any_order_of_their_indexes(threads: int, bytes_vocabulary: Vocabulary) -> None:
+    """More than a chunk of them, several of an index at one place and at others, rows of a bitmask that are wider."""
+    random = Random(threads)
+    patterns = [f"{a}[a-z]{{{n},9}}{b}+" for n in (1, 2, 3) for a, b in ("xy", "zq")]
+    single, cold = ([Index.from_regex(pattern, bytes_vocabulary) for pattern in patterns] for _ in range(2))
+    expected, guides = [], []
+    for _ in range(200):
+        which = random.randrange(len(patterns))
+        one, other = single[which].guide(), cold[which].guide()
+        for _ in range(random.choice((0, 0, 1, 2, 5))):
+            token = random.choice(list(one.allowed_tokens()))
+            assert one.advance(token) and other.advance(token)
+        expected.append(one.mask_row)
+        guides.append(other)
+    targets = random.sample(range(230), 200)
+    bitmask = np.full((230, bytes_vocabulary.words + 3), -1, np.int32)
+    assert not fill_masks(guides, bitmask, targets=targets, threads=threads)
+    for target, row in zip(targets, expected, strict=True):
+        assert np.array_equal(bitmask[target], np.append(single[0].masks[row], [0, 0, 0]))
+    assert (np.delete(bitmask, targets, axis=0) == -1).all()
+    rows, failures = mask_rows(guides, threads)
+    assert rows.tolist() == expected and not failures
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_of_new_guides_are_numbers_too(threads: int, bytes_vocabulary: Vocabulary) -> None:
+    single, cold = fresh(bytes_vocabulary), [guide for _ in range(8) for guide in fresh(bytes_vocabulary)]
+    rows, failures = mask_rows(cold, threads)
+    assert not failures and rows.tolist() == [guide.mask_row for guide in single] * 8
+
+
+def test_a_guess_that_no_longer_holds_is_no_row(bytes_vocabulary: Vocabulary) -> None:
+    """The row is freed, and its number used for another or for the same content, between the guess and the lock."""
+    space = TokenSpace(bytes_vocabulary)
+    rows, used, table, about, _ = space.row_store
+    content = np.arange(space.words, dtype=np.int32) + 77
+    number, tag = space.intern(content), row_hash(content)
+    since = int(used[CONTENTS])
+    assert likely_row(rows, table, tag, content) == number and confirm_row(used, about, number, tag, since)
+    assert likely_row(rows, table, tag, content + 1) == -1
+    for _ in range(3):
+        space.collect()
+    assert likely_row(rows, table, tag, content) == -1 and not confirm_row(used, about, number, tag, since)
+    assert space.intern(content) == number and not confirm_row(used, about, number, tag, since)
+    assert confirm_row(used, about, number, tag, int(used[CONTENTS]))
+
+
+def test_rows_that_differ_by_a_bit_are_told_apart() -> None:
+    for words in (1, 2, 7, 64, 130, 4096):
+        empty = np.zeros(words, np.int32)
+        hashes = [row_hash(empty)]
+        for bit in range(0, 32 * words, 1 if words < 200 else 97):
+            row = empty.copy()
+            row[bit // 32] = np.uint32(1 << bit % 32).astype(np.int32)
+            hashes.append(row_hash(row))
+            assert not equal_rows(row, empty) and equal_rows(row, row.copy())
+        assert min(hashes) >= 0 and len(set(hashes)) > 0.95 * len(hashes)
 
 
 def test_rows_are_shared_between_indexes(bytes_vocabulary: Vocabulary) -> None:

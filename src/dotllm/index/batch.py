@@ -1,51 +1,60 @@
 """Masks and steps of a whole batch of guides, of many indexes, in one kernel call.
 
 A known mask costs a look-up and stays in compiled code for the entire batch. Missing masks are computed by one or
-more threads (kernels run without the GIL; guides of one index stay together, because an arena belongs to one thread
-at a time), then entered into the shared table one after another. A guide that fails (budget) fails alone.
+more threads (`cold`, `team`) and entered into the shared table. A guide that fails (budget) fails alone.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dotllm.arrays import Int32
+from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.errors import SpecError
+from dotllm.index.cold import ROWS_FULL, addresses, by_machine, enter_rows, find_rows, help_forever
 from dotllm.index.guide import Guide
 from dotllm.index.index import Index
-from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, find_rows, known_rows, remember_rows
-from dotllm.index.token_space import TokenSpace
+from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, known_rows
+from dotllm.index.team import Team
+from dotllm.index.token_space import CONTENTS, TokenSpace
 
 THREADS = max(1, min(8, (os.cpu_count() or 1)))
 _MISSES_PER_THREAD = 8  # fewer are not worth a thread
-_SHARES_PER_THREAD = 4
-_SCRATCH_ROWS = 64  # masks computed before they are entered: bounds memory, 1 MB at 131k tokens
+_CHUNK = 64  # masks computed before they are entered: bounds memory, 1 MB at 131k tokens
+_FAILED = -2  # instead of a row, until the others have theirs
+_NO_TARGETS = np.empty(0, np.int32)
+_TEAM = Team(help_forever)
 
 Failures = dict[int, SpecError]
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(1, THREADS - 1), thread_name_prefix="dotllm-masks")
-
-
-def _machines(guides: Sequence[Guide]) -> NDArray[np.int64]:
-    return np.array([x for guide in guides for x in guide.index.machine], np.int64)
+def _machines(guides: Sequence[Guide]) -> Int64:
+    return np.frombuffer(bytearray().join([guide.index.machine for guide in guides]), np.int64)
 
 
 def _configs(guides: Sequence[Guide]) -> Int32:
     return np.array([guide.config for guide in guides], np.int32)
 
 
-def _token_rows(guides: Sequence[Guide]) -> NDArray[np.int64]:
-    return np.array([x for guide in guides for x in guide.index.token_rows_machine], np.int64)
+class Desk:
+    """Arrays for the masks of one chunk, kept for the next (memory fresh from the operating system costs as much as to
+    compute a mask in it)."""
+
+    __slots__ = ("codes", "found", "order", "room", "starts", "taken")
+
+    def __init__(self, space: TokenSpace) -> None:
+        self.order, self.codes, guesses, places = np.zeros((4, _CHUNK), np.int32)
+        self.starts = np.zeros(_CHUNK + 1, np.int32)
+        self.taken = np.zeros(_CHUNK, np.int64)
+        self.found = (self.order, self.starts, self.taken, self.codes, np.zeros(_CHUNK, np.int64), guesses, places)
+        """What the kernels of `cold` take."""
+        self.room = np.empty((_CHUNK + _CHUNK // _MISSES_PER_THREAD, space.words), np.int32)
+        """A row for each guide, and one with which each thread looks whether its mask is new."""
 
 
 class Locks:
@@ -54,7 +63,7 @@ class Locks:
     __slots__ = ("_locks",)
 
     def __init__(self, guides: Sequence[Guide]) -> None:
-        self._locks = [index.lock for index in sorted({guide.index for guide in guides}, key=id)]
+        self._locks = sorted({guide.index.lock for guide in guides}, key=id)
 
     def __enter__(self) -> None:
         for lock in self._locks:
@@ -70,18 +79,26 @@ def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, F
 
     All guides must be of one vocabulary.
     """
+    rows, failures, _ = _rows(guides, threads, None, _NO_TARGETS)
+    return rows, failures
+
+
+def _rows(guides: Sequence[Guide], threads: int, bitmask: Int32 | None, targets: Int32) -> tuple[Int32, Failures, Bool]:
+    """`mask_rows`; new masks are computed in their places in ``bitmask``, if there is one: where that was so."""
     rows = np.empty(len(guides), np.int32)
+    written = np.zeros(len(guides), np.bool_)
     failures: Failures = {}
     if not guides:
-        return rows, failures
+        return rows, failures, written
     with Locks(guides):
-        known_rows(_machines(guides), _configs(guides), rows)
-        missing = [int(i) for i in np.nonzero(rows < 0)[0]]
-        for first in range(0, len(missing), _SCRATCH_ROWS):
-            _find(guides, missing[first : first + _SCRATCH_ROWS], rows, failures, threads)
+        machines, configs = _machines(guides), _configs(guides)
+        missing = known_rows(machines, configs, rows)
+        if missing:
+            _find(guides, missing, machines, configs, rows, failures, threads, bitmask, targets, written)
         if guides[0].index.space.remembering:
             _remember(guides, rows, failures)
-    return rows, failures
+            written[:] = False
+    return rows, failures, written
 
 
 def _remember(guides: Sequence[Guide], rows: Int32, failures: Failures) -> None:
@@ -95,86 +112,59 @@ def _remember(guides: Sequence[Guide], rows: Int32, failures: Failures) -> None:
                 failures[i] = error
 
 
-def _find(guides: Sequence[Guide], missing: list[int], rows: Int32, failures: Failures, threads: int) -> None:
-    """Compute the masks of ``guides[i]`` for i in ``missing`` and set rows[i]."""
+def _find(
+    guides: Sequence[Guide], missing: int, machines: Int64, configs: Int32, rows: Int32, failures: Failures,
+    threads: int, bitmask: Int32 | None, targets: Int32, written: Bool,
+) -> None:  # fmt: skip
+    """Compute the masks of all guides whose rows are NEEDS_ROW, so many."""
     space = guides[0].index.space
+    desk = space.desks.pop() if space.desks else Desk(space)
+    room = desk.room if bitmask is None else bitmask
     while missing:
-        # one group per index; guides at the same place need one mask only
-        groups: dict[Index, dict[int, list[int]]] = {}
-        for i in missing:
-            groups.setdefault(guides[i].index, {}).setdefault(guides[i].config, []).append(i)
-        chosen = [(index, members[0]) for index, places in groups.items() for members in places.values()]
-        use = min(threads, len(groups), max(1, len(chosen) // _MISSES_PER_THREAD))
-        shares: list[list[int]] = [[] for _ in range(min(len(groups), _SHARES_PER_THREAD * use if use > 1 else 1))]
-        for places in sorted(groups.values(), key=len, reverse=True):
-            min(shares, key=len).extend(members[0] for members in places.values())
-        buffer = _borrow(space)
-        results = _compute_all(guides, shares, buffer, use)
-        missing = []
-        for share, (codes, scratch) in zip(shares, results, strict=True):
-            mine = [guides[i] for i in share]
-            numbers = space.intern_all(scratch, codes)
-            outcomes = np.empty(len(share), np.int32)
-            remember_rows(_machines(mine), _configs(mine), codes, numbers, outcomes)
-            for i, row, outcome in zip(share, numbers.tolist(), outcomes.tolist(), strict=True):
-                index, config = guides[i].index, guides[i].config
-                members = groups[index][config]
-                try:
-                    if outcome < 0:
-                        index.recover(outcome)
-                        missing.extend(members)
-                    elif row < 0:
-                        raise space.full()
-                    else:
-                        rows[members] = row
-                except SpecError as error:
-                    rows[members] = -1
-                    failures.update(dict.fromkeys(members, error))
-        if len(space.spare_rows) < THREADS:
-            space.spare_rows.append(buffer)
+        groups = by_machine(machines, rows, desk.order, desk.starts)
+        count = min(missing, _CHUNK)
+        use = max(1, min(threads, groups, count // _MISSES_PER_THREAD))
+        desk.taken[:] = 0
+        with space.lock:
+            since = int(space.rows_used[CONTENTS])
+        job = (addresses(space), machines, configs, groups, use, FUEL, *desk.found, room, targets, rows, written)
+        if not _TEAM.work(use - 1, partial(_compute, job)):
+            raise MemoryError("no memory for a mask")
+        with space.lock:
+            left = enter_rows(machines, configs, groups, *space.row_store, since, *desk.found, room, rows)
+        missing -= count
+        if left:
+            _recover(guides, desk, rows, failures)
+            machines = _machines(guides)
+            missing = int(np.count_nonzero(rows == NEEDS_ROW))
+    for i in failures:
+        rows[i], written[i] = -1, False
+    if len(space.desks) < THREADS:
+        space.desks.append(desk)
 
 
-def _compute_all(
-    guides: Sequence[Guide], shares: list[list[int]], buffer: Int32, threads: int
-) -> list[tuple[Int32, Int32]]:
-    """`_compute` for each share. Shares are small and taken one after another, by the caller too: a thread that wakes
-    up late, or on a core whose caches are cold, takes fewer, and one that has not by the end is not waited for."""
-    results: dict[int, tuple[Int32, Int32]] = {}
-    first = np.cumsum([0, *map(len, shares)]).tolist()
-    queue = iter(range(len(shares)))  # (its next() is one step to other threads)
-
-    def work() -> None:
-        for k in queue:
-            results[k] = _compute(guides, shares[k], buffer[first[k] : first[k + 1]])
-
-    others = [_pool().submit(work) for _ in range(threads - 1)]
-    work()
-    for other in others:
-        if not other.cancel():
-            other.result()
-    return [results[k] for k in range(len(shares))]
+def _compute(job: tuple[Any, ...], board: Int64, doors: Int64) -> bool:
+    return bool(find_rows(board, doors, *job))
 
 
-def _borrow(space: TokenSpace) -> Int32:
-    """Room for the masks of one chunk, which memory fresh from the operating system costs as much as to compute."""
-    try:
-        return space.spare_rows.pop()
-    except IndexError:
-        return np.empty((_SCRATCH_ROWS, space.words), np.int32)
-
-
-def _compute(guides: Sequence[Guide], share: list[int], scratch: Int32) -> tuple[Int32, Int32]:
-    """Compute the masks of some guides into ``scratch``, a row each; see `kernels.find_rows` for the codes."""
-    space = guides[0].index.space
-    mine = [guides[i] for i in share]
-    codes = np.empty(len(mine), np.int32)
-    find_rows(
-        _machines(mine), _configs(mine), _token_rows(mine), space.trie_byte, space.trie_depth, space.trie_end,
-        space.trie_token_start, space.trie_tokens, space.main_end, space.sets, space.set_rows, space.set_ints,
-        space.eos,
-        FUEL, np.arange(len(mine), dtype=np.int32), codes, scratch,
-    )  # fmt: skip
-    return codes, scratch
+def _recover(guides: Sequence[Guide], desk: Desk, rows: Int32, failures: Failures) -> None:
+    """Do what the errors of `cold.enter_rows` ask for; guides for which that is impossible have failed."""
+    done: set[tuple[Index, int]] = set()
+    for k in np.flatnonzero(desk.codes < 0).tolist():
+        i, error = int(desk.order[k]), int(desk.codes[k])
+        index, config = guides[i].index, guides[i].config
+        if (index, error) in done:
+            continue
+        try:
+            if error == ROWS_FULL:
+                raise index.space.full()
+            index.recover(error)
+            done.add((index, error))
+        except SpecError as refusal:
+            for j, guide in enumerate(guides):
+                if guide.index is index and guide.config == config:
+                    rows[j] = _FAILED
+                    failures[j] = refusal
 
 
 def fill_masks(
@@ -182,18 +172,13 @@ def fill_masks(
 ) -> Failures:
     """Write the mask of guides[i] into ``bitmask[targets[i]]`` (default: row i). A failed guide's row is all zero.
 
-    bitmask: int32 [rows, at least words], C-contiguous.
+    bitmask: int32 [rows, at least words], C-contiguous; targets: distinct.
     """
-    rows, failures = mask_rows(guides, threads)
     if not guides:
-        return failures
+        return {}
     where = np.arange(len(guides), dtype=np.int32) if targets is None else np.asarray(targets, np.int32)
-    if failures:
-        failed = list(failures)
-        bitmask[where[failed]] = 0
-        good = rows >= 0
-        rows, where = rows[good], where[good]
-    copy_rows(guides[0].index.space.rows, rows, bitmask, where)
+    rows, failures, written = _rows(guides, threads, bitmask, where)
+    copy_rows(guides[0].index.space.rows, rows, bitmask, where, written)
     return failures
 
 
@@ -224,7 +209,7 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
             mine = [guides[i] for i in todo]
             out = np.empty(len(mine), np.int32)
             advance_batch(
-                _machines(mine), _configs(mine), _token_rows(mine), np.array([tokens[i] for i in todo], np.int32),
+                _machines(mine), _configs(mine), np.array([tokens[i] for i in todo], np.int32),
                 space.token_data, space.token_offset, space.ends, space.words, FUEL, out,
             )  # fmt: skip
             again = []

@@ -18,10 +18,10 @@ from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.run import advance
 from dotllm.errors import SpecError
-from dotllm.index.batch import Failures, Locks, _machines, _token_rows, mask_rows
+from dotllm.index.batch import Failures, Locks, _machines, mask_rows
 from dotllm.index.guide import Guide
 from dotllm.index.index import Index
-from dotllm.index.kernels import B1, I1, L1, NEEDS_ROW, U8, I, _pointer, known_rows
+from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, _pointer, known_rows
 from dotllm.jit import kernel
 
 NO_MASK = -1  # not a row: whatever is sampled there is not used
@@ -37,11 +37,10 @@ class Place:
     remembers: ClassVar[bool] = False
 
 
-@kernel(nb.void(L1, I1, L1, I1, I1, U8, I1, B1, I, I, I1, I1))
+@kernel(nb.void(L1, I1, I1, I1, U8, I1, B1, I, I, I1, I1))
 def configs_along(
     machines: Int64,
     configs: Int32,
-    token_row_addresses: Int64,
     starts: Int32,
     drafts: Int32,
     token_data: UInt8,
@@ -57,8 +56,9 @@ def configs_along(
     codes[g]: 0, or the error of a kernel (see run.advance): that guide must be done again.
     """
     for g in range(configs.shape[0]):
-        mem = nb.carray(_pointer(machines[2 * g]), (machines[2 * g + 1],), nb.int32)
-        token_rows = nb.carray(_pointer(token_row_addresses[2 * g]), (token_row_addresses[2 * g + 1], words), nb.int32)
+        at = MACHINE * g
+        mem = nb.carray(_pointer(machines[at]), (machines[at + 1],), nb.int32)
+        token_rows = nb.carray(_pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
         place = starts[g] + g
         config = I(configs[g])
         codes[g] = 0
@@ -95,7 +95,7 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
         while True:
             machines = _machines(guides)
             configs_along(
-                machines, configs, _token_rows(guides), starts, flat, space.token_data, space.token_offset, space.ends,
+                machines, configs, starts, flat, space.token_data, space.token_offset, space.ends,
                 space.words, FUEL, out, codes,
             )  # fmt: skip
             failed = np.nonzero(codes)[0].tolist()
@@ -115,7 +115,7 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
         rows = np.full(len(out), NO_MASK, np.int32)
         real = np.nonzero(out >= 0)[0]
         found = np.empty(len(real), np.int32)
-        known_rows(machines.reshape(-1, 2)[owner[real]].ravel(), out[real], found)
+        known_rows(machines.reshape(-1, MACHINE)[owner[real]].ravel(), out[real], found)
         rows[real] = found
         missing = real[found < 0]
         if len(missing):

@@ -217,7 +217,7 @@ class ByteTable:
 def link_of(index: Index, table: ByteTable | None) -> Int64:
     """int64 [LINKS], where an index and its table lie, until one of them moves."""
     link: Int64 = np.zeros(LINKS, np.int64)
-    link[:4] = (*index.machine, *index.token_rows_machine)
+    link[:4] = np.frombuffer(index.machine, np.int64)
     if table is not None:
         link[4:7] = (table.rows.ctypes.data, table.since.ctypes.data, table.class_of.ctypes.data)
         link[7:9] = table.rows.shape

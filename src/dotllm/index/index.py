@@ -75,13 +75,14 @@ class Index:
         self.token_sets = token_sets
         self.charsets = list(charsets)
         self.token_rows = token_set_rows(token_sets, self.space) if token_sets else self.space.no_token_rows
-        self.token_rows_machine = (self.token_rows.ctypes.data, len(self.token_rows))
         self._set_memory(mem)
         self.space.register(self)
 
     def _set_memory(self, mem: Int32) -> None:
         self.mem = mem
-        self.machine = (mem.ctypes.data, len(mem))  # for kernels over a batch: address and size of the arena
+        # for kernels over a batch: MACHINE words, as bytes, which are joined faster than numbers are put into an array
+        about = (mem.ctypes.data, len(mem), self.token_rows.ctypes.data, len(self.token_rows))
+        self.machine = np.array(about, np.int64).tobytes()
 
     # ---- constructors
 

@@ -46,6 +46,7 @@ from dotllm.automata.machine.walk import (
     WORDS_UNKNOWN,
 )  # fmt: skip
 from dotllm.errors import BudgetExceeded
+from dotllm.index.atomics import load
 from dotllm.index.charset_choice import worth_tables
 from dotllm.jit import kernel
 from dotllm.vocabulary import Vocabulary
@@ -54,6 +55,7 @@ from dotllm.vocabulary.popular import is_popular
 from dotllm.vocabulary.trie import Trie
 
 if TYPE_CHECKING:
+    from dotllm.index.batch import Desk
     from dotllm.index.index import Index
 
 MAX_CHARSETS = 512  # further sets are walked without a table (each takes 0.3 MB)
@@ -62,52 +64,92 @@ MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
 _TRIE_NODES = 24 << 20  # reserved, not used
 _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
 END_ROW = 0  # the row that allows the end tokens only
-_USED, _FREE, _EPOCH = 0, 1, 2  # of TokenSpace.rows_used
+_USED, _FREE, _EPOCH, CONTENTS = 0, 1, 2, 3  # of TokenSpace.rows_used
+_PROBES = 64  # of a look-up that may see the table half rebuilt
 
 
 @kernel(nb.int64(nb.int32[::1]))
 def row_hash(row: Int32) -> int:
-    """A hash >= 0 of a row, in four lanes: a multiplication waits for the one before it."""
-    a, b = np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344)
-    c, d = np.uint64(0xA4093822299F31D0), np.uint64(0x082EFA98EC4E6C89)
-    factor = np.uint64(0x9E3779B97F4A7C15)
-    n = row.shape[0]
-    for i in range(0, n - 3, 4):
-        a = (a ^ np.uint64(np.uint32(row[i]))) * factor
-        b = (b ^ np.uint64(np.uint32(row[i + 1]))) * factor
-        c = (c ^ np.uint64(np.uint32(row[i + 2]))) * factor
-        d = (d ^ np.uint64(np.uint32(row[i + 3]))) * factor
-        a ^= a >> np.uint64(29)
-        b ^= b >> np.uint64(29)
-        c ^= c >> np.uint64(29)
-        d ^= d >> np.uint64(29)
-    for i in range(n - n % 4, n):
-        a = (a ^ np.uint64(np.uint32(row[i]))) * factor
-        a ^= a >> np.uint64(29)
-    for lane in (b, c, d):
-        a = (a ^ lane) * factor
-        a ^= a >> np.uint64(31)
-    return nb.int64(a >> np.uint64(1))
+    """A hash >= 0 of a row: the sum of products of a word of its first half and one of its second, with a number of
+    their place added to each (the hash NH), which compiles to vector instructions."""
+    low = np.uint64(0xFFFFFFFF)
+    half = row.shape[0] // 2
+    second = row[half:]
+    total = np.uint64(0x243F6A8885A308D3)
+    for i in range(half):
+        key = (np.uint64(i + 1) * np.uint64(0x9E3779B1)) & low
+        key *= key  # not linear in the place: or neighbours would be alike
+        one = (np.uint64(np.uint32(row[i])) + (key >> np.uint64(7))) & low
+        two = (np.uint64(np.uint32(second[i])) + (key >> np.uint64(23))) & low
+        total += one * two
+    if row.shape[0] % 2:
+        total += np.uint64(np.uint32(row[row.shape[0] - 1])) * np.uint64(0x9E3779B97F4A7C15)
+    total ^= total >> np.uint64(32)
+    total *= np.uint64(0x9E3779B97F4A7C15)
+    total ^= total >> np.uint64(29)
+    return nb.int64(total >> np.uint64(1))
 
 
 @kernel(nb.boolean(nb.int32[::1], nb.int32[::1]))
 def equal_rows(one: Int32, other: Int32) -> bool:
     """Whether two rows are equal."""
-    for i in range(one.shape[0]):
+    n = one.shape[0]
+    for start in range(0, n - 63, 64):  # a block at a time: a loop that may end at each word is no vector loop
+        a, b = one[start : start + 64], other[start : start + 64]
+        differ = nb.int32(0)
+        for i in range(64):
+            differ |= a[i] ^ b[i]
+        if differ != 0:
+            return False
+    for i in range(n - n % 64, n):
         if one[i] != other[i]:
             return False
     return True
 
 
-@kernel(nb.int64(nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.int32[::1]))
-def intern_row(rows: Int32, used: Int64, table: Int64, about: Int64, free: Int32, row: Int32) -> int:
-    """The number of a row with this content, stored if it is new; -1: the table is full.
+@kernel(nb.int64(nb.int32[:, ::1], nb.int64[:, ::1], nb.int64, nb.int32[::1]))
+def likely_row(rows: Int32, table: Int64, tag: int, row: Int32) -> int:
+    """The number of a row with this content and hash, or -1, while others may be changing the table.
 
-    used [3]: rows ever used, rows free again, epoch; table [slots, 2]: (hash, row + 1), open addressing, slots a
-    power of two and never more than half full; about [rows, 3]: hash, epoch of the last `intern`, version; free: a
-    stack of numbers.
+    Without the lock this is a guess, which `confirm_row` confirms: the row may be freed meanwhile, and its number used
+    again.
     """
-    tag = row_hash(row)
+    slots = table.shape[0]
+    slot = tag & (slots - 1)
+    address = nb.int64(table.ctypes.data)
+    for _ in range(_PROBES):
+        number = load(address + 16 * slot + 8) - 1
+        if number < 0:
+            return -1
+        if load(address + 16 * slot) == tag and equal_rows(rows[number], row):
+            return number
+        slot = (slot + 1) & (slots - 1)
+    return -1
+
+
+@kernel(nb.boolean(nb.int64[::1], nb.int64[:, ::1], nb.int64, nb.int64, nb.int64))
+def confirm_row(used: Int64, about: Int64, number: int, tag: int, since: int) -> bool:
+    """Whether what `likely_row` said holds: row ``number``, of hash ``tag``, has its content since before there were
+    ``since`` contents (`CONTENTS`), which was before it was looked at. If so it counts as interned now. Hold the lock.
+    """
+    if number < 0 or about[number, 0] != tag or about[number, 2] > since:
+        return False
+    about[number, 1] = used[_EPOCH]
+    return True
+
+
+@kernel(
+    nb.int64(
+        nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.int64, nb.int32[::1]
+    )
+)  # fmt: skip
+def intern_row(rows: Int32, used: Int64, table: Int64, about: Int64, free: Int32, tag: int, row: Int32) -> int:
+    """The number of a row with this content and hash, stored if it is new; -1: the table is full. Hold the lock.
+
+    used [4]: rows ever used, rows free again, epoch, contents; table [slots, 2]: (hash, row + 1), open addressing,
+    slots a power of two and never more than half full; about [rows, 3]: hash (-1: free), epoch of the last `intern`,
+    version; free: a stack of numbers.
+    """
     slots = table.shape[0]
     slot = tag & (slots - 1)
     while table[slot, 1] != 0:
@@ -125,27 +167,14 @@ def intern_row(rows: Int32, used: Int64, table: Int64, about: Int64, free: Int32
         if number >= rows.shape[0]:
             return -1
         used[_USED] = number + 1
+    used[CONTENTS] += 1
     rows[number][:] = row
     about[number, 0] = tag
     about[number, 1] = used[_EPOCH]
-    about[number, 2] += 1
+    about[number, 2] = used[CONTENTS]
     table[slot, 0] = tag
     table[slot, 1] = number + 1
     return number
-
-
-@kernel(
-    nb.void(
-        nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.int32[:, ::1],
-        nb.int32[::1], nb.int32[::1],
-    )
-)  # fmt: skip
-def intern_rows(
-    rows: Int32, used: Int64, table: Int64, about: Int64, free: Int32, new: Int32, codes: Int32, numbers: Int32
-) -> None:
-    """`intern_row` for each row of ``new`` [n, words] with codes[i] >= 0; numbers[i] = -1 for the others too."""
-    for i in range(codes.shape[0]):
-        numbers[i] = intern_row(rows, used, table, about, free, new[i]) if codes[i] >= 0 else -1
 
 
 @kernel(nb.int64(nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.boolean[::1]))
@@ -161,6 +190,7 @@ def free_rows(used: Int64, table: Int64, about: Int64, free: Int32, known: Bool)
         if already[number]:
             continue
         if not known[number] and about[number, 1] < used[_EPOCH] - 1:
+            about[number, 0] = -1
             free[used[_FREE]] = number
             used[_FREE] += 1
             freed += 1
@@ -220,14 +250,17 @@ class TokenSpace:
 
         capacity = min(MAX_ROWS, max(64, MAX_ROW_BYTES // (4 * self.words)))
         self.rows = np.empty((capacity, self.words), np.int32)
-        self.rows_used = np.zeros(3, np.int64)
+        self.rows_used = np.zeros(4, np.int64)
         self._about = np.zeros((capacity, 3), np.int64)
         self._free = np.empty(capacity, np.int32)
-        self.spare_rows: list[Int32] = []  # of `batch`, which computes masks there
+        self.desks: list[Desk] = []  # of `batch`, which computes masks there
         self._indexes: weakref.WeakSet[Index] = weakref.WeakSet()
         self.remembering = False
         """Whether some index has guides that remember (`Guide.remembers`)."""
         self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
+        self.row_store = (self.rows, self.rows_used, self._table, self._about, self._free)
+        """What `intern_row` takes."""
+        self.addresses: Int64 | None = None  # of all these arrays, for the kernels of `cold`, which makes it once
         only_end = np.zeros(self.words, np.int32)
         np.bitwise_or.at(
             only_end, self.eos >> 5, np.left_shift(np.uint32(1), (self.eos & 31).astype(np.uint32)).view(np.int32)
@@ -236,8 +269,9 @@ class TokenSpace:
 
     def intern(self, row: Int32) -> int:
         """The number of a row with this content. Raises BudgetExceeded when the table is full."""
+        tag = row_hash(row)
         with self.lock:
-            number = int(intern_row(self.rows, self.rows_used, self._table, self._about, self._free, row))
+            number = int(intern_row(*self.row_store, tag, row))
         if number < 0:
             raise self.full()
         return number
@@ -245,13 +279,6 @@ class TokenSpace:
     def full(self) -> BudgetExceeded:
         """The error of a mask for which there is no room."""
         return BudgetExceeded(f"more than {len(self.rows)} distinct masks", keyword="memory")
-
-    def intern_all(self, rows: Int32, codes: Int32) -> Int32:
-        """`intern` for each of ``rows`` [n, words] whose code is not negative: int32 [n], -1 where there is no room."""
-        numbers = np.empty(len(codes), np.int32)
-        with self.lock:
-            intern_rows(self.rows, self.rows_used, self._table, self._about, self._free, rows, codes, numbers)
-        return numbers
 
     def register(self, index: Index) -> None:
         """An index from now on may know rows."""
