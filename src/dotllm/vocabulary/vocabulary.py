@@ -31,6 +31,7 @@ from dotllm.vocabulary.trie import Trie, build_trie, sorted_strings
 
 _WORTH_A_FILE = 8192
 """Vocabularies with fewer tokens are built faster than read."""
+_MOST_COUNTED = 4096
 
 
 class Vocabulary:
@@ -63,6 +64,7 @@ class Vocabulary:
         self._strings = sorted_strings(self.trie)
         self._tables = TableCache(self._load_or_build_table)
         self._sample = sample_of(self._strings)
+        self._tokens_at: dict[CharSet, tuple[int, int]] = {}  # asked for again with every automaton that has the set
         lengths = np.diff(self.token_offset)
         self.max_token_bytes = int(lengths.max(initial=0))
         single = self.token_data[self.token_offset[:-1][lengths == 1]]
@@ -120,8 +122,13 @@ class Vocabulary:
 
     def tokens_at(self, charset: CharSet) -> tuple[int, int]:
         """About how many tokens are inside ``charset``, and how many exit it (see `CharsetTable`)."""
-        inside, exits = count_tokens(charset, self._sample, self.words)
-        return SAMPLE * inside, SAMPLE * exits
+        found = self._tokens_at.get(charset)
+        if found is None:
+            inside, exits = count_tokens(charset, self._sample, self.words)
+            if len(self._tokens_at) >= _MOST_COUNTED:
+                self._tokens_at.clear()
+            found = self._tokens_at[charset] = SAMPLE * inside, SAMPLE * exits
+        return found
 
     def exit_words(self, charset: CharSet) -> Trie:
         """The tokens that exit ``charset`` (see `CharsetTable`), with all their bytes. Built anew on each call."""
