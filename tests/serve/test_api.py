@@ -185,11 +185,16 @@ def test_a_strict_tool_the_model_may_call(openai_client: Any) -> None:
 def test_arguments_of_a_tool_that_is_not_strict(openai_client: Any, anthropic_client: Any) -> None:
     """An object; its schema is only shown to the model. (vLLM: any JSON value, which Anthropic's API chokes on.)"""
     free = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    whole = 0
     for strict in (None, False):
         loose = tool("f", strict=strict, parameters=free)
         for choice in chat(openai_client, n=4, tools=[loose], tool_choice=named("f")).choices:
+            if choice.finish_reason == "length":  # nothing bounds such an object, and the model is a random one
+                continue
             for _, arguments in calls(choice.message):
                 assert isinstance(json.loads(arguments), dict)
+                whole += 1
+    assert whole
     reply = anthropic_client.messages.create(
         model=NAME, messages=MESSAGES, max_tokens=400, tool_choice={"type": "tool", "name": "f"},
         tools=[{"name": "f", "input_schema": free}],
