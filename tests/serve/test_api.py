@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any
 
+import anthropic
 import jsonschema
 import pytest
 
@@ -195,10 +196,18 @@ def test_arguments_of_a_tool_that_is_not_strict(openai_client: Any, anthropic_cl
                 assert isinstance(json.loads(arguments), dict)
                 whole += 1
     assert whole
-    reply = anthropic_client.messages.create(
-        model=NAME, messages=MESSAGES, max_tokens=400, tool_choice={"type": "tool", "name": "f"},
-        tools=[{"name": "f", "input_schema": free}],
-    )  # fmt: skip
+    for _ in range(5):
+        try:
+            reply = anthropic_client.messages.create(
+                model=NAME, messages=MESSAGES, max_tokens=400, tool_choice={"type": "tool", "name": "f"},
+                tools=[{"name": "f", "input_schema": free}],
+            )  # fmt: skip
+        except anthropic.BadRequestError as error:  # 1e999 is JSON, and no number that vLLM could pass on
+            assert "Out of range float values" in str(error)
+            continue
+        break
+    else:
+        pytest.fail("no answer without a number beyond all floats")
     if reply.stop_reason != "max_tokens":
         assert isinstance(reply.content[-1].input, dict)
 
