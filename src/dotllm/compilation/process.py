@@ -114,9 +114,13 @@ class ProcessCompiler:
         with self._lock:
             if self._all or self._starting or self._closed:
                 return bool(self._all) and not self._starting
-            self._starting = True
-        threading.Thread(target=self._start_ahead, name="dotllm-compile-process", daemon=True).start()
+            self._start_in_background()
         return False
+
+    def _start_in_background(self) -> None:
+        """With the lock held: start a process that will be idle."""
+        self._starting = True
+        threading.Thread(target=self._start_ahead, name="dotllm-compile-process", daemon=True).start()
 
     def _start_ahead(self) -> None:
         try:
@@ -134,8 +138,7 @@ class ProcessCompiler:
                 return True
             if self._starting or self._closed or len(self._all) >= self._processes:
                 return False
-            self._starting = True
-        threading.Thread(target=self._start_ahead, name="dotllm-compile-process", daemon=True).start()
+            self._start_in_background()
         return False
 
     def compile_if_idle(self, specification: Specification, abandoned: threading.Event) -> Any:

@@ -214,13 +214,12 @@ class ByteTable:
             self.rows[config, ROW] = row
 
 
-def link_of(index: Index, table: ByteTable | None) -> Int64:
+def link_of(index: Index, table: ByteTable) -> Int64:
     """int64 [LINKS], where an index and its table lie, until one of them moves."""
     link: Int64 = np.zeros(LINKS, np.int64)
     link[:4] = np.frombuffer(index.machine, np.int64)
-    if table is not None:
-        link[4:7] = (table.rows.ctypes.data, table.since.ctypes.data, table.class_of.ctypes.data)
-        link[7:9] = table.rows.shape
+    link[4:7] = (table.rows.ctypes.data, table.since.ctypes.data, table.class_of.ctypes.data)
+    link[7:9] = table.rows.shape
     return link
 
 
@@ -251,10 +250,6 @@ class Batch:
             after[:old] = before
             setattr(self, name, after)
         self._point()
-
-    def set_index(self, slot: int, index: Index, table: ByteTable | None) -> None:
-        """Point a slot at an index (again, after its arena or its table has moved)."""
-        self.links[slot] = link_of(index, table)
 
     def follow(self, space: TokenSpace, slots: list[int], tokens: list[int], now: int) -> list[tuple[int, int]]:
         """`follow` for distinct slots, whose indexes' locks must be held: (position, after) of those left behind."""

@@ -8,14 +8,11 @@ left to vLLM's calls: several at once, stop tokens, those that a grammar does no
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from dotllm.index import advance_guides
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.hook import Hook, Target
-
-logger = logging.getLogger(__name__)
 
 LEAST = 8  # requests; fewer are not worth it
 

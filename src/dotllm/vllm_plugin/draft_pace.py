@@ -27,6 +27,7 @@ from typing import Any
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.draft_shares import AT_ONCE, PRIOR, DraftShares
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.scheduler import graph_tokens
 from dotllm.vllm_plugin.settings import coalescence, drafts_always
 from dotllm.vllm_plugin.step_times import Option, StepTimes
 
@@ -265,12 +266,6 @@ def is_ours(scheduler: Any) -> bool:
     from dotllm.vllm_plugin.backend import DotllmBackend
 
     return isinstance(scheduler.structured_output_manager.backend, DotllmBackend)
-
-
-def graph_tokens(scheduler: Any) -> int:
-    """Of the largest step that vLLM has a graph for, 0 if it has none."""
-    config = scheduler.vllm_config.compilation_config
-    return int(getattr(config, "max_cudagraph_capture_size", None) or 0)
 
 
 def _apply() -> None:

@@ -226,6 +226,12 @@ def sequences(scheduler: Any) -> int:
     return int(scheduler.vllm_config.scheduler_config.max_num_seqs)
 
 
+def graph_tokens(scheduler: Any) -> int:
+    """Tokens of the largest step that vLLM has a graph for, 0 if it has none."""
+    config = getattr(getattr(scheduler, "vllm_config", None), "compilation_config", None)
+    return int(getattr(config, "max_cudagraph_capture_size", None) or 0)
+
+
 def _apply() -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
 

@@ -24,6 +24,7 @@ from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, worker_hooks
 from dotllm.vllm_plugin.gpu.entry import FORCED, LOOKED_AT
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.scheduler import graph_tokens
 from dotllm.vllm_plugin.settings import coalescence, gpu_walk
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class WalkScheduler:
         super().__init__(*args, **kwargs)
         self._walk: Any = None
         self._walk_of: Any = None  # the backend that `_walk` was decided for
-        self._jumps = jump_forward.JumpForward(_graph_tokens(self))
+        self._jumps = jump_forward.JumpForward(graph_tokens(self))
         self._launched: Any = None  # the scheduler output of the last step
         self._may_jump = False
         self._careful: set[str] = set()  # preempted, or with entered text, and no result since that counts
@@ -271,11 +272,6 @@ def why_not(scheduler: Any) -> str:
     )
     reason = next((reason for applies, reason in checks if applies), "")
     return reason or manager_hook.why_not(scheduler.structured_output_manager) or runner_fault()
-
-
-def _graph_tokens(scheduler: Any) -> int:
-    config = getattr(getattr(scheduler, "vllm_config", None), "compilation_config", None)
-    return int(getattr(config, "max_cudagraph_capture_size", None) or 0)
 
 
 def begin(scheduler: Any, backend: Any) -> Any:
