@@ -30,6 +30,7 @@ from dotllm.compilation.compiler import ENGINE
 from dotllm.compilation.contract import Engine, HeavyCompiler
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.failures import FailureCache
+from dotllm.compilation.gate import Gate
 from dotllm.compilation.memory import MemoryCache
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
@@ -88,6 +89,7 @@ class CompilationManager:
         self._stored = StoredIndexes(vocabulary, engine, options, self.metrics, store)
         bound = options.memory_bytes - self._stored.memory_bytes
         self._memory = MemoryCache(bound, lambda: engine.shared_bytes(vocabulary))
+        self._results = Gate()
         self._heavy = heavy if heavy is not None else self._heavy_compiler()
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)
@@ -126,11 +128,15 @@ class CompilationManager:
         return ticket
 
     def pause(self, seconds: float) -> None:
-        """Begin no job before `resume`, or before ``seconds`` have passed: whoever calls this wants the GIL first."""
-        self._queue.pause(seconds)
+        """Begin no job on a thread, and take no index from a process, before `resume`, or before ``seconds`` have
+        passed: whoever calls this wants the GIL first."""
+        self._results.close(seconds)
+        if not self.begins_elsewhere():
+            self._queue.pause(seconds)
 
     def resume(self) -> None:
-        """Begin jobs again."""
+        """Go on."""
+        self._results.open()
         self._queue.resume()
 
     def spare_the_loop(self) -> None:
@@ -465,6 +471,7 @@ class CompilationManager:
             timeout=options.compile_timeout,
             memory=options.compile_memory,
             load=self._engine.load,
+            results=self._results,
         )
         if not options.compile_on:
             return local

@@ -10,6 +10,7 @@ import numpy as np
 from dotllm.index import Index
 from dotllm.index.forced import MAX_FORCED, stable_tokens
 from dotllm.index.index import FINISHED
+from dotllm.index.token_space import TokenSpace
 
 _MEMO = 1 << 16  # configurations of an index that are remembered
 
@@ -23,7 +24,8 @@ class ForcedTokens:
 
     def __init__(self) -> None:
         self._known: weakref.WeakKeyDictionary[Index, dict[int, tuple[int, ...]]] = weakref.WeakKeyDictionary()
-        self._rows: dict[int, tuple[int, int]] = {}
+        # (epoch, row) by token, for each table of rows: a process may have more than one vocabulary
+        self._rows: weakref.WeakKeyDictionary[TokenSpace, dict[int, tuple[int, int]]] = weakref.WeakKeyDictionary()
 
     @staticmethod
     @functools.cache
@@ -72,10 +74,13 @@ class ForcedTokens:
         if not tokens:
             return None
         space = index.space
-        epoch, row = self._rows.get(tokens[0], (-1, -1))
+        rows = self._rows.get(space)
+        if rows is None:
+            rows = self._rows[space] = {}
+        epoch, row = rows.get(tokens[0], (-1, -1))
         if epoch != space.epoch:
             mask = np.zeros(space.words, np.int32)
             mask[tokens[0] >> 5] = np.uint32(1 << (tokens[0] & 31)).view(np.int32)
             row = space.intern(mask)
-            self._rows[tokens[0]] = (space.epoch, row)
+            rows[tokens[0]] = (space.epoch, row)
         return row

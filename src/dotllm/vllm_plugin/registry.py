@@ -31,7 +31,7 @@ from dotllm.vllm_plugin import (
     validation,
     warm_start,
 )
-from dotllm.vllm_plugin.gpu import late_place, manager_hook, walk_scheduler
+from dotllm.vllm_plugin.gpu import first_token, late_place, manager_hook, walk_scheduler
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ HOOKS: tuple[Hook, ...] = (
     compile_errors.HOOK,
     warm_start.HOOK,
     manager_hook.HOOK,
+    first_token.HOOK,  # before the next one, which knows the last step
     walk_scheduler.HOOK,
     coalescence.HOOK,
     batch_accept.HOOK,  # after those that change a step's results

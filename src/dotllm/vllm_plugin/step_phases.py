@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dotllm.compilation import CompilationManager
 
-# A step is put together in a fifth of this. Should none be, the compile does not wait for it any longer.
-LONGEST_PAUSE = 0.005
+# A step is launched in half of this. Should none be, the compile does not wait for it any longer.
+LONGEST_PAUSE = 0.02
 
 
 class StepPhases:
@@ -24,8 +24,12 @@ class StepPhases:
 
     def request_arrives(self, compiler: CompilationManager) -> None:
         """A request is about to submit its specification."""
-        if not self._in_flight and not compiler.begins_elsewhere():
+        if not self._in_flight:
             compiler.pause(LONGEST_PAUSE)
+
+    def launching(self, compiler: CompilationManager) -> None:
+        """The forward pass of a prompt is about to be launched, which takes longer than that of other steps."""
+        compiler.pause(LONGEST_PAUSE)
 
     def launched(self, compiler: CompilationManager) -> None:
         """The forward pass of a step is on its way."""

@@ -75,12 +75,20 @@ class LatePlaceScheduler:
         for request in list(self._placeless.values()):
             if isinstance(_grammar(request), Exception):
                 scheduler.register_failure(request, self._other_promotes)
-        return super().schedule(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
+        output = super().schedule(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
+        walk = self._walking() if output.scheduled_new_reqs else None  # type: ignore[attr-defined]
+        if walk is not None:
+            walk.prompt_is_launching()
+            if self._place_limit:
+                self._place_steps.launching(self.structured_output_manager.backend.compiler)  # type: ignore[attr-defined]
+        return output
 
     def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
         """What the workers need to sample a step whose forward pass is on its way."""
         backend = self.structured_output_manager.backend  # type: ignore[attr-defined]
         walk = self._walking()  # type: ignore[attr-defined]
+        if walk is not None:
+            walk.is_launched()
         if walk is not None and self._place_limit:
             backend.steps = self._place_steps
             self._place_steps.launched(backend.compiler)

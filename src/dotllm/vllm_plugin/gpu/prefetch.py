@@ -16,6 +16,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from dotllm.compilation.gate import Gate
 from dotllm.errors import SpecError
 from dotllm.index.gpu_tables import ROW, UNKNOWN_ROW
 from dotllm.index.token_space import TokenSpace
@@ -47,6 +48,7 @@ class Prefetcher:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self.gate = Gate()  # closed by the engine's loop while it launches a prompt
         self._count = 4  # places a visit
         self.last_step = 0.0  # when the engine's loop launched one (`time.monotonic`); set by it
 
@@ -76,6 +78,7 @@ class Prefetcher:
                 self._wake.wait()
                 time.sleep(HEAD_START)
                 continue
+            self.gate.wait()
             started = time.monotonic()
             try:
                 reached = self.visit(entry, place, self._count)

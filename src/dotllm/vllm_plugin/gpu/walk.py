@@ -44,6 +44,7 @@ from dotllm.vllm_plugin.gpu.walk_message import (
     WalkStep,
 )
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.step_phases import LONGEST_PAUSE
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,14 @@ class Walk:
     def step_is_launched(self) -> None:
         """Of whatever requests: the loop is busy."""
         self._prefetcher.last_step = time.monotonic()
+
+    def prompt_is_launching(self) -> None:
+        """Of whatever requests: the loop is very busy until `is_launched`."""
+        self._prefetcher.gate.close(LONGEST_PAUSE)
+
+    def is_launched(self) -> None:
+        """The forward pass is on its way."""
+        self._prefetcher.gate.open()
 
     # ---- requests
 

@@ -1,0 +1,43 @@
+"""A gate holds whoever comes, for no longer than it was closed for."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from dotllm.compilation.gate import Gate
+
+
+def test_it_is_open_at_first_and_when_it_was_opened() -> None:
+    gate = Gate()
+    gate.wait()
+    gate.close(60)
+    gate.open()
+    gate.wait()
+
+
+def test_it_holds_until_it_is_opened() -> None:
+    gate, passed = Gate(), threading.Event()
+    gate.close(60)
+
+    def walk() -> None:
+        gate.wait()
+        passed.set()
+
+    thread = threading.Thread(target=walk, daemon=True)
+    thread.start()
+    assert not passed.wait(0.05)
+    gate.open()
+    assert passed.wait(20)
+
+
+def test_nobody_waits_for_longer_than_it_was_closed_for() -> None:
+    gate = Gate()
+    gate.close(0.02)
+    gate.close(60)
+    began = time.monotonic()
+    gate.wait()
+    assert 0.01 < time.monotonic() - began < 20
+    gate.wait()
+    gate.close(60)
+    assert not gate._opened.is_set(), "its time over, it can be closed again"

@@ -1,0 +1,286 @@
+"""vLLM's own asynchronous scheduler, our kernels, and a model runner's books: an engine without a GPU.
+
+The V2 model runner is played by `Runner`: it keeps the same counts as vLLM's kernels do, runs the tokens it is told to,
+and samples at random under our masks. What decides is what it has run: at every position of a request the model must
+have seen the token that stands there in the answer, whatever was in flight in between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from dotllm import Index
+from dotllm.vllm_plugin.forced_tokens import ForcedTokens
+from dotllm.vllm_plugin.gpu import jump_forward, pace, walk_scheduler
+from dotllm.vllm_plugin.gpu.mask_table import MaskTable
+from dotllm.vllm_plugin.gpu.rows import RowSender
+from dotllm.vllm_plugin.gpu.walk import Walk
+from dotllm.vllm_plugin.gpu.walker import Walker
+from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
+
+WORDS = [b"number", b"_of", b"_items", b'":', b'{"', b'"}', b'","', b"shipping", b"_address", b"true", b"false", b"is_"]
+TOKENS: list[bytes | None] = [bytes([i]) for i in range(256)] + WORDS + [None]
+EOS = len(TOKENS) - 1
+BLOCK = 16
+STATES = 16
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "number_of_items": {"type": "integer", "minimum": 0, "maximum": 999},
+        "shipping_address": {"type": "string", "maxLength": 5, "pattern": "^[a-c]*$"},
+        "is_gift": {"type": "boolean"},
+    },
+    "required": ["number_of_items", "shipping_address", "is_gift"],
+    "additionalProperties": False,
+}
+ANSWER = re.compile(r'\{"number_of_items":[0-9]+,"shipping_address":"[a-c]{0,5}","is_gift":(true|false)\}')
+
+
+class Staged:
+    """vLLM's ``StagedWriteTensor``: what is written counts from ``apply`` on."""
+
+    def __init__(self, *size: int) -> None:
+        self.gpu = torch.zeros(size, dtype=torch.int32)
+        self.writes: list[tuple[int, int, list[int]]] = []
+
+    def stage_write(self, row: int, start: int, values: list[int]) -> None:
+        self.writes.append((row, start, list(values)))
+
+    def stage_write_elem(self, row: int, value: int) -> None:
+        self.writes.append((row, -1, [value]))
+
+    def apply(self) -> None:
+        for row, start, values in self.writes:
+            if start < 0:
+                self.gpu[row] = values[0]
+            else:
+                self.gpu[row, start : start + len(values)] = torch.tensor(values, dtype=torch.int32)
+        self.writes.clear()
+
+
+class States:
+    """What is used of vLLM's ``RequestState``."""
+
+    def __init__(self) -> None:
+        self.req_id_to_index: dict[str, int] = {}
+        self.free = list(range(STATES))
+        self.all_token_ids = Staged(STATES, 512)
+        self.total_len, self.num_computed_tokens = Staged(STATES), Staged(STATES)
+        self.prefill_len = SimpleNamespace(np=np.zeros(STATES, np.int32))
+        self.applied = 0
+
+    def apply_staged_writes(self) -> None:
+        self.applied += 1
+        for tensor in (self.all_token_ids, self.total_len, self.num_computed_tokens):
+            tensor.apply()
+
+
+class Runner:
+    """See the module."""
+
+    def __init__(self, seed: int) -> None:
+        self.states = States()
+        self.walker = Walker(MaskTable(torch.device("cpu")))
+        self.last_sampled = torch.zeros(STATES, dtype=torch.int64)
+        self.generator = np.random.default_rng(seed)
+        self.seen: dict[str, dict[int, int]] = {}  # by request and position: the token that the model has run
+
+    def execute(self, output: Any) -> None:
+        states, applied = self.states, self.states.applied
+        for name in (*output.finished_req_ids, *(output.preempted_req_ids or ())):
+            if name in states.req_id_to_index:
+                states.free.append(states.req_id_to_index.pop(name))
+        jumps = getattr(output, "dotllm_jumps", None)
+        if jumps:
+            jump_forward.stage(states, jumps)
+        for new in output.scheduled_new_reqs:
+            state = states.req_id_to_index.pop(new.req_id, None)
+            state = states.free.pop() if state is None else state
+            states.req_id_to_index[new.req_id] = state
+            length = len(new.prefill_token_ids)
+            states.prefill_len.np[state] = length
+            states.total_len.stage_write_elem(state, length)
+            states.all_token_ids.stage_write(state, 0, new.prefill_token_ids)
+            states.num_computed_tokens.stage_write_elem(state, new.num_computed_tokens)
+        if jumps or output.scheduled_new_reqs:
+            states.apply_staged_writes()
+        assert states.applied <= applied + 1, "vLLM keeps two buffers: one write a step"
+        for name, computed in zip(
+            output.scheduled_cached_reqs.req_ids, output.scheduled_cached_reqs.num_computed_tokens, strict=True
+        ):
+            assert int(states.num_computed_tokens.gpu[states.req_id_to_index[name]]) <= computed
+        self.names = list(output.num_scheduled_tokens)
+        self.counts = [output.num_scheduled_tokens[name] for name in self.names]
+        for name, count in zip(self.names, self.counts, strict=True):
+            self._run(name, count)
+
+    def _run(self, name: str, count: int) -> None:
+        """Run the next ``count`` tokens of a request: from its list up to prefill_len, then the last sampled one."""
+        states = self.states
+        state = states.req_id_to_index[name]
+        first = int(states.num_computed_tokens.gpu[state])
+        prefill = int(states.prefill_len.np[state])
+        for position in range(first, first + count):
+            if position < prefill:
+                token = int(states.all_token_ids.gpu[state, position])
+            else:
+                assert position == first + count - 1
+                token = int(self.last_sampled[state])
+            self.seen.setdefault(name, {})[position] = token
+
+    def sample(self, grammar_output: Any) -> list[list[int]]:
+        states, n = self.states, len(self.names)
+        idx = [states.req_id_to_index[name] for name in self.names]
+        batch = SimpleNamespace(req_ids=self.names, idx_mapping=torch.tensor(idx, dtype=torch.int32))
+        logits = torch.zeros((n, len(TOKENS)))
+        step = grammar_output.grammar_bitmask if grammar_output is not None else None
+        if step is not None:
+            self.walker.update(step, self.names)
+            self.walker.mask(logits, batch, states.total_len.gpu)
+        noise = torch.from_numpy(self.generator.gumbel(size=logits.shape))
+        sampled = (logits + noise).argmax(dim=1, keepdim=True)
+        count, rejected = torch.ones(n, dtype=torch.int32), torch.zeros(n, dtype=torch.int32)
+        computed, total = states.num_computed_tokens.gpu, states.total_len.gpu
+        for i, state in enumerate(idx):
+            if int(computed[state]) + self.counts[i] < int(states.prefill_len.np[state]):
+                count[i] = 0  # the middle of a prefill: nothing is sampled, and nothing rejected
+        if step is not None:
+            self.walker.advance(batch, total, sampled, count, rejected)
+        results = []
+        for i, state in enumerate(idx):
+            if count[i]:
+                self.last_sampled[state] = sampled[i, 0]
+                states.all_token_ids.gpu[state, int(total[state])] = int(sampled[i, 0])
+                total[state] += 1
+            computed[state] += self.counts[i] - int(rejected[i])
+            results.append([int(sampled[i, 0])] if count[i] else [])
+        return results
+
+
+class Engine:
+    """vLLM's loop with one step in flight."""
+
+    def __init__(
+        self, vllm_config: Any, index: Index, monkeypatch: Any, *, jumps: bool, seed: int, blocks: int
+    ) -> None:
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        vllm_config.cache_config.num_gpu_blocks = blocks
+        manager = StructuredOutputManager(vllm_config)
+        metrics = SimpleNamespace(add=self.count, observe=lambda *_, **__: None)
+        manager.backend = SimpleNamespace(
+            compiler=SimpleNamespace(metrics=metrics, pause=lambda seconds: None, resume=lambda: None),
+            walk=None,
+            steps=None,
+        )
+        monkeypatch.setattr(walk_scheduler, "may_jump", lambda: jumps)
+        monkeypatch.setattr(pace.Pace, "pays", lambda *_: True)  # nothing here takes the time it does on a GPU
+        monkeypatch.setattr(walk_scheduler, "begin", lambda *_: Walk(index.space, RowSender(index.space), STATES))
+        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
+        self.scheduler = vllm_config.scheduler_config.get_scheduler_cls()(
+            vllm_config=vllm_config,
+            kv_cache_config=KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
+            structured_output_manager=manager,
+            block_size=BLOCK,
+        )
+        assert isinstance(self.scheduler, walk_scheduler.WalkScheduler) and isinstance(self.scheduler, AsyncScheduler)
+        self.scheduler.use_v2_model_runner = True
+        self.index = index
+        self.runner = Runner(seed)
+        self.requests: dict[str, Any] = {}
+        self.answers: dict[str, list[int]] = {}
+        self.reasons: dict[str, str] = {}
+        self.metrics: dict[str, float] = {}
+        self.steps = self.preemptions = 0
+
+    def count(self, *name: str, amount: float) -> None:
+        self.metrics[".".join(name)] = self.metrics.get(".".join(name), 0.0) + amount
+
+    def add(
+        self, name: str, prompt: int, pending: Future[Any] | None = None, *, first: int = 0, **parameters: Any
+    ) -> Any:
+        """A request with a prompt of so many tokens: first, first + 1, …"""
+        from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+        from vllm.utils.hashing import sha256
+        from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+        from vllm.v1.request import Request
+
+        init_none_hash(sha256)
+        structured = StructuredOutputsParams(regex="a")
+        structured._backend = "dotllm"
+        sampling = SamplingParams(**{"max_tokens": 200, "structured_outputs": structured, **parameters})
+        sampling.update_from_generation_config({}, EOS)
+        request = Request(
+            request_id=name, prompt_token_ids=list(range(first, first + prompt)), sampling_params=sampling, pooling_params=None,
+            block_hasher=get_request_block_hasher(BLOCK, sha256),
+        )  # fmt: skip
+        if request.structured_output_request is not None:
+            request.structured_output_request.grammar = pending or self.grammar()
+        self.requests[name] = request
+        self.answers[name] = []
+        self.scheduler.add_request(request)
+        return request
+
+    def grammar(self) -> RequestGrammar:
+        forced = ForcedTokens.shared()
+        return RequestGrammar(self.index.guide(), (), self.index.vocabulary, BitmaskView(), forced)
+
+    def run(self, before: dict[int, Callable[[], Any]] | None = None) -> None:
+        """Until all requests have ended; ``before`` some steps (by number) something happens."""
+        flight: list[tuple[Any, list[str], list[list[int]]]] = []
+        while self.scheduler.has_unfinished_requests() or flight:
+            self.steps += 1
+            (before or {}).get(self.steps, lambda: None)()
+            assert self.steps < 3000, "requests do not end"
+            output = self.scheduler.schedule()
+            self.preemptions += len(output.preempted_req_ids or ())
+            if output.total_num_scheduled_tokens:
+                self.runner.execute(output)
+                names = list(self.runner.names)
+                if output.pending_structured_output_tokens:  # (where nobody walks)
+                    while flight:
+                        self.receive(*flight.pop(0))
+                sampled = self.runner.sample(self.scheduler.get_grammar_bitmask(output))
+                flight.append((output, names, sampled))
+                if len(flight) < 2:
+                    continue
+            if flight:
+                self.receive(*flight.pop(0))
+
+    def receive(self, output: Any, names: list[str], sampled: list[list[int]]) -> None:
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        index = {name: i for i, name in enumerate(names)}
+        result = ModelRunnerOutput(req_ids=names, req_id_to_index=index, sampled_token_ids=sampled)
+        for outputs in self.scheduler.update_from_output(output, result).values():
+            for one in outputs.outputs:
+                self.answers[one.request_id] += one.new_token_ids
+                if one.finish_reason is not None:
+                    self.reasons[one.request_id] = str(one.finish_reason)
+
+    def text(self, name: str) -> str:
+        return b"".join(TOKENS[t] or b"" for t in self.answers[name]).decode()
+
+    def check(self, name: str) -> None:
+        """What the model has run at each position is what stands there."""
+        request, seen = self.requests[name], self.runner.seen[name]
+        assert list(request.output_token_ids) == self.answers[name]
+        tokens = list(request.all_token_ids)
+        for position in range(len(tokens) - 1):
+            if position in seen or position >= request.num_prompt_tokens:  # (cached prompts are not run)
+                assert seen.get(position) == tokens[position] or self.ends_forced(position, tokens, seen), position
+
+    @staticmethod
+    def ends_forced(position: int, tokens: list[int], seen: dict[int, int]) -> bool:
+        """A request that ends (max_tokens) within entered text leaves the last of it unrun."""
+        return all(later not in seen or later < position for later in range(position, len(tokens)))
