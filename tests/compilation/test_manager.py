@@ -188,7 +188,7 @@ def test_a_job_nobody_waits_for_is_not_started(make_manager: Make, compiler: fak
     blocker = manager.submit(spec(gated=True))
     wait_for(lambda: len(compiler.compiled) == 1)
     first, second = manager.submit(spec(id="unwanted")), manager.submit(spec(id="unwanted"))
-    wanted = manager.submit(spec(id="wanted"))
+    wanted = manager.submit(spec(id="wanted, too"))  # (shorter ones go first)
     if how == "cancel":
         assert first.cancel() and second.cancel()
     else:

@@ -56,6 +56,9 @@ SLOW_SWITCH_INTERVAL = 0.0005
 # Also the time between two collections of mask rows; a step of the engine must be much shorter (`index.token_space`).
 REMEASURE_EVERY = 2.0
 EVICTED_SHARE = 0.25
+# Seconds between the end of a job and its accounts (metrics, a line in the log), which would take the GIL from a loop
+# that has just got what it waits for.
+AFTERWARDS = 0.005
 # Specifications this many times as large as a heavy one wait for a process that has yet to start.
 WORTH_WAITING = 8
 
@@ -303,6 +306,9 @@ class CompilationManager:
         now = time.monotonic()
         for ticket in waiting:
             ticket.resolve(compiled)
+        if waiting and self._spares_the_loop:
+            time.sleep(AFTERWARDS)  # who has waited goes on
+        for ticket in waiting:
             self.metrics.observe("dotllm_wait_seconds", level, value=now - ticket.submitted)
         if first:
             self._count(job, "ok" if level in ("compile", "remote") else "cached", level, compiled=compiled)

@@ -159,9 +159,9 @@ class ByteTable:
         first = int(mem[H_CLASS_OF])
         self.class_of: Int32 = mem[first : first + CLASS_TABLE].copy()
         """int32 [256], the class of each byte"""
-        self.rows = self._blank(256)
+        self.rows = self._blank(64)
         """int32 [capacity, 2 + classes]; grows up to MAX_CONFIGS"""
-        self.since: Int32 = np.full(256, NEVER, np.int32)
+        self.since: Int32 = np.full(64, NEVER, np.int32)
         """int32 [capacity], the time from which on a row is where it is walked (the caller's clock), or NEVER"""
 
     def _blank(self, count: int) -> Int32:

@@ -20,8 +20,8 @@ from dotllm.arrays import Int32
 from dotllm.automata.charset import CharSet
 from dotllm.automata.machine import layout as at
 from dotllm.automata.machine.arena import DEFAULT_LIMIT
-from dotllm.automata.machine.intern import rehash_lists
-from dotllm.automata.machine.memory import allocate, constant_part, contents, fill_triples, used
+from dotllm.automata.machine.memory import constant_part, contents, used
+from dotllm.index.thaw import SCRATCH, TABLES, renumber_rows, thaw, unpack_rows
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vocabulary import Vocabulary
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 MAGIC = b"dotllmIX"
 VERSION = 3
 _START = len(MAGIC) + 8 + 8 + 16
-_TABLES = (at.LISTS, at.TRIPLES)
-_SCRATCH = (at.BUFFER, at.LOCAL)
 
 
 def row_places(mem: Int32) -> list[Int32]:
@@ -63,23 +61,6 @@ def _pack_rows(rows: Int32) -> list[Int32]:
     return out
 
 
-def _unpack_rows(packed: Int32, count: int, words: int) -> Int32:
-    rows = np.zeros((count, words), np.int32)
-    position = 0
-    for i in range(count):
-        reference, n = packed[position : position + 2].tolist()
-        if not -1 <= reference < i or not 0 <= n <= words:
-            raise ValueError("damaged index: mask rows")
-        if reference >= 0:
-            rows[i] = rows[reference]
-        where = packed[position + 2 : position + 2 + n]
-        if n and (where.min() < 0 or where.max() >= words):
-            raise ValueError("damaged index: mask rows")
-        rows[i, where] = packed[position + 2 + n : position + 2 + 2 * n]
-        position += 2 + 2 * n
-    return rows
-
-
 def save(index: Index, path: Path) -> None:
     """Write ``index`` to ``path`` (over what was there; readers never see half a file)."""
     with index.lock:
@@ -93,11 +74,13 @@ def save(index: Index, path: Path) -> None:
         place[known] = renumber[place[known]]
     n = int(mem[at.H_NODES])
     of_number = {space.known_charset(c): i for i, c in enumerate(index.charsets)}
+    if not len(mem):
+        raise ValueError("damaged index: parts")
     charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + n]
     charset[:] = [of_number[c] if c >= 0 else -1 for c in charset.tolist()]
     triples = _triples(mem)
     parts: list[Int32] = [constant_part(mem), triples.ravel()]
-    regions = [r for r in range(at.REGIONS) if r not in _TABLES and r not in _SCRATCH]
+    regions = [r for r in range(at.REGIONS) if r not in TABLES and r not in SCRATCH]
     parts.extend(contents(mem, r) for r in regions)
     packed = _pack_rows(space.rows[numbers])
     rows = np.concatenate(packed) if packed else np.zeros(0, np.int32)
@@ -150,47 +133,23 @@ def load(path: Path, vocabulary: Vocabulary) -> Index:
         raise ValueError("index of another vocabulary")
     payload = bytes(body[header_length:])  # aligned
     numbers = np.frombuffer(payload, np.int32)
-    parts = np.split(numbers, np.cumsum(header["lengths"])[:-1])
+    lengths = np.array(header["lengths"], np.int64)
+    rows_at = len(numbers) - int(lengths[-1])
     space = TokenSpace.of(vocabulary)
     charsets = [CharSet(tuple((int(a), int(b)) for a, b in ranges)) for ranges in header["charsets"]]
-    mem = _restore(parts, header["slots"])
-    n = int(mem[at.H_NODES])
-    charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + n]
-    used = {int(i) for i in np.unique(charset) if i >= 0}
-    of_charset = [space.charset_number(c) if i in used else -1 for i, c in enumerate(charsets)]
-    charset[:] = np.append(np.array(of_charset, np.int32), np.int32(-1))[charset]
-    rows = _unpack_rows(parts[-1], int(header["rows"]), space.words)
+    mem = thaw(numbers[:rows_at], lengths[:-1], np.array(header["slots"], np.int32), DEFAULT_LIMIT)
+    if not len(mem):
+        raise ValueError("damaged index: parts")
+    charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + mem[at.H_NODES]]
+    if charsets:
+        used = set(charset.tolist())
+        of_charset = [space.charset_number(c) if i in used else -1 for i, c in enumerate(charsets)]
+        charset[:] = np.array([*of_charset, -1], np.int32)[charset]
+    rows = np.zeros((int(header["rows"]), space.words), np.int32)
+    if not unpack_rows(numbers[rows_at:], rows):
+        raise ValueError("damaged index: mask rows")
     token_sets = [(frozenset(ids), bool(exclude)) for ids, exclude in header["token_sets"]]
     with space.lock:  # rows must not be freed before the index that knows them is registered
         renumber = np.array([space.intern(row) for row in rows], np.int32)
-        for place in row_places(mem):
-            known = place >= 0
-            place[known] = renumber[place[known]]
-        mem[mem[at.R + 3 * at.CONFIG] + 2] = END_ROW
+        renumber_rows(mem, renumber, END_ROW)
         return Index(mem, vocabulary, token_sets, charsets, frozenset(header["unique_nodes"]))
-
-
-def _restore(parts: list[Int32], slots: list[int]) -> Int32:
-    """The arena again, with room to grow and its hash tables rebuilt."""
-    constant, triples = parts[0], parts[1].reshape(-1, 5)
-    regions = [r for r in range(at.REGIONS) if r not in _TABLES and r not in _SCRATCH]
-    saved = dict(zip(regions, parts[2:-1], strict=True))
-    old = np.array(slots, np.int32)
-    capacity = [0] * at.REGIONS
-    for r in range(at.REGIONS):
-        used = int(old[at.R + 3 * r + 2])
-        capacity[r] = used + used // 2 + 64
-    states = capacity[at.STATE]
-    capacity[at.DELTA] = states * int(old[at.H_CLASSES])
-    for r, entries in ((at.LISTS, int(old[at.R + 3 * at.LISTS + 2])), (at.TRIPLES, len(triples))):
-        capacity[r] = 1 << max(9, (4 * entries).bit_length())
-    for r in _SCRATCH:
-        capacity[r] = int(old[at.R + 3 * r + 1])
-    mem = allocate(old[: at.HEADER], constant, capacity)
-    for r, part in saved.items():
-        start = int(mem[at.R + 3 * r])
-        mem[start : start + len(part)] = part
-    fill_triples(mem, triples.copy())
-    rehash_lists(mem)
-    mem[at.H_LIMIT] = DEFAULT_LIMIT
-    return mem

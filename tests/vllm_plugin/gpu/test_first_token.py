@@ -139,14 +139,29 @@ def test_prompts_that_keep_the_device_busy_are_not_waited_for(
 ) -> None:
     engine = an_engine(vllm_config, index, monkeypatch)
     core = Core(engine, device_time=4 * first_token.LAUNCH)
-    for number, (prompt, events) in enumerate(
-        [(40, ["launch", "token"]), (40, ["launch", "launch"]), (50, ["launch", "launch"]), (20, ["launch", "token"])]
-    ):
+    early, late = ["launch", "token"], ["launch", "launch"]
+    prompts = [(40, early), (40, early), (40, late), (50, late), (20, early)]
+    for number, (prompt, events) in enumerate(prompts):
         engine.add(str(number), prompt, first=100 * number, max_tokens=4)
         core.events.clear()
         core.step(), core.step()
         assert core.events[:2] == events, number
         core.run()
+
+
+def test_patience_is_lost_by_two_long_waits_in_a_row_and_comes_back() -> None:
+    patience, long = first_token.Patience(), 2 * first_token.LAUNCH
+    for seconds in (long, 0.0, long, 0.0):
+        patience.waited(100, seconds)
+        assert patience.suffices(10_000)
+    patience.waited(300, long), patience.waited(200, long)
+    assert patience.suffices(199)
+    refused = 0
+    while not patience.suffices(200):
+        refused += 1
+    assert refused == first_token.TRIED_AGAIN
+    patience.waited(200, long)
+    assert not patience.suffices(200), "once is enough then"
 
 
 def test_data_parallel_ranks_count_their_steps(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,37 @@ _SCHEDULER = "vllm.v1.core.sched.scheduler"
 
 # Seconds in which a step is launched: who waits longer for a result had better have used the time.
 LAUNCH = 0.002
+# Waits that were too long, one after another, that say that it is the prompts.
+TOO_OFTEN = 2
+# Steps not waited for, after which it is tried again.
+TRIED_AGAIN = 256
+
+
+class Patience:
+    """For how many tokens the device has mostly done a step by the time the host has launched it."""
+
+    def __init__(self) -> None:
+        self._limit: float = float("inf")
+        self._too_long = 0
+        self._refused = 0
+
+    def suffices(self, tokens: int) -> bool:
+        """Whether the result of a step of so many tokens is worth waiting for."""
+        if tokens <= self._limit:
+            return True
+        self._refused += 1
+        if self._refused >= TRIED_AGAIN:
+            self._limit, self._refused, self._too_long = float("inf"), 0, TOO_OFTEN - 1
+        return False
+
+    def waited(self, tokens: int, seconds: float) -> None:
+        """How long the result of such a step took."""
+        if seconds <= LAUNCH:
+            self._too_long = 0
+            return
+        self._too_long += 1
+        if self._too_long >= TOO_OFTEN:
+            self._limit, self._too_long = tokens - 1, 0
 
 
 class FirstTokenScheduler:
@@ -33,7 +64,8 @@ class FirstTokenScheduler:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._results_first = False
-        self._longest_prompt: float = float("inf")  # tokens of a step that the device has done by when it is launched
+        self._result_came = 0.0
+        self._patience = Patience()
         parallel: Any = self.vllm_config.parallel_config  # type: ignore[attr-defined]
         self._alone = parallel.data_parallel_size == 1  # (ranks count one another's steps)
 
@@ -45,31 +77,33 @@ class FirstTokenScheduler:
         """Whether all there is to do is to wait for first tokens, of constrained requests that the GPU follows."""
         scheduler: Any = self
         launched, walk = scheduler._launched, scheduler._walk
-        if walk is None or launched is None or scheduler.waiting or not self._alone:
+        if walk is None or launched is None or scheduler.waiting or not scheduler.running or not self._alone:
             return False
-        if launched.total_num_scheduled_tokens > self._longest_prompt:
-            return False
-        return bool(scheduler.running) and all(
+        return all(
             request.num_output_tokens == 0
             and not request.is_prefill_chunk
             and request.request_id in walk.slot_of
             and request.request_id in launched.num_scheduled_tokens
             for request in scheduler.running
-        )
+        ) and self._patience.suffices(launched.total_num_scheduled_tokens)
 
     def results_first(self, step: Any) -> Any:
         """``step()``, in which the engine core finds nothing to schedule and takes the results of the last step."""
+        tokens: int = self._launched.total_num_scheduled_tokens  # type: ignore[attr-defined]
         began = time.perf_counter()
         self._results_first = True
         try:
             outputs, _ = step()
         finally:
             self._results_first = False
-        if time.perf_counter() - began > LAUNCH:
-            launched: Any = self._launched  # type: ignore[attr-defined]
-            self._longest_prompt = launched.total_num_scheduled_tokens - 1
+        self._patience.waited(tokens, self._result_came - began)
         # As if a step had been run: vLLM rests for a millisecond after one in which there was nothing to do.
         return outputs, True
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """The results of a step."""
+        self._result_came = time.perf_counter()
+        return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
 
 
 def wrap_step() -> None:
@@ -104,6 +138,7 @@ HOOK = Hook(
         Target(_CORE, "EngineCore.step_with_batch_queue", ("self",)),
         Target(_CORE, "EngineCore.__init__@batch_queue"),
         Target(_SCHEDULER, "Scheduler.has_requests", ("self",)),
+        Target(_SCHEDULER, "Scheduler.update_from_output", ("self", "scheduler_output", "model_runner_output")),
         Target("vllm.v1.request", "Request.__init__@is_prefill_chunk"),
     ),
     apply=_apply,

@@ -49,6 +49,7 @@ from dotllm.vllm_plugin.step_phases import LONGEST_PAUSE
 logger = logging.getLogger(__name__)
 
 HEADER = CLASS_TABLE + 1  # ints before the rows of a table on the heap: byte classes, and how many rows there are
+FIRST_ROWS = 256  # that a table has room for there, until it outgrows them
 HEAP_LIMIT = 1 << 26  # ints: 256 MiB of tables on the device; then all begin anew
 FILL_STEPS = 16  # steps between sendings of what was found ahead
 IDLE_ENTRIES = 256  # tables kept for requests to come
@@ -365,11 +366,9 @@ class Walk:
                 self._changed[entry] = None
 
     def _patches(self) -> tuple[Int32, Int32]:
-        runs: list[Int32] = []
+        runs: list[tuple[int, int]] = []
         values: list[Int32] = []
-        need = sum(
-            HEADER + len(e.table.rows) * e.table.columns for e in self._changed if len(e.table.rows) > e.capacity
-        )
+        need = sum(HEADER + _room(e) * e.table.columns for e in self._changed if len(e.table.rows) > e.capacity)
         if self._heap_used + need > HEAP_LIMIT:
             self._clear_heap()
         for entry in self._changed:
@@ -378,37 +377,41 @@ class Walk:
         self._changed.clear()
         if not runs:
             return _NO_RUNS, _NOTHING
-        return np.concatenate(runs), np.concatenate(values)
+        return np.array(runs, np.int32), np.concatenate(values, dtype=np.int32)
 
-    def _patches_of(self, entry: Entry, runs: list[Int32], values: list[Int32]) -> None:
-        table = entry.table
+    def _patches_of(self, entry: Entry, runs: list[tuple[int, int]], values: list[Int32]) -> None:
+        table, columns = entry.table, entry.table.columns
         if len(table.rows) > entry.capacity:
-            self._make_room(entry, runs, values)
+            self._make_room(entry)
         if not entry.changed:
             return
-        changed = np.array(sorted(entry.changed), np.int32)
+        known, end = entry.sent, max(entry.changed) + 1
+        again = [config for config in entry.changed if config < known]
         entry.changed.clear()
-        rows = table.rows[changed]
-        table.since[changed] = self.clock
-        run = np.full((len(changed), 2), table.columns, np.int32)
-        run[:, 0] = entry.base + HEADER + changed * table.columns
-        runs.append(run)
-        values.append(rows.ravel())
-        self._row_needed.update(rows[:, ROW][rows[:, ROW] >= 0].tolist())
+        for config in again:
+            runs.append((entry.base + HEADER + config * columns, columns))
+            values.append(table.rows[config])
+        if end > known:
+            # Blank rows in between, too: what lies there on the device may be left from another table.
+            if known:
+                runs += [
+                    (entry.base + CLASS_TABLE, 1),
+                    (entry.base + HEADER + known * columns, (end - known) * columns),
+                ]
+                values += [np.array([end], np.int32), table.rows[known:end].ravel()]
+            else:
+                runs.append((entry.base, HEADER + end * columns))
+                values += [table.class_of, np.array([end], np.int32), table.rows[:end].ravel()]
+            again += (known + np.nonzero(table.rows[known:end, FLAGS])[0]).tolist()
+            entry.sent = end
+        table.since[again] = self.clock
+        self._row_needed.update(row for row in table.rows[again, ROW].tolist() if row >= 0)
 
-    def _make_room(self, entry: Entry, runs: list[Int32], values: list[Int32]) -> None:
+    def _make_room(self, entry: Entry) -> None:
         """A place on the heap for a table that has none, or has outgrown it: all of it is sent again."""
-        table = entry.table
-        entry.base, entry.capacity = self._heap_used, len(table.rows)
-        self._heap_used += HEADER + entry.capacity * table.columns
-        # Blank rows too: what lies there on the device may be left from another table.
-        runs.append(np.array([[entry.base, self._heap_used - entry.base]], np.int32))
-        values.append(np.concatenate((table.class_of, [entry.capacity], table.rows.ravel()), dtype=np.int32))
-        expanded = np.nonzero(table.rows[:, FLAGS])[0]
-        table.since[expanded] = self.clock
-        rows = table.rows[expanded, ROW]
-        self._row_needed.update(rows[rows >= 0].tolist())
-        entry.changed.clear()
+        entry.base, entry.capacity, entry.sent = self._heap_used, _room(entry), 0
+        self._heap_used += HEADER + entry.capacity * entry.table.columns
+        entry.changed.update(np.nonzero(entry.table.rows[:, FLAGS])[0].tolist())
         self._refresh(entry)
         self._point(entry, entry.slots)
         self._stale = True
@@ -428,7 +431,7 @@ class Walk:
         self._heap_used = 0
         self._entries = {key: entry for key, entry in self._entries.items() if entry in self._active}
         for entry in self._entries.values():
-            entry.base = entry.capacity = 0
+            entry.base = entry.capacity = entry.sent = 0
             self._changed[entry] = None
             for slot in entry.slots:
                 self._epoch += 1
@@ -447,3 +450,8 @@ class Walk:
 
 _NOTHING: Int32 = np.zeros(0, np.int32)
 _NO_RUNS: Int32 = np.zeros((0, 2), np.int32)
+
+
+def _room(entry: Entry) -> int:
+    """Rows that a table gets on the heap."""
+    return max(FIRST_ROWS, len(entry.table.rows))
