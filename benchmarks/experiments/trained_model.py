@@ -1,4 +1,5 @@
-"""A model of about a million parameters that writes JSON, trained for some minutes on a CPU on text made on the spot.
+"""A model that writes JSON, trained for some minutes on text made on the spot: of a million parameters on a CPU, or of
+the shape of a given model where there is a GPU.
 
 Models with random weights spell forced text at random, so what `lossless` coalescence accepts can only be measured with
 a model that has learnt a spelling. This one has seen objects of random schemas (`texts`): key names of one to four
@@ -6,6 +7,7 @@ words in snake case, numbers, enums, strings, nesting, in compact JSON. Prompts 
 as those of `dotllm bench-structured` do; which keys come is left to the masks.
 
     python -m benchmarks.experiments.trained_model FOLDER [--steps N]
+    python -m benchmarks.experiments.trained_model FOLDER --like MODEL --batch 64 --length 256 --rate 6e-4 --steps 300
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -83,18 +86,20 @@ class Schemas:
         words = " ".join(self.random.choice(PROMPT_WORDS) for _ in range(self.random.choice((3, 8, 40))))
         return words if self.random.random() < 0.8 else PROMPT
 
-    def text(self) -> str:
-        """One chat, in the layout of the demo's template."""
-        answer = json.dumps(self.object(), separators=(",", ":"))
-        start, end = tokenizer.TURN_START, tokenizer.TURN_END
-        return f"{start}user\n{self.prompt()}{end}\n{start}assistant\n{answer}{end}\n"
+    def answer(self) -> str:
+        """What the assistant says."""
+        return json.dumps(self.object(), separators=(",", ":"))
 
 
-def texts(seed: int) -> Iterator[str]:
-    """Chats without end."""
+def chats(tok: Any, seed: int) -> Iterator[list[int]]:
+    """The tokens of chats without end, in the layout of the tokenizer's template, up to the end of the answer."""
     schemas = Schemas(seed)
     while True:
-        yield schemas.text()
+        some = [(schemas.prompt(), schemas.answer()) for _ in range(64)]
+        prompts = (tok.apply_chat_template([{"role": "user", "content": p}], tokenize=False, add_generation_prompt=True)
+                   for p, _ in some)  # fmt: skip
+        texts = [f"{prompt}{answer}{tok.eos_token}" for prompt, (_, answer) in zip(prompts, some, strict=True)]
+        yield from tok(texts, add_special_tokens=False)["input_ids"]
 
 
 def _tokenizer_texts() -> Iterator[str]:
@@ -104,15 +109,13 @@ def _tokenizer_texts() -> Iterator[str]:
         yield json.dumps(schemas.object(), separators=(",", ":"))
 
 
-def make(folder: Path, steps: int) -> dict[str, Any]:
-    """Train a model of ``steps`` batches into ``folder``. Returns what came of it."""
-    import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+def small(folder: Path) -> Any:
+    """The configuration of the small model; its tokenizer is trained into ``folder``."""
+    from transformers import AutoTokenizer, LlamaConfig
 
-    torch.manual_seed(0)
     tokenizer.save(folder, VOCABULARY_SIZE, _tokenizer_texts())
     tok = AutoTokenizer.from_pretrained(folder)
-    config = LlamaConfig(
+    return LlamaConfig(
         vocab_size=len(tok),
         hidden_size=HIDDEN,
         intermediate_size=INTERMEDIATE,
@@ -125,32 +128,51 @@ def make(folder: Path, steps: int) -> dict[str, Any]:
         pad_token_id=tok.pad_token_id,
         tie_word_embeddings=True,
     )
-    model = LlamaForCausalLM(config)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
-    source = texts(0)
+
+
+def make(folder: Path, steps: int, like: Path | None, batch: int, length: int, rate: float) -> dict[str, Any]:
+    """Train a model of ``steps`` batches into ``folder``. Returns what came of it."""
+    import torch
+    from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    if like is None:
+        config = small(folder)
+    else:
+        config = AutoConfig.from_pretrained(like)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(like / name, folder)
+    tok = AutoTokenizer.from_pretrained(folder)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = LlamaForCausalLM(config).float().to(device)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
+    source = chats(tok, 0)
     waiting: list[int] = []
-    losses: list[float] = []
+    losses = torch.zeros(steps, device=device)
     started = time.monotonic()
     for step in range(steps):
-        while len(waiting) < BATCH * LENGTH:
-            waiting += tok(next(source))["input_ids"]
-        batch = torch.tensor(waiting[: BATCH * LENGTH]).view(BATCH, LENGTH)
-        del waiting[: BATCH * LENGTH]
-        loss = model(input_ids=batch, labels=batch).loss
+        while len(waiting) < batch * length:
+            waiting += next(source)
+        tokens = torch.tensor(waiting[: batch * length], device=device).view(batch, length)
+        del waiting[: batch * length]
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            loss = model(input_ids=tokens, labels=tokens).loss
         optimiser.zero_grad()
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         schedule.step()
-        losses.append(float(loss))
+        losses[step] = loss.detach()
         if sys.stderr.isatty() or step % 50 == 0:
-            print(f"step {step}: loss {sum(losses[-50:]) / len(losses[-50:]):.3f}", file=sys.stderr)
+            print(f"step {step}: loss {float(losses[max(0, step - 49) : step + 1].mean()):.3f}", file=sys.stderr)
     model.to(torch.bfloat16).save_pretrained(folder)
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "steps": steps,
-        "tokens": steps * BATCH * LENGTH,
-        "loss": round(sum(losses[-50:]) / len(losses[-50:]), 3),
+        "tokens": steps * batch * length,
+        "loss": round(float(losses[-50:].mean()), 3),
         "seconds": round(time.monotonic() - started),
     }
 
@@ -159,8 +181,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--steps", type=int, default=900)
-    options = parser.parse_args()
-    print(json.dumps(make(options.folder, options.steps)))
+    parser.add_argument("--like", type=Path, help="a model's folder: its configuration and tokenizer are taken")
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--length", type=int, default=LENGTH, help="tokens")
+    parser.add_argument("--rate", type=float, default=RATE)
+    print(json.dumps(make(**vars(parser.parse_args()))))
 
 
 if __name__ == "__main__":

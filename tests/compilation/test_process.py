@@ -18,7 +18,6 @@ from fake_engine import spec
 
 from dotllm.compilation import wire
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileMemory, CompileTimeout
-from dotllm.compilation.gate import Gate
 from dotllm.compilation.process import ProcessCompiler
 from dotllm.errors import BudgetExceeded, Unsupported
 
@@ -141,7 +140,6 @@ import sys, threading
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import fake_engine
 from dotllm.compilation import wire
-from dotllm.compilation.gate import Gate
 from dotllm.compilation.process import ProcessCompiler
 wire.pack_vocabulary = lambda vocabulary: b""
 command = [sys.executable, {str(Path(__file__).parent / "fake_worker.py")!r}]
@@ -274,18 +272,3 @@ def test_a_manager_that_spares_the_loop(make: Any, make_manager: Any, compiler: 
     assert manager.submit(spec(id=5)).result(20) and not slow.done(), "nobody waits for a process that is busy"
     assert len(compiler.compiled) == 3
     assert slow.result(20)
-
-
-def test_a_result_is_taken_when_its_gate_is_open(make: Any) -> None:
-    gate = Gate()
-    compiler = make(results=gate)
-    compiler.compile(spec(id=0), NEVER)
-    gate.close(60)
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(compiler.compile(spec(id=1), NEVER)))
-    thread.start()
-    thread.join(0.2)
-    assert not found
-    gate.open()
-    thread.join(20)
-    assert found

@@ -30,7 +30,6 @@ from dotllm.compilation.compiler import ENGINE
 from dotllm.compilation.contract import Engine, HeavyCompiler
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.failures import FailureCache
-from dotllm.compilation.gate import Gate
 from dotllm.compilation.memory import MemoryCache
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
@@ -92,7 +91,6 @@ class CompilationManager:
         self._stored = StoredIndexes(vocabulary, engine, options, self.metrics, store)
         bound = options.memory_bytes - self._stored.memory_bytes
         self._memory = MemoryCache(bound, lambda: engine.shared_bytes(vocabulary))
-        self._results = Gate()
         self._heavy = heavy if heavy is not None else self._heavy_compiler()
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)
@@ -131,15 +129,13 @@ class CompilationManager:
         return ticket
 
     def pause(self, seconds: float) -> None:
-        """Begin no job on a thread, and take no index from a process, before `resume`, or before ``seconds`` have
-        passed: whoever calls this wants the GIL first."""
-        self._results.close(seconds)
+        """Begin no job on a thread before `resume`, or before ``seconds`` have passed: whoever calls this wants the GIL
+        first."""
         if not self.begins_elsewhere():
             self._queue.pause(seconds)
 
     def resume(self) -> None:
-        """Go on."""
-        self._results.open()
+        """Begin jobs again."""
         self._queue.resume()
 
     def spare_the_loop(self) -> None:
@@ -477,7 +473,6 @@ class CompilationManager:
             timeout=options.compile_timeout,
             memory=options.compile_memory,
             load=self._engine.load,
-            results=self._results,
         )
         if not options.compile_on:
             return local

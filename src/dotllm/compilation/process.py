@@ -26,7 +26,6 @@ import dotllm
 from dotllm.compilation import wire
 from dotllm.compilation.compiler import load_index
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout
-from dotllm.compilation.gate import Gate
 from dotllm.compilation.specification import Specification
 
 logger = logging.getLogger(__name__)
@@ -95,15 +94,12 @@ class ProcessCompiler:
         memory: int,
         load: Callable[[Path, Any], Any] = load_index,
         command: Sequence[str] = (sys.executable, "-m", "dotllm.compilation.worker"),
-        results: Gate | None = None,
     ) -> None:
-        """``results``: what was compiled is taken when this gate is open."""
         self._vocabulary = vocabulary
         self._timeout = timeout
         self._memory = memory
         self._load = load
         self._command = tuple(command)
-        self._results = results or Gate()
         self._processes = processes
         self._free = threading.BoundedSemaphore(processes)
         self._lock = threading.Lock()
@@ -196,11 +192,9 @@ class ProcessCompiler:
         path = Path(self._directory(), f"{threading.get_ident()}-{time.monotonic_ns()}")
         worker.send({"specification": specification.to_json(), "path": str(path)})
         try:
-            self._results.wait()  # a reply would wake this thread
             reply = self._wait(worker, self._timeout, abandoned)
             if "error" in reply:
                 raise _Refused(wire.unpack_error(reply["error"]))
-            self._results.wait()
             return self._load(path, self._vocabulary)
         finally:
             path.unlink(missing_ok=True)

@@ -315,6 +315,7 @@ def test_a_failing_grammar_ends_alone(vocabulary: Vocabulary, monkeypatch: pytes
     engine.launch()
     clock, results = engine.flight[0]
     engine.walk.take([engine.walk.slot_of[n] for n, _ in results], [t[0] for _, t in results], clock)
+    engine.walk.message()
     assert engine.requests["bad"].grammar.failed and not engine.requests["good"].grammar.failed
 
 

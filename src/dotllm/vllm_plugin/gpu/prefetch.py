@@ -16,10 +16,10 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from dotllm.compilation.gate import Gate
 from dotllm.errors import SpecError
 from dotllm.index.gpu_tables import ROW, UNKNOWN_ROW
 from dotllm.index.token_space import TokenSpace
+from dotllm.vllm_plugin.gpu.gate import Gate
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS
 
 if TYPE_CHECKING:

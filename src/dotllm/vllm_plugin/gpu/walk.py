@@ -81,6 +81,7 @@ class Walk:
         self._released: list[str] = []
         self._send_tokens = True
         self._row_needed: set[int] = set()
+        self._unsettled: list[tuple[int, RequestGrammar, Entry, int, tuple[int, int] | None]] = []
         none = np.zeros((0, space.words), np.int32)
         self._nothing_new = WalkStep(sender.sender, _NOTHING, none, _NO_RUNS, _NOTHING, None)
         self.steps = self.tokens = self.misses = 0
@@ -260,28 +261,38 @@ class Walk:
     def _settle(
         self, slot: int, grammar: RequestGrammar, entry: Entry, length: int, way: tuple[int, int] | None
     ) -> None:
-        """Enter where a slot is; from the next message on its table has this place, and the way there."""
+        """Enter where a slot is; from the next message on its table has this place, and the way there.
+
+        Its mask is found for that message, not now: results wait for this, and a step is launched before its message.
+        """
         config = grammar.guide.config  # (kept up to date only by those who settle)
         self.batch.configs[slot] = config
         place = self.batch.places[slot]
         place[LENGTH], place[CONFIG], place[MASK] = length, config, ALL
         self._stale = True
-        if config == FINISHED or grammar.is_terminated():
-            return
-        row = UNKNOWN_ROW if way is not None else self._sent_row(entry, config)
-        if row == UNKNOWN_ROW:
-            try:
-                with entry.index.lock:
-                    row = self._know(entry, grammar, config, way)
-                    self._refresh(entry)
-            except SpecError as error:
-                grammar.fail("walk", error)
-                row = 0  # TokenSpace.END_ROW: the end is all it may say until vLLM ends it
-        if row < TABLE_SLOTS:
-            place[MASK] = row
-            self._row_needed.add(row)
-        else:
-            place[MASK], self.overflowed = MISSING, True
+        if config != FINISHED and not grammar.is_terminated():
+            self._unsettled.append((slot, grammar, entry, config, way))
+
+    def _find_masks(self) -> None:
+        """For those who have settled since the last message, and are still there."""
+        unsettled, self._unsettled = self._unsettled, []
+        for slot, grammar, entry, config, way in unsettled:
+            if self.grammars[slot] is not grammar or self.batch.configs[slot] != config:
+                continue
+            row = UNKNOWN_ROW if way is not None else self._sent_row(entry, config)
+            if row == UNKNOWN_ROW:
+                try:
+                    with entry.index.lock:
+                        row = self._know(entry, grammar, config, way)
+                        self._refresh(entry)
+                except SpecError as error:
+                    grammar.fail("walk", error)
+                    row = 0  # TokenSpace.END_ROW: the end is all it may say until vLLM ends it
+            if row < TABLE_SLOTS:
+                self.batch.places[slot, MASK] = row
+                self._row_needed.add(row)
+            else:
+                self.batch.places[slot, MASK], self.overflowed = MISSING, True
 
     def _sent_row(self, entry: Entry, config: int) -> int:
         """The mask of ``config`` if the device has it and its place (most requests begin where others have been)."""
@@ -330,6 +341,8 @@ class Walk:
         self.steps += 1
         if self._space_epoch != self.space.epoch:
             self._forget_own_rows()
+        if self._unsettled:
+            self._find_masks()
         if self._filling and self.clock % FILL_STEPS == 0:
             self._send_filled()
         if not (self._stale or self._changed or self._assigned or self._released or self._send_tokens):

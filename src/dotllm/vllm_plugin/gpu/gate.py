@@ -1,10 +1,10 @@
 """Gate: work that can wait a moment lets the engine's loop launch a step first.
 
-The loop is Python, and so is what the threads beside it do: taking a compiled index from a process, filling tables
-ahead. A thread that wakes up while the loop launches a prompt, some milliseconds of Python between calls that let go of
-the interpreter's lock, gets the lock at the next of these calls, and the loop waits for it. A moment later the loop
-waits for the device, and the thread is in nobody's way. So the loop closes a gate before it launches and opens it
-behind; nobody waits at one longer than it was closed for.
+The loop is Python, and so is what the threads beside it do, such as filling tables ahead. A thread that wakes up while
+the loop launches a prompt, some milliseconds of Python between calls that let go of the interpreter's lock, gets the
+lock at the next of these calls, and the loop waits for it. A moment later the loop waits for the device, and the thread
+is in nobody's way. So the loop closes a gate before it launches and opens it behind; nobody waits at one longer than it
+was closed for.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from dotllm.compilation.gate import Gate
+from dotllm.vllm_plugin.gpu.gate import Gate
 
 
 def test_it_is_open_at_first_and_when_it_was_opened() -> None:
