@@ -48,14 +48,12 @@ def language(dfa: Dfa) -> set[str]:
 
 @settings(max_examples=80, deadline=None)
 @given(automata, st.integers(0, 2**12))
-def test_sets_of_classes_by_halves(dfa: Dfa, bits: int) -> None:
+def test_sets_of_classes_beyond_ascii(dfa: Dfa, bits: int) -> None:
     """Nor does it matter which sets have been asked for before."""
     alphabet = dfa.alphabet
     for classes in (bits & ((1 << alphabet.size) - 1), *(1 << cls for cls in range(alphabet.size))):
-        ascii_bits, beyond = alphabet.halves(classes)
-        points = [point for point in range(0x80) if ascii_bits >> point & 1]
-        assert not beyond or beyond.ranges[0][0] >= 0x80
-        assert CharSet.of(*points) | beyond == alphabet.charset(classes)
+        expected = alphabet.charset(classes) - CharSet.of((0, 0x7F))
+        assert alphabet.beyond_ascii(classes) == expected
 
 
 @given(automata, automata)

@@ -21,7 +21,8 @@ from dotllm.automata.charset import MAX_CODE_POINT, CharSet, Range
 Ints = NDArray[np.int32]
 
 
-_BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
+_FAR = 1 << 31
+"""Larger than any code point, and than what callers of `minterms` keep beyond them."""
 
 # Unions of classes that an alphabet remembers.
 _MAX_SETS = 256
@@ -37,7 +38,7 @@ class Alphabet:
         self.size = max(class_of) + 1
         self._hash = hash((starts, class_of))
         self._sets: dict[int, CharSet] = {}
-        self._halves: dict[int, tuple[int, CharSet]] = {}
+        self._beyond: dict[int, CharSet] = {}
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
@@ -65,36 +66,16 @@ class Alphabet:
                 self._sets[classes] = found
         return found
 
-    def halves(self, classes: int) -> tuple[int, CharSet]:
-        """The same set as its ASCII members, as bits, and the others."""
-        found = self._halves.get(classes)
+    def beyond_ascii(self, classes: int) -> CharSet:
+        """The same set without its members in ASCII."""
+        found = self._beyond.get(classes)
         if found is None:
-            masks, beyond = self._ascii
-            ascii_bits, rest = 0, classes
-            while rest:
-                last = rest & -rest
-                ascii_bits |= masks[last.bit_length() - 1]
-                rest ^= last
-            found = self._halves[classes] = ascii_bits, self._beyond_ascii(classes & beyond)
+            first = bisect_right(self.starts, 0x80) - 1
+            starts, ends = [0x80, *self.starts[first + 1 :]], (*self.starts[first + 1 :], MAX_CODE_POINT + 1)
+            intervals = zip(starts, ends, self.class_of[first:], strict=True)
+            found = CharSet.of(*[(start, end - 1) for start, end, cls in intervals if classes >> cls & 1])
+            self._beyond[classes] = found
         return found
-
-    def _beyond_ascii(self, classes: int) -> CharSet:
-        found = self._halves.get(~classes)  # (no set has a negative number)
-        if found is None:
-            found = self._halves[~classes] = 0, self.charset(classes) & _BEYOND_ASCII
-        return found[1]
-
-    @cached_property
-    def _ascii(self) -> tuple[list[int], int]:
-        """The ASCII characters of each class, as bits; and the classes that have others."""
-        masks, beyond = [0] * self.size, 0
-        ends = (*self.starts[1:], MAX_CODE_POINT + 1)
-        for start, end, cls in zip(self.starts, ends, self.class_of, strict=False):
-            if start < 0x80:
-                masks[cls] |= (1 << min(end, 0x80)) - (1 << start)
-            if end > 0x80:
-                beyond |= 1 << cls
-        return masks, beyond
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -104,16 +85,13 @@ class Alphabet:
     def encode(self, text: str) -> Ints:
         """int32[len(text)]: the class of each character."""
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int32)
-        intervals = np.searchsorted(self._starts_array, points, side="right") - 1
-        return self._class_array[intervals]
+        starts, class_of = self.arrays
+        return class_of[np.searchsorted(starts, points, side="right") - 1]
 
     @cached_property
-    def _starts_array(self) -> Ints:
-        return np.array(self.starts, np.int32)
-
-    @cached_property
-    def _class_array(self) -> Ints:
-        return np.array(self.class_of, np.int32)
+    def arrays(self) -> tuple[Ints, Ints]:
+        """``starts`` and ``class_of``."""
+        return np.array(self.starts, np.int32), np.array(self.class_of, np.int32)
 
 
 def partition(starts: Sequence[int], keys: Sequence[Any]) -> tuple[Alphabet, list[Any]]:
@@ -160,9 +138,23 @@ def minterms(charsets: tuple[CharSet, ...], last: int = MAX_CODE_POINT) -> tuple
 @lru_cache(maxsize=512)
 def joint(a: Alphabet, b: Alphabet) -> tuple[Alphabet, Ints, Ints]:
     """The coarsest alphabet finer than both; and the class of ``a`` and of ``b`` each of its classes lies in."""
-    starts = sorted({*a.starts, *b.starts})
-    keys = [(a.index(start), b.index(start)) for start in starts]
-    both, pairs = partition(starts, keys)
+    number: dict[tuple[int, int], int] = {}
+    starts: list[int] = []
+    classes: list[int] = []
+    i = j = at = 0
+    last = -1
+    ends_a, ends_b = (*a.starts[1:], _FAR), (*b.starts[1:], _FAR)
+    while at < _FAR:
+        cls = number.setdefault((a.class_of[i], b.class_of[j]), len(number))
+        if cls != last:
+            starts.append(at)
+            classes.append(cls)
+            last = cls
+        end_a, end_b = ends_a[i], ends_b[j]
+        at = min(end_a, end_b)
+        i += end_a == at
+        j += end_b == at
+    both, pairs = Alphabet(tuple(starts), tuple(classes)), list(number)
     columns = np.array(pairs, np.int32)
     return both, np.ascontiguousarray(columns[:, 0]), np.ascontiguousarray(columns[:, 1])
 

@@ -23,6 +23,7 @@ from dotllm.grammar.grammar import Expression, Grammar
 MUST_ESCAPE = CharSet.of((0, 0x1F), '"', "\\")
 RAW = ANY_CHAR - MUST_ESCAPE
 _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
+_FEW = 24  # ranges, or characters
 _MUST_ESCAPE = (1 << 0x20) - 1 | 1 << 0x22 | 1 << 0x5C
 
 _SHORT = {ord('"'): b'"', ord("\\"): b"\\", 8: b"b", 12: b"f", 10: b"n", 13: b"r", 9: b"t"}
@@ -113,18 +114,26 @@ def one_of(grammar: Grammar, written: Spelling) -> Expression:
     beyond = written.beyond
     if not beyond:
         return grammar.byteset(written.ascii)
-    sequences = beyond.utf8()
-    if written.ascii.bit_count() + beyond.size < 24 or _runs(written.ascii) + len(sequences) > 24:
+    if written.ascii.bit_count() + beyond.size < _FEW or _runs(written.ascii) + len(beyond.utf8()) > _FEW:
         return grammar.chars(written.raw)
+    several = in_bytes(grammar, beyond)
+    return grammar.alt([grammar.byteset(written.ascii), several]) if written.ascii else several
 
-    # Many sets have the same characters beyond ASCII: all of them.
+
+def ranges_beside(beyond: CharSet) -> int:
+    """So many ranges of ASCII may stand beside ``beyond`` for `one_of` to make them bytes, whatever they are."""
+    return _FEW - len(beyond.utf8()) if beyond.size >= _FEW else -1
+
+
+def in_bytes(grammar: Grammar, beyond: CharSet) -> Expression:
+    """Characters beyond ASCII as alternatives of bytes, for `one_of`. Many sets have the same ones: all of them."""
+
     def make() -> Expression:
         return grammar.alt(
-            [grammar.seq([grammar.byteset(_mask((part,))) for part in sequence]) for sequence in sequences]
+            [grammar.seq([grammar.byteset(_mask((part,))) for part in sequence]) for sequence in beyond.utf8()]
         )
 
-    several = grammar.once(("one of", beyond), make)
-    return grammar.alt([grammar.byteset(written.ascii), several]) if written.ascii else several
+    return grammar.once(("one of", beyond), make)
 
 
 def _runs(members: int) -> int:

@@ -296,3 +296,182 @@ def group_edges(table: Array) -> tuple[Array, Array, Array]:
             edges[n_edges, 0], edges[n_edges, 1] = source, use
             n_edges += 1
     return edges, uses[:n_uses].copy(), sets[:n_sets].copy()
+
+
+MUST_ESCAPE_WORDS = np.array([(1 << 0x20) - 1 | 1 << 0x22, 1 << 0x5C - 0x40], np.uint64)
+"""The characters of ASCII that a JSON string cannot hold as they are, as bits, 64 a word (see `spelling`)."""
+
+
+@kernel(
+    "Tuple((int32[:, ::1], int32[:, ::1], uint64[:, ::1], int32[:, ::1], uint64[:, ::1], uint64[:, ::1]))"
+    "(int32[:, ::1], int32[::1], int32[::1], uint64[::1])"
+)
+def spelled_edges(
+    table: Array, starts: Array, class_of: Array, must_escape: Array
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """`group_edges`, and of what characters its sets are: ``starts`` and ``class_of`` are those of the alphabet.
+
+    Returns edges and uses; uint64[sets, 2] the characters of ASCII that are written as they are, as bits;
+    int32[sets, 3] how many ranges these are, the number of the set's escapes (-1: it has none), and of its characters
+    beyond ASCII (0: it has none); uint64[escapes, 2] and uint64[beyonds, words] what these are, as bits of characters
+    and of classes.
+    """
+    edges, uses, sets = group_edges(table)
+    count, words = sets.shape
+    of_class = np.zeros((table.shape[1], 2), np.uint64)
+    is_beyond = np.zeros(words, np.uint64)
+    for i in range(len(starts)):
+        end = starts[i + 1] if i + 1 < len(starts) else 0x110000
+        for char in range(starts[i], min(end, 0x80)):
+            of_class[class_of[i], char >> 6] |= np.uint64(1) << np.uint64(char & 63)
+        if end > 0x80:
+            is_beyond[class_of[i] >> 6] |= np.uint64(1) << np.uint64(class_of[i] & 63)
+    slots = 4
+    while slots < 2 * count + 4:
+        slots *= 2
+    raw = np.zeros((count, 2), np.uint64)
+    about = np.empty((count, 3), np.int32)
+    escapes, escape_slots = np.zeros((count + 1, 2), np.uint64), np.full(slots, -1, np.int32)
+    beyonds, beyond_slots = np.zeros((count + 2, words), np.uint64), np.full(slots, -1, np.int32)
+    n_escapes, n_beyonds = 0, 1
+    _find_set(beyonds, 0, beyond_slots)
+    for one in range(count):
+        for w in range(words):
+            beyonds[n_beyonds, w] = sets[one, w] & is_beyond[w]
+            for bit in range(min(64, table.shape[1] - 64 * w)):
+                if sets[one, w] >> np.uint64(bit) & np.uint64(1) != 0:
+                    raw[one, 0] |= of_class[64 * w + bit, 0]
+                    raw[one, 1] |= of_class[64 * w + bit, 1]
+        number = _find_set(beyonds, n_beyonds, beyond_slots)
+        n_beyonds += number == n_beyonds
+        about[one, 2] = number
+        about[one, 1] = -1
+        for half in range(2):
+            escapes[n_escapes, half] = raw[one, half] & must_escape[half]
+            raw[one, half] &= ~must_escape[half]
+        if escapes[n_escapes, 0] | escapes[n_escapes, 1] != 0:
+            number = _find_set(escapes, n_escapes, escape_slots)
+            n_escapes += number == n_escapes
+            about[one, 1] = number
+        runs = 0
+        before = np.uint64(0)
+        for half in range(2):
+            for bit in range(64):
+                here = raw[one, half] >> np.uint64(bit) & np.uint64(1)
+                runs += here > before
+                before = here
+        about[one, 0] = runs
+    return edges, uses, raw, about, escapes[:n_escapes].copy(), beyonds[:n_beyonds].copy()
+
+
+@kernel(
+    "Tuple((int32[::1], int32[::1], int64[::1]))"
+    "(boolean[::1], int64, int32[:, ::1], int32[:, ::1], uint64[:, ::1], int32[:, ::1], int32[:, ::1], int64, int32,"
+    " int32)"
+)
+def spelled_network(
+    accepting: Array, start: int, edges: Array, uses: Array, raw: Array, about: Array, beyonds: Array,
+    escapes: int, empty: int, backslash: int,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """What `spelled_edges` found as the layout of a network (see `Grammar.network`), in which expressions that Python
+    makes are missing.
+
+    ``beyonds`` [n, 2]: how many ranges they have, and whether U+0080 is in them. ``escapes``: how many there are;
+    ``empty``, ``backslash``: expressions. Returns the layout; int32[2 * sets] at how many places each set is read raw,
+    once (even) and in a loop (odd); and two times a place and a number: of the edges that read these, which have twice
+    the number of the set (+ 1 in a loop) for an expression; and of those that read the rest of an escape, which have
+    its number.
+
+    States of our own stand behind the Dfa's: one behind the backslash for each kind of escape and target, then one for
+    each use of many edges.
+    """
+    states, n_uses, n_edges = len(accepting), len(uses), len(edges)
+    # The states behind a backslash, by kind of escape and then by target: the uses are sorted by both.
+    first = np.zeros(max(states, escapes + 1) + 1, np.int32)
+    by_target, by_kind = np.empty(n_uses, np.int32), np.empty(n_uses, np.int32)
+    for use in range(n_uses):
+        first[uses[use, 1] + 1] += 1
+    for i in range(states):
+        first[i + 1] += first[i]
+    for use in range(n_uses):
+        by_target[first[uses[use, 1]]] = use
+        first[uses[use, 1]] += 1
+    first[:] = 0
+    for use in range(n_uses):
+        first[about[uses[use, 0], 1] + 2] += 1  # kind -1 comes first
+    for i in range(escapes + 1):
+        first[i + 1] += first[i]
+    for i in range(n_uses):
+        kind = about[uses[by_target[i], 0], 1]
+        by_kind[first[kind + 1]] = by_target[i]
+        first[kind + 1] += 1
+    behind = np.zeros(n_uses, np.int32)  # of a use
+    pairs = np.empty((n_uses, 2), np.int32)
+    n_pairs = 0
+    for i in range(n_uses):
+        use = by_kind[i]
+        kind, target = about[uses[use, 0], 1], uses[use, 1]
+        if kind >= 0:
+            if n_pairs == 0 or pairs[n_pairs - 1, 0] != kind or pairs[n_pairs - 1, 1] != target:
+                pairs[n_pairs, 0], pairs[n_pairs, 1] = kind, target
+                n_pairs += 1
+            behind[use] = states + n_pairs - 1
+    # A use is read from the state of its own, or from each of its sources. A loop stays one, which the machine looks
+    # for.
+    via = np.zeros(n_uses, np.int32)
+    n_via = 0
+    size = np.empty(len(about), np.int64)  # 0: nothing is read raw
+    for one in range(len(about)):
+        beyond = about[one, 2]
+        touch = raw[one, 1] >> np.uint64(63) != 0 and beyonds[beyond, 1] != 0
+        size[one] = about[one, 0] + beyonds[beyond, 0] - touch
+    for use in range(n_uses):
+        one, count = uses[use, 0], np.int64(uses[use, 2])
+        all_ranges = size[one] + (2 if about[one, 1] >= 0 else 0)
+        if all_ranges * count > all_ranges + count + 2:
+            via[use] = states + n_pairs + n_via
+            n_via += 1
+    n_finals = 0
+    for state in range(states):
+        n_finals += accepting[state]
+    layout = np.empty(3 + n_finals + 3 * (2 * n_edges + 3 * n_uses), np.int32)
+    layout[0], layout[1], layout[2] = states + n_pairs + n_via, start, n_finals
+    at = 3
+    for state in range(states):
+        if accepting[state]:
+            layout[at] = state
+            at += 1
+    begun = np.empty((n_edges + n_via, 2), np.int32)
+    n_begun = 0
+    for i in range(n_edges):
+        source, use = edges[i, 0], edges[i, 1]
+        if via[use] == 0 or source == uses[use, 1]:
+            begun[n_begun, 0], begun[n_begun, 1] = source, use
+            n_begun += 1
+        else:
+            layout[at], layout[at + 1], layout[at + 2] = source, empty, via[use]
+            at += 3
+    for use in range(n_uses):
+        if via[use] != 0:
+            begun[n_begun, 0], begun[n_begun, 1] = via[use], use
+            n_begun += 1
+    times = np.zeros(2 * len(about), np.int32)
+    places = np.empty(4, np.int64)
+    places[0] = at + 1
+    for i in range(n_begun):
+        source, use = begun[i, 0], begun[i, 1]
+        if size[uses[use, 0]] > 0:
+            code = 2 * uses[use, 0] + (1 if source == uses[use, 1] else 0)
+            times[code] += 1
+            layout[at], layout[at + 1], layout[at + 2] = source, code, uses[use, 1]
+            at += 3
+    places[1] = (at + 1 - places[0]) // 3
+    for i in range(n_begun):
+        if behind[begun[i, 1]] != 0:
+            layout[at], layout[at + 1], layout[at + 2] = begun[i, 0], backslash, behind[begun[i, 1]]
+            at += 3
+    places[2], places[3] = at + 1, n_pairs
+    for i in range(n_pairs):
+        layout[at], layout[at + 1], layout[at + 2] = states + i, pairs[i, 0], pairs[i, 1]
+        at += 3
+    return layout[:at], times, places

@@ -30,15 +30,27 @@ from dotllm.languages.json_schema.spelling import (
     after_backslash,
     any_canonical_character,
     character,
+    in_bytes,
     one_of,
+    ranges_beside,
     spelled,
     spelling,
 )
-from dotllm.languages.json_schema.string_kernels import FAR, all_but_network, count_characters, distances, group_edges
+from dotllm.languages.json_schema.string_kernels import (
+    FAR,
+    MUST_ESCAPE_WORDS,
+    all_but_network,
+    count_characters,
+    distances,
+    group_edges,
+    spelled_edges,
+    spelled_network,
+)
 
 Ints = NDArray[np.int32]
 
 _RAW_ASCII = (1 << 0x80) - (1 << 0x20) - (1 << 0x22) - (1 << 0x5C)
+_NOTHING = CharSet(())
 _BEYOND_ASCII = spelled(0, CharSet.of((0x80, MAX_CODE_POINT)))
 _WORD = (1 << 64) - 1
 
@@ -275,50 +287,39 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
     """All of a Dfa; state 0, which is dead there, stays without edges."""
     if dfa.is_empty():
         return grammar.never()
-    edges, uses, sets = group_edges(dfa.table)
+    alphabet = dfa.alphabet
+    starts, class_of = alphabet.arrays
+    edges, uses, raw, about, escapes, beyonds = spelled_edges(dfa.table, starts, class_of, MUST_ESCAPE_WORDS)
     if not len(uses):
         return grammar.empty()
-    which, target, count = uses.T
-    source, use = edges.T
-    written = [spelled(*dfa.alphabet.halves(_bits(words))) for words in sets.tolist()]
-    has_raw = np.array([bool(way.ascii or way.beyond) for way in written], np.bool_)[which]
-    kinds: dict[object, int] = {}
-    escape = np.array(
-        [kinds.setdefault(way.escaped, len(kinds)) if any(way.escaped) else -1 for way in written], np.int32
-    )[which]
-    after = np.zeros(max(1, len(kinds)), np.int32)
-    for way in written:
-        if any(way.escaped):
-            after[kinds[way.escaped]] = after_backslash(grammar, way)
-    # States of our own: one behind the backslash for each kind of escape and target, one for each use of many edges.
-    states = len(dfa.table)
-    escaping = np.flatnonzero(escape >= 0)
-    pairs, behind = np.unique(escape[escaping] * states + target[escaping], return_inverse=True)
-    behind_state = np.zeros(len(uses), np.int32)
-    behind_state[escaping] = states + behind
-    size = np.array([way.ranges + 2 * any(way.escaped) for way in written], np.int32)[which]
-    shared = size * count > size + count + 2
-    via = np.flatnonzero(shared)
-    via_state = np.zeros(len(uses), np.int32)
-    via_state[via] = states + len(pairs) + np.arange(len(via))
-    # Read a use from the state of its own, or from each of its sources. A loop stays one, which the machine looks for.
-    alone = ~shared[use] | (source == target[use])
-    begin = np.concatenate((source[alone], via_state[via]))
-    begun = np.concatenate((use[alone], via))
-    is_raw, is_escape = has_raw[begun], escape[begun] >= 0
-    # Expressions of the raw characters by set: read once on the way, and in a loop.
-    looping = begin == target[begun]
-    raw = np.zeros((len(sets), 2), np.int32)
-    for one, times in zip(*np.unique(2 * which[begun[is_raw]] + looping[is_raw], return_counts=True), strict=True):
-        way = written[one >> 1]
-        raw[one >> 1, one & 1] = grammar.chars(way.raw) if one & 1 else _read_once(grammar, way, int(times))
-    parts = [
-        _edges(source[~alone], grammar.empty(), via_state[use[~alone]]),
-        _edges(begin[is_raw], raw[which[begun[is_raw]], looping[is_raw].astype(np.int32)], target[begun[is_raw]]),
-        _edges(begin[is_escape], grammar.literal(b"\\"), behind_state[begun[is_escape]]),
-        _edges(states + np.arange(len(pairs)), after[pairs // states], pairs % states),
-    ]
-    return _network(grammar, states + len(pairs) + len(via), dfa.start, np.flatnonzero(dfa.accepting), parts)
+    beyond = [alphabet.beyond_ascii(_bits(words)) for words in beyonds.tolist()]
+    of_beyond = np.array([(len(some.ranges), 0x80 in some) for some in beyond], np.int32)
+    layout, times, places = spelled_network(
+        dfa.accepting, dfa.start, edges, uses, raw, about, of_beyond, len(escapes),
+        grammar.empty(), grammar.literal(b"\\"),
+    )  # fmt: skip
+    # The expressions of the sets, read once on the way and in a loop, and of what follows a backslash.
+    first, count, first_escape, count_escapes = places.tolist()
+    expressions = np.zeros(len(times), np.int32)
+    members, of_set = raw.tolist(), about.tolist()
+    beside, several = [ranges_beside(some) for some in beyond], [0] * len(beyond)
+    for code in times.nonzero()[0].tolist():
+        low, high = members[code >> 1]
+        runs, _, number = of_set[code >> 1]
+        if not code & 1 and runs and runs <= beside[number] and times[code] < _VERY_MANY:
+            # nearly always this; `_read_once` would find the same
+            found = several[number] = several[number] or in_bytes(grammar, beyond[number])
+            expressions[code] = grammar.alt([grammar.byteset(low | high << 64), found])
+            continue
+        way = spelled(low | high << 64, beyond[number])
+        expressions[code] = grammar.chars(way.raw) if code & 1 else _read_once(grammar, way, int(times[code]))
+    missing = layout[first : first + 3 * count : 3]
+    missing[:] = expressions[missing]
+    if count_escapes:
+        after = [after_backslash(grammar, spelled(low | high << 64, _NOTHING)) for low, high in escapes.tolist()]
+        missing = layout[first_escape : first_escape + 3 * count_escapes : 3]
+        missing[:] = np.array(after, np.int32)[missing]
+    return grammar.flat_network(layout.tobytes())
 
 
 def _read_once(grammar: Grammar, way: Spelling, times: int) -> Expression:

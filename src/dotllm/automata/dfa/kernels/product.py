@@ -8,13 +8,7 @@ from dotllm.automata.dfa.kernels.arrays import Array, Int, longer, longer_table
 from dotllm.jit import kernel
 
 
-@kernel("int64(int64[::1], int64[::1], int64, int64)")
-def _slot(keys: Array, used: Array, key: Int, mask: Int) -> Int:
-    """The slot of ``key`` in an open-addressing table, or the free slot where it belongs (used[slot] < 0)."""
-    slot = (key * np.int64(-7046029254386353131) >> 17) & mask
-    while used[slot] >= 0 and keys[slot] != key:
-        slot = (slot + 1) & mask
-    return np.int64(slot)
+_MIX = np.int64(-7046029254386353131)
 
 
 @kernel(
@@ -50,13 +44,15 @@ def product(
     mask = np.int64(127)
     keys = np.zeros(mask + 1, np.int64)
     used = np.full(mask + 1, -1, np.int64)
-    used[_slot(keys, used, 0, mask)] = 0  # the pair (dead, dead) is state 0
+    used[0] = 0  # the pair (dead, dead) is state 0
     total = np.int64(1)
     first = np.int64(start_a) * nb + start_b
     if (start_a == 0 and not b_alone) or (start_b == 0 and not a_alone):
         first = np.int64(0)
     if first != 0:
-        slot = _slot(keys, used, first, mask)
+        slot = (first * _MIX >> 17) & mask
+        if used[slot] >= 0:
+            slot = (slot + 1) & mask
         keys[slot], used[slot], pairs[1] = first, 1, first
         total = np.int64(2)
     at = np.int64(1)
@@ -64,12 +60,19 @@ def product(
     while at < total and steps <= fuel:
         p, q = pairs[at] // nb, pairs[at] % nb
         steps += k
+        last_key, last = np.int64(0), np.int64(0)  # neighbours often lead to the same pair
         for c in range(k):
             s, t = delta_a[p, class_a[c]], delta_b[q, class_b[c]]
             if (s == 0 and not b_alone) or (t == 0 and not a_alone):
                 continue
             key = np.int64(s) * nb + t
-            slot = _slot(keys, used, key, mask)
+            if key == last_key:
+                table[at, c] = last
+                continue
+            # The hash table is looked into right here: handing arrays to a function takes longer than this.
+            slot = (key * _MIX >> 17) & mask
+            while used[slot] >= 0 and keys[slot] != key:
+                slot = (slot + 1) & mask
             if used[slot] < 0:
                 if total == max_states:
                     steps = fuel + 1
@@ -82,12 +85,17 @@ def product(
                     keys = np.zeros(mask + 1, np.int64)
                     used = np.full(mask + 1, -1, np.int64)
                     for i in range(total):
-                        where = _slot(keys, used, pairs[i], mask)
+                        where = (pairs[i] * _MIX >> 17) & mask
+                        while used[where] >= 0:
+                            where = (where + 1) & mask
                         keys[where], used[where] = pairs[i], i
-                    slot = _slot(keys, used, key, mask)
+                    slot = (key * _MIX >> 17) & mask
+                    while used[slot] >= 0:
+                        slot = (slot + 1) & mask
                 keys[slot], used[slot], pairs[total] = key, total, key
                 total += 1
-            table[at, c] = used[slot]
+            last_key, last = key, used[slot]
+            table[at, c] = last
         at += 1
     final = np.zeros(total, np.bool_)
     for i in range(1, total):
