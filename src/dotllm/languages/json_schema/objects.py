@@ -95,14 +95,11 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
         and b.mentioned <= a.properties.keys()
     ):
         return _without_decided(nodes, a._replace(negated=a.negated + fresh), fresh)  # all else stays as it is
-    properties: dict[str, Node] = {}
-    for name, node in a.properties.items():
-        properties[name] = nodes.both(node, value_of(b, name))
-    for name, node in b.properties.items():
-        if name not in properties:
-            properties[name] = nodes.both(region_value(a.regions, name), node)
+    properties = _met_properties(nodes, a, b)
     mentioned = a.mentioned | b.mentioned
-    if mentioned:
+    if mentioned and not a.mentioned and len(b.mentioned) == len(b.properties):
+        mentioned = mentioned.difference(a.properties)  # the keys stand as they should
+    elif mentioned:
         declared = [name for name in a.properties if name not in a.mentioned]
         declared += [name for name in b.properties if name not in b.mentioned]
         mentioned = mentioned.difference(declared)
@@ -121,6 +118,22 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
     if only_excludes:
         return _without_decided(nodes, met, fresh)  # all else has been looked at when ``a`` was made
     return simplified(nodes, met)
+
+
+def _met_properties(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> dict[str, Node]:
+    """The values of all keys that one of two shapes names: those of ``a``, then those only ``b`` names."""
+    theirs = b.properties
+    if b.regions is ANY_REGIONS:  # nearly always; then what ``b`` does not name stays as it is
+        properties = dict(a.properties)
+        few, many = (theirs, properties) if len(theirs) < len(properties) else (properties, theirs)
+        for name in [name for name in few if name in many]:
+            properties[name] = nodes.both(properties[name], theirs[name])
+    else:
+        properties = {name: nodes.both(node, value_of(b, name)) for name, node in a.properties.items()}
+    for name, node in theirs.items():
+        if name not in properties:
+            properties[name] = node if a.regions is ANY_REGIONS else nodes.both(region_value(a.regions, name), node)
+    return properties
 
 
 def _only_excludes(shape: ObjectShape) -> bool:

@@ -12,6 +12,8 @@ from typing import Any
 _ANNOTATIONS = frozenset({"description", "title", "$comment", "markdownDescription"})
 _NAMES = frozenset({"$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema"})
 """A sub-schema with one of these can be referred to, or changes what references mean: it stands for itself."""
+_VALUES = frozenset({"enum", "const"})
+_SPECIAL = _ANNOTATIONS | _NAMES | _VALUES
 
 _MAX_DEPTH = 100
 
@@ -38,7 +40,17 @@ class Repetitions:
         if depth > _MAX_DEPTH:
             key = object()
         elif isinstance(value, list):
-            key = (None, *[item if type(item) is str else self._part(item, depth) for item in value])
+            key = (
+                None,
+                *[
+                    item
+                    if type(item) is str
+                    else self._number(item, depth + 1)
+                    if isinstance(item, (dict, list))
+                    else (type(item), item)
+                    for item in value
+                ],
+            )
         else:
             key = self._of_dictionary(value, depth)
         self._kept.append(value)
@@ -48,23 +60,20 @@ class Repetitions:
     def _of_dictionary(self, value: dict[str, Any], depth: int) -> object:
         parts: list[object] = []
         for name, part in value.items():
-            if name == "enum" or name == "const":
-                parts.append(name)
-                parts.append(repr(part))
-            elif type(part) is str:
-                if name in _NAMES:
+            if name in _SPECIAL:
+                if name in _NAMES and isinstance(part, (str, bool)):
                     return object()
-                if name not in _ANNOTATIONS:
+                if name in _VALUES:
                     parts.append(name)
-                    parts.append(part)
-            elif name in _NAMES and isinstance(part, (str, bool)):
-                return object()
+                    parts.append(repr(part))
+                    continue
+                if name in _ANNOTATIONS and type(part) is str:
+                    continue
+            parts.append(name)
+            if type(part) is str:
+                parts.append(part)
+            elif isinstance(part, (dict, list)):
+                parts.append(self._number(part, depth + 1))
             else:
-                parts.append(name)
-                parts.append(self._part(part, depth))
+                parts.append((type(part), part))
         return tuple(parts)
-
-    def _part(self, value: Any, depth: int) -> object:
-        if isinstance(value, (dict, list)):
-            return self._number(value, depth + 1)
-        return (type(value), value)

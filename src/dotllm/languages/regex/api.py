@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from dotllm.automata.charset import ANY_CHAR
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.errors import InvalidSpec
@@ -86,12 +88,28 @@ def regex_to_dfa(
 
 def _syntax(pattern: str, search: bool, dialect: Dialect, flags: Flags | None, budget: Budget) -> Node:
     """The syntax tree of the texts to match, without atomic groups and anchors."""
+    found = _plain_syntax(pattern, search, dialect) if flags is None else None
+    return _read(pattern, search, dialect, flags, budget) if found is None else found
+
+
+@lru_cache(maxsize=256)
+def _plain_syntax(pattern: str, search: bool, dialect: Dialect) -> Node | None:
+    """`_syntax` without flags; None if it needs a budget. Many a pattern is asked for twice, as an automaton and as an
+    expression."""
+    parsed = parse(pattern, dialect, None)
+    return None if parsed.atomic else _whole(parsed.node, search, parsed.anchors)
+
+
+def _read(pattern: str, search: bool, dialect: Dialect, flags: Flags | None, budget: Budget) -> Node:
     parsed = parse(pattern, dialect, flags)
-    node = parsed.node
-    if parsed.atomic:
-        node = without_atomic(node, ANY_CHAR if search else NO_CHARS, budget)
+    node = without_atomic(parsed.node, ANY_CHAR if search else NO_CHARS, budget) if parsed.atomic else parsed.node
+    return _whole(node, search, parsed.anchors)
+
+
+def _whole(node: Node, search: bool, anchors: bool) -> Node:
+    """What a whole text is when ``node`` is to match, or to match somewhere."""
     if search:
         node = seq([ANY_TEXT, node, ANY_TEXT])
-    if parsed.anchors:
+    if anchors:
         node = resolve_anchors(node)
     return absorb(node) if search else node
