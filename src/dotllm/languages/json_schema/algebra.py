@@ -10,7 +10,7 @@ Emptiness and disjointness are used to prune (alternatives of anyOf, pairs of on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from dotllm.errors import BudgetExceeded, InvalidSpec
@@ -61,6 +61,7 @@ class Algebra:
         self._lists: dict[Node, frozenset[str] | None] = {}
         self._active: set[Node] = set()
         self._halves: dict[Node, tuple[Node, Node]] = {}
+        self._conditions: dict[int, tuple[ObjectShape, list[objects.Condition]]] = {}  # by the identity of a shape
         self._checks = 0
         self._steps_left = budget.steps
 
@@ -143,6 +144,21 @@ class Algebra:
         """Whether ``a`` is a conjunction or a complement (see `objects.Nodes`)."""
         kind = self.parts[a][0]
         return kind is AND or kind is NOT
+
+    def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]:
+        """Those of ``nodes`` that are compound and empty."""
+        known = self._empty
+        for node in nodes:
+            # nearly always it is known that there is a value
+            if known.get(node) is not False and self.is_compound(node) and self.is_empty(node):
+                yield node
+
+    def conditions_of(self, shape: ObjectShape) -> list[objects.Condition]:
+        """`objects.conditions`, which are asked for again and again."""
+        found = self._conditions.get(id(shape))
+        if found is None:
+            found = self._conditions[id(shape)] = shape, objects.conditions(shape)
+        return found[1]
 
     def spend(self, steps: int) -> None:
         """Count work against the budget (see `objects.Nodes`)."""

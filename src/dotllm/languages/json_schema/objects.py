@@ -7,7 +7,7 @@ so that excluding n schemas costs n entries and not the product of their alterna
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from dotllm.errors import BudgetExceeded
@@ -42,6 +42,14 @@ class Nodes(Protocol):
 
     def is_compound(self, a: Node) -> bool:
         """Whether ``a`` was made by `both` or `complement`, so that its emptiness is worth a look."""
+        ...
+
+    def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]:
+        """Those of ``nodes`` that are compound and empty; no more is looked at than is asked for."""
+        ...
+
+    def conditions_of(self, shape: ObjectShape) -> list[Condition]:
+        """`conditions`, which are asked for again and again."""
         ...
 
     def spend(self, steps: int) -> None:
@@ -86,7 +94,7 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
     if b is ANY_OBJECT:
         return a
     nodes.spend(2 + len(a.properties) + len(b.properties))
-    fresh = tuple(shape for shape in b.negated if shape not in a.negated)
+    fresh = tuple([shape for shape in b.negated if shape not in a.negated]) if b.negated else ()
     only_excludes = _only_excludes(b)
     if (
         only_excludes
@@ -175,15 +183,12 @@ def meet_regions(nodes: Nodes, a: tuple[Region, ...], b: tuple[Region, ...]) -> 
 def simplified(nodes: Nodes, shape: ObjectShape) -> ObjectShape | None:
     """The same shape with what follows made explicit; None if it is seen to be empty."""
     properties, required, clauses = shape.properties, shape.required, shape.clauses
-    for name in required:
-        node = properties[name]
-        if node == FALSE or (nodes.is_compound(node) and nodes.is_empty(node)):
-            return None
-    for name, node in properties.items():
-        if nodes.is_compound(node) and nodes.is_empty(node):
-            if properties is shape.properties:
-                properties = dict(properties)
-            properties[name] = FALSE
+    needed = [properties[name] for name in required]
+    if FALSE in needed or any(True for _ in nodes.empty_among(needed)):
+        return None
+    empty = set(nodes.empty_among(properties.values()))
+    if empty:
+        properties = {name: FALSE if node in empty else node for name, node in properties.items()}
     if clauses:
         known = _propagated(properties, required, clauses)
         if known is None:
@@ -320,8 +325,10 @@ def _without_decided(nodes: Nodes, shape: ObjectShape, fresh: tuple[ObjectShape,
         possible: list[Condition] = []
         avoided = False
         # Keys that must be there come first: most often one of them tells the shapes apart.
-        all_conditions = sorted(conditions(other), key=lambda condition: condition.name not in positive.required)
+        all_conditions = nodes.conditions_of(other)
         nodes.spend(4 + len(all_conditions))
+        if positive.required:
+            all_conditions = sorted(all_conditions, key=lambda condition: condition.name not in positive.required)
         for condition in all_conditions:
             verdict = _can_break(nodes, positive, other, condition)
             if verdict is True:

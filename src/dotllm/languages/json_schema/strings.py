@@ -421,6 +421,7 @@ def _examples(clause: Clause) -> Iterable[str]:
     return tuple(char * max(clause.low, length) for char, length in _UNUSUAL) if clause.low < 64 else ()
 
 
+@lru_cache(maxsize=4096)
 def _satisfies(text: str, atom: Atom) -> bool:
     if atom.kind == "format":
         return formats.FORMATS[str(atom.content)].accepts(text)
