@@ -67,9 +67,10 @@ charsets = st.sampled_from(list(CHARSETS.values())) | st.lists(
     min_size=2,
     max_size=6,
 ).map(lambda points: CharSet.of(*zip(sorted(points)[::2], sorted(points)[1::2], strict=False)))
+wide_charsets = st.text(alphabet='az "\\\n0\x7f').map(lambda text: ~CharSet.of(text))
 
 
-@given(tokens_strategy, charsets)
+@given(tokens_strategy, charsets | wide_charsets)
 def test_small_vocabularies(tokens: list[bytes | None], charset: CharSet) -> None:
     vocabulary = Vocabulary.from_bytes(tokens, eos_token_ids=len(tokens))
     check(vocabulary, tokens, charset, vocabulary.charset_table(charset))

@@ -4,7 +4,8 @@ A string body, ``.``, ``\\w`` or any other loop over a character set K accepts m
 follows the loop. These are rows of bits known beforehand, by number of characters (for ``{n,m}``); only the tokens that
 leave K need the grammar, and they share few suffixes: in a JSON string, 2,500 trie nodes instead of 266,000.
 
-One walk of the token trie finds all of it: bytes that cannot belong to K cut off whole subtrees.
+One walk of the token trie finds all of it (`token_classes`). Rows are kept for up to `COUNTED` characters; longer tokens
+stand in a list.
 """
 
 from __future__ import annotations
@@ -17,13 +18,9 @@ from numpy.typing import NDArray
 from dotllm.automata.charset import CharSet
 from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
-from dotllm.vocabulary.charset_automaton import BOUNDARY, DEAD, charset_automaton
 from dotllm.vocabulary.string_sort import sort_strings
+from dotllm.vocabulary.token_classes import COUNTED, Classifier
 from dotllm.vocabulary.trie import SortedStrings, Trie, build_trie, sorted_forest
-
-COUNTED = 16
-"""Rows are kept for up to so many characters; longer tokens stand in a list."""
-
 
 SAMPLE = 16
 """What a table costs is guessed from one token of so many."""
@@ -60,61 +57,6 @@ class CharsetTable(NamedTuple):
         return own + self.exits.nbytes + self.exits_by_count.nbytes
 
 
-@kernel(
-    "Tuple((uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1]))"
-    "(uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1], int64, int32[:, ::1])"
-)
-def _classify(
-    byte: Bytes, depth: Ints, end: Ints, token_start: Ints, tokens: Ints, words: int, delta: NDArray[Any]
-) -> tuple[Bytes, Ints, Ints, Ints, Ints, Ints]:
-    """Characters of inside tokens by id, uint8[32 * words], 0 for others and 17 for more than 16; the tokens of more
-    and their characters, in the order of their bytes; exits as positions in ``tokens``, their whole characters, and the
-    bytes of these."""
-    longest = np.int64(0)
-    for v in range(len(depth)):
-        longest = max(longest, np.int64(depth[v]))
-    state = np.zeros(longest + 1, np.int32)  # by depth, of the current path
-    chars = np.zeros(longest + 1, np.int32)  # whole characters so far
-    whole = np.zeros(longest + 1, np.int32)  # and their bytes
-    counts = np.zeros(32 * words, np.uint8)
-    long_tokens, long_chars = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int32)
-    exits, exit_chars = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int32)
-    exit_whole = np.empty(len(tokens), np.int32)
-    long_count = exit_count = v = U(0)
-    while v < U(len(byte)):
-        d = U(depth[v])
-        parent = d - U(1)
-        after = delta[U(state[parent]), U(byte[v])]
-        if after == DEAD:
-            if chars[parent] > 0:
-                for i in range(U(token_start[v]), U(token_start[U(end[v])])):
-                    exits[exit_count] = i
-                    exit_chars[exit_count] = chars[parent]
-                    exit_whole[exit_count] = whole[parent]
-                    exit_count += U(1)
-            v = U(end[v])
-            continue
-        count = chars[parent] + 1
-        state[d] = after
-        chars[d] = count if after == BOUNDARY else chars[parent]
-        whole[d] = depth[v] if after == BOUNDARY else whole[parent]
-        for i in range(U(token_start[v]), U(token_start[v + U(1)])):
-            counts[U(tokens[i])] = min(count, COUNTED + 1)
-            if count > COUNTED:
-                long_tokens[long_count] = tokens[i]
-                long_chars[long_count] = count
-                long_count += U(1)
-        v += U(1)
-    return (
-        counts,
-        long_tokens[:long_count].copy(),
-        long_chars[:long_count].copy(),
-        exits[:exit_count].copy(),
-        exit_chars[:exit_count].copy(),
-        exit_whole[:exit_count].copy(),
-    )
-
-
 @kernel("int32[:, ::1](uint8[::1])")
 def _rows(counts: Bytes) -> NDArray[Any]:
     words = len(counts) // 32
@@ -134,11 +76,11 @@ def _rows(counts: Bytes) -> NDArray[Any]:
     return rows
 
 
-def build_charset_table(charset: CharSet, trie: Trie, strings: SortedStrings, words: int) -> CharsetTable:
-    """The table of ``charset`` over the tokens of ``trie``, whose strings are ``strings``."""
-    counts, long_tokens, long_chars, positions, chars, whole = _classify(*trie, words, charset_automaton(charset))
+def build_charset_table(charset: CharSet, classifier: Classifier, strings: SortedStrings) -> CharsetTable:
+    """The table of ``charset`` over the tokens of a trie, whose strings are ``strings``."""
+    counts, long_tokens, long_chars, positions, chars, whole = classifier.classes(charset)
     longest_first = np.argsort(-long_chars, kind="stable")
-    tokens = trie.tokens[positions]
+    tokens = classifier.trie.tokens[positions]
     starts = strings.offset[positions]
     lengths = strings.offset[positions + 1] - starts
     ungrouped = np.zeros(len(tokens), np.int32)
@@ -165,16 +107,17 @@ def sample_of(strings: SortedStrings) -> Trie:
     return build_trie(strings.data, starts.copy(), ends - starts, np.arange(len(starts), dtype=np.int32))
 
 
-def count_tokens(charset: CharSet, trie: Trie, words: int) -> tuple[int, int]:
-    """How many of the tokens of ``trie`` (numbers below 32 * words) are inside ``charset``, and how many exit it."""
-    counts, _, _, exits, _, _ = _classify(*trie, words, charset_automaton(charset))
-    return int(np.count_nonzero(counts)), len(exits)
+def count_tokens(charset: CharSet, classifier: Classifier) -> tuple[int, int]:
+    """How many tokens are inside ``charset``, and how many exit it."""
+    found = classifier.classes(charset)
+    return int(np.count_nonzero(found.counts)), len(found.exits)
 
 
-def build_exit_words(charset: CharSet, trie: Trie, strings: SortedStrings, words: int) -> Trie:
+def build_exit_words(charset: CharSet, classifier: Classifier, strings: SortedStrings) -> Trie:
     """The tokens that exit ``charset``, with all their bytes: large, and rarely needed."""
-    _, _, _, positions, _, _ = _classify(*trie, words, charset_automaton(charset))
+    positions = classifier.classes(charset).exits
     starts = strings.offset[positions]
     lengths = strings.offset[positions + 1] - starts
     ungrouped, in_order = np.zeros(len(positions), np.int32), np.arange(len(positions), dtype=np.int32)
-    return Trie(*sorted_forest(strings.data, starts, lengths, trie.tokens[positions], ungrouped, in_order)[:-1])
+    tokens = classifier.trie.tokens[positions]
+    return Trie(*sorted_forest(strings.data, starts, lengths, tokens, ungrouped, in_order)[:-1])

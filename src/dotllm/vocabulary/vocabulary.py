@@ -27,6 +27,7 @@ from dotllm.vocabulary.greedy import spell_greedily
 from dotllm.vocabulary.popular import is_popular, popular_charsets
 from dotllm.vocabulary.readers import read_tokenizer
 from dotllm.vocabulary.table_cache import TableCache
+from dotllm.vocabulary.token_classes import Classifier
 from dotllm.vocabulary.trie import Trie, build_trie, sorted_strings
 
 _WORTH_A_FILE = 8192
@@ -63,7 +64,8 @@ class Vocabulary:
         self.trie = self._load_or_build_trie()
         self._strings = sorted_strings(self.trie)
         self._tables = TableCache(self._load_or_build_table)
-        self._sample = sample_of(self._strings)
+        self._classifier = Classifier(self.trie, self.words)
+        self._sample = Classifier(sample_of(self._strings), self.words)
         self._tokens_at: dict[CharSet, tuple[int, int]] = {}  # asked for again with every automaton that has the set
         lengths = np.diff(self.token_offset)
         self.max_token_bytes = int(lengths.max(initial=0))
@@ -124,7 +126,7 @@ class Vocabulary:
         """About how many tokens are inside ``charset``, and how many exit it (see `CharsetTable`)."""
         found = self._tokens_at.get(charset)
         if found is None:
-            inside, exits = count_tokens(charset, self._sample, self.words)
+            inside, exits = count_tokens(charset, self._sample)
             if len(self._tokens_at) >= _MOST_COUNTED:
                 self._tokens_at.clear()
             found = self._tokens_at[charset] = SAMPLE * inside, SAMPLE * exits
@@ -132,7 +134,7 @@ class Vocabulary:
 
     def exit_words(self, charset: CharSet) -> Trie:
         """The tokens that exit ``charset`` (see `CharsetTable`), with all their bytes. Built anew on each call."""
-        return build_exit_words(charset, self.trie, self._strings, self.words)
+        return build_exit_words(charset, self._classifier, self._strings)
 
     def prepare(self) -> None:
         """Do now what would otherwise be done when first needed: tables of popular sets, a copy of the tokenizer."""
@@ -170,7 +172,7 @@ class Vocabulary:
         disk = self._disk if self._disk is not None and is_popular(charset) else None
         table = disk.load_table(charset) if disk is not None else None
         if table is None:
-            table = build_charset_table(charset, self.trie, self._strings, self.words)
+            table = build_charset_table(charset, self._classifier, self._strings)
             if disk is not None:
                 disk.store_table(charset, table)
         return table

@@ -19,6 +19,8 @@ from dotllm.languages.regex.parser import parse
 from dotllm.languages.regex.scanner import Dialect, Flags
 from dotllm.languages.regex.syntax import ANY_TEXT, NO_CHARS, Node, seq
 
+_SHORT = 1000  # characters of a pattern whose syntax tree is kept for a while
+
 
 def regex_to_grammar(
     pattern: str,
@@ -88,7 +90,9 @@ def regex_to_dfa(
 
 def _syntax(pattern: str, search: bool, dialect: Dialect, flags: Flags | None, budget: Budget) -> Node:
     """The syntax tree of the texts to match, without atomic groups and anchors."""
-    found = _plain_syntax(pattern, search, dialect) if flags is None else None
+    found = None
+    if flags is None and isinstance(pattern, str) and len(pattern) <= _SHORT:
+        found = _plain_syntax(pattern, search, dialect)
     return _read(pattern, search, dialect, flags, budget) if found is None else found
 
 

@@ -1,0 +1,216 @@
+"""Which tokens stay inside a character set, and which leave it where: the walk behind `charset_table`.
+
+Bytes that cannot belong to the set cut off whole subtrees of the token trie, so a narrow set is quick. Most sets of
+JSON Schemas are wide: all characters but some of ASCII. To them every subtree in which none of those occurs looks as it
+does to the set of all characters, which is known, so only what has one of them is walked: a tenth for ``[^/]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dotllm.automata.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
+from dotllm.jit import kernel
+from dotllm.vocabulary.arrays import Bytes, Ints, U
+from dotllm.vocabulary.charset_automaton import BOUNDARY, DEAD, charset_automaton
+from dotllm.vocabulary.trie import Trie
+
+COUNTED = 16
+"""Numbers of characters above this are not told apart in `TokenClasses.counts`."""
+
+
+class TokenClasses(NamedTuple):
+    """The tokens of a trie, seen from a loop over a character set (see `charset_table.CharsetTable`)."""
+
+    counts: Bytes
+    """uint8[32 * words]: the characters of inside tokens by id, 0 for others and 17 for more than 16."""
+    long_tokens: Ints
+    """int32[…]: the tokens of more than 16 characters, in the order of their bytes …"""
+    long_chars: Ints
+    """… and their numbers of characters."""
+    exits: Ints
+    """int32[…]: tokens that exit, as positions in ``trie.tokens``, in ascending order; …"""
+    exit_chars: Ints
+    """… their whole characters; …"""
+    exit_whole: Ints
+    """… and how many bytes these are."""
+
+
+_I = "int32[::1]"
+_RESULT = f"Tuple((uint8[::1], {_I}, {_I}, {_I}, {_I}, {_I}))"
+
+
+@kernel(f"{_RESULT}(uint8[::1], {_I}, {_I}, {_I}, {_I}, int64, int32[:, ::1])")
+def _classify(
+    byte: Bytes, depth: Ints, end: Ints, token_start: Ints, tokens: Ints, words: int, delta: NDArray[Any]
+) -> tuple[Bytes, Ints, Ints, Ints, Ints, Ints]:
+    """`TokenClasses` of the set whose automaton is ``delta``."""
+    longest = np.int64(0)
+    for v in range(len(depth)):
+        longest = max(longest, np.int64(depth[v]))
+    state = np.zeros(longest + 1, np.int32)  # by depth, of the current path
+    chars = np.zeros(longest + 1, np.int32)  # whole characters so far
+    whole = np.zeros(longest + 1, np.int32)  # and their bytes
+    counts = np.zeros(32 * words, np.uint8)
+    long_tokens, long_chars = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int32)
+    exits, exit_chars = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int32)
+    exit_whole = np.empty(len(tokens), np.int32)
+    long_count = exit_count = v = U(0)
+    while v < U(len(byte)):
+        d = U(depth[v])
+        parent = d - U(1)
+        after = delta[U(state[parent]), U(byte[v])]
+        if after == DEAD:
+            if chars[parent] > 0:
+                for i in range(U(token_start[v]), U(token_start[U(end[v])])):
+                    exits[exit_count] = i
+                    exit_chars[exit_count] = chars[parent]
+                    exit_whole[exit_count] = whole[parent]
+                    exit_count += U(1)
+            v = U(end[v])
+            continue
+        count = chars[parent] + 1
+        state[d] = after
+        chars[d] = count if after == BOUNDARY else chars[parent]
+        whole[d] = depth[v] if after == BOUNDARY else whole[parent]
+        for i in range(U(token_start[v]), U(token_start[v + U(1)])):
+            counts[U(tokens[i])] = min(count, COUNTED + 1)
+            if count > COUNTED:
+                long_tokens[long_count] = tokens[i]
+                long_chars[long_count] = count
+                long_count += U(1)
+        v += U(1)
+    return (
+        counts,
+        long_tokens[:long_count].copy(),
+        long_chars[:long_count].copy(),
+        exits[:exit_count].copy(),
+        exit_chars[:exit_count].copy(),
+        exit_whole[:exit_count].copy(),
+    )
+
+
+@kernel(f"uint64[:, ::1](uint8[::1], {_I})")
+def _letters(byte: Bytes, depth: Ints) -> NDArray[Any]:
+    """uint64[nodes, 2]: the bytes of ASCII that occur in each node's subtree, its own byte included, as bits."""
+    longest = np.int64(0)
+    for v in range(len(depth)):
+        longest = max(longest, np.int64(depth[v]))
+    letters = np.zeros((len(byte), 2), np.uint64)
+    below = np.zeros((longest + 2, 2), np.uint64)  # of the children seen since the last node of a depth
+    for v in range(len(byte) - 1, -1, -1):
+        d = depth[v]
+        if byte[v] < 0x80:
+            below[d + 1, byte[v] >> 6] |= np.uint64(1) << np.uint64(byte[v] & 63)
+        for half in range(2):
+            letters[v, half] = below[d + 1, half]
+            below[d, half] |= below[d + 1, half]
+            below[d + 1, half] = 0
+    return letters
+
+
+@kernel(
+    f"{_RESULT}(uint8[::1], {_I}, {_I}, {_I}, {_I}, int32[:, ::1], uint64[:, ::1], uint64[::1],"
+    f" uint8[::1], {_I}, {_I}, {_I}, {_I}, {_I})"
+)
+def _classify_wide(
+    byte: Bytes, depth: Ints, end: Ints, token_start: Ints, tokens: Ints, delta: NDArray[Any], letters: NDArray[Any],
+    lacking: NDArray[Any], all_counts: Bytes, all_long_tokens: Ints, all_long_chars: Ints, all_exits: Ints,
+    all_exit_chars: Ints, all_exit_whole: Ints,
+) -> tuple[Bytes, Ints, Ints, Ints, Ints, Ints]:  # fmt: skip
+    """The same for all characters but those of ASCII that are in ``lacking`` (as bits). ``letters``: `_letters`; the
+    rest: `TokenClasses` of all characters."""
+    longest = np.int64(0)
+    for v in range(len(depth)):
+        longest = max(longest, np.int64(depth[v]))
+    state = np.zeros(longest + 1, np.int32)  # by depth, of the current path
+    chars = np.zeros(longest + 1, np.int32)
+    whole = np.zeros(longest + 1, np.int32)
+    counts = all_counts.copy()
+    exits, exit_chars = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int32)
+    exit_whole = np.empty(len(tokens), np.int32)
+    exit_count = known = v = U(0)
+    while v < U(len(byte)):
+        after_subtree = U(end[v])
+        if letters[v, U(0)] & lacking[U(0)] == 0 and letters[v, U(1)] & lacking[U(1)] == 0:
+            last = token_start[after_subtree]
+            while known < U(len(all_exits)) and all_exits[known] < last:
+                exits[exit_count] = all_exits[known]
+                exit_chars[exit_count] = all_exit_chars[known]
+                exit_whole[exit_count] = all_exit_whole[known]
+                exit_count += U(1)
+                known += U(1)
+            v = after_subtree
+            continue
+        d = U(depth[v])
+        parent = d - U(1)
+        after = delta[U(state[parent]), U(byte[v])]
+        if after == DEAD:
+            last = token_start[after_subtree]
+            for i in range(U(token_start[v]), U(last)):
+                counts[U(tokens[i])] = 0
+                if chars[parent] > 0:
+                    exits[exit_count] = i
+                    exit_chars[exit_count] = chars[parent]
+                    exit_whole[exit_count] = whole[parent]
+                    exit_count += U(1)
+            while known < U(len(all_exits)) and all_exits[known] < last:
+                known += U(1)
+            v = after_subtree
+            continue
+        state[d] = after
+        chars[d] = chars[parent] + 1 if after == BOUNDARY else chars[parent]
+        whole[d] = depth[v] if after == BOUNDARY else whole[parent]
+        v += U(1)
+    long_tokens, long_chars = np.empty(len(all_long_tokens), np.int32), np.empty(len(all_long_tokens), np.int32)
+    long_count = U(0)
+    for i in range(U(len(all_long_tokens))):
+        if counts[U(all_long_tokens[i])] != 0:
+            long_tokens[long_count], long_chars[long_count] = all_long_tokens[i], all_long_chars[i]
+            long_count += U(1)
+    return (
+        counts,
+        long_tokens[:long_count].copy(),
+        long_chars[:long_count].copy(),
+        exits[:exit_count].copy(),
+        exit_chars[:exit_count].copy(),
+        exit_whole[:exit_count].copy(),
+    )
+
+
+class Classifier:
+    """Finds the `TokenClasses` of character sets over one trie. ``words``: its tokens are below 32 * words."""
+
+    def __init__(self, trie: Trie, words: int) -> None:
+        self.trie = trie
+        self._words = words
+        self._wide: tuple[NDArray[Any], TokenClasses] | None = None
+
+    def classes(self, charset: CharSet) -> TokenClasses:
+        """What each token does to a loop over ``charset``."""
+        lacking = _lacking(charset)
+        if lacking is None:
+            return self._walk(charset)
+        if self._wide is None:
+            self._wide = _letters(self.trie.byte, self.trie.depth), self._walk(ANY_CHAR)
+        letters, of_all = self._wide
+        return TokenClasses(*_classify_wide(*self.trie, charset_automaton(charset), letters, lacking, *of_all))
+
+    def _walk(self, charset: CharSet) -> TokenClasses:
+        return TokenClasses(*_classify(*self.trie, self._words, charset_automaton(charset)))
+
+
+def _lacking(charset: CharSet) -> NDArray[Any] | None:
+    """The characters of ASCII that are not in the set, as bits, 64 a word; None if it lacks others."""
+    ranges = charset.ranges
+    if len(ranges) < 2 or ranges[-1] != (0xE000, MAX_CODE_POINT) or ranges[-2][1] != 0xD7FF or ranges[-2][0] > 0x80:
+        return None
+    members = 0
+    for low, high in ranges:
+        if low < 0x80:
+            members |= (2 << min(high, 0x7F)) - (1 << low)
+    lacking = ~members
+    return np.array([lacking & (1 << 64) - 1, lacking >> 64 & (1 << 64) - 1], np.uint64)
