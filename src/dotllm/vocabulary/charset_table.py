@@ -4,8 +4,8 @@ A string body, ``.``, ``\\w`` or any other loop over a character set K accepts m
 follows the loop. These are rows of bits known beforehand, by number of characters (for ``{n,m}``); only the tokens that
 leave K need the grammar, and they share few suffixes: in a JSON string, 2,500 trie nodes instead of 266,000.
 
-One walk of the token trie finds all of it (`token_classes`). Rows are kept for up to `COUNTED` characters; longer tokens
-stand in a list.
+One walk of the token trie finds all of it (`token_classes`). Rows are kept for up to `COUNTED` characters; tokens of
+more stand in a list.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _rows(counts: Bytes) -> NDArray[Any]:
 
 def build_charset_table(charset: CharSet, classifier: Classifier, strings: SortedStrings) -> CharsetTable:
     """The table of ``charset`` over the tokens of a trie, whose strings are ``strings``."""
-    counts, long_tokens, long_chars, positions, chars, whole = classifier.classes(charset)
+    counts, long_tokens, long_chars, positions, groups, whole = classifier.classes(charset)
     longest_first = np.argsort(-long_chars, kind="stable")
     tokens = classifier.trie.tokens[positions]
     starts = strings.offset[positions]
@@ -88,8 +88,10 @@ def build_charset_table(charset: CharSet, classifier: Classifier, strings: Sorte
     lengths -= whole
     order = sort_strings(strings.data, starts, lengths)
     exits = sorted_forest(strings.data, starts, lengths, tokens, ungrouped, order)
-    by_count = order[np.argsort(chars[order], kind="stable")]
-    *exits_by_count, start = sorted_forest(strings.data, starts, lengths, tokens, chars, by_count)
+    # (NumPy sorts numbers of 16 bits by radix.)
+    keys = groups.astype(np.uint16) if groups.max(initial=0) < 1 << 16 else groups
+    by_count = order[np.argsort(keys[order], kind="stable")]
+    *exits_by_count, start = sorted_forest(strings.data, starts, lengths, tokens, groups, by_count)
     return CharsetTable(
         rows=_rows(counts),
         long_tokens=long_tokens[longest_first],

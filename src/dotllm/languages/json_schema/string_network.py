@@ -293,7 +293,7 @@ def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
     if not len(uses):
         return grammar.empty()
     beyond = [alphabet.beyond_ascii(_bits(words)) for words in beyonds.tolist()]
-    of_beyond = np.array([(len(some.ranges), 0x80 in some) for some in beyond], np.int32)
+    of_beyond = np.array([(len(some.ranges), bool(some and some.ranges[0][0] == 0x80)) for some in beyond], np.int32)
     layout, times, places = spelled_network(
         dfa.accepting, dfa.start, edges, uses, raw, about, of_beyond, len(escapes),
         grammar.empty(), grammar.literal(b"\\"),

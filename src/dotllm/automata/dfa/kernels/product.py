@@ -7,8 +7,7 @@ import numpy as np
 from dotllm.automata.dfa.kernels.arrays import Array, Int, longer, longer_table
 from dotllm.jit import kernel
 
-
-_MIX = np.int64(-7046029254386353131)
+_MIX = np.int64(-7046029254386353131)  # of the hash table of pairs
 
 
 @kernel(
