@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dotllm import Index, Vocabulary
 from dotllm.automata.charset import CharSet
-from dotllm.index.charset_choice import counted_charsets, worth_tables
+from dotllm.index.charset_choice import PassedOver, counted_charsets, worth_tables
+from dotllm.index.token_space import TokenSpace
 from dotllm.languages.regex import regex_to_grammar
 
 LOWER, DIGITS, UPPER = CharSet.of((97, 122)), CharSet.of((48, 57)), CharSet.of((65, 90))
@@ -22,7 +24,7 @@ def test_what_pays() -> None:
 
     def made(*places: tuple[CharSet, int], counted: set[int]) -> set[CharSet]:
         new = [(i, charset, n) for i, (charset, n) in enumerate(places)]
-        return {places[i][0] for i in worth_tables(new, lambda: counted, lambda charset: tokens[charset])}
+        return {places[i][0] for i in worth_tables(new, lambda: counted, lambda charset: tokens[charset], {})}
 
     assert made((LOWER, 1), (DIGITS, 1), counted=set()) == {LOWER}  # few tokens are made of digits
     assert made((UPPER, 1), counted=set()) == set()  # very many leave the set
@@ -32,5 +34,44 @@ def test_what_pays() -> None:
 
 def test_not_all_of_very_many() -> None:
     sets = [(i, CharSet.of((97, 100 + i)), 1) for i in range(20)]
-    assert 0 < len(worth_tables(sets, lambda: set(range(20)), lambda charset: (50_000, 6_000))) < 6
-    assert len(worth_tables(sets, lambda: {7}, lambda charset: (50_000, 60_000))) == 1
+    assert 0 < len(worth_tables(sets, lambda: set(range(20)), lambda charset: (50_000, 6_000), {})) < 6
+    assert len(worth_tables(sets, lambda: {7}, lambda charset: (50_000, 60_000), {})) == 1
+
+
+def test_a_set_that_was_often_passed_over_gets_its_table() -> None:
+    """After as many automata as it takes for the masks to have cost what the table costs."""
+    passed_over: PassedOver = {}
+
+    def made() -> set[int]:
+        return worth_tables([(5, DIGITS, 1)], set, lambda charset: (12_500, 1_200), passed_over)  # 1.2 ms to save 0.5
+
+    assert [made(), made(), made()] == [set(), set(), {5}]
+    assert made() == set()  # its debt is paid
+
+
+def test_sets_left_out_for_time_come_next() -> None:
+    passed_over: PassedOver = {}
+    left = [(i, CharSet.of((97, 100 + i)), 1) for i in range(10)]
+    for _ in range(3):
+        made = worth_tables(left, lambda: range(10), lambda charset: (50_000, 6_000), passed_over)
+        left = [some for some in left if some[0] not in made]
+    assert not left
+
+
+def test_what_is_kept_of_sets_is_bounded() -> None:
+    passed_over: PassedOver = {}
+    for i in range(10_000):
+        worth_tables([(0, CharSet.of((i, i + 3)), 1)], set, lambda charset: (100, 60_000), passed_over)
+    assert 0 < len(passed_over) < 5_000
+
+
+def test_a_regex_seen_again_gets_the_table_it_was_refused(tekken: Vocabulary) -> None:
+    """And its masks are the same with it."""
+    charset = CharSet.of((97, 122), (65, 90), (48, 57), "._%+~-")  # as in e-mail addresses
+    space, pattern = TokenSpace.of(tekken), "[a-zA-Z0-9._%+~-]+@"
+    before = Index.from_regex(pattern, tekken)
+    assert space.known_charset(charset) < 0
+    for _ in range(5):
+        after = Index.from_regex(pattern, tekken)
+    assert space.known_charset(charset) >= 0
+    assert before.guide().mask_row == after.guide().mask_row

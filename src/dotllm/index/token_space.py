@@ -47,7 +47,7 @@ from dotllm.automata.machine.walk import (
 )  # fmt: skip
 from dotllm.errors import BudgetExceeded
 from dotllm.index.atomics import load
-from dotllm.index.charset_choice import worth_tables
+from dotllm.index.charset_choice import PassedOver, worth_tables
 from dotllm.jit import kernel
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
@@ -247,6 +247,7 @@ class TokenSpace:
         self.set_ints = np.empty(8 << 20, np.int32)
         self._set_ints_used = 0
         self._numbers: dict[CharSet, int] = {}
+        self._passed_over: PassedOver = {}
 
         capacity = min(MAX_ROWS, max(64, MAX_ROW_BYTES // (4 * self.words)))
         self.rows = np.empty((capacity, self.words), np.int32)
@@ -358,7 +359,9 @@ class TokenSpace:
             if n and charsets[i] not in self._numbers and not is_popular(charsets[i])
         ]
         vocabulary = self._vocabulary()
-        made = worth_tables(new, counted, vocabulary.tokens_at) if new and vocabulary is not None else set()
+        made: set[int] = set()
+        if new and vocabulary is not None:
+            made = worth_tables(new, counted, vocabulary.tokens_at, self._passed_over)
         left_out = {i for i, _, _ in new} - made
         return np.array(
             [self.charset_number(charsets[i]) if n and i not in left_out else -1 for i, n in enumerate(uses)], np.int32
