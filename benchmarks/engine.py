@@ -1,9 +1,9 @@
 """Engines side by side in one process: compile, masks, steps, growth, threads, agreement (``make bench-engine``).
 
 Every round sets all engines up anew, in random order, and takes the specs in random order; within a spec the engines
-follow each other in random order. Single calls are CPU time of this process on one core; the thread comparison alone is
-wall time, unpinned. A mask is *cold* on the first walk of a sample after compiling, *warm* when the same sample is
-walked again on the same compiled spec (what a server sees for a schema it knows).
+follow each other in random order. Single calls are CPU time of this process on one core; the thread comparison alone
+(`benchmarks.scaling`) is wall time, unpinned. A mask is *cold* on the first walk of a sample after compiling, *warm*
+when the same sample is walked again on the same compiled spec (what a server sees for a schema it knows).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import adapters, clock, engine_report, specs, targets, tokens
+from benchmarks import adapters, clock, engine_report, scaling, specs, targets, tokens
 from benchmarks.adapters.base import Compiled, Engine, Options, Refused, Spec
 from benchmarks.agreement import Comparison
 from benchmarks.histogram import Histogram
@@ -29,10 +29,6 @@ RESULTS = Path(__file__).parent / "results" / "engine.json"
 COMPILE_BUDGET_S = 2.0
 """CPU seconds after which a spec is not compiled again in a round"""
 BATCH = 64
-THREAD_ROUNDS = 6
-"""of which the best counts, with 1 and with 2 threads: wall time is at the mercy of what else the machine does"""
-LIGHT = ("flat 10 fields", "recursive tree", "any JSON object", "e-mail", "arithmetic", "tool call")
-"""specs that every engine compiles quickly: 64 copies of them make the thread comparison"""
 
 Results = dict[str, Any]
 
@@ -118,28 +114,6 @@ class Run:
                 self.faults.append(f"{engine.name} forbids the next token in {times.wrong_masks} rows of batches")
             for what in ("fill", "fill_ids", "advance"):
                 self.batch[engine.name][what] += getattr(times, what)
-
-    def threads(self, all_specs: Sequence[Spec], steps: int = 24) -> Results:
-        """64 guides on 64 freshly compiled specs, cold masks in one batch: wall seconds with 1 and with 2 threads."""
-        light = [spec for spec in all_specs if spec.name in LIGHT]
-        found: Results = {}
-        for engine in self.setup(Options()):
-            best: dict[int, float] = {}
-            for threads in (1, 2) * THREAD_ROUNDS:
-                work = [(engine.compile(light[i % len(light)]), light[i % len(light)].texts[0]) for i in range(BATCH)]
-                matchers = [compiled.matcher() for compiled, _ in work]
-                ids = [self.tokens.encode(text) for _, text in work]
-                batch = engine.batch(matchers, threads)
-                total = 0
-                with clock.quiet():
-                    for step in range(steps):
-                        start = clock.wall_ns()
-                        batch.fill()
-                        total += clock.wall_ns() - start
-                        batch.advance([row[min(step, len(row) - 1)] for row in ids])
-                best[threads] = min(best.get(threads, 1e9), total / 1e9)
-            found[engine.name] = {"wall_s": best, "speed_up": round(best[1] / best[2], 2)}
-        return found
 
     def growth(self, length: int) -> list[Results]:
         """Masks, states and memory along one output of ``length`` tokens, by quarters of it."""
@@ -259,7 +233,7 @@ def main() -> int:
     all_specs = [s for s in specs.read() if not options.specs or options.specs in s.name]
     parts = options.only.split(",")
     if options.quick:
-        options.rounds, options.repeats = 1, 3
+        options.rounds, options.repeats = 1, 6
         all_specs = [s for s in all_specs if "slow" not in s.tags]
         parts = [part for part in parts if part != "agreement"]
     cores = os.sched_getaffinity(0)
@@ -279,7 +253,7 @@ def main() -> int:
     if "threads" in parts:
         print("threads", flush=True)
         os.sched_setaffinity(0, cores)
-        results["threads"] = run.threads(all_specs)
+        results["threads"] = scaling.measure(run.names, run.tokens, options.seed)
     results["engines"] = run.about
     results["targets"] = [vars(t) for t in targets.engine(results)] if "dotllm" in run.names else []
     options.out.parent.mkdir(parents=True, exist_ok=True)

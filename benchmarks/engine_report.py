@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import scaling
+
 Results = dict[str, Any]
 
 
@@ -75,10 +77,13 @@ def _growth(rows: list[Results]) -> Table:
 
 
 def _threads(found: Results) -> Table:
-    table = Table("engine", "1 thread ms", "2 threads ms", "speed-up", title="64 guides' cold masks, wall time")
+    title = "64 guides' cold masks, wall time: best | median of rounds; two copies: two processes do them all"
+    table = Table("engine", "rounds", *scaling.KINDS, "2 threads over 1", "two copies over one", title=title)
     for name, row in found.items():
-        wall = {int(threads): seconds for threads, seconds in row["wall_s"].items()}
-        table.add_row(name, f"{wall[1] * 1e3:.2f}", f"{wall[2] * 1e3:.2f}", f"{row['speed_up']:.2f}")
+        best, median = row["best"], row["median"]
+        cells = [f"{best[kind]:.1f} | {median[kind]:.1f} ms" for kind in scaling.KINDS]
+        cells += [f"{best[what]:.2f} | {median[what]:.2f} ×" for what in ("speed_up", "machine")]
+        table.add_row(name, str(row["rounds"]), *cells)
     return table
 
 

@@ -27,8 +27,7 @@ def engine(results: Results) -> list[Target]:
     found = _batch(results) + _single(results)
     found += _growth(results) if "growth" in results else []
     if "threads" in results:
-        value = results["threads"]["dotllm"]["speed_up"]
-        found.append(Target("64 guides' cold masks scale on 2 threads", f"{value} × (limit 1.5)", value >= 1.5))
+        found.append(_threads(results["threads"]["dotllm"]))
     if "agreement" in results:
         rows = [u for u in results["agreement"]["unexplained"] if "dotllm" in u["engines"]]
         found.append(Target("no unexplained difference in any mask", f"{len(rows)} places", not rows))
@@ -63,6 +62,14 @@ def _single(results: Results) -> list[Target]:
             limit = figures["llguidance"]["cold"]["mean"]
             found.append(at_most(f"cold mask mean of {group} specs ≤ llguidance's", ours["cold"]["mean"], limit, "µs"))
     return found
+
+
+def _threads(figures: Results) -> Target:
+    """By the median of all rounds, whatever the machine had to give in them, which is said."""
+    best, median = figures["best"], figures["median"]
+    text = f"{median['speed_up']} × (limit 1.5); best rounds {best['speed_up']} ×; two copies of the work"
+    text += f" reach {median['machine']} ×, best {best['machine']} ×"
+    return Target("64 guides' cold masks scale on 2 threads", text, median["speed_up"] >= 1.5)
 
 
 def _growth(results: Results) -> list[Target]:

@@ -4,6 +4,7 @@ when the work is over."""
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 
 from dotllm.arrays import Int64
-from dotllm.index.atomics import fetch_add, load, read_byte
-from dotllm.index.team import CLOSED, FIRST, Team, close_board, join, leave, new_board, open_board
+from dotllm.index.atomics import fetch_add, load
+from dotllm.index.team import CLOSED, FIRST, Team, close_board, join, leave, new_board, open_board, wait_for_job
 
 HERE, BY_HELPERS, OF = FIRST, FIRST + 1, FIRST + 2
 
@@ -29,16 +30,20 @@ def take(board: Int64, count: int) -> None:
 
 @nb.njit(nb.void(nb.int64[::1], nb.int64, nb.int64), nogil=True)
 def help_forever(board: Int64, me: int, pipe: int) -> None:
+    job = 0
     while True:
-        if read_byte(pipe) == 1 and join(board):
+        job = wait_for_job(board, me, pipe, job)
+        if job >= 0 and join(board):
             take(board, BY_HELPERS)
             leave(board)
 
 
 @nb.njit(nb.void(nb.int64[::1], nb.int64, nb.int64), nogil=True)
 def fail_once(board: Int64, me: int, pipe: int) -> None:
+    job = 0
     while True:
-        if read_byte(pipe) == 1 and join(board):
+        job = wait_for_job(board, me, pipe, job)
+        if job >= 0 and join(board):
             if fetch_add(nb.int64(board.ctypes.data) + 8 * (OF + 1), 1) == 0:
                 raise MemoryError
             take(board, BY_HELPERS)
@@ -75,6 +80,16 @@ def test_helpers_take_part_and_all_is_done_once(team: Team) -> None:
         for _ in range(50):
             here, by_helpers = team.work(helpers, call(10_000, wait=True))
             assert by_helpers > 0 and here + by_helpers == 10_000
+
+
+def test_helpers_come_whether_they_look_or_wait_for_a_byte(team: Team) -> None:
+    """Jobs that follow each other at once, and after about as long as helpers look at the board for the next."""
+    pauses = random.Random(0)
+    for i in range(600):
+        if i % 2:
+            time.sleep(pauses.uniform(0, 0.001))
+        here, by_helpers = team.work(1, call(500, wait=True))
+        assert by_helpers > 0 and here + by_helpers == 500
 
 
 def test_nothing_is_waited_for_that_does_not_come(team: Team) -> None:

@@ -1,7 +1,7 @@
 """What Numba lacks for kernels of several threads that work without the GIL: atomic operations on words of an int64
-array, and three calls of the operating system.
+array, a hint to the processor, and three calls of the operating system.
 
-LLVM has the former for every machine (one instruction each), the C library the latter. A word is named by its address,
+LLVM has the former for every machine (one instruction each), the C library the calls. A word is named by its address,
 as arenas are (see `kernels`).
 """
 
@@ -48,6 +48,25 @@ def load(typing_context: Any, address: Any) -> Any:
         return builder.load_atomic(_word(builder, arguments[0]), _ORDER, 8)
 
     return types.int64(types.int64), codegen
+
+
+_HINTS = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}  # 1: yield
+
+
+@intrinsic
+def relax(typing_context: Any) -> Any:
+    """Wait some ten nanoseconds in a loop that looks at a word, and leave the core to its other hyper-thread."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        name, numbers = _HINTS.get(builder.module.triple.split("-")[0], (None, ()))
+        if name is not None:
+            number = ir.IntType(32)
+            function_type = ir.FunctionType(ir.VoidType(), [number for _ in numbers])
+            function = cgutils.get_or_insert_function(builder.module, function_type, name)
+            builder.call(function, [number(n) for n in numbers])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
 
 
 def _one_byte(context: Any, builder: Any, descriptor: Any, name: str) -> Any:

@@ -14,9 +14,9 @@ import numpy as np
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.layout import CONFIG, FULL, H_FUEL, R
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
-from dotllm.index.atomics import exchange, fetch_add, read_byte
+from dotllm.index.atomics import exchange, fetch_add
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, I, _pointer, copy_row
-from dotllm.index.team import FIRST, close_board, join, leave, open_board
+from dotllm.index.team import FIRST, close_board, join, leave, open_board, wait_for_job
 from dotllm.index.token_space import TokenSpace, confirm_row, intern_row, likely_row, row_hash
 from dotllm.jit import kernel
 
@@ -32,7 +32,8 @@ J_MACHINES, J_CONFIGS, J_GUIDES = 0, 1, 2
 J_ORDER, J_STARTS, J_GROUPS, J_LISTED, J_THREADS, J_FUEL = 3, 4, 5, 6, 7, 8
 J_TAKEN, J_CODES, J_TAGS, J_GUESSES, J_PLACES = 9, 10, 11, 12, 13
 J_ROOM, J_ROOM_ROWS, J_ROOM_WORDS, J_TARGETS, J_WRITTEN = 14, 15, 16, 17, 18
-J_KNOWN, J_DONE, J_ROOM_USED, J_COPIED = 19, 20, 32, 40  # (the last two: counters, on cache lines of their own)
+J_KNOWN, J_DONE = 19, 20
+J_ROOM_USED, J_COPIED = 32, 40  # counters, on cache lines of their own; copied: one of each thread's stretch
 J_SPACE = 48  # the X_… of its arrays
 (
     X_BYTE, X_DEPTH, X_END, X_TOKEN_START, X_TOKENS, X_NODES, X_TRIE_TOKENS, X_MAIN_END, X_SETS, X_SETS_ROWS,
@@ -72,8 +73,8 @@ def by_machine(machines: Int64, rows: Int32, order: Int32, starts: Int32) -> int
 def _share(board: Int64, me: int) -> None:
     """What thread ``me`` does of what `find_rows` wrote on the board.
 
-    It begins with a stretch of its own, in step after step the same one, so that it meets the arenas in its core's
-    cache; then it helps others from the far end of theirs.
+    It begins with a stretch of its own, in step after step the same one, so that it meets the arenas and the rows of
+    the bitmask in its core's cache; then it helps others from the far end of theirs.
     """
     job = board[FIRST:]
     groups, threads, fuel = job[J_GROUPS], job[J_THREADS], job[J_FUEL]
@@ -150,13 +151,16 @@ def _share(board: Int64, me: int) -> None:
         done += 1
     if direct:
         known = nb.carray(_pointer(job[J_KNOWN]), (guides,), nb.int32)
-        begin = fetch_add(counters + 8 * J_COPIED, _COPIES)
-        while begin < guides:
-            for g in range(begin, min(begin + _COPIES, guides)):
-                if known[g] >= 0 and not written[g]:
-                    copy_row(rows[known[g]], room[targets[g]])
-                    written[g] = True
-            begin = fetch_add(counters + 8 * J_COPIED, _COPIES)
+        for k in range(threads):
+            whose = (me + k) % threads
+            first, end = whose * guides // threads, (whose + 1) * guides // threads
+            begin = first + fetch_add(counters + 8 * (J_COPIED + whose), _COPIES)
+            while begin < end:
+                for g in range(begin, min(begin + _COPIES, end)):
+                    if known[g] >= 0 and not written[g]:
+                        copy_row(rows[known[g]], room[targets[g]])
+                        written[g] = True
+                begin = first + fetch_add(counters + 8 * (J_COPIED + whose), _COPIES)
     fetch_add(counters + 8 * J_DONE, done)
 
 
@@ -183,7 +187,8 @@ def find_rows(
     job[J_ROOM], job[J_ROOM_ROWS], job[J_ROOM_WORDS] = room.ctypes.data, room.shape[0], room.shape[1]
     job[J_TARGETS] = nb.int64(targets.ctypes.data) if targets.shape[0] > 0 else nb.int64(0)
     job[J_KNOWN] = known.ctypes.data
-    job[J_DONE] = job[J_ROOM_USED] = job[J_COPIED] = 0
+    job[J_DONE] = job[J_ROOM_USED] = 0
+    job[J_COPIED : J_COPIED + threads] = 0
     job[J_SPACE : J_SPACE + space.shape[0]] = space
     if doors.shape[0] == 0:
         _share(board, 0)
@@ -196,13 +201,16 @@ def find_rows(
 
 @kernel(nb.void(L1, I, I))
 def help_forever(board: Int64, me: int, pipe: int) -> None:
-    """What helper ``me`` does whenever a byte comes through the pipe."""
+    """What helper ``me`` does whenever there is a job."""
     faults = 0
+    last = nb.int64(0)
     while faults < _FAULTS:
-        if read_byte(pipe) != 1:
+        job = wait_for_job(board, me, pipe, last)
+        if job < 0:
             faults += 1
             continue
         faults = 0
+        last = job
         if join(board):
             if me < board[FIRST + J_THREADS]:  # (a byte of an earlier time may have let in one too many)
                 _share(board, me)

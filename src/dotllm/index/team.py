@@ -5,6 +5,10 @@ takes a turn of the interpreter: a `ThreadPoolExecutor` costs its caller 20 µs 
 threads that end together, as those that share work do, then wait for each other's GIL. Nobody is waited for who has not
 come yet: the caller works too, and helpers that come too late find the board closed.
 
+Still, to wake a thread takes its caller some 10 µs and comes as much later, several times that in a virtual machine.
+So when jobs follow each other closely, as the chunks of a large batch do, helpers look at the board for some time
+before they wait for a byte; when they do not, they wait at once, and cost nothing.
+
 The *board* is an int64 array that all of them know, on which the caller writes what there is to do before it opens it.
 Its first word is how many helpers are at it, plus CLOSED while it is closed.
 """
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -20,26 +25,55 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int64
-from dotllm.index.atomics import fetch_add, load, pause_us, write_byte
+from dotllm.index.atomics import fetch_add, load, pause_us, read_byte, relax, write_byte
 from dotllm.jit import kernel
 
 I, L1 = nb.int64, nb.int64[::1]
 
 CLOSED = 1 << 40
+_JOB = 8  # word of the board: how often it has been opened
+_SOON = 9  # whether another job is likely to follow soon
+_LOOKING = 10  # a bit for each helper who looks at the board
 FIRST = 16  # words before what the caller writes: two cache lines
 _BOARD = 128  # words
-_LOOKS = 50_000  # for the last helper to leave: some 30 µs, about what it takes to wake a thread
+_LOOKS = 1500  # for the last helper to leave: some 30 µs, about what it takes to wake a thread
 _PAUSE_US = 50  # between later looks
+_LOOKS_FOR_MORE = 25_000  # for another job: some 500 µs
+_SOON_NS = 500_000
 
 _T = TypeVar("_T")
 
 
 @kernel(nb.void(L1, L1))
 def open_board(board: Int64, doors: Int64) -> None:
-    """Let helpers come, and wake those behind ``doors`` (pipes)."""
-    fetch_add(nb.int64(board.ctypes.data), -CLOSED)
+    """Let helpers come, and wake those behind ``doors`` (pipes) who are not looking."""
+    word = nb.int64(board.ctypes.data)
+    fetch_add(word, -CLOSED)
+    fetch_add(word + 8 * _JOB, 1)
+    looking = load(word + 8 * _LOOKING)
     for i in range(doors.shape[0]):
-        write_byte(doors[i])
+        if not (looking >> (i + 1)) & 1:
+            write_byte(doors[i])
+
+
+@kernel(I(L1, I, I, I))
+def wait_for_job(board: Int64, me: int, pipe: int, last: int) -> int:
+    """Helper ``me`` waits until there may be something to do. Returns the number of the job, which is the next ``last``
+    (at first: 0), or -1 if something is wrong with the pipe."""
+    word = nb.int64(board.ctypes.data)
+    if load(word + 8 * _SOON) != 0:
+        fetch_add(word + 8 * _LOOKING, 1 << me)
+        looks = 0
+        while load(word + 8 * _JOB) == last and looks < _LOOKS_FOR_MORE:
+            looks += 1
+            relax()
+        fetch_add(word + 8 * _LOOKING, -(1 << me))
+        found = load(word + 8 * _JOB)  # once more: from now on there will be a byte
+        if found != last:
+            return found
+    if read_byte(pipe) != 1:
+        return -1
+    return load(word + 8 * _JOB)
 
 
 @kernel(nb.boolean(L1))
@@ -67,6 +101,7 @@ def close_board(board: Int64) -> None:
     looks = 0
     while load(word) != CLOSED:
         looks += 1
+        relax()
         if looks > _LOOKS:
             pause_us(_PAUSE_US)
 
@@ -85,8 +120,8 @@ class Team:
     """The helpers of one kind of work in this process; one caller has them at a time, others work alone."""
 
     def __init__(self, help_forever: Callable[[Int64, int, int], None]) -> None:
-        """``help_forever(board, number, pipe)``: a kernel that does what the board says whenever a byte comes through
-        the pipe; number: 1, 2, …"""
+        """``help_forever(board, number, pipe)``: a kernel that does what the board says whenever `wait_for_job` says
+        so; number: 1, 2, …"""
         self._help_forever = help_forever
         self._begin()
         os.register_at_fork(after_in_child=self._begin)  # which has no threads but its own
@@ -95,12 +130,14 @@ class Team:
         self._taken = threading.Lock()
         self._board = new_board()
         self._doors = np.empty(0, np.int64)
+        self._ended = 0
 
     def work(self, helpers: int, part: Callable[[Int64, Int64], _T]) -> _T:
         """``part(board, doors)`` with so many helpers behind the doors, or with none if they are busy."""
         if helpers < 1 or not self._taken.acquire(blocking=False):
             return part(new_board(), _NO_DOORS)
         board = self._board
+        board[_SOON] = time.perf_counter_ns() - self._ended < _SOON_NS
         try:
             while len(self._doors) < helpers:
                 self._hire(board)
@@ -109,6 +146,7 @@ class Team:
             close_board(board)
             raise
         finally:
+            self._ended = time.perf_counter_ns()
             self._taken.release()
 
     def _hire(self, board: Int64) -> None:

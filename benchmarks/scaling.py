@@ -1,0 +1,128 @@
+"""Do a batch's cold masks take less time on two threads? With what the machine itself has to give beside it.
+
+Wall time, so it is at the mercy of what else runs, and two threads need not have two whole cores: these may be
+hyper-threads of one, or those of a virtual machine whose neighbours are busy. So measurements come in rounds of a tenth
+of a second, in which everything that is compared takes its turn, in random order: each engine's masks on one thread, on
+two, and on one thread here and in a second process at once. Such *copies* share nothing but the machine, so what both
+together get done is the most that two threads could. Many rounds are taken; the best and the median of each are
+reported.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks import adapters, clock, specs, tokens
+from benchmarks.adapters.base import Batch, Engine, Options, Spec
+
+BATCH, STEPS = 64, 24
+ROUNDS = 60
+BUDGET_S = 30.0
+"""for an engine, most of which goes into compiling; at least `FEWEST` rounds"""
+FEWEST = 5
+LIGHT = ("flat 10 fields", "recursive tree", "any JSON object", "e-mail", "arithmetic", "tool call")
+"""specs that every engine compiles quickly: 64 copies of them make a batch"""
+KINDS = ONE, TWO, COPIES = "1 thread", "2 threads", "two copies"
+
+Results = dict[str, Any]
+
+
+class Work:
+    """The cold masks of 64 sequences, each on a freshly compiled spec."""
+
+    def __init__(self, engine: Engine, vocabulary: tokens.Tokens) -> None:
+        self._engine = engine
+        light = [spec for spec in specs.read() if spec.name in LIGHT]
+        self._specs = [light[i % len(light)] for i in range(BATCH)]
+        ids = [vocabulary.encode(spec.texts[0]) for spec in self._specs]
+        self._tokens = [[row[min(step, len(row) - 1)] for row in ids] for step in range(STEPS)]
+
+    def prepare(self, threads: int) -> Batch:
+        """Compile, which is not measured."""
+        return self._engine.batch([self._engine.compile(spec).matcher() for spec in self._specs], threads)
+
+    def wall_ms(self, batch: Batch) -> float:
+        """What all masks took."""
+        total = 0
+        with clock.quiet():
+            for step in self._tokens:
+                start = clock.wall_ns()
+                batch.fill()
+                total += clock.wall_ns() - start
+                batch.advance(step)
+        return total / 1e6
+
+
+def _copy(connection: Connection, names: Sequence[str]) -> None:
+    """The second process: prepares when it is sent an engine's name, runs when it is sent anything more."""
+    vocabulary = tokens.load()
+    works = {name: Work(_ready(name, vocabulary), vocabulary) for name in names}
+    while (name := connection.recv()) is not None:
+        batch = works[name].prepare(threads=1)
+        connection.send(None)
+        connection.recv()
+        connection.send(works[name].wall_ms(batch))
+
+
+def _ready(name: str, vocabulary: tokens.Tokens) -> Engine:
+    """An engine that has compiled something."""
+    engine = adapters.load(name, vocabulary, Options())
+    engine.compile(Spec("warm-up", "regex", "[a-z]+")).matcher().fill()
+    return engine
+
+
+def measure(names: Sequence[str], vocabulary: tokens.Tokens, seed: int = 0) -> Results:
+    """Figures by engine (see `summary`)."""
+    context = multiprocessing.get_context("spawn")
+    connection, theirs = context.Pipe()
+    process = context.Process(target=_copy, args=(theirs, names), daemon=True)
+    process.start()
+    works = {name: Work(_ready(name, vocabulary), vocabulary) for name in names}
+    samples: dict[str, dict[str, list[float]]] = {name: {kind: [] for kind in KINDS} for name in names}
+    spent = dict.fromkeys(names, 0.0)
+    order = random.Random(seed)
+    for number in range(ROUNDS + 1):  # the first one does not count: threads start, tables are made
+        for name in order.sample(list(names), len(names)):
+            if spent[name] > BUDGET_S and number > FEWEST:
+                continue
+            start = time.perf_counter()
+            for kind in order.sample(KINDS, 3):
+                took = _once(works[name], kind, name, connection)
+                if number:
+                    samples[name][kind].append(took)
+            spent[name] += time.perf_counter() - start
+    connection.send(None)
+    process.join()
+    return {name: summary(found) for name, found in samples.items()}
+
+
+def _once(work: Work, kind: str, name: str, connection: Connection) -> float:
+    if kind != COPIES:
+        return work.wall_ms(work.prepare(threads=1 if kind == ONE else 2))
+    connection.send(name)
+    batch = work.prepare(threads=1)
+    connection.recv()
+    connection.send(None)
+    here = work.wall_ms(batch)
+    there: float = connection.recv()
+    return max(here, there)
+
+
+def summary(samples: dict[str, list[float]]) -> Results:
+    """Best and median milliseconds of each kind, and how many times as much is done in the time of one thread: by two
+    threads, and by two copies, which do twice the work."""
+    best = {kind: min(found) for kind, found in samples.items()}
+    median = {kind: statistics.median(found) for kind, found in samples.items()}
+    found: Results = {"rounds": len(samples[ONE])}
+    for what, figures in (("best", best), ("median", median)):
+        found[what] = {kind: round(figure, 3) for kind, figure in figures.items()} | {
+            "speed_up": round(figures[ONE] / figures[TWO], 2),
+            "machine": round(2 * figures[ONE] / figures[COPIES], 2),
+        }
+    return found
