@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,28 @@ from tests import redis_process
 ROOT = Path(__file__).parent.parent
 
 
+if os.environ.get("PYTEST_XDIST_WORKER"):
+    # Left to itself, vLLM binds its worker to the first core: those of two servers, one for each process of the tests,
+    # would share it while the second core idles.
+    os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`tests.distribution` where files are distributed; other ways of xdist (``--dist each``) stay what they are."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests import distribution
+
+    return distribution.Units(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where there is no vLLM (somebody works on the engine alone), tests of the server are skipped; never in CI."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        from tests import distribution
+
+        distribution.longest_first(items)
     if importlib.util.find_spec("vllm") is not None or os.environ.get("CI"):
         return
     for item in items:

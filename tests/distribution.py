@@ -1,0 +1,65 @@
+"""How `make test` spreads the tests over its processes (pytest-xdist, ``-n 2 --dist loadfile``).
+
+A file's tests stay in one process, since its fixtures (a server, a model, tables of a vocabulary) would be made again in
+another. Two things go beyond what ``loadfile`` does by itself:
+
+* Files that ask the same server of ``tests/serve/conftest.py`` are one unit, or each process would start that server.
+* What takes longest begins first, so that at the end both processes are busy with files of seconds. A unit's size says
+  nothing about its time here (a file of one test may start two servers), so the order is written down.
+
+Both tables cost time when they are out of date, nothing else: every test runs wherever it is put.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+SAME_SERVER = {
+    "tests/serve/test_answers.py": "the plain server",
+    "tests/serve/test_refusals.py": "the plain server",
+    "tests/serve/test_api.py": "the server with parsers",
+    "tests/serve/test_api_refusals.py": "the server with parsers",
+}
+LONGEST_FIRST = (
+    "tests/serve/test_shared_store.py",
+    "tests/serve/test_coalescence.py",
+    "tests/serve/test_security.py",
+    "the plain server",
+    "the server with parsers",
+    "tests/serve/test_overlap.py",
+    "tests/vllm_plugin/gpu/test_walk.py",
+    "tests/serve/test_overlap_reasoning.py",
+    "tests/serve/test_advisories_more.py",
+    "tests/vllm_plugin/test_post_import.py",
+    "tests/serve/test_coalescence_law.py",
+    "tests/serve/test_offline.py",
+    "tests/cli/test_passthrough.py",
+    "tests/vllm_plugin/gpu/test_jump_forward.py",
+    "tests/test_jit.py",
+)
+
+
+def unit(nodeid: str) -> str:
+    """What must run in one process with this test."""
+    file = nodeid.split("::", 1)[0]
+    return SAME_SERVER.get(file, file)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort the collected tests into the order in which their units begin."""
+    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(unit(item.nodeid), len(places)))
+
+
+class Units(LoadScopeScheduling):  # type: ignore[misc]
+    """xdist's scheduler of units, with ours."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        config.option.loadscopereorder = False  # it would begin with the unit of the most tests
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(nodeid)
