@@ -38,6 +38,7 @@ LONGEST_FIRST = (
     "tests/serve/test_offline.py",
     "tests/cli/test_passthrough.py",
     "tests/vllm_plugin/gpu/test_jump_forward.py",
+    "tests/compilation/test_real_engine.py",
     "tests/test_jit.py",
 )
 
