@@ -388,3 +388,29 @@ def test_prefetching_gives_way_to_steps_only(vocabulary: Vocabulary) -> None:
     assert walk._prefetcher._pause(0.001) == prefetch.PAUSE, "nothing runs"
     walk.step_is_launched()
     assert walk._prefetcher._pause(0.001) == pytest.approx(0.001 * prefetch.PAUSES)
+
+
+def test_prefetching_uses_what_the_loop_waits_for_the_device(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dotllm.vllm_plugin.gpu import prefetch
+
+    walk = Engine(Index.from_regex("[a-z]*", vocabulary)).walk
+    now = 1000.0
+    monkeypatch.setattr(prefetch.time, "monotonic", lambda: now)
+
+    def steps(waited: float, count: int = 24) -> None:
+        nonlocal now
+        for _ in range(count):
+            walk.step_is_launched()
+            walk.is_launched()
+            now += waited
+            walk.results_are_there()
+            walk.results_are_there()  # (of a step without a message)
+
+    steps(prefetch.LAUNCH / 2)
+    assert walk._prefetcher._pause(0.001) == pytest.approx(0.001 * prefetch.PAUSES), "the host sets the pace"
+    steps(prefetch.LAUNCH + 3 * prefetch.SPARE)
+    assert walk._prefetcher._pause(0.001) == pytest.approx(0.001), "the device does"
+    steps(prefetch.LAUNCH / 2)
+    assert walk._prefetcher._pause(0.001) == pytest.approx(0.001 * prefetch.PAUSES)

@@ -32,6 +32,8 @@ MASKS = 512  # of an index, whose masks are found ahead
 MASKS_OF_ALL = TABLE_SLOTS // 2  # distinct masks; beyond, none is found ahead
 PAUSE = 0.0005  # seconds, in which the engine's loop gets its turn, at least
 PAUSES = 12  # times as long as a visit took: the loop of a small model has no time to give (3 cost it a tenth)
+SPARE = 0.001  # seconds of a step in which the loop waits for the device; with more of them a pause is one visit long
+LAUNCH = 0.002  # seconds from a step's message to its being launched, at most
 IDLE = 0.02  # seconds without a step, after which there is nobody to give way to
 VISIT = 0.0003  # seconds that a visit should take
 HEAD_START = 0.004  # seconds, in which the loop launches the first step of the request that has come
@@ -50,6 +52,8 @@ class Prefetcher:
         self._closed = False
         self.gate = Gate()  # closed by the engine's loop while it launches a prompt
         self._count = 4  # places a visit
+        self._launched = 0.0  # when a step had its message
+        self._spare = 0.0  # seconds that the loop waits in a step, smoothed
         self.last_step = 0.0  # when the engine's loop launched one (`time.monotonic`); set by it
 
     def want(self, entry: Entry) -> None:
@@ -63,6 +67,17 @@ class Prefetcher:
                 self._thread = threading.Thread(target=self._run, name="dotllm-prefetch", daemon=True)
                 self._thread.start()
         self._wake.set()
+
+    def step_has_its_message(self) -> None:
+        """The engine's loop samples now, and waits for results then."""
+        self._launched = time.monotonic()
+
+    def results_are_there(self) -> None:
+        """They have come, of that step or one before."""
+        if self._launched:
+            waited = time.monotonic() - self._launched - LAUNCH
+            self._spare += (max(0.0, waited) - self._spare) / 8
+            self._launched = 0.0
 
     def close(self) -> None:
         """End the thread."""
@@ -101,7 +116,9 @@ class Prefetcher:
             time.sleep(self._pause(took))
 
     def _pause(self, took: float) -> float:
-        return max(PAUSE, PAUSES * took) if time.monotonic() - self.last_step < IDLE else PAUSE
+        if time.monotonic() - self.last_step >= IDLE:
+            return PAUSE
+        return max(PAUSE, took * (1 if self._spare > SPARE else PAUSES))
 
     def visit(self, entry: Entry, place: int, count: int = 1) -> int:
         """Find the transitions and the masks of ``count`` configurations from number ``place`` on. Returns the next

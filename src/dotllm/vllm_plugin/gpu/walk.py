@@ -98,6 +98,11 @@ class Walk:
     def is_launched(self) -> None:
         """The forward pass is on its way."""
         self._prefetcher.gate.open()
+        self._prefetcher.step_has_its_message()
+
+    def results_are_there(self) -> None:
+        """Of some step."""
+        self._prefetcher.results_are_there()
 
     # ---- requests
 

@@ -126,6 +126,8 @@ class WalkScheduler:
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Follow the tokens of the step, then let vLLM do what it does with them."""
         launched = getattr(scheduler_output, _STEP, None)
+        if self._walk is not None:
+            self._walk.results_are_there()
         if self._may_jump:
             self._jumps.time(self._launched)
         if launched is not None:
