@@ -37,11 +37,15 @@ class FakeIndex:
         return FakeGuide(self)
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps({"text": self.text, "nbytes": self.nbytes}).ljust(self.nbytes))
+        path.write_bytes(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({"text": self.text, "nbytes": self.nbytes}).ljust(self.nbytes).encode()
 
 
-def load(path: Path, vocabulary: Any) -> FakeIndex:
-    data = json.loads(path.read_bytes().split(b"dotllmEN")[0])
+def load(source: Path | bytes, vocabulary: Any) -> FakeIndex:
+    raw = source if isinstance(source, bytes) else source.read_bytes()
+    data = json.loads(raw.split(b"dotllmEN")[0])
     return FakeIndex(data["text"], data["nbytes"])
 
 

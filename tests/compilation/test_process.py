@@ -18,7 +18,7 @@ from fake_engine import spec
 
 from dotllm.compilation import wire
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileMemory, CompileTimeout
-from dotllm.compilation.process import ProcessCompiler
+from dotllm.compilation.process import PIPE_BYTES, ProcessCompiler
 from dotllm.errors import BudgetExceeded, Unsupported
 
 NEVER = threading.Event()
@@ -140,7 +140,7 @@ import sys, threading
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import fake_engine
 from dotllm.compilation import wire
-from dotllm.compilation.process import ProcessCompiler
+from dotllm.compilation.process import PIPE_BYTES, ProcessCompiler
 wire.pack_vocabulary = lambda vocabulary: b""
 command = [sys.executable, {str(Path(__file__).parent / "fake_worker.py")!r}]
 compiler = ProcessCompiler(fake_engine.FakeVocabulary(), processes=1, timeout=60, memory=1 << 28, load=fake_engine.load,
@@ -272,3 +272,11 @@ def test_a_manager_that_spares_the_loop(make: Any, make_manager: Any, compiler: 
     assert manager.submit(spec(id=5)).result(20) and not slow.done(), "nobody waits for a process that is busy"
     assert len(compiler.compiled) == 3
     assert slow.result(20)
+
+
+def test_an_index_larger_than_the_pipe(make: Any) -> None:
+    size = 5 * PIPE_BYTES + 7
+    compiler = make()
+    for number in range(2):
+        index = compiler.compile(spec(id=number, bytes=size), NEVER)
+        assert index.nbytes == size and index.text == spec(id=number, bytes=size).text

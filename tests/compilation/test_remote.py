@@ -181,7 +181,7 @@ def test_a_real_local_ray(fallback: Fallback) -> None:
     real.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
         compiler = RayCompiler(
-            "ray://auto", vocabulary, timeout=120, memory=1 << 28, fallback=fallback, load=Index.load
+            "ray://auto", vocabulary, timeout=120, memory=1 << 28, fallback=fallback, load=Index.from_bytes
         )
         start = time.monotonic()
         guide = compiler.compile(Specification.create("regex", "[a-z]+"), NEVER).guide()

@@ -38,6 +38,16 @@ def test_round_trip_is_warm(tmp_path: Path, bytes_vocabulary: Vocabulary) -> Non
     assert (again.states, again.configurations) == visited
 
 
+def test_bytes_are_what_a_file_holds(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
+    index = Index.from_json_schema(SCHEMA, bytes_vocabulary)
+    before = rows(index)
+    index.save(tmp_path / "i")
+    assert index.to_bytes() == (tmp_path / "i").read_bytes()
+    assert rows(Index.from_bytes(index.to_bytes(), bytes_vocabulary)) == before
+    with pytest.raises(ValueError, match="damaged"):
+        Index.from_bytes(index.to_bytes()[:-1], bytes_vocabulary)
+
+
 def test_a_loaded_index_goes_on_growing(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
     Index.from_json_schema(SCHEMA, bytes_vocabulary).save(tmp_path / "i")
     assert rows(Index.load(tmp_path / "i", bytes_vocabulary)) == rows(Index.from_json_schema(SCHEMA, bytes_vocabulary))

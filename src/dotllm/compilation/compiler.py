@@ -50,11 +50,12 @@ def build(specification: Specification, vocabulary: Any) -> Any:
     return Index.from_structural_tag(text, vocabulary, **options)
 
 
-def load_index(path: Path, vocabulary: Any) -> Any:
-    """An index that `Index.save` wrote. Raises ValueError or OSError if it cannot be used."""
+def load_index(source: Path | bytes, vocabulary: Any) -> Any:
+    """An index that `Index.save` wrote, or what `Index.to_bytes` gave. Raises ValueError or OSError if it cannot be
+    used."""
     from dotllm.index import Index
 
-    return Index.load(path, vocabulary)
+    return Index.from_bytes(source, vocabulary) if isinstance(source, bytes) else Index.load(source, vocabulary)
 
 
 def shared_bytes(vocabulary: Any) -> int:

@@ -20,6 +20,9 @@ class CompiledIndex(Protocol):
     def save(self, path: Path) -> None:
         """Write to ``path`` (not atomically; the caches see to that)."""
 
+    def to_bytes(self) -> bytes:
+        """What `save` writes."""
+
     def guide(self) -> Any:
         """A new sequence on this index."""
 
@@ -29,8 +32,8 @@ class Engine(NamedTuple):
 
     compile: Callable[[Specification, Any], Any]
     """(specification, vocabulary) → index; raises `dotllm.errors.SpecError` for a refused specification."""
-    load: Callable[[Path, Any], Any]
-    """(path, vocabulary) → index; raises for a file that is damaged, foreign or newer."""
+    load: Callable[[Path | bytes, Any], Any]
+    """(file or what it holds, vocabulary) → index; raises for what is damaged, foreign or newer."""
     shared_bytes: Callable[[Any], int]
     """Bytes that all indexes of a vocabulary share: its mask rows."""
     collect: Callable[[Any], Any]

@@ -9,6 +9,7 @@ specification, in about a second, and stays.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 # How often a waiting caller looks whether its compile is still wanted.
 POLL = 0.05
 START_TIMEOUT = 120.0
+PIPE_BYTES = 1 << 20  # what Linux lets anybody ask for
 
 
 class _Worker:
@@ -47,9 +49,11 @@ class _Worker:
         assert self.process.stdin is not None and self.process.stdout is not None
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
         os.set_blocking(self._stdout.fileno(), False)
+        with contextlib.suppress(OSError, AttributeError):  # an index that fits is read at once
+            fcntl.fcntl(self._stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._stdout, selectors.EVENT_READ)
-        self._buffer = b""
+        self._buffer = bytearray()
 
     def send(self, request: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError):  # `receive` sees the end of the output
@@ -59,15 +63,28 @@ class _Worker:
     def receive(self, timeout: float) -> dict[str, Any] | None:
         """The next reply; None after ``timeout`` seconds without. EOFError when the process has ended."""
         deadline = time.monotonic() + timeout
-        while b"\n" not in self._buffer:
+        while (reply := self._next()) is None:
             if not self._selector.select(max(0.0, deadline - time.monotonic())):
                 return None
-            chunk = os.read(self._stdout.fileno(), 1 << 16)
+            chunk = os.read(self._stdout.fileno(), PIPE_BYTES)
             if not chunk:
                 raise EOFError
             self._buffer += chunk
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def _next(self) -> dict[str, Any] | None:
+        """A reply that has come completely: a line of JSON, and as many bytes behind it as that says."""
+        end = self._buffer.find(b"\n") + 1
+        if not end:
+            return None
+        reply: dict[str, Any] = json.loads(self._buffer[:end])
+        if "bytes" in reply:
+            last = end + reply["bytes"]
+            if len(self._buffer) < last:
+                return None
+            reply["index"] = bytes(memoryview(self._buffer)[end:last])
+            end = last
+        del self._buffer[:end]
         return reply
 
     def kill(self) -> int:
@@ -92,7 +109,7 @@ class ProcessCompiler:
         processes: int,
         timeout: float,
         memory: int,
-        load: Callable[[Path, Any], Any] = load_index,
+        load: Callable[[bytes, Any], Any] = load_index,
         command: Sequence[str] = (sys.executable, "-m", "dotllm.compilation.worker"),
     ) -> None:
         self._vocabulary = vocabulary
@@ -189,15 +206,11 @@ class ProcessCompiler:
         return index
 
     def _ask(self, worker: _Worker, specification: Specification, abandoned: threading.Event) -> Any:
-        path = Path(self._directory(), f"{threading.get_ident()}-{time.monotonic_ns()}")
-        worker.send({"specification": specification.to_json(), "path": str(path)})
-        try:
-            reply = self._wait(worker, self._timeout, abandoned)
-            if "error" in reply:
-                raise _Refused(wire.unpack_error(reply["error"]))
-            return self._load(path, self._vocabulary)
-        finally:
-            path.unlink(missing_ok=True)
+        worker.send({"specification": specification.to_json()})
+        reply = self._wait(worker, self._timeout, abandoned)
+        if "error" in reply:
+            raise _Refused(wire.unpack_error(reply["error"]))
+        return self._load(reply["index"], self._vocabulary)
 
     def _wait(self, worker: _Worker, timeout: float, abandoned: threading.Event) -> dict[str, Any]:
         deadline = time.monotonic() + timeout

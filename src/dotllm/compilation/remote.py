@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import functools
 import logging
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from dotllm.compilation import wire
@@ -40,10 +38,7 @@ def compile_task(specification: dict[str, Any], vocabulary: bytes, engine: str) 
         return {"error": {"type": "VersionMismatch", "message": "the cluster has another version of dotllm"}}
     try:
         index = compile_specification(Specification.from_json(specification), _vocabulary(vocabulary))
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory, "index")
-            index.save(path)
-            return {"index": path.read_bytes()}
+        return {"index": index.to_bytes()}
     except Exception as error:
         return {"error": wire.pack_error(error)}
 
@@ -61,7 +56,7 @@ class RayCompiler:
         timeout: float,
         memory: int,
         fallback: HeavyCompiler,
-        load: Callable[[Path, Any], Any] = load_index,
+        load: Callable[[bytes, Any], Any] = load_index,
     ) -> None:
         import ray  # optional: ImportError here says what --dotllm-compile-on needs
 
@@ -100,10 +95,7 @@ class RayCompiler:
                 logger.warning("Ray (%s): %s; compiling here", self._address, reply["error"]["message"])
                 return self._fallback.compile(specification, abandoned)
             raise wire.unpack_error(reply["error"])
-        with tempfile.TemporaryDirectory(prefix="dotllm-ray-") as directory:
-            path = Path(directory, "index")
-            path.write_bytes(reply["index"])
-            return self._load(path, self._vocabulary)
+        return self._load(reply["index"], self._vocabulary)
 
     def has_idle(self) -> bool:
         """As the fallback says: what is not heavy stays on this host."""

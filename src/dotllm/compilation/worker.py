@@ -1,7 +1,7 @@
 """The compile process: ``python -m dotllm.compilation.worker VOCABULARY MEMORY PARENT``, spoken to by `process`.
 
-One JSON line in: {"specification": …, "path": where to save}; one JSON line out: {"ok": true} or {"error": …}. It ends
-when its input does, and when its parent is gone: nobody has to clean up after it.
+One JSON line in: {"specification": …}; one JSON line out: {"bytes": n} and behind it the n bytes of the index, or
+{"error": …}. It ends when its input does, and when its parent is gone: nobody has to clean up after it.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ def serve(requests: BinaryIO, replies: BinaryIO, vocabulary: Any) -> None:
     injected = faults.from_environment()
     for line in requests:
         request = json.loads(line)
-        reply: dict[str, Any] = {"ok": True}
+        index = b""
         try:
             specification = Specification.from_json(request["specification"])
             faults.strike(injected, specification)
-            compile_specification(specification, vocabulary).save(Path(request["path"]))
+            index = compile_specification(specification, vocabulary).to_bytes()
+            reply: dict[str, Any] = {"bytes": len(index)}
         except Exception as error:
             reply = {"error": wire.pack_error(error)}
-        replies.write(json.dumps(reply).encode() + b"\n")
+        replies.write(json.dumps(reply).encode() + b"\n" + index)
         replies.flush()
 
 

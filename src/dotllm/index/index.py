@@ -283,3 +283,16 @@ class Index:
         from dotllm.index.storage import load
 
         return load(Path(path), vocabulary)
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes."""
+        from dotllm.index.storage import dump
+
+        return dump(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, vocabulary: Vocabulary) -> Index:
+        """The index that `to_bytes` was called of. Raises as `load`."""
+        from dotllm.index.storage import load
+
+        return load(data, vocabulary)

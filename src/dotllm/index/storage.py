@@ -63,6 +63,13 @@ def _pack_rows(rows: Int32) -> list[Int32]:
 
 def save(index: Index, path: Path) -> None:
     """Write ``index`` to ``path`` (over what was there; readers never see half a file)."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(dump(index))
+    temporary.replace(path)
+
+
+def dump(index: Index) -> bytes:
+    """What such a file holds."""
     with index.lock:
         mem = index.mem[: used(index.mem)].copy()
     space = index.space
@@ -74,8 +81,6 @@ def save(index: Index, path: Path) -> None:
         place[known] = renumber[place[known]]
     n = int(mem[at.H_NODES])
     of_number = {space.known_charset(c): i for i, c in enumerate(index.charsets)}
-    if not len(mem):
-        raise ValueError("damaged index: parts")
     charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + n]
     charset[:] = [of_number[c] if c >= 0 else -1 for c in charset.tolist()]
     triples = _triples(mem)
@@ -99,9 +104,7 @@ def save(index: Index, path: Path) -> None:
     }
     raw = json.dumps(header, separators=(",", ":")).encode()
     lengths = len(raw).to_bytes(8, "little") + len(payload).to_bytes(8, "little")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(MAGIC + lengths + _checksum(raw + payload) + raw + payload)
-    temporary.replace(path)
+    return MAGIC + lengths + _checksum(raw + payload) + raw + payload
 
 
 def _checksum(data: bytes | memoryview) -> bytes:
@@ -114,11 +117,12 @@ def _triples(mem: Int32) -> Int32:
     return entries[entries[:, 0] != 0]
 
 
-def load(path: Path, vocabulary: Vocabulary) -> Index:
-    """Read an index. Raises ValueError for a file that is damaged, of another version or of another vocabulary."""
+def load(source: Path | bytes, vocabulary: Vocabulary) -> Index:
+    """Read an index, from a file or what one holds. Raises ValueError for what is damaged, of another version or of
+    another vocabulary."""
     from dotllm.index.index import Index
 
-    raw = path.read_bytes()
+    raw = source if isinstance(source, bytes) else source.read_bytes()
     if len(raw) < _START or raw[: len(MAGIC)] != MAGIC:
         raise ValueError("not an index file")
     header_length, payload_length = (int.from_bytes(raw[at_ : at_ + 8], "little") for at_ in (8, 16))
