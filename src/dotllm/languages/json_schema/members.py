@@ -259,6 +259,8 @@ class _Automaton:
         self.numbers: dict[tuple[State, bool], int] = {}
         self.pending: list[tuple[State, bool]] = []
         self._members: dict[object, Expression] = {}
+        self._excluded: dict[str, tuple[Node, ...]] = {}  # by key: its values in the excluded shapes
+        self._told: dict[tuple[Node, tuple[Node, ...], tuple[int, ...]], list[tuple[Node, frozenset[int]]]] = {}
         self._others = self._other_members()
         self._breakable = [self._breakable_until(other) for other in self.negated]
 
@@ -338,7 +340,7 @@ class _Automaton:
         if state.position < len(self.ordered):
             name = self.ordered[state.position]
             if room:
-                self._write(state, number, name, state._replace(position=state.position + 1, members=counted))
+                self._write(state, number, name, state.position + 1, state.written, counted)
             skipped = self._decided(state, name, False)
             if skipped is not None:
                 after = State(state.position + 1, state.written, state.members, *skipped)
@@ -347,35 +349,43 @@ class _Automaton:
         elif room:
             for i, name in enumerate(self.unordered):
                 if not state.written >> i & 1:
-                    self._write(state, number, name, state._replace(written=state.written | 1 << i, members=counted))
+                    self._write(state, number, name, state.position, state.written | 1 << i, counted)
             for language, node, excluded in self._others:
                 for value, broken in self._values(node, excluded, state.unbroken):
-                    left = tuple((j, clauses) for j, clauses in state.unbroken if j not in broken)
+                    left = tuple([other for other in state.unbroken if other[0] not in broken])
                     after = state._replace(members=counted, unbroken=left)
                     self.edges.append((number, self._member(language, value), self._number(after, True)))
 
-    def _write(self, state: State, number: int, name: str, after: State) -> None:
-        """The edges that write the key ``name``; ``after`` lacks only what is then decided."""
+    def _write(self, state: State, number: int, name: str, position: int, written: int, members: int) -> None:
+        """The edges that write the key ``name``, to states with what is written then."""
         decided = self._decided(state, name, True)
         if decided is None:
             return
         open_, unbroken = decided
-        excluded = tuple(objects.value_of(other, name) for other in self.negated)
+        excluded = self._excluded.get(name)
+        if excluded is None:
+            excluded = self._excluded[name] = tuple([objects.value_of(other, name) for other in self.negated])
         for value, broken in self._values(objects.value_of(self.shape, name), excluded, unbroken):
-            left = tuple((j, clauses) for j, clauses in unbroken if j not in broken)
-            target = after._replace(open=open_, unbroken=left)
+            left = tuple([other for other in unbroken if other[0] not in broken])
+            target = State(position, written, members, open_, left)
             if not self._is_dead(target):
                 self.edges.append((number, self._member(name, value), self._number(target, True)))
 
     def _values(
         self, node: Node, excluded: tuple[Node, ...], unbroken: tuple[tuple[int, frozenset[Clause]], ...]
-    ) -> Iterator[tuple[Node, frozenset[int]]]:
+    ) -> list[tuple[Node, frozenset[int]]]:
         """What a member's value may be, with the excluded shapes it then breaks."""
-        by_node: dict[Node, list[int]] = {}
-        for j, _ in unbroken:
-            by_node.setdefault(excluded[j], []).append(j)
-        for value, others in told_apart(self.emitter.algebra, node, by_node):
-            yield value, frozenset(j for other in others for j in by_node[other])
+        key = node, excluded, tuple([j for j, _ in unbroken])
+        found = self._told.get(key)
+        if found is None:
+            by_node: dict[Node, list[int]] = {}
+            for j in key[2]:
+                by_node.setdefault(excluded[j], []).append(j)
+            found = self._told[key] = [
+                (value, frozenset(j for other in others for j in by_node[other]))
+                for value, others in told_apart(self.emitter.algebra, node, by_node)
+            ]
+        return found
 
     def _decided(
         self, state: State, name: str, present: bool
