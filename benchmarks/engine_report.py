@@ -83,7 +83,7 @@ def _threads(found: Results) -> Table:
         best, median = row["best"], row["median"]
         cells = [f"{best[kind]:.1f} | {median[kind]:.1f} ms" for kind in scaling.KINDS]
         cells += [f"{best[what]:.2f} | {median[what]:.2f} ×" for what in ("speed_up", "machine")]
-        table.add_row(name, str(row["rounds"]), *cells)
+        table.add_row(name, f"{row['rounds']} ({row['left_out']} left out)", *cells)
     return table
 
 

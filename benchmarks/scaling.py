@@ -1,21 +1,24 @@
 """Do a batch's cold masks take less time on two threads? With what the machine itself has to give beside it.
 
 Wall time, so it is at the mercy of what else runs, and two threads need not have two whole cores: these may be
-hyper-threads of one, or those of a virtual machine whose neighbours are busy. So measurements come in rounds of a tenth
-of a second, in which everything that is compared takes its turn, in random order: each engine's masks on one thread, on
-two, and on one thread here and in a second process at once. Such *copies* share nothing but the machine, so what both
-together get done is the most that two threads could. Many rounds are taken; the best and the median of each are
-reported.
+hyper-threads of one, or those of a virtual machine whose neighbours are busy. So measurements come in rounds of half a
+second, in which everything that is compared takes its turn, in random order: each engine's masks on one thread, on two,
+and on one thread here and in a second process at once. Such *copies* share nothing but the machine, so what both
+together get done is the most that two threads could. Rounds in which other processes took a part of the cores are left
+out where the system tells (Linux): a third one beside two threads is no measurement of them. Of the others the best and
+the median are reported, and how many were left out.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import statistics
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from benchmarks import adapters, clock, specs, tokens
@@ -26,6 +29,8 @@ ROUNDS = 60
 BUDGET_S = 30.0
 """for an engine, most of which goes into compiling; at least `FEWEST` rounds"""
 FEWEST = 5
+DISTURBED = 0.1
+"""of a core, taken by others in a round that does not count"""
 LIGHT = ("flat 10 fields", "recursive tree", "any JSON object", "e-mail", "arithmetic", "tool call")
 """specs that every engine compiles quickly: 64 copies of them make a batch"""
 KINDS = ONE, TWO, COPIES = "1 thread", "2 threads", "two copies"
@@ -67,7 +72,7 @@ def _copy(connection: Connection, names: Sequence[str]) -> None:
         batch = works[name].prepare(threads=1)
         connection.send(None)
         connection.recv()
-        connection.send(works[name].wall_ms(batch))
+        connection.send((works[name].wall_ms(batch), time.process_time()))
 
 
 def _ready(name: str, vocabulary: tokens.Tokens) -> Engine:
@@ -85,24 +90,50 @@ def measure(names: Sequence[str], vocabulary: tokens.Tokens, seed: int = 0) -> R
     process.start()
     works = {name: Work(_ready(name, vocabulary), vocabulary) for name in names}
     samples: dict[str, dict[str, list[float]]] = {name: {kind: [] for kind in KINDS} for name in names}
-    spent = dict.fromkeys(names, 0.0)
-    order = random.Random(seed)
-    for number in range(ROUNDS + 1):  # the first one does not count: threads start, tables are made
+    spent, disturbed = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
+    order, cpu = random.Random(seed), Cpu()
+    for number in range(-1, 10 * ROUNDS):  # the first one does not count: threads start, tables are made
         for name in order.sample(list(names), len(names)):
-            if spent[name] > BUDGET_S and number > FEWEST:
+            done = len(samples[name][ONE])
+            if done == ROUNDS or (spent[name] > BUDGET_S and (done >= FEWEST or spent[name] > 2 * BUDGET_S)):
                 continue
             start = time.perf_counter()
-            for kind in order.sample(KINDS, 3):
-                took = _once(works[name], kind, name, connection)
-                if number:
-                    samples[name][kind].append(took)
-            spent[name] += time.perf_counter() - start
+            cpu.by_others()
+            round_ms = {kind: _once(works[name], kind, name, connection, cpu) for kind in order.sample(KINDS, 3)}
+            took = time.perf_counter() - start
+            spent[name] += took
+            if number < 0:
+                continue
+            if cpu.by_others() > DISTURBED * took:
+                disturbed[name] += 1
+                continue
+            for kind, wall_ms in round_ms.items():
+                samples[name][kind].append(wall_ms)
     connection.send(None)
     process.join()
-    return {name: summary(found) for name, found in samples.items()}
+    return {name: summary(found) | {"left_out": disturbed[name]} for name, found in samples.items() if found[ONE]}
 
 
-def _once(work: Work, kind: str, name: str, connection: Connection) -> float:
+class Cpu:
+    """CPU seconds on all cores that were none of ours."""
+
+    def __init__(self) -> None:
+        self.copy = 0.0
+        """what the second process has used so far"""
+        self._last = (0.0, 0.0)
+
+    def by_others(self) -> float:
+        """Since the last call; 0 where the system does not tell. What the hypervisor gave to others counts, too."""
+        try:
+            user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+        except OSError:
+            return 0.0
+        used = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+        before, self._last = self._last, (used, time.process_time() + self.copy)
+        return (self._last[0] - before[0]) - (self._last[1] - before[1])
+
+
+def _once(work: Work, kind: str, name: str, connection: Connection, cpu: Cpu) -> float:
     if kind != COPIES:
         return work.wall_ms(work.prepare(threads=1 if kind == ONE else 2))
     connection.send(name)
@@ -110,8 +141,8 @@ def _once(work: Work, kind: str, name: str, connection: Connection) -> float:
     connection.recv()
     connection.send(None)
     here = work.wall_ms(batch)
-    there: float = connection.recv()
-    return max(here, there)
+    there, cpu.copy = connection.recv()
+    return max(here, float(there))
 
 
 def summary(samples: dict[str, list[float]]) -> Results:
