@@ -1,6 +1,10 @@
 """Run by test_coalescence.py in a process of its own: counts forward steps with and without coalescence.
 
-DOTLLM_COALESCENCE=… python coalescence_script.py MODEL [--ngram]     Prints one JSON object.
+python coalescence_script.py MODEL ENVIRONMENTS     Prints one JSON object for each of ENVIRONMENTS, a JSON object too:
+                                                    {mode: {variable: value}}; a mode that ends with --ngram has drafts.
+
+Every mode has an engine, and a process, of its own. The processes are forks of this one, made when vLLM is imported and
+nothing of it has begun: importing it takes longer than all of a mode's requests.
 """
 
 from __future__ import annotations
@@ -26,12 +30,29 @@ SCHEMA = {
 
 
 def main() -> None:
+    import vllm.entrypoints.llm
+    import vllm.v1.engine.llm_engine
+    import vllm.v1.executor.multiproc_executor  # noqa: F401
+
+    for mode, environment in json.loads(sys.argv[2]).items():
+        child = os.fork()
+        if not child:
+            os.environ.update(environment)
+            print("RESULT " + json.dumps({"mode": mode, **measure(sys.argv[1], ngram=mode.endswith("--ngram"))}))
+            return
+        _, status = os.waitpid(child, 0)
+        if status:
+            sys.exit(f"{mode} ended with status {os.waitstatus_to_exitcode(status)}")
+
+
+def measure(model: str, ngram: bool) -> dict[str, object]:
+    """What one engine does, with this process's environment."""
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
     from vllm.v1.core.sched.scheduler import Scheduler
 
     speculative = None
-    if "--ngram" in sys.argv:
+    if ngram:
         speculative = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 3, "prompt_lookup_min": 2}
     steps = 0
     original = Scheduler.schedule
@@ -44,7 +65,7 @@ def main() -> None:
 
     Scheduler.schedule = schedule
     llm = LLM(
-        sys.argv[1],
+        model,
         structured_outputs_config={"backend": "dotllm", "disable_any_whitespace": True},
         enforce_eager=True,
         max_model_len=1024,
@@ -67,7 +88,7 @@ def main() -> None:
         return {"steps": steps, "ids": [list(o.token_ids) for o in outputs], "texts": [o.text for o in outputs]}
 
     several = [f"Request number {i}" for i in range(6)]
-    result: dict[str, object] = {
+    return {
         "greedy": run(["Hello"], 0.0),
         "greedy batch": run(several, 0.0),
         "sampled": run(several, 1.0),
@@ -78,7 +99,6 @@ def main() -> None:
             for name in (("dotllm_forced_tokens", "proposed"), ("dotllm_forced_tokens", "accepted"))
         ],
     }
-    print("RESULT " + json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -22,30 +22,30 @@ VALID = (
 )
 
 
+MODES = {
+    "off": {"DOTLLM_COALESCENCE": "off", "DOTLLM_DRAFTS": "always"},
+    "lossless": {"DOTLLM_COALESCENCE": "lossless", "DOTLLM_DRAFTS": "always"},
+    "canonical": {"DOTLLM_COALESCENCE": "canonical", "DOTLLM_DRAFTS": "always"},
+    "off --ngram": {"DOTLLM_COALESCENCE": "off", "DOTLLM_DRAFTS": "auto"},
+    "lossless --ngram": {"DOTLLM_COALESCENCE": "lossless", "DOTLLM_DRAFTS": "always"},
+}
+"""Steps are counted where all drafts are verified. What "off --ngram" verifies is decided by the clock, as on a server."""
+
+
 @pytest.fixture(scope="module")
 def results(demo_model: Path) -> dict[str, Any]:
-    """What the script found in each mode, one process after another.
-
-    Steps are counted where all drafts are verified. What "off --ngram" verifies is decided by the clock, as on a server.
-    """
-    found = {}
-    for mode in ("off", "lossless", "canonical", "off --ngram", "lossless --ngram"):
-        done = subprocess.run(
-            [sys.executable, str(SCRIPT), str(demo_model), *mode.split()[1:]],
-            capture_output=True,
-            text=True,
-            timeout=900,
-            env={
-                **os.environ,
-                **CPU_ENVIRONMENT,
-                "DOTLLM_DISK_BYTES": "0",
-                "DOTLLM_COALESCENCE": mode.split()[0],
-                "DOTLLM_DRAFTS": "auto" if mode == "off --ngram" else "always",
-            },
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-        line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-        found[mode] = json.loads(line.removeprefix("RESULT "))
+    """What the script found in each mode."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(demo_model), json.dumps(MODES)],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0"},
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    lines = (line.removeprefix("RESULT ") for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    found = {one.pop("mode"): one for one in map(json.loads, lines)}
+    assert list(found) == list(MODES)
     return found
 
 
