@@ -177,12 +177,12 @@ def test_long_texts_take_linear_time() -> None:
     g.define(left, g.alt([item, g.seq([g.call(left), g.literal(";"), item])]))
     g.define(nested, g.seq([g.literal("("), g.optional(g.call(nested)), g.literal(")")]))
     g.start = g.alt([g.call(right), g.call(left)])
-    started = time.perf_counter()
+    started = time.process_time()
     assert accepts(g, b"1," * 5_000 + b"2")
     assert accepts(g, b"1;" * 5_000 + b"2")
     assert accepts(g, b"(" * 20_000 + b")" * 20_000)
     assert not accepts(g, b"(" * 20_000 + b")" * 20_001)
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
 
 
 def test_counts_are_not_unrolled() -> None:

@@ -173,9 +173,9 @@ def test_a_chain_of_left_recursive_rules_is_fast() -> None:
         below = g.call(rules[i + 1]) if i + 1 < levels else g.literal("n")
         g.define(rule, g.alt([g.seq([g.call(rule), g.literal(f"<{i}>"), below]), below]))
     g.start = g.call(rules[0])
-    started = time.perf_counter()
+    started = time.process_time()
     prepared = prepare(g)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert accepts(prepared, b"n<3>n<999>n<0>n")
     assert not accepts(prepared, b"n<3>n<1000>n")
 
@@ -210,10 +210,10 @@ def test_a_component_of_forty_rules() -> None:
 
 
 def test_a_component_too_large_is_refused_by_name() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(BudgetExceeded, match="'r0', 'r1'"):
         prepare(ring(1_000))
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_deep_nesting_is_iterative() -> None:

@@ -21,7 +21,7 @@ def vocabulary() -> Vocabulary:
 
 def follow(grammar: str, vocabulary: Vocabulary, text: str) -> bool:
     """Whether the engine takes ``text`` byte by byte (with a mask at every step) and can finish."""
-    started = time.perf_counter()
+    started = time.process_time()
     guide = Index.from_grammar(grammar, vocabulary).guide()
     verdict = True
     for byte in text.encode():
@@ -30,7 +30,7 @@ def follow(grammar: str, vocabulary: Vocabulary, text: str) -> bool:
             verdict = False
             break
     verdict = verdict and guide.can_finish
-    assert time.perf_counter() - started < SECONDS
+    assert time.process_time() - started < SECONDS
     return verdict
 
 
@@ -88,10 +88,10 @@ def test_a_thousand_rules(vocabulary: Vocabulary) -> None:
 
 
 def test_a_thousand_rules_all_left_recursive_and_called_from_everywhere(vocabulary: Vocabulary) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(BudgetExceeded, match=r"rules 'r0', 'r1', .* and 995 more"):
         Index.from_grammar(ring(1_000, '| "(" r{} ")"'), vocabulary)
-    assert time.perf_counter() - started < SECONDS
+    assert time.process_time() - started < SECONDS
 
 
 def test_long_literals(vocabulary: Vocabulary) -> None:

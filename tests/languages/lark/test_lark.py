@@ -99,10 +99,10 @@ def test_a_template_may_call_itself() -> None:
 
 
 def test_a_template_that_grows_for_ever_is_refused() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(BudgetExceeded, match="grow"):
         lark_to_grammar('start: grow{"x"}\ngrow{e}: e | grow{(e "y")}\n')
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_lazy_and_suffix() -> None:
