@@ -76,7 +76,8 @@ class FirstTokenScheduler:
     def awaits_first_tokens(self) -> bool:
         """Whether all there is to do is to wait for first tokens, of constrained requests that the GPU follows."""
         scheduler: Any = self
-        launched, walk = scheduler._launched, scheduler._walk
+        # (neither is there if the hook after this one does not hold)
+        launched, walk = getattr(scheduler, "_launched", None), getattr(scheduler, "_walk", None)
         if walk is None or launched is None or scheduler.waiting or not scheduler.running or not self._alone:
             return False
         return all(
