@@ -414,3 +414,24 @@ def test_prefetching_uses_what_the_loop_waits_for_the_device(
     assert walk._prefetcher._pause(0.001) == pytest.approx(0.001), "the device does"
     steps(prefetch.LAUNCH / 2)
     assert walk._prefetcher._pause(0.001) == pytest.approx(0.001 * prefetch.PAUSES)
+
+
+def test_what_is_found_ahead_travels_in_one_step(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many masks and no more, though many places share them."""
+    from dotllm.index.gpu_tables import ROW, UNKNOWN_ROW
+    from dotllm.vllm_plugin.gpu import prefetch
+    from dotllm.vllm_plugin.gpu.entry import Entry
+
+    index = Index.from_regex("(a|bc){0,40}d", vocabulary)
+    found = {}
+    for most in (4, 512):
+        monkeypatch.setattr(prefetch, "MASKS", most)
+        entry, prefetcher, at = Entry(index), prefetch.Prefetcher(index.space), 1
+        while at:
+            at = prefetcher.visit(entry, at)
+        rows = entry.table.rows[:, ROW]
+        found[most] = rows[rows != UNKNOWN_ROW]
+        assert set(found[most].tolist()) == entry.found_ahead
+        assert entry.table.is_expanded(index.configurations - 1), "all transitions"
+    assert len(set(found[4].tolist())) == 4
+    assert len(found[512]) >= index.configurations - 2

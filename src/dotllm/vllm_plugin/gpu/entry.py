@@ -38,6 +38,7 @@ class Entry:
         self.capacity = 0  # rows there is room for at ``base``; 0: not on the heap
         self.sent = 0  # rows that are there; the device takes those behind for unknown
         self.changed: set[int] = set()  # rows to send; guarded by the index's lock, like the table
+        self.found_ahead: set[int] = set()  # masks that `prefetch` has found
         self.filled = False  # the places near the start have been visited ahead (see `prefetch`)
 
     def mask_rows(self, configs: Sequence[int]) -> list[int]:

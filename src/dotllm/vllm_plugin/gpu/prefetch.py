@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 # Places of an index that are visited ahead. Ten schemas of bounded strings have 90 to 2,300 each: with 1,024 of them,
 # and 512 masks, a sixth of their first 700 random tokens came to a place that was not known; with all of them, none.
 PLACES = 4096
+MASKS = 512  # of an index, found ahead: distinct ones, which may travel in one step (8 MiB); these ten have up to 248
 MASKS_OF_ALL = TABLE_SLOTS // 2  # distinct masks; beyond, none is found ahead
 PAUSE = 0.0005  # seconds, in which the engine's loop gets its turn, at least
 PAUSES = 12  # times as long as a visit took: the loop of a small model has no time to give (3 cost it a tenth)
@@ -130,7 +131,7 @@ class Prefetcher:
             if place >= after:
                 return 0
             entry.changed.update(table.expand(range(place, after)))
-            if self._room():
+            if len(entry.found_ahead) < MASKS and self._room():
                 epoch = self.space.epoch
                 places = [p for p in range(place, min(after, len(table.rows))) if table.rows[p, ROW] == UNKNOWN_ROW]
                 rows = entry.mask_rows(places)
@@ -139,6 +140,7 @@ class Prefetcher:
                         if 0 <= row < TABLE_SLOTS:
                             table.set_row(config, row)
                             entry.changed.add(config)
+                            entry.found_ahead.add(row)
             return after
 
     def _room(self) -> bool:
