@@ -192,8 +192,13 @@ def test_asynchronous_scheduling_and_the_second_runner_have_none_of_it(bench: Be
 
 def test_compiles_begin_when_the_forward_pass_is_launched(bench: Bench) -> None:
     class Compiler:
+        elsewhere = False
+
         def __init__(self) -> None:
             self.calls: list[str] = []
+
+        def begins_elsewhere(self) -> bool:
+            return self.elsewhere
 
         def pause(self, seconds: float) -> None:
             self.calls.append("pause")
@@ -213,3 +218,7 @@ def test_compiles_begin_when_the_forward_pass_is_launched(bench: Bench) -> None:
     bench.scheduler.get_grammar_bitmask(scheduled)
     steps.request_arrives(compiler)
     assert compiler.calls == ["resume", "pause", "resume"], "the model runs: the compile may begin at once"
+    steps.landed()
+    compiler.elsewhere = True
+    steps.request_arrives(compiler)
+    assert compiler.calls == ["resume", "pause", "resume"], "a process takes nothing from the loop"

@@ -53,9 +53,9 @@ def build(specification: Specification, vocabulary: Any) -> Any:
 def load_index(source: Path | bytes, vocabulary: Any) -> Any:
     """An index that `Index.save` wrote, or what `Index.to_bytes` gave. Raises ValueError or OSError if it cannot be
     used."""
-    from dotllm.index import Index
+    from dotllm.index.storage import load
 
-    return Index.from_bytes(source, vocabulary) if isinstance(source, bytes) else Index.load(source, vocabulary)
+    return load(source, vocabulary)
 
 
 def shared_bytes(vocabulary: Any) -> int:

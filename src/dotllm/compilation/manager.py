@@ -129,10 +129,8 @@ class CompilationManager:
         return ticket
 
     def pause(self, seconds: float) -> None:
-        """Begin no job on a thread before `resume`, or before ``seconds`` have passed: whoever calls this wants the GIL
-        first."""
-        if not self.begins_elsewhere():
-            self._queue.pause(seconds)
+        """Begin no job before `resume`, or before ``seconds`` have passed: whoever calls this wants the GIL first."""
+        self._queue.pause(seconds)
 
     def resume(self) -> None:
         """Begin jobs again."""

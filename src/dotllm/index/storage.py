@@ -20,8 +20,8 @@ from dotllm.arrays import Int32
 from dotllm.automata.charset import CharSet
 from dotllm.automata.machine import layout as at
 from dotllm.automata.machine.arena import DEFAULT_LIMIT
-from dotllm.automata.machine.memory import constant_part, contents, used
-from dotllm.index.thaw import SCRATCH, TABLES, renumber_rows, thaw, unpack_rows
+from dotllm.automata.machine.memory import allocate, constant_part, contents, used
+from dotllm.index.thaw import SCRATCH, TABLES, UNSAVED, renumber_rows, thaw, unpack_rows
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vocabulary import Vocabulary
 
@@ -85,7 +85,7 @@ def dump(index: Index) -> bytes:
     charset[:] = [of_number[c] if c >= 0 else -1 for c in charset.tolist()]
     triples = _triples(mem)
     parts: list[Int32] = [constant_part(mem), triples.ravel()]
-    regions = [r for r in range(at.REGIONS) if r not in TABLES and r not in SCRATCH]
+    regions = [r for r in range(at.REGIONS) if r not in UNSAVED]
     parts.extend(contents(mem, r) for r in regions)
     packed = _pack_rows(space.rows[numbers])
     rows = np.concatenate(packed) if packed else np.zeros(0, np.int32)
@@ -138,11 +138,13 @@ def load(source: Path | bytes, vocabulary: Vocabulary) -> Index:
     payload = bytes(body[header_length:])  # aligned
     numbers = np.frombuffer(payload, np.int32)
     lengths = np.array(header["lengths"], np.int64)
-    rows_at = len(numbers) - int(lengths[-1])
+    slots = np.array(header["slots"], np.int32)
+    constant_end, rows_at = int(lengths[0]), len(numbers) - int(lengths[-1])
     space = TokenSpace.of(vocabulary)
     charsets = [CharSet(tuple((int(a), int(b)) for a, b in ranges)) for ranges in header["charsets"]]
-    mem = thaw(numbers[:rows_at], lengths[:-1], np.array(header["slots"], np.int32), DEFAULT_LIMIT)
-    if not len(mem):
+    mem = allocate(slots, numbers[:constant_end], _capacities(slots, int(lengths[1]) // 5))
+    mem[at.H_LIMIT] = DEFAULT_LIMIT
+    if not thaw(mem, numbers[constant_end:rows_at], lengths[1:-1]):
         raise ValueError("damaged index: parts")
     charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + mem[at.H_NODES]]
     if charsets:
@@ -157,3 +159,16 @@ def load(source: Path | bytes, vocabulary: Vocabulary) -> Index:
         renumber = np.array([space.intern(row) for row in rows], np.int32)
         renumber_rows(mem, renumber, END_ROW)
         return Index(mem, vocabulary, token_sets, charsets, frozenset(header["unique_nodes"]))
+
+
+def _capacities(slots: Int32, triples: int) -> list[int]:
+    """Of the regions of a loaded arena: room for half as much again. ``slots``: its header; triples: entries."""
+    places = slots[at.R : at.R + 3 * at.REGIONS].reshape(at.REGIONS, 3)
+    used: list[int] = places[:, 2].tolist()
+    capacity = [count + count // 2 + 64 for count in used]
+    capacity[at.DELTA] = capacity[at.STATE] * int(slots[at.H_CLASSES])
+    for r, entries in zip(TABLES, (used[at.LISTS], triples), strict=True):
+        capacity[r] = 1 << max(9, (4 * entries).bit_length())
+    for r in SCRATCH:
+        capacity[r] = int(places[r, 1])
+    return capacity

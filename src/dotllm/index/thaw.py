@@ -10,18 +10,11 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, Int64
-from dotllm.automata.machine import layout as at
 from dotllm.automata.machine.intern import rehash_lists
 from dotllm.automata.machine.kinds import MEM, I
 from dotllm.automata.machine.layout import (
     BUFFER,
     CONFIG,
-    DELTA,
-    H_CLASSES,
-    H_END,
-    H_FIRST,
-    H_LIMIT,
-    HEADER,
     LISTS,
     LOCAL,
     MEMO,
@@ -29,6 +22,7 @@ from dotllm.automata.machine.layout import (
     S_MEMO,
     STATE,
     TRIPLES,
+    WIDTH,
     R,
 )
 from dotllm.automata.machine.memory import fill_triples
@@ -38,63 +32,37 @@ TABLES = (LISTS, TRIPLES)
 """Regions that are hash tables: not saved (of TRIPLES its entries are), filled again."""
 SCRATCH = (BUFFER, LOCAL)
 """Regions that mean nothing between two calls."""
+UNSAVED = TABLES + SCRATCH
 
-_WIDTH = np.array(at.WIDTH, np.int64)
-_FREE = 64  # units of room in every region, besides a half of what is in it
-
-
-@kernel(I(I))
-def table_size(entries: int) -> int:
-    """Slots of a hash table that is to be at most half full for some time."""
-    size = 512
-    while size < 4 * entries + 1:
-        size *= 2
-    return size
+_WIDTH = np.array(WIDTH, np.int64)
+_SAVED = nb.types.Array(nb.int32, 1, "C", readonly=True)
 
 
-@kernel(MEM(nb.types.Array(nb.int32, 1, "C", readonly=True), nb.int64[::1], MEM, I))
-def thaw(saved: Int32, lengths: Int64, slots: Int32, limit: int) -> Int32:
-    """The arena again, with room to grow and its hash tables rebuilt.
+@kernel(nb.boolean(MEM, _SAVED, nb.int64[::1]))
+def thaw(mem: Int32, saved: Int32, lengths: Int64) -> bool:
+    """Fill the regions of an arena that has room for them, and its hash tables. False: these do not fit one another.
 
-    saved: the parts `storage.save` wrote back to back (all but the rows of masks), lengths: ints in each of them; slots
-    [HEADER]: the arena's header then; limit: ints that it may grow to. Empty if they do not fit one another.
+    saved: the parts `storage.save` wrote back to back, between the constant one and the rows of masks: the entries of
+    TRIPLES, then the regions that are saved; lengths: ints in each of them.
     """
-    if lengths.sum() != saved.shape[0] or lengths.shape[0] != 2 + REGIONS - 4 or slots.shape[0] != HEADER:
-        return np.zeros(0, np.int32)
-    first = HEADER + lengths[0]
-    triples = lengths[1] // 5
-    capacity = np.zeros(REGIONS, np.int64)
+    if lengths.sum() != saved.shape[0] or lengths.shape[0] != 1 + REGIONS - len(UNSAVED):
+        return False
+    source, part = lengths[0], 1
     for r in range(REGIONS):
-        count = I(slots[R + 3 * r + 2])
-        capacity[r] = count + count // 2 + _FREE
-    capacity[DELTA] = capacity[STATE] * I(slots[H_CLASSES])
-    capacity[LISTS] = table_size(I(slots[R + 3 * LISTS + 2]))
-    capacity[TRIPLES] = table_size(triples)
-    capacity[BUFFER], capacity[LOCAL] = slots[R + 3 * BUFFER + 1], slots[R + 3 * LOCAL + 1]
-    size = first
-    for r in range(REGIONS):
-        size += capacity[r] * _WIDTH[r]
-    mem = np.zeros(size, np.int32)
-    mem[:HEADER] = slots
-    mem[HEADER:first] = saved[: lengths[0]]
-    start, source, part = first, lengths[0] + lengths[1], 2
-    for r in range(REGIONS):
-        mem[R + 3 * r], mem[R + 3 * r + 1] = start, capacity[r]
-        if r != LISTS and r != TRIPLES and r != BUFFER and r != LOCAL:
-            if lengths[part] > capacity[r] * _WIDTH[r]:
-                return np.zeros(0, np.int32)
-            mem[start : start + lengths[part]] = saved[source : source + lengths[part]]
-            source += lengths[part]
-            part += 1
-        start += capacity[r] * _WIDTH[r]
-    mem[H_FIRST], mem[H_END], mem[H_LIMIT] = first, size, limit
-    entries = saved[lengths[0] : lengths[0] + lengths[1]].copy().reshape((triples, 5))
-    fill_triples(mem, entries)
+        if r in UNSAVED:
+            continue
+        start, count = mem[R + 3 * r], lengths[part]
+        if count > mem[R + 3 * r + 1] * _WIDTH[r]:
+            return False
+        mem[start : start + count] = saved[source : source + count]
+        source += count
+        part += 1
+    fill_triples(mem, saved[: lengths[0]].copy().reshape((lengths[0] // 5, 5)))
     rehash_lists(mem)
-    return mem
+    return True
 
 
-@kernel(nb.boolean(nb.types.Array(nb.int32, 1, "C", readonly=True), nb.int32[:, ::1]))
+@kernel(nb.boolean(_SAVED, nb.int32[:, ::1]))
 def unpack_rows(packed: Int32, rows: Int32) -> bool:
     """Rows of masks (zeroed) from their differences, see `storage`. False: they are damaged."""
     count, words = rows.shape

@@ -24,12 +24,8 @@ class StepPhases:
 
     def request_arrives(self, compiler: CompilationManager) -> None:
         """A request is about to submit its specification."""
-        if not self._in_flight:
+        if not self._in_flight and not compiler.begins_elsewhere():
             compiler.pause(LONGEST_PAUSE)
-
-    def launching(self, compiler: CompilationManager) -> None:
-        """The forward pass of a prompt is about to be launched, which takes longer than that of other steps."""
-        compiler.pause(LONGEST_PAUSE)
 
     def launched(self, compiler: CompilationManager) -> None:
         """The forward pass of a step is on its way."""

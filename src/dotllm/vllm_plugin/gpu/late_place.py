@@ -79,8 +79,6 @@ class LatePlaceScheduler:
         walk = self._walking() if output.scheduled_new_reqs else None  # type: ignore[attr-defined]
         if walk is not None:
             walk.prompt_is_launching()
-            if self._place_limit:
-                self._place_steps.launching(self.structured_output_manager.backend.compiler)  # type: ignore[attr-defined]
         return output
 
     def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
