@@ -4,8 +4,10 @@
 there is only one way that can lead to a match:
 
 * the body's language is prefix-free, so at any place at most one of its words can be read (``(?>GET|POST)``); or
-* the body repeats one character set and what can follow begins with another character (``"[^"]*+"``): a shorter run
-  than the longest would leave a character that nothing can read.
+* the body repeats one character set greedily and what can follow begins with another character (``"[^"]*+"``): a
+  shorter run than the longest would leave a character that nothing can read. Only where it is written like that: what
+  was simplified to such a repetition may have tried its ways in another order (``(?>a+?)``, ``(?:|a)*+``,
+  ``(?>(?:a{2,3}){1,2})``, which stops after three of four).
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
         return alt([without_atomic(choice, follow, budget) for choice in node.choices])
     if isinstance(node, Repeat):
         again = first_chars(node.body)[0] if node.maximum is None or node.maximum > 1 else NO_CHARS
-        return repeat(without_atomic(node.body, again | follow, budget), node.minimum, node.maximum)
+        body = without_atomic(node.body, again | follow, budget)
+        return node if body is node.body else repeat(body, node.minimum, node.maximum)
     if isinstance(node, Look):
         # Behind a look-ahead anything may stand, and a look-behind is read from its end.
         return Look(without_atomic(node.body, ANY_CHAR, budget), node.ahead, node.negated)
@@ -54,7 +57,7 @@ def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
 def _is_harmless(body: Node, follow: CharSet, budget: Budget) -> bool:
     if has_looks(body):
         return False
-    if isinstance(body, Repeat):
+    if isinstance(body, Repeat) and body.run:
         charset = charset_of(body.body)
         if charset is not None and not charset & follow:
             return True

@@ -42,9 +42,11 @@ from dotllm.languages.regex.syntax import (
     Look,
     Node,
     Place,
+    Repeat,
     Text,
     alt,
     chars,
+    charset_of,
     repeat,
     seq,
 )
@@ -268,6 +270,8 @@ class _Parser(ClassScanner):
         if self._at_quantifier():
             raise self.invalid("multiple repeat")
         repeated = repeat(node, low, high)
+        if isinstance(repeated, Repeat) and mode != "?" and charset_of(node) is not None:
+            repeated = Repeat(node, low, high, run=True)
         if mode == "+":
             return self._atomic(repeated, start)
         return repeated

@@ -64,11 +64,16 @@ class Alt(Node):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Repeat(Node):
-    """``minimum`` to ``maximum`` (None: any number of) times."""
+    """``minimum`` to ``maximum`` (None: any number of) times.
+
+    ``run``: written as one code point out of a set with one greedy quantifier, so that backtracking tries the longest
+    first. Only `atomic` cares about the order in which matches are tried.
+    """
 
     body: Node
     minimum: int
     maximum: int | None
+    run: bool = False
 
 
 class At(Enum):
