@@ -112,7 +112,8 @@ TEXT = f"""
 * **Strings** without a condition but their length may be spelled in any way of RFC 8259; all others, and keys, raw
   where JSON allows that. Lengths count code points. Unpaired surrogates are not Unicode text and not allowed.
 * **Integers** (`type: integer`) are written without fraction and exponent. Other numbers may be written in any way
-  where the schema does not care about their scale; else in decimal or scientific notation.
+  where the schema does not care about their scale; else in decimal or scientific notation, multiples in decimal only.
+  `-0` is written only where negative numbers are allowed, too. A schema's numbers have at most 2,000 digits.
 * `disable_additional_properties` closes objects that declare properties and say nothing about others.
 
 ## Limits

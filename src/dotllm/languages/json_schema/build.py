@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
@@ -67,7 +67,7 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
         expression = emitter.expression(root)
         del keywords.algebra.translate  # or all of this would stay until the next collection of garbage
     except RecursionError:
-        raise BudgetExceeded("the schema is nested too deeply") from None
+        raise BudgetExceeded("the schema is nested too deeply", keyword="nesting") from None
     except SpecError as error:
         if error.pointer.startswith("offset"):  # of a regular expression, which does not know where it stands
             raise blame_pattern(error, parsed) from None
@@ -82,9 +82,13 @@ def parse(text: str) -> Any:
     try:
         return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
     except RecursionError:
-        raise BudgetExceeded("the schema is nested too deeply") from None
+        raise BudgetExceeded("the schema is nested too deeply", keyword="nesting") from None
     except json.JSONDecodeError as error:
         raise InvalidSpec(f"the schema is not JSON: {error}") from None
+    except SpecError:
+        raise
+    except (ValueError, InvalidOperation):  # Python reads integers of 4,300 digits, exponents of 18
+        raise BudgetExceeded("a number of the schema has too many digits", keyword="number") from None
 
 
 def _refuse_constant(name: str) -> Any:

@@ -44,7 +44,7 @@ class Document:
 
     def __init__(self, root: Any, default: Dialect) -> None:
         self.root = root
-        dialect = detect(root, default)
+        dialect = self._detect(root, default)
         identifier = _identifier(root, dialect) if isinstance(root, dict) else None
         self._base = urldefrag(identifier)[0] if identifier else ""
         self.scope = Scope(dialect, self._base, ())
@@ -64,7 +64,7 @@ class Document:
             return scope
         self._load()
         base = self._uri_of.get(id(schema)) or urldefrag(urljoin(scope.base, identifier))[0]
-        return self._within(scope, base, detect(schema, scope.dialect))
+        return self._within(scope, base, self._detect(schema, scope.dialect))
 
     def follow(self, keyword: str, reference: Any, scope: Scope) -> Place:
         """What ``$ref``, ``$dynamicRef`` or ``$recursiveRef`` leads to.
@@ -201,7 +201,15 @@ class Document:
     def _dialect_of(self, registry: Registry[Any], base: str, default: Dialect) -> Dialect:
         if base == self._base:
             return self.scope.dialect
-        return detect(registry.contents(base), default) if base in registry else default
+        return self._detect(registry.contents(base), default) if base in registry else default
+
+    def _detect(self, schema: Any, default: Dialect) -> Dialect:
+        """`detect`, whose errors say where the ``$schema`` stands."""
+        try:
+            return detect(schema, default)
+        except SpecError as error:
+            where = f"{self.pointer(schema)}/$schema"
+            raise type(error)(error.message, pointer=where, keyword=error.keyword) from None
 
     def _load(self) -> Registry[Any]:
         """The registry of everything this document contains, crawled once."""

@@ -9,7 +9,6 @@ JSON Schema Validation 2020-12 (and the drafts before it), https://json-schema.o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Set
 from decimal import Decimal
 from fractions import Fraction
@@ -45,6 +44,7 @@ from dotllm.languages.json_schema.form import (
 )
 from dotllm.languages.json_schema.numbers import NumberLanguage
 from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.real_set import exact
 from dotllm.languages.json_schema.repetition import Repetitions
 from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.json_schema.unevaluated import Unevaluated
@@ -83,6 +83,7 @@ UNEVALUATED = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 DECLARING = frozenset({"properties", "additionalProperties"})
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 MAX_LENGTH = 2**30 - 1
+SMALL = 1_000  # bits; numbers that have fewer are not too large
 FEW_DEPENDENCIES = 4
 FEW_NODES = 32
 
@@ -103,13 +104,15 @@ class Keywords:
     def node(self, schema: Any, scope: Scope) -> Node:
         """The node of a sub-schema; one that is only a reference is what it refers to."""
         seen = 0
+        via: tuple[dict[str, Any], str] | None = None
         while True:
             if schema is True:
                 return TRUE
             if schema is False:
                 return FALSE
             if not isinstance(schema, dict):
-                raise InvalidSpec("a schema must be an object or a boolean")
+                wrong = InvalidSpec("a schema must be an object or a boolean")
+                raise wrong if via is None else self.located(wrong, *via)
             if "$id" in schema or "id" in schema:
                 scope = self.document.enter(schema, scope)
             relevant = ASSERTIONS[scope.dialect].intersection(schema)
@@ -125,10 +128,11 @@ class Keywords:
             seen += 1
             if seen > 1000:
                 raise InvalidSpec("$ref refers to itself without end", keyword="$ref")
+            via = (schema, reference)
             try:
                 schema, scope = self.document.follow(reference, schema[reference], scope)
             except SpecError as error:
-                raise self.located(error, schema, reference) from None
+                raise self.located(error, *via) from None
 
     def nodes(self, keyword: str, schemas: Any, scope: Scope) -> list[Node]:
         """The nodes of a non-empty list of sub-schemas."""
@@ -177,7 +181,7 @@ class Keywords:
         if "enum" in relevant:
             out = self._enum(out, schema["enum"])
         if "const" in relevant:
-            out = self._enum(out, [schema["const"]])
+            out = self._enum(out, [schema["const"]], "const")
         if not relevant.isdisjoint(IN_PLACE):
             out = self._with_applicators(schema, scope, relevant, out)
         if not relevant.isdisjoint(UNEVALUATED):
@@ -214,11 +218,14 @@ class Keywords:
 
     # -- enum and const ------------------------------------------------------------------------------------------------
 
-    def _enum(self, form: Form, values: Any) -> Form:
+    def _enum(self, form: Form, values: Any, keyword: str = "enum") -> Form:
         """``form`` ∧ one of ``values``."""
         if not isinstance(values, list):
             raise InvalidSpec("enum must be a list", keyword="enum")
-        listed = self.values(values)
+        try:
+            listed = self.values(values)
+        except SpecError as error:
+            raise blamed(error, keyword) from error.__cause__
         return listed if form is ANYTHING else self.algebra.meet(form, listed)
 
     def values(self, values: Iterable[Any]) -> Form:
@@ -244,7 +251,7 @@ class Keywords:
                 members = {name: self.value(member) for name, member in value.items()}
                 object_shapes.append(ObjectShape(members, NO_REGIONS, frozenset(members)))
             else:
-                raise InvalidSpec(f"{value!r} is not a JSON value", keyword="enum")
+                raise InvalidSpec(f"{value!r} is not a JSON value")
         return Form(
             constants,
             NumberLanguage.finite(numbers) if numbers else NO_NUMBER,
@@ -483,9 +490,19 @@ def number(schema: dict[str, Any], keyword: str) -> Any:
     value = schema.get(keyword)
     if value is None and keyword not in schema:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise InvalidSpec(f"{keyword} must be a number", keyword=keyword)
+    if not isinstance(value, int) or value.bit_length() > SMALL:
+        try:
+            exact(value)
+        except SpecError as error:
+            raise blamed(error, keyword) from None
     return value
+
+
+def blamed(error: SpecError, keyword: str) -> SpecError:
+    """An error about a value, which names ``keyword`` if it names none."""
+    return error if error.keyword or error.pointer else type(error)(error.message, keyword=keyword)
 
 
 def count(schema: dict[str, Any], keyword: str) -> int | None:

@@ -21,17 +21,21 @@ Cut: TypeAlias = tuple[Exact, int]
 # An interval between two cuts; None is an infinity.
 Interval: TypeAlias = tuple[Cut | None, Cut | None]
 
-MAX_DECIMAL_PLACES = 5000
+MAX_DIGITS = 2_000
+"""Before and after the point. Python writes integers of at most 4,300 digits (``sys.set_int_max_str_digits``)."""
+_MAX_BITS = int(MAX_DIGITS * 3.33)
 
 
 def exact(value: int | float | Decimal | Fraction) -> Exact:
     """The rational a JSON number stands for. A float means its shortest decimal form (0.1 is one tenth).
 
-    Raises `InvalidSpec` for NaN, infinities and booleans, `BudgetExceeded` for exponents beyond ±5,000.
+    Raises `InvalidSpec` for NaN, infinities and booleans, `BudgetExceeded` for numbers of more than `MAX_DIGITS`.
     """
     if isinstance(value, bool):
         raise InvalidSpec(f"{value} is not a number")
     if isinstance(value, int):
+        if value.bit_length() > _MAX_BITS:
+            raise BudgetExceeded(f"a number has more than {MAX_DIGITS:,} digits")
         return value
     if isinstance(value, float):
         if value.is_integer() and abs(value) < 1e15:
@@ -40,8 +44,9 @@ def exact(value: int | float | Decimal | Fraction) -> Exact:
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise InvalidSpec(f"{value} is not a JSON number")
-        if abs(value.adjusted()) > MAX_DECIMAL_PLACES:
-            raise BudgetExceeded(f"the number {value} has more than {MAX_DECIMAL_PLACES} digits")
+        last = value.as_tuple().exponent
+        if value.adjusted() > MAX_DIGITS or (isinstance(last, int) and last < -MAX_DIGITS):
+            raise BudgetExceeded(f"the number {value:.20g} has more than {MAX_DIGITS:,} digits")
         try:
             value = Fraction(value)
         except InvalidOperation:  # pragma: no cover - is_finite() has excluded it

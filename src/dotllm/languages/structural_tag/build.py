@@ -49,7 +49,7 @@ def structural_tag_to_grammar(
             spec = json.loads(spec)
         except RecursionError:
             raise BudgetExceeded("the structural tag is nested too deeply", keyword="nesting") from None
-        except json.JSONDecodeError as error:
+        except ValueError as error:  # also for integers of more than 4,300 digits
             raise InvalidSpec(f"the structural tag is not JSON: {error}") from None
     grammar = Grammar()
     compiler = _Compiler(grammar, special_tokens or {}, options or Options())
@@ -92,8 +92,9 @@ class _Compiler:
             try:
                 schema = json.loads(schema)
             except RecursionError:
-                raise BudgetExceeded("the schema is nested too deeply", pointer=item.at("schema")) from None
-            except json.JSONDecodeError as error:
+                where = item.at("schema")
+                raise BudgetExceeded("the schema is nested too deeply", pointer=where, keyword="nesting") from None
+            except ValueError as error:
                 raise InvalidSpec(f"the schema is not JSON: {error}", pointer=item.at("schema")) from None
         content = self._schema(schema, item.at("schema"), self.options)
         begin, end = item.string("begin"), item.string("end")

@@ -1,0 +1,41 @@
+"""The corpus of schemas (tests/corpus/json_schema): what must be refused, how, and with which place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dotllm.errors import SpecError
+from dotllm.languages.json_schema import json_schema_to_grammar
+
+CORPUS = Path(__file__).parents[2] / "corpus" / "json_schema"
+REFUSED = json.loads((CORPUS / "refused.json").read_text())
+
+
+def outcome(schema: Any) -> tuple[str, str, str]:
+    """The error's name, keyword and pointer."""
+    with pytest.raises(SpecError) as caught:
+        json_schema_to_grammar(schema)
+    return type(caught.value).__name__, caught.value.keyword, caught.value.pointer
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case["text"][:60])
+def test_refused(case: dict[str, str]) -> None:
+    assert outcome(case["text"]) == (case["error"], case["keyword"], case["pointer"])
+
+
+@pytest.mark.parametrize("digits", [400, 1_999])
+def test_integers_larger_than_a_float_are_bounds(digits: int) -> None:
+    for keyword in ("minimum", "maximum", "multipleOf", "maxLength", "const"):
+        json_schema_to_grammar({keyword: 10**digits})
+
+
+@pytest.mark.parametrize("digits", [2_100, 5_000])
+def test_integers_that_python_would_not_write(digits: int) -> None:
+    for keyword in ("minimum", "multipleOf", "maxItems", "const"):
+        assert outcome({keyword: 10**digits}) == ("BudgetExceeded", keyword, f"/{keyword}")
+    assert outcome(f'{{"maximum": 1{"0" * 5_000}}}') == ("BudgetExceeded", "number", "")
+    assert outcome({"enum": [1, 10**digits]}) == ("BudgetExceeded", "enum", "/enum")
