@@ -95,6 +95,12 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"type": "dispatch", "rules": [["<a>", {"type": "const_string", "value": "1"}], ["<b>", {"type": "const_string", "value": "2"}]], "excludes": ["!"]}, ["", "x<a>1y<b>2", "<"], ["<a>2", "!", "<a>"]),
     ({"type": "dispatch", "rules": [["<a>", {"type": "const_string", "value": "1"}]], "loop": False}, ["x<a>1", "x"], ["<a>1x"]),
     ({"type": "token_dispatch", "rules": [["<|tool|>", {"type": "const_string", "value": "1"}]]}, ["ab<|tool|>1c", ""], ["<|tool|>2"]),
+    (tag("<t>", {"type": "sequence", "elements": [{"type": "any_text"}, {"type": "const_string", "value": ";"}]}, "</t>"), ["<t>a;</t>", "<t>;;</t>"], ["<t>a</t>;</t>", "<t>a</t>"]),
+    (tag("<t>", {"type": "star", "content": {"type": "any_text"}}, "!"), ["<t>a!", "<t>!"], ["<t>a!b!"]),
+    (tag("<t>", {"type": "plus", "content": {"type": "sequence", "elements": [{"type": "any_text"}, {"type": "const_string", "value": ";"}]}}, "!"), ["<t>a;b;!"], ["<t>!;b;!", "<t>a;!;!"]),
+    (tag("<t>", {"type": "repeat", "min": 0, "max": 2, "content": {**TRIGGERED, "at_least_one": True}}, "!"), ["<t>!", '<t><f=1>{"a":1}</f>b!'], ['<t><f=1>{"a":1}</f>b!c!']),
+    (tag("<t>", {"type": "dispatch", "rules": [["<a>", {"type": "any_text"}]]}, "!"), ["<t>x<a>y!", "<t>!"], ["<t>x<a>y!z!"]),
+    (tag("<t>", {"type": "sequence", "elements": [tag("[", {"type": "any_text"}, "]"), {"type": "any_text"}]}, "!"), ["<t>[!]x!"], ["<t>[!]x!y!"]),
     (tag("<t>", TRIGGERED, "</t>"), ['<t>x<f=1>{"a":1}</f>y</t>', "<t></t>"], ["<t>x</t>y</t>"]),
 ]  # fmt: skip
 

@@ -7,7 +7,8 @@
 token is matched by its id: it has no bytes, and writing its name out in ordinary tokens is something else.
 
 *Ends.* Free text inside a tag runs until the first end string (as xgrammar has it), so what the tag's reader would
-take for the end is the end. The ends are therefore handed down to the format that stands last in the tag.
+take for the end is the end. The ends are therefore handed down to all free text in the tag, wherever it stands; a tag
+in it has its own.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class _Compiler:
     # ---- formats
 
     def format(self, value: Any, pointer: str, ends: Ends) -> Expression:
-        """One format. ``ends``: the strings that end the tag it stands last in (they are not part of it)."""
+        """One format. ``ends``: the strings that end the innermost tag around it (free text does not hold them)."""
         fields = Fields(value, pointer)
         kind = fields.string("type")
         method = getattr(self, f"_format_{kind}", None)
@@ -197,10 +198,7 @@ class _Compiler:
 
     def _format_sequence(self, fields: Fields, ends: Ends) -> Expression:
         elements = fields.items("elements")
-        last = len(elements) - 1
-        return self.grammar.seq(
-            [self.format(e, f"{fields.at('elements')}/{i}", ends if i == last else ()) for i, e in enumerate(elements)]
-        )
+        return self.grammar.seq([self.format(e, f"{fields.at('elements')}/{i}", ends) for i, e in enumerate(elements)])
 
     def _format_or(self, fields: Fields, ends: Ends) -> Expression:
         elements = fields.items("elements")
@@ -211,17 +209,17 @@ class _Compiler:
     def _format_optional(self, fields: Fields, ends: Ends) -> Expression:
         return self.grammar.optional(self.format(fields.any("content"), fields.at("content"), ends))
 
-    def _format_plus(self, fields: Fields, _: Ends) -> Expression:
-        return self.grammar.repeat(self.format(fields.any("content"), fields.at("content"), ()), 1)
+    def _format_plus(self, fields: Fields, ends: Ends) -> Expression:
+        return self.grammar.repeat(self.format(fields.any("content"), fields.at("content"), ends), 1)
 
-    def _format_star(self, fields: Fields, _: Ends) -> Expression:
-        return self.grammar.repeat(self.format(fields.any("content"), fields.at("content"), ()))
+    def _format_star(self, fields: Fields, ends: Ends) -> Expression:
+        return self.grammar.repeat(self.format(fields.any("content"), fields.at("content"), ends))
 
-    def _format_repeat(self, fields: Fields, _: Ends) -> Expression:
+    def _format_repeat(self, fields: Fields, ends: Ends) -> Expression:
         low, high = fields.count("min"), fields.count("max", minimum=-1)
         if 0 <= high < low:
             raise InvalidSpec("'max' is below 'min'", pointer=fields.at("max"), keyword="max")
-        body = self.format(fields.any("content"), fields.at("content"), ())
+        body = self.format(fields.any("content"), fields.at("content"), ends)
         return self.grammar.repeat(body, low, None if high < 0 else high)
 
     # ---- tags
@@ -338,7 +336,7 @@ class _Compiler:
             at = f"{fields.at('rules')}/{i}"
             if not isinstance(rule, list | tuple) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
                 raise InvalidSpec("a rule is a pattern and a format", pointer=at, keyword="rules")
-            rules.append((rule[0], self.format(rule[1], f"{at}/1", ())))
+            rules.append((rule[0], self.format(rule[1], f"{at}/1", ends)))
         return self._free(rules, fields.strings("excludes"), ends, loop=fields.flag("loop", True))
 
     def _format_token_dispatch(self, fields: Fields, _: Ends) -> Expression:
