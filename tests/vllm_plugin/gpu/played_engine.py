@@ -93,11 +93,14 @@ class Runner:
         self.generator = np.random.default_rng(seed)
         self.seen: dict[str, dict[int, int]] = {}  # by request and position: the token that the model has run
 
+    def forget(self, output: Any) -> None:
+        """Whoever has ended or been preempted."""
+        for name in (*output.finished_req_ids, *(output.preempted_req_ids or ())):
+            if name in self.states.req_id_to_index:
+                self.states.free.append(self.states.req_id_to_index.pop(name))
+
     def execute(self, output: Any) -> None:
         states, applied = self.states, self.states.applied
-        for name in (*output.finished_req_ids, *(output.preempted_req_ids or ())):
-            if name in states.req_id_to_index:
-                states.free.append(states.req_id_to_index.pop(name))
         jumps = getattr(output, "dotllm_jumps", None)
         if jumps:
             jump_forward.stage(states, jumps)
@@ -244,6 +247,7 @@ class Engine:
             assert self.steps < 3000, "requests do not end"
             output = self.scheduler.schedule()
             self.preemptions += len(output.preempted_req_ids or ())
+            self.runner.forget(output)
             if output.total_num_scheduled_tokens:
                 self.runner.execute(output)
                 names = list(self.runner.names)

@@ -53,6 +53,33 @@ def test_requests_come_one_after_another(vllm_config: Any, index: Index, monkeyp
         engine.check(name)
 
 
+def test_tables_know_the_places_that_requests_jump_from(
+    vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first one who comes to forced text asks the machine: it has gone on before its mask was wanted."""
+    engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=5, blocks=200)
+    asked: list[int] = []
+    slowly = Walk._take_slowly
+
+    def take_slowly(self: Walk, slot: int, token: int, config: int) -> None:
+        asked.append(int(self.batch.configs[slot]))
+        slowly(self, slot, token, config)
+
+    monkeypatch.setattr(Walk, "_take_slowly", take_slowly)
+    for i in range(40):
+        engine.add(str(i), 9)
+        engine.run()
+    ends = sum(ANSWER.fullmatch(engine.text(name)) is not None for name in engine.requests)
+    assert ends == 40
+    assert engine.metrics["dotllm_forced_tokens.accepted"] > 40
+    # (an end token is always the machine's)
+    asked.clear()
+    for i in range(40, 50):
+        engine.add(str(i), 9)
+        engine.run()
+    assert len(asked) <= 10 + 5, asked
+
+
 def test_preempted_requests_go_on(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     preempted = 0
     for seed in range(4):

@@ -15,7 +15,7 @@ from dotllm.vllm_plugin.gpu.message import Int32
 
 # flags of a table's row that only this side reads: whether `Entry.spelling` was asked, and said more than one token
 LOOKED_AT, FORCED = 8, 16
-REMEMBERED = 1 << 14  # ends of forced texts
+REMEMBERED = 1 << 14  # forced texts, and their ends
 
 
 class Entry:
@@ -32,6 +32,7 @@ class Entry:
         """what slots point at: these move when they grow, and the old ones must outlive the pointing"""
         self.link: Int64 | None = None
         """`gpu_tables.link_of` this, once it was asked for"""
+        self._spelling: dict[int, tuple[int, ...]] = {}
         self._after: dict[tuple[int, int], int] = {}
         self.slots: set[int] = set()
         self.base = 0
@@ -55,12 +56,18 @@ class Entry:
 
         Raises BudgetExceeded.
         """
-        assert self.forced is not None
-        with self.index.lock:
-            tokens = self.forced.after(self.index, config)
-            rows = self.table.rows
-            if config < len(rows):
-                rows[config, FLAGS] |= LOOKED_AT | (FORCED if len(tokens) > 1 else 0)
+        tokens = self._spelling.get(config)
+        if tokens is None:
+            assert self.forced is not None
+            with self.index.lock:
+                tokens = self.forced.after(self.index, config)
+                rows = self.table.rows
+                if config < len(rows):
+                    rows[config, FLAGS] |= LOOKED_AT | (FORCED if len(tokens) > 1 else 0)
+            if len(tokens) > 1:  # else its flag says so from now on
+                if len(self._spelling) >= REMEMBERED:
+                    self._spelling.clear()
+                self._spelling[config] = tokens
         return tokens
 
     def after(self, config: int, forced: Sequence[int]) -> int:

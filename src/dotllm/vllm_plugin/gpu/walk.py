@@ -279,10 +279,15 @@ class Walk:
             self._unsettled.append((slot, grammar, entry, config, way))
 
     def _find_masks(self) -> None:
-        """For those who have settled since the last message, and are still there."""
+        """For those who have settled since the last message, and are still there.
+
+        Where they have jumped on since (`jump`), the place they have left gets its mask, too: a table that says
+        everything about it follows the next one who comes there.
+        """
         unsettled, self._unsettled = self._unsettled, []
         for slot, grammar, entry, config, way in unsettled:
-            if self.grammars[slot] is not grammar or self.batch.configs[slot] != config:
+            here = bool(self.batch.configs[slot] == config)
+            if self.grammars[slot] is not grammar or not (here or way):
                 continue
             row = UNKNOWN_ROW if way is not None else self._sent_row(entry, config)
             if row == UNKNOWN_ROW:
@@ -291,8 +296,11 @@ class Walk:
                         row = self._know(entry, grammar, config, way)
                         self._refresh(entry)
                 except SpecError as error:
-                    grammar.fail("walk", error)
+                    if here:
+                        grammar.fail("walk", error)
                     row = 0  # TokenSpace.END_ROW: the end is all it may say until vLLM ends it
+            if not here:
+                continue
             if row < TABLE_SLOTS:
                 self.batch.places[slot, MASK] = row
                 self._row_needed.add(row)

@@ -176,11 +176,11 @@ class WalkScheduler:
 
     def _counts(self, request_id: str, token: list[int]) -> tuple[bool, bool]:
         """Whether the result that has come for a request counts, and whether the request has to repeat its step."""
-        request = self.requests.get(request_id)  # type: ignore[attr-defined]
-        if request is None or request.is_finished():
-            return False, False
         if self._jumps.was_certain(request_id):
             token.clear()
+            return False, False
+        request = self.requests.get(request_id)  # type: ignore[attr-defined]
+        if request is None or request.is_finished():
             return False, False
         if not token:
             return False, step_again(request)
