@@ -274,6 +274,28 @@ def test_forced_text_is_as_ever(vocabulary: Vocabulary) -> None:
     assert at(Index.from_json_schema(both, vocabulary, any_whitespace=False), "[{").forced_bytes() == b""
 
 
+def test_several_ways_to_read_a_text_force_what_all_of_them_force(vocabulary: Vocabulary) -> None:
+    """The first of them alone, whose array must differ in its items, once spoke for all."""
+
+    def alternative(unique: bool, kind: int) -> dict[str, Any]:
+        properties = {
+            "a": {"items": {"type": "string"}, "type": "array", "uniqueItems": unique},
+            "k": {"const": kind},
+        }
+        return {"type": "object", "properties": properties, "required": ["a", "k"], "additionalProperties": False}
+
+    schema = {"anyOf": [alternative(True, 1), alternative(False, 2)]}
+    guide = Index.from_json_schema(schema, vocabulary, any_whitespace=False).guide()
+    ambiguous = 0
+    for byte in b'{"a":["x","y"],"k":':
+        spelt = b"".join(vocabulary.token_bytes(token) or b"" for token in guide.forced_tokens())
+        assert guide.forced_bytes().startswith(spelt)
+        ambiguous += guide.is_ambiguous
+        assert guide.advance(byte)
+    assert ambiguous
+    assert {ord("1"), ord("2")} <= set(guide.allowed_tokens())
+
+
 def test_other_text_around(vocabulary: Vocabulary) -> None:
     """In a grammar of another language, only the array counts."""
     grammar = f'start: "[a,a] " json " [1,1]"\njson: %json {json.dumps(STRINGS)}'

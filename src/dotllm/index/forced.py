@@ -45,7 +45,8 @@ def stable_tokens(vocabulary: Vocabulary, text: bytes, tokens: list[int]) -> lis
 
 def forced_tokens(guide: Guide) -> list[int]:
     """Tokens that spell the bytes that must come next (see the module). Each is allowed when it is reached."""
-    text = guide.index.forced_bytes(guide.config, MAX_FORCED)
+    # of several configurations one alone forces nothing
+    text = b"" if guide.is_ambiguous else guide.index.forced_bytes(guide.config, MAX_FORCED)
     if not text:
         return []
     vocabulary = guide.index.vocabulary
