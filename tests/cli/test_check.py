@@ -70,3 +70,11 @@ def test_arguments_that_make_no_sense(specs: Path, capsys: pytest.CaptureFixture
     assert "nowhere" in capsys.readouterr().err
     status, found = verdicts(capsys, str(specs / "missing.json"))
     assert status == 1 and found["missing.json"]["reason"] == "unreadable"
+
+
+def test_a_bad_line_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "many.jsonl"
+    path.write_text('{"regex": "a"}\n{"regex":\n{"response_format": 5}\n{"regex": "("}\n{"choice": ["a"]}\n')
+    assert check.main([str(path), "--json"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["reason"] for line in lines] == ["", "unreadable", "unreadable", "invalid", ""]

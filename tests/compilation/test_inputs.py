@@ -112,3 +112,31 @@ def test_texts(tmp_path: Path) -> None:
     write(tmp_path, "t/one.txt", "hello\nworld")
     write(tmp_path, "t/more.jsonl", '"a string"\n{"a": "é"}\n')
     assert read_texts(tmp_path / "t") == ["a string", '{"a": "é"}', "hello\nworld"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"response_format": 5},
+        {"response_format": {"type": "json_schema"}},
+        {"structured_outputs": 5},
+        {"regex": "a", "examples": 5},
+        {"json": {}, "tests": 5},
+        {"json": {}, "tests": [1]},
+        {"json": {}, "tests": [{"valid": True}]},
+    ],
+    ids=json.dumps,
+)
+def test_lines_in_no_form(line: object, tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", '{"regex": "a"}\n' + json.dumps(line))
+    with pytest.raises(BadInput, match=r"a\.jsonl:2"):
+        list(read_inputs([path]))
+
+
+def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
+    """A JSON string may hold what `str.splitlines` takes for the end of a line."""
+    text = "a\u2028b\x85c\u2029"
+    path = write(tmp_path, "a.jsonl", json.dumps({"choice": [text], "examples": [text]}, ensure_ascii=False) + "\r\n")
+    (one,) = read_inputs([path])
+    assert one.examples == (text,)
+    assert read_texts(write(tmp_path, "b.jsonl", json.dumps(text, ensure_ascii=False))) == [text]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
-from dotllm.compilation.inputs import BadInput, Input, files_of, parse, read_inputs
+from dotllm.compilation.inputs import BadInput, Input, files_of, parse, read_file
 from dotllm.compilation.specification import Kind, OptionValue
 from dotllm.errors import InvalidSpec, SpecError
 
@@ -107,12 +107,12 @@ def _vocabulary(tokenizer: str | None, size: int | None) -> Any:
 
 
 def _inputs(paths: list[Path], kind: Kind | None, options: dict[str, OptionValue]) -> Iterator[Input | Verdict]:
-    """All specifications; a file that holds none is a verdict too, and does not hide the others."""
+    """All specifications; a file or line that holds none is a verdict too, and does not hide the others."""
     for path in paths:
         if path == Path("-"):
             try:
                 yield parse(sys.stdin.read(), "stdin", kind or Kind.JSON_SCHEMA, options)
-            except BadInput as error:
+            except (BadInput, UnicodeDecodeError) as error:
                 yield _unreadable("stdin", error)
             continue
         try:
@@ -121,10 +121,8 @@ def _inputs(paths: list[Path], kind: Kind | None, options: dict[str, OptionValue
             yield _unreadable(str(path), error)
             continue
         for file in files:
-            try:
-                yield from read_inputs([file], kind, options)
-            except BadInput as error:
-                yield _unreadable(str(file), error)
+            for found in read_file(file, kind, options):
+                yield _unreadable(str(file), found) if isinstance(found, BadInput) else found
 
 
 def _unreadable(name: str, error: object) -> Verdict:

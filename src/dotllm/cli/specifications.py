@@ -15,7 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "specs", nargs="+", type=Path, metavar="SPEC", help=f"files ({', '.join(SUFFIXES)}), directories"
     )
-    parser.add_argument("--kind", type=Kind, choices=list(Kind), help="what single files are, instead of their ending")
+    kinds = ", ".join(kind.value for kind in Kind)
+    parser.add_argument(
+        "--kind", type=Kind, metavar="KIND", help=f"what single files are, instead of their ending: {kinds}"
+    )
     parser.add_argument("--disable-any-whitespace", action="store_true", help="as the server's flag of that name")
     parser.add_argument(
         "--disable-additional-properties", action="store_true", help="as the server's flag of that name"

@@ -51,7 +51,10 @@ def read_inputs(
     """
     for path in paths:
         for file in files_of(path):
-            yield from _read_file(file, kind, options)
+            for found in read_file(file, kind, options):
+                if isinstance(found, BadInput):
+                    raise found
+                yield found
 
 
 def files_of(path: Path) -> list[Path]:
@@ -70,24 +73,35 @@ def read_texts(path: Path) -> list[str]:
         return [text for file in sorted(path.rglob("*")) if file.is_file() for text in read_texts(file)]
     content = path.read_text(encoding="utf-8")
     if path.suffix == ".jsonl":
-        return [_as_text(json.loads(line)) for line in content.splitlines() if line.strip()]
+        return [_as_text(json.loads(line)) for line in _lines(content) if line.strip()]
     return [content]
 
 
-def _read_file(path: Path, kind: Kind | None, options: Mapping[str, OptionValue] | None) -> Iterator[Input]:
+def read_file(
+    path: Path, kind: Kind | None = None, options: Mapping[str, OptionValue] | None = None
+) -> Iterator[Input | BadInput]:
+    """All specifications of one file, and for each line (or the file) that holds none, why."""
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: {error}") from None
+        yield BadInput(f"{path}: {error}")
+        return
     if path.suffix == ".jsonl":
-        for number, line in enumerate(content.splitlines(), 1):
+        for number, line in enumerate(_lines(content), 1):
             if line.strip():
-                yield _read_line(f"{path.name}:{number}", line, options)
+                try:
+                    yield _read_line(f"{path.name}:{number}", line, options)
+                except BadInput as error:
+                    yield error
         return
     kind = kind or _BY_SUFFIX.get(path.suffix)
     if kind is None:
-        raise BadInput(f"{path}: say what it is with --kind (known endings: {', '.join(SUFFIXES)})")
-    yield parse(content, str(path), kind, options)._replace(name=path.name)
+        yield BadInput(f"{path}: say what it is with --kind (known endings: {', '.join(SUFFIXES)})")
+        return
+    try:
+        yield parse(content, str(path), kind, options)._replace(name=path.name)
+    except BadInput as error:
+        yield error
 
 
 def parse(content: str, where: str, kind: Kind, options: Mapping[str, OptionValue] | None = None) -> Input:
@@ -104,9 +118,12 @@ def _read_line(where: str, line: str, options: Mapping[str, OptionValue] | None)
     body = _json(line, where)
     if not isinstance(body, dict):
         raise BadInput(f"{where}: not a JSON object")
-    kind, value = _kind_and_value(body, where)
-    examples = list(body.get("examples", ()))
-    examples += [test["data"] for test in body.get("tests", ()) if test.get("valid")]
+    try:
+        kind, value = _kind_and_value(body, where)
+        examples = list(body.get("examples", ()))
+        examples += [test["data"] for test in body.get("tests", ()) if test.get("valid")]
+    except (AttributeError, KeyError, TypeError) as error:  # a part is missing, or of another type than it should be
+        raise BadInput(f"{where}: in none of the forms a line may have ({type(error).__name__}: {error})") from None
     name = str(body.get("name", where))
     return Input(name, _specification(kind, value, options), tuple(_as_text(example) for example in examples))
 
@@ -137,6 +154,11 @@ def _json(text: str, where: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{where}: not JSON: {error}") from None
+
+
+def _lines(content: str) -> list[str]:
+    """The lines of a ``.jsonl`` file; others of the characters `str.splitlines` splits at may stand in its strings."""
+    return content.split("\n")
 
 
 def _as_text(example: Any) -> str:
