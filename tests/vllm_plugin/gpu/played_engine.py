@@ -1,7 +1,7 @@
 """vLLM's own asynchronous scheduler, our kernels, and a model runner's books: an engine without a GPU.
 
 The V2 model runner is played by `Runner`: it keeps the same counts as vLLM's kernels do, runs the tokens it is told to,
-and samples at random under our masks. What decides is what it has run: at every position of a request the model must
+and samples at random under our masks, through vLLM's own ``sample`` with our hooks around and in it. What decides is what it has run: at every position of a request the model must
 have seen the token that stands there in the answer, whatever was in flight in between.
 """
 
@@ -18,11 +18,9 @@ import torch
 
 from dotllm import Index
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
-from dotllm.vllm_plugin.gpu import jump_forward, pace, walk_scheduler
-from dotllm.vllm_plugin.gpu.mask_table import MaskTable
+from dotllm.vllm_plugin.gpu import jump_forward, pace, walk_scheduler, worker_hooks
 from dotllm.vllm_plugin.gpu.rows import RowSender
 from dotllm.vllm_plugin.gpu.walk import Walk
-from dotllm.vllm_plugin.gpu.walker import Walker
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
 
 WORDS = [b"number", b"_of", b"_items", b'":', b'{"', b'"}', b'","', b"shipping", b"_address", b"true", b"false", b"is_"]
@@ -87,8 +85,17 @@ class Runner:
     """See the module."""
 
     def __init__(self, seed: int) -> None:
-        self.states = States()
-        self.walker = Walker(MaskTable(torch.device("cpu")))
+        from vllm.v1.worker.gpu.model_runner import GPUModelRunner
+        from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
+
+        walk_scheduler.wrap_sample()
+        worker_hooks.apply()
+        self.vllm_sample = GPUModelRunner.sample
+        self.states = self.req_states = States()
+        self.device = torch.device("cpu")
+        self.model = SimpleNamespace(compute_logits=lambda hidden: hidden)
+        self.structured_outputs_worker = object.__new__(StructuredOutputsWorker)
+        self.batch_sharder = self.rejection_sampler = None
         self.last_sampled = torch.zeros(STATES, dtype=torch.int64)
         self.generator = np.random.default_rng(seed)
         self.seen: dict[str, dict[int, int]] = {}  # by request and position: the token that the model has run
@@ -142,21 +149,24 @@ class Runner:
     def sample(self, grammar_output: Any) -> list[list[int]]:
         states, n = self.states, len(self.names)
         idx = [states.req_id_to_index[name] for name in self.names]
-        batch = SimpleNamespace(req_ids=self.names, idx_mapping=torch.tensor(idx, dtype=torch.int32))
-        logits = torch.zeros((n, len(TOKENS)))
-        step = grammar_output.grammar_bitmask if grammar_output is not None else None
-        if step is not None:
-            self.walker.update(step, self.names)
-            self.walker.mask(logits, batch, states.total_len.gpu)
-        noise = torch.from_numpy(self.generator.gumbel(size=logits.shape))
-        sampled = (logits + noise).argmax(dim=1, keepdim=True)
-        count, rejected = torch.ones(n, dtype=torch.int32), torch.zeros(n, dtype=torch.int32)
+        batch = SimpleNamespace(
+            req_ids=self.names, idx_mapping=torch.tensor(idx), num_reqs=n, num_draft_tokens=0,
+            logits_indices=torch.arange(n),
+        )  # fmt: skip
         computed, total = states.num_computed_tokens.gpu, states.total_len.gpu
+        count, rejected = torch.ones(n, dtype=torch.int32), torch.zeros(n, dtype=torch.int32)
         for i, state in enumerate(idx):
             if int(computed[state]) + self.counts[i] < int(states.prefill_len.np[state]):
                 count[i] = 0  # the middle of a prefill: nothing is sampled, and nothing rejected
-        if step is not None:
-            self.walker.advance(batch, total, sampled, count, rejected)
+
+        def sampler(logits: Any, _: Any) -> Any:
+            noise = torch.from_numpy(self.generator.gumbel(size=logits.shape))
+            sampled = (logits + noise).argmax(dim=1, keepdim=True)
+            return SimpleNamespace(sampled_token_ids=sampled, num_sampled=count, num_rejected=rejected)
+
+        self.sampler = sampler
+        output, _, _ = self.vllm_sample(self, torch.zeros((n, len(TOKENS))), batch, grammar_output)
+        sampled = output.sampled_token_ids
         results = []
         for i, state in enumerate(idx):
             if count[i]:

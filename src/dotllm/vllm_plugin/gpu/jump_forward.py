@@ -19,13 +19,13 @@ Requests whose every token must come out of the sampler (`must_sample`) generate
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import time
 from collections.abc import Sequence
 from functools import wraps
 from typing import Any, NamedTuple
 
+from dotllm.vllm_plugin.gpu import worker_hooks
 from dotllm.vllm_plugin.gpu.pace import Pace
 from dotllm.vllm_plugin.hook import Target
 from dotllm.vllm_plugin.settings import coalescence, gpu_masks, gpu_walk
@@ -154,7 +154,7 @@ def is_expected(arguments: Any, model_config: Any) -> bool:
         and gpu_masks() != "off"
         and current_platform.is_cuda_alike()
         and envs.VLLM_USE_V2_MODEL_RUNNER is not False
-        and importlib.util.find_spec("vllm.v1.worker.gpu.batch_shard") is None  # see `walk_scheduler.wrap_sample`
+        and not worker_hooks.shards_batch(arguments)
         and arguments.async_scheduling is not False
         and arguments.pipeline_parallel_size == 1
         and getattr(arguments, "kv_transfer_config", None) is None

@@ -270,6 +270,7 @@ def why_not(scheduler: Any) -> str:
         (not getattr(config, "use_v2_model_runner", False), "not the V2 model runner"),
         (config.speculative_config is not None, "speculative decoding"),
         (config.parallel_config.pipeline_parallel_size > 1, "pipeline stages"),
+        (worker_hooks.shards_batch(config.parallel_config), "batch-sharded sampling"),
         (getattr(scheduler, "connector", None) is not None, "a KV connector"),
     )
     reason = next((reason for applies, reason in checks if applies), "")
@@ -323,8 +324,6 @@ def wrap_sample() -> None:
     found = tuple(inspect.signature(original).parameters)
     if found != _SAMPLE:
         raise TypeError(f"sample has the parameters {found}")
-    if "batch_sharder" in inspect.getsource(original):
-        raise TypeError("sample shards the batch")  # 0.30: not tried
 
     @wraps(original)
     def sample(self: Any, hidden_states: Any, input_batch: Any, grammar_output: Any) -> Any:

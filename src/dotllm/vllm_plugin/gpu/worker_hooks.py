@@ -6,7 +6,6 @@ its buffers.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import logging
 import sys
@@ -42,12 +41,16 @@ def why_not(config: Any) -> str:
         return f"the {'V2' if v2 else 'V1'} model runner: {fault}"
     if not v2:
         return ""
-    parallel = config.parallel_config
-    if parallel.tensor_parallel_size > 1 and importlib.util.find_spec("vllm.v1.worker.gpu.batch_shard"):
-        return "this vLLM shards the masks among tensor-parallel ranks"
+    if shards_batch(config.parallel_config):
+        return "each tensor-parallel rank samples a part of the batch (--enable-batch-sharded-sampling)"
     if config.num_speculative_tokens and _trims_drafts():
         return "this vLLM's V2 model runner places logits on the device when it speculates"
     return ""
+
+
+def shards_batch(parallel: Any) -> bool:
+    """Whether each tensor-parallel rank samples requests of its own (an option of vLLM since 0.30)."""
+    return bool(getattr(parallel, "enable_batch_sharded_sampling", False))
 
 
 def _trims_drafts() -> bool:

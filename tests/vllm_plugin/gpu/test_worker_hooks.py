@@ -1,0 +1,32 @@
+"""Which engines' model runners take our messages."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from dotllm.vllm_plugin.gpu import walk_scheduler, worker_hooks
+
+pytestmark = pytest.mark.serve
+
+
+def test_a_batch_that_ranks_share_out_goes_the_ordinary_way(vllm_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only when it is asked for: tensor-parallel ranks that sample all requests each walk their own table."""
+    worker_hooks.apply()
+    parallel = SimpleNamespace(tensor_parallel_size=2, pipeline_parallel_size=1)
+    config = SimpleNamespace(
+        use_v2_model_runner=True, parallel_config=parallel, num_speculative_tokens=0, speculative_config=None
+    )
+    assert worker_hooks.why_not(config) == ""
+    scheduler = object.__new__(vllm_config.scheduler_config.get_scheduler_cls())
+    scheduler.vllm_config, scheduler.connector = config, None
+    monkeypatch.setattr(walk_scheduler.manager_hook, "why_not", lambda manager: "")
+    scheduler.structured_output_manager = None
+    assert walk_scheduler.why_not(scheduler) == ""
+    parallel.enable_batch_sharded_sampling = True
+    assert "sampl" in worker_hooks.why_not(config)
+    assert walk_scheduler.why_not(scheduler) == "batch-sharded sampling"
