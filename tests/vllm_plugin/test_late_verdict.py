@@ -114,6 +114,18 @@ def test_an_answer_of_the_engine_is_its_verdict(stream: bool, monkeypatch: pytes
     assert door.ask(GOOD) == ["first", "second"] and door.known_when_sent == [False, True]
 
 
+def test_a_long_one_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To judge it would take longer than beginning the response of a stream."""
+    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    judged: list[Specification] = []
+    monkeypatch.setattr(verdicts, "_judge", lambda specification, _: judged.append(specification))
+    for length in (late_verdict.SHORT, late_verdict.SHORT + 1):
+        specification = Specification.create("regex", "a" * length)
+        assert Door(stream=True, seconds=0.05).ask(specification) == ["first", "second"]
+        assert verdicts.is_known(specification)
+    assert [specification.size for specification in judged] == [late_verdict.SHORT]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_may_be_reasoning_is_no_verdict(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.exceptions import VLLMValidationError
