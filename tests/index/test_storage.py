@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
+from dotllm.automata.charset import CharSet
+from dotllm.automata.machine import layout as at
 
 SCHEMA = {
     "type": "object",
@@ -100,3 +102,27 @@ def test_save_changes_nothing(tmp_path: Path, bytes_vocabulary: Vocabulary) -> N
     index.save(tmp_path / "i")
     assert np.array_equal(copy, index.mem)
     assert rows(index) == expected
+
+
+def test_character_sets_keep_their_tables(bytes_vocabulary: Vocabulary) -> None:
+    """Whatever their numbers are; and a set without a table has none afterwards."""
+    schema = {
+        "items": {"type": "string"},
+        "contains": {"pattern": "^[a-f]*$"},
+        "prefixItems": [{"pattern": "[^x]{40}"}],
+    }
+    index = Index.from_json_schema(schema, bytes_vocabulary)
+
+    def sets(index: Index) -> list[CharSet | None]:
+        mem, numbers = index.mem, {index.space.known_charset(c): c for c in index.charsets}
+        numbers.pop(-1, None)
+        return [numbers.get(int(n)) for n in mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + mem[at.H_NODES]]]
+
+    expected = sets(index)
+    assert any(expected) and None in expected
+    strange = CharSet(((0x2FF00, 0x2FF01),))
+    index.charsets[:] = [strange, *index.charsets[::-1], strange]
+    assert index.space.known_charset(strange) < 0
+    tokens = [bytes_vocabulary.token_bytes(t) for t in range(bytes_vocabulary.size)]
+    elsewhere = Vocabulary.from_bytes(tokens, bytes_vocabulary.eos_token_ids, bytes_vocabulary.special_tokens)
+    assert sets(Index.from_bytes(index.to_bytes(), elsewhere)) == expected

@@ -30,7 +30,8 @@ class Gate:
 
     def open(self) -> None:
         """Let everybody through."""
-        self._opened.set()
+        if not self._opened.is_set():  # mostly it is, and this is asked in every step
+            self._opened.set()
 
     def wait(self) -> None:
         """Return when the gate is open."""
