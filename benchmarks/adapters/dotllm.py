@@ -12,6 +12,7 @@ import dotllm
 from benchmarks.adapters.base import Bitmask, Options, Refused, Spec
 from benchmarks.tokens import Tokens
 from dotllm import Guide, Index, Vocabulary
+from dotllm.compilation.compiler import prepare
 from dotllm.errors import SpecError
 from dotllm.index.batch import advance_guides, fill_masks, mask_rows
 
@@ -69,6 +70,8 @@ class Dotllm:
     def __init__(self, tokens: Tokens, options: Options) -> None:
         self.words = tokens.words
         self.vocabulary = Vocabulary.from_bytes(tokens.tokens, eos_token_ids=[tokens.eos])
+        self.vocabulary.prepare()  # as a server does when it starts
+        prepare()
         self.threads = options.threads
         self.json: dict[str, Any] = {"any_whitespace": False} if options.compact else {}
         self.settings: dict[str, Any] = dict(self.json) or {"whitespace": "default"}

@@ -12,14 +12,17 @@ from dotllm.errors import InvalidSpec
 
 
 def prepare() -> None:
-    """Load the engine and its languages. Kernels are compiled when their modules are imported, if that was never done
-    on this machine; see `dotllm.jit`."""
+    """Load the engine and its languages, and build what all specifications share. Kernels are compiled when their
+    modules are imported, if that was never done on this machine; see `dotllm.jit`."""
     import dotllm.index
     import dotllm.languages.cfg
     import dotllm.languages.choice
     import dotllm.languages.json_schema
     import dotllm.languages.regex
     import dotllm.languages.structural_tag  # noqa: F401  # importing is the point
+    from dotllm.languages.json_schema import formats
+
+    formats.build_ahead()
 
 
 def compile_specification(specification: Specification, vocabulary: Any) -> Any:

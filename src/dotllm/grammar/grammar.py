@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import Any, NewType
 
 import numpy as np
@@ -191,6 +191,29 @@ class Grammar:
         self._nodes(_SEQ, range(at, at + len(parts), length), [length] * n)
         return range(first, first + n)  # type: ignore[return-value]  # numbers of nodes
 
+    def each_alt(self, length: int, choices: Sequence[Expression]) -> Sequence[Expression]:
+        """`alt` for each ``length`` > 1 of ``choices``."""
+        first = self.each_seq(length, choices)
+        self.kind[first[0] :] = array("i", (_ALT,)) * len(first)
+        return first
+
+    def each_byteset(self, masks: Sequence[int]) -> Sequence[Expression]:
+        """`byteset` for each of ``masks``, none of them 0."""
+        first, at = len(self.kind), len(self.byteset_bits) >> 5
+        self._nodes(_BYTES, range(at, at + len(masks)), [0] * len(masks))
+        self.byteset_bits += b"".join([mask.to_bytes(32, "little") for mask in masks])
+        return range(first, first + len(masks))  # type: ignore[return-value]  # numbers of nodes
+
+    def each_rule(self, name: str, bodies: Sequence[Expression]) -> Sequence[Expression]:
+        """Calls of new rules with these bodies."""
+        first, rule, n = len(self.kind), len(self.rule_body), len(bodies)
+        self._nodes(_CALL, range(rule, rule + n), [0] * n)
+        calls = range(first, first + n)
+        self.rule_names.extend([name] * n)
+        self.rule_body.extend(bodies)
+        self._calls.extend(calls)
+        return calls  # type: ignore[return-value]  # numbers of nodes
+
     def _nodes(self, kind: int, a: Iterable[int], b: Sequence[int]) -> None:
         self.kind.extend(array("i", (kind,)) * len(b))
         self.a.extend(a)
@@ -242,6 +265,14 @@ class Grammar:
         at = len(self.children)
         self.children.frombytes(layout)
         return self._node(_NETWORK, at, len(self.children) - at, rounds)
+
+    def flat_networks(self, layouts: bytes, starts: Sequence[int]) -> Sequence[Expression]:
+        """`flat_network` for each of several layouts, one behind the other: where each begins, and the last ends."""
+        first, at, n = len(self.kind), len(self.children), len(starts) - 1
+        self.children.frombytes(layouts)
+        lengths = [end - start for start, end in pairwise(starts)]
+        self._nodes(_NETWORK, [at + start for start in starts[:-1]], lengths)
+        return range(first, first + n)  # type: ignore[return-value]  # numbers of nodes
 
     def unordered(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dotllm import Index
 from dotllm.grammar import Grammar
 from dotllm.grammar.reference import accepts
+from dotllm.languages.json_schema import other_keys
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.numbers import NumberLanguage
 from dotllm.languages.json_schema.strings import StringLanguage
@@ -21,6 +22,7 @@ def grammar_of(language: NumberLanguage | StringLanguage, *, as_key: bool = Fals
     if as_key:
         assert isinstance(language, StringLanguage)
         grammar.start = language.to_key_expression(grammar, context)
+        other_keys.define(context)
     else:
         grammar.start = language.to_expression(grammar, context)
     return grammar

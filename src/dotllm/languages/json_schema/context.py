@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dotllm.arrays import Int32
-from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.grammar.grammar import Expression, Grammar, Rule
 
 
 def _of_ascii() -> Int32:
@@ -18,7 +18,8 @@ def _of_ascii() -> Int32:
 class Context:
     """One per grammar. ``memo``: the call of the rule that was made for a language (or another key).
 
-    For `string_network.all_but`. ``letters``: the expression of each ASCII character that has been ``spelled``, else 0;
+    For `other_keys`. ``keys_but``: by the names, the call of the rule of all keys but these; ``undefined``: those of these
+    rules that have no body yet, with the text of their names. ``letters``: the expression of each ASCII character that has been ``spelled``, else 0;
     ``ways_out``: by the characters that are left out, as bits; ``single_ways_out``: those of them that leave out one,
     by that character, or none (0).
     """
@@ -26,12 +27,17 @@ class Context:
     grammar: Grammar
     whitespace: Expression  # between the tokens of a document; may be empty
     memo: dict[object, Expression] = field(default_factory=dict)
+    keys_but: dict[frozenset[str], Expression] = field(default_factory=dict)
+    undefined: list[tuple[Rule, str]] = field(default_factory=list)
     letters: Int32 = field(default_factory=_of_ascii)
     spelled: set[str] = field(default_factory=set)
     ways_out: dict[int, Expression] = field(default_factory=dict)
     single_ways_out: Int32 = field(default_factory=_of_ascii)
 
     def copied(self, grammar: Grammar) -> Context:
-        """The same for a grammar that begins with this one (`Grammar.begin_with`), after `string_network.build_ahead`:
+        """The same for a grammar that begins with this one (`Grammar.begin_with`), after `other_keys.build_ahead`:
         then all characters are spelled, and all ways out that leave out one are known, so these do not change."""
-        return Context(grammar, self.whitespace, self.memo.copy(), self.letters, self.spelled, {}, self.single_ways_out)
+        memo, keys_but = self.memo.copy(), self.keys_but.copy()
+        return Context(
+            grammar, self.whitespace, memo, keys_but, [], self.letters, self.spelled, {}, self.single_ways_out
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dotllm.errors import BudgetExceeded, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema import other_keys
 from dotllm.languages.json_schema.algebra import SCHEMA, Algebra
 from dotllm.languages.json_schema.form import (
     ANYTHING,
@@ -57,6 +58,7 @@ class Emitter:
             except SpecError as error:
                 raise self._located(error, node) from error.__cause__
             self.grammar.define(rule, body)  # type: ignore[arg-type]  # a Rule that went through a tuple
+        other_keys.define(self.text.context)
 
     def value(self, node: Node) -> Expression:
         """The texts of a node; the rules it calls may be defined later."""

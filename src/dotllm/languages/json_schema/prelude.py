@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.grammar import Grammar
-from dotllm.languages.json_schema import string_network
+from dotllm.languages.json_schema import other_keys
 from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.dialect import dialect_named
 from dotllm.languages.json_schema.document import Document
@@ -42,6 +42,6 @@ def _prelude(any_whitespace: bool, whitespace_pattern: str | None) -> JsonText:
     keywords = Keywords(Document(True, dialect_named(options.default_dialect)), Algebra(options.budget), options)
     text.anything = Emitter(text, keywords, options).expression(TRUE)
     INTEGERS.to_expression(text.grammar, text.context)
-    string_network.build_ahead(text.context)
+    other_keys.build_ahead(text.context)
     analyse(text.grammar)
     return text

@@ -1,4 +1,4 @@
-"""Kernels that turn sets of keys and tables of automata into the edges of networks (see `string_network`)."""
+"""Kernels that turn tables of automata into the edges of networks (see `string_network`)."""
 
 from __future__ import annotations
 
@@ -38,68 +38,6 @@ def _find_set(sets: Array, count: int, slots: Array) -> Any:
         if same:
             return np.int64(found)
         at = (at + np.uint64(1)) & mask
-
-
-@kernel("Tuple((int32[::1], int64[:, ::1]))(uint8[::1], int32[::1], int32[::1], int32)")
-def all_but_network(text: Array, letters: Array, ways_out: Array, quote: int) -> tuple[Array, Array]:
-    """What follows the opening quote of all strings but some sorted distinct ASCII words, each ended by a NUL byte in
-    ``text``: the layout of `Grammar.network`.
-
-    It is the prefix tree of the words, with a quote where no word ends, and at each node a way out: any character that
-    leads to no other node. ``letters`` are the expressions of the characters, ``ways_out`` those of the ways out of
-    nodes with one child, by its character (0: with none); 0 for what does not exist yet. The ways out that are not
-    found there are left open: for each its place in the layout, and the characters of the children as bits, 64 a word.
-    """
-    size = len(text)
-    edges = np.empty((size, 3), np.int32)
-    ends = np.zeros(size + 1, np.int32)
-    children = np.zeros((size + 1, 2), np.int64)
-    only = np.zeros(size + 1, np.int32)  # the character of the only child, 0 if there is none, -1 if there are more
-    path = np.zeros(size + 1, np.int32)
-    nodes = 1
-    ended = 0
-    before = -1  # where the previous word starts
-    start = 0
-    for i in range(size):
-        if text[i] != 0:
-            continue
-        common = 0
-        if before >= 0:
-            while text[start + common] != 0 and text[start + common] == text[before + common]:
-                common += 1
-        for depth in range(common, i - start):
-            byte = text[start + depth]
-            parent = path[depth]
-            edges[nodes - 1, 0], edges[nodes - 1, 1], edges[nodes - 1, 2] = parent, letters[byte], nodes
-            children[parent, byte >> 6] |= np.int64(1) << np.int64(byte & 63)
-            only[parent] = byte if only[parent] == 0 else -1
-            path[depth + 1] = nodes
-            nodes += 1
-        ended += 1 - ends[path[i - start]]
-        ends[path[i - start]] = 1
-        before = start
-        start = i + 1
-    layout = np.empty(4 + 3 * (nodes - 1 + nodes + nodes - ended), np.int32)
-    layout[0], layout[1], layout[2], layout[3] = nodes + 1, 0, 1, nodes
-    at = 4
-    for node in range(nodes):
-        if ends[node] == 0:
-            layout[at], layout[at + 1], layout[at + 2] = node, quote, nodes
-            at += 3
-    for i in range(nodes - 1):
-        layout[at], layout[at + 1], layout[at + 2] = edges[i, 0], edges[i, 1], edges[i, 2]
-        at += 3
-    left_open = np.empty((nodes, 3), np.int64)
-    n_open = 0
-    for node in range(nodes):
-        way = ways_out[only[node]] if only[node] >= 0 else 0
-        if way == 0:
-            left_open[n_open, 0] = at + 1
-            left_open[n_open, 1], left_open[n_open, 2] = children[node, 0], children[node, 1]
-            n_open += 1
-        layout[at], layout[at + 1], layout[at + 2] = node, way, nodes
-        at += 3
-    return layout, left_open[:n_open]
 
 
 @kernel("Tuple((int64[::1], int64[::1]))(int32[:, ::1], boolean[::1])")

@@ -3,7 +3,7 @@
 What keeps the network small, and its masks cheap:
 
 * a set of characters that leads to the same place from many states is spelled once, in a state of its own reached by
-  epsilon ("any character but c" occurs at every node of a prefix tree of keys);
+  epsilon;
 * the escapes that lead to one state share the state after the backslash;
 * a loop over a large set is one node, which the machine speeds up with tables of the vocabulary, and nowhere shared;
 * a length limit does not multiply the states: where the rest of the string is a loop over one set of characters it is a
@@ -39,7 +39,6 @@ from dotllm.languages.json_schema.spelling import (
 from dotllm.languages.json_schema.string_kernels import (
     FAR,
     MUST_ESCAPE_WORDS,
-    all_but_network,
     count_characters,
     distances,
     group_edges,
@@ -49,10 +48,7 @@ from dotllm.languages.json_schema.string_kernels import (
 
 Ints = NDArray[np.int32]
 
-_RAW_ASCII = (1 << 0x80) - (1 << 0x20) - (1 << 0x22) - (1 << 0x5C)
 _NOTHING = CharSet(())
-_BEYOND_ASCII = spelled(0, CharSet.of((0x80, MAX_CODE_POINT)))
-_WORD = (1 << 64) - 1
 
 # Of an automaton beside a length. The longest host name takes 25,000.
 MAX_COUNTED_STATES = 60_000
@@ -137,96 +133,7 @@ def content(grammar: Grammar, dfa: Dfa, low: int = 0, high: int | None = None) -
         if high is not None and high * len(dfa) > _FEW_STATES:
             return _counting(grammar, limited(dfa, low, None), high)
         dfa = limited(dfa, low, high)
-    return _copied(grammar, dfa)
-
-
-def build_ahead(context: Context) -> None:
-    """Build what nearly every `all_but` needs: the characters of ASCII, and the ways out of the nodes of a prefix tree
-    that have no child, or one."""
-    characters = [char for char in map(chr, range(0x20, 0x7F)) if char not in '"\\']
-    _spell(context, characters)
-    _way_out(context, 0)
-    for char in characters:
-        _way_out(context, 1 << ord(char))
-
-
-def all_but(context: Context, names: Iterable[str]) -> Expression:
-    """What follows the opening quote of every string but ``names``: their prefix tree, and a way out of each node.
-
-    The ways out are rules that all such strings of a grammar share: the machine meets the same states again. They end
-    with the closing quote, and not before it, so that it knows when to return.
-    """
-    grammar = context.grammar
-    words = sorted(names)
-    text = "\0".join(words) + "\0"
-    if not text.isascii():
-        words = [word for word in words if not _has_lone_surrogate(word)]
-        text = "\0".join(words) + "\0"
-    if not words:
-        return rest_of_string(context)
-    quote = grammar.literal(b'"')
-    if not text.isascii() or '"' in text or "\\" in text or not text.replace("\0", " ").isprintable():
-        return grammar.seq([_copied(grammar, ~Dfa.literals(words)), quote])
-    letters = set(text) - context.spelled
-    if letters:
-        _spell(context, letters)
-    data = np.frombuffer(bytearray(text, "ascii"), np.uint8)
-    layout, left_open = all_but_network(data, context.letters, context.single_ways_out, quote)
-    for place, low, high in left_open.tolist():
-        layout[place] = _way_out(context, low & _WORD | high << 64)
-    return grammar.flat_network(layout.tobytes())
-
-
-def _spell(context: Context, characters: Iterable[str]) -> None:
-    """Make the expressions of some characters of ASCII."""
-    for char in characters:
-        if char != "\0":
-            context.letters[ord(char)] = context.grammar.literal(char)
-    context.spelled.update(characters)
-
-
-def rest_of_string(context: Context) -> Expression:
-    """Any characters, canonically spelled, and the closing quote: one rule of the grammar."""
-    found = context.memo.get("rest of string")
-    if found is None:
-        grammar = context.grammar
-        rule = grammar.rule("rest of string")
-        context.memo["rest of string"] = found = grammar.call(rule)
-        characters = grammar.repeat(any_canonical_character(grammar))
-        grammar.define(rule, grammar.seq([characters, grammar.literal(b'"')]))
-    return found
-
-
-def _way_out(context: Context, children: int) -> Expression:
-    """One character but the ASCII ones that are given as bits, then the rest: one rule of the grammar for each set."""
-    found = context.ways_out.get(children)
-    if found is None:
-        grammar = context.grammar
-        rule = grammar.rule("another string")
-        found = context.ways_out[children] = grammar.call(rule)
-        if children.bit_count() < 2:
-            context.single_ways_out[max(0, children.bit_length() - 1)] = found
-        usual = grammar.seq([grammar.byteset(_RAW_ASCII & ~children), rest_of_string(context)])
-        grammar.define(rule, grammar.alt([usual, _unusual(context)]))
-    return found
-
-
-def _unusual(context: Context) -> Expression:
-    """A character that is written as an escape or beyond ASCII, then the rest: one rule of the grammar."""
-    unusual = context.memo.get("unusual character")
-    if unusual is None:
-        grammar = context.grammar
-        escape = grammar.seq([grammar.literal(b"\\"), after_backslash(grammar, spelling(MUST_ESCAPE))])
-        rule = grammar.rule("another string")
-        grammar.define(
-            rule, grammar.seq([grammar.alt([escape, one_of(grammar, _BEYOND_ASCII)]), rest_of_string(context)])
-        )
-        context.memo["unusual character"] = unusual = grammar.call(rule)
-    return unusual
-
-
-def _has_lone_surrogate(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
+    return copied(grammar, dfa)
 
 
 def _network(grammar: Grammar, states: int, start: int, finals: Any, edges: list[Ints], rounds: int = 0) -> Expression:
@@ -283,7 +190,7 @@ def _counting(grammar: Grammar, dfa: Dfa, high: int) -> Expression:
     return _network(grammar, len(dfa.table), dfa.start, np.flatnonzero(dfa.accepting), parts, min(high, MAX_LENGTH))
 
 
-def _copied(grammar: Grammar, dfa: Dfa) -> Expression:
+def copied(grammar: Grammar, dfa: Dfa) -> Expression:
     """All of a Dfa; state 0, which is dead there, stays without edges."""
     if dfa.is_empty():
         return grammar.never()

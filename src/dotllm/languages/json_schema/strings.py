@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from dotllm.automata.dfa import Budget, Dfa, union_of
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
-from dotllm.languages.json_schema import formats, spelling, string_network
+from dotllm.languages.json_schema import formats, other_keys, spelling, string_network
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 
@@ -82,7 +82,7 @@ class StringLanguage:
         self.clauses: frozenset[Clause]
         self.values: frozenset[str]
         self.clauses, self.values = _canonical(list(clauses), set(values))
-        self._hash = hash((self.clauses, self.values))
+        self._hash = 0  # found when it is first asked for
 
     # -- constructors --------------------------------------------------------------------------------------------------
 
@@ -130,8 +130,7 @@ class StringLanguage:
             return _EVERY_STRING
         # Already in canonical form; there is one for nearly every object.
         out = cls.__new__(cls)
-        out.clauses, out.values = frozenset((Clause(excluded=excluded),)), _NONE
-        out._hash = hash((out.clauses, out.values))
+        out.clauses, out.values, out._hash = frozenset((Clause(excluded=excluded),)), _NONE, 0
         return out
 
     # -- algebra -------------------------------------------------------------------------------------------------------
@@ -196,7 +195,10 @@ class StringLanguage:
         return isinstance(other, StringLanguage) and self.clauses == other.clauses and self.values == other.values
 
     def __hash__(self) -> int:
-        return self._hash
+        found = self._hash
+        if not found:
+            found = self._hash = hash((self.clauses, self.values))
+        return found
 
     def __repr__(self) -> str:
         return f"StringLanguage({sorted(self.clauses, key=repr)!r}, {sorted(self.values)!r})"
@@ -208,7 +210,14 @@ class StringLanguage:
         return self._rule(grammar, context, as_key=False)
 
     def to_key_expression(self, grammar: Grammar, context: Context) -> Expression:
-        """The same as names of members: canonical spelling only, so that a name cannot hide behind escapes."""
+        """The same as names of members: canonical spelling only, so that a name cannot hide behind escapes.
+
+        Rules of `other_keys` are defined later.
+        """
+        if len(self.clauses) == 1 and not self.values:
+            (clause,) = self.clauses
+            if clause.excluded and clause == Clause(excluded=clause.excluded):
+                return other_keys.all_but(context, clause.excluded)
         return self._rule(grammar, context, as_key=True)
 
     def _rule(self, grammar: Grammar, context: Context, *, as_key: bool) -> Expression:
@@ -241,9 +250,9 @@ def _after_quote(context: Context, clause: Clause, *, as_key: bool) -> Expressio
     """What follows the opening quote."""
     if clause.simple and (clause.low, clause.high) == (0, None):
         if clause.excluded:
-            return string_network.all_but(context, clause.excluded)
+            return other_keys.after_quote(context, clause.excluded)
         if as_key:
-            return string_network.rest_of_string(context)
+            return other_keys.rest_of_string(context)
     grammar = context.grammar
     return grammar.seq([_inside(context, clause, as_key=as_key), grammar.literal(b'"')])
 
