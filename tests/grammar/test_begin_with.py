@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import pytest
 
 from dotllm.automata.charset import CharSet
 from dotllm.grammar import Grammar
 from dotllm.grammar.analysis import LEFT_RECURSION, NULLABLE_LOOP, analyse
-from dotllm.grammar.grammar import Expression
+from dotllm.grammar.grammar import Expression, Rule
 from dotllm.grammar.reference import accepts
 
 
@@ -84,9 +86,28 @@ def test_many_at_a_time_are_as_one_by_one() -> None:
     grammar.literal("first")
     texts = [b"a", b"long", b"b"]
     comma = grammar.literal(",")
-    literals = grammar.each_literal(texts)
+    literals = grammar.each_literal(b"".join(texts), [len(text) for text in texts])
     pairs = grammar.each_seq(2, [part for literal in literals for part in (literal, comma)])
     for text, literal, pair in zip(texts, literals, pairs, strict=True):
         for expression, expected in ((literal, text), (pair, text + b",")):
             grammar.start = expression
             assert accepts(grammar, expected) and not accepts(grammar, expected + b",")
+
+
+def test_alternatives_bytes_rules_and_networks_too() -> None:
+    grammar = Grammar()
+    grammar.byteset(1 << ord("x"))
+    digits = grammar.each_byteset([1 << ord(digit) for digit in "123"])
+    comma, empty = grammar.literal(","), grammar.empty()
+    either = grammar.each_alt(2, [part for digit in digits for part in (digit, comma)])
+    calls = grammar.each_rule("one", either)
+    layouts = [(2, 0, 1, 1, 0, call, 1) for call in calls] + [(2, 0, 1, 1, 0, empty, 0, 0, calls[0], 1)]
+    flat = array("i", [number for layout in layouts for number in layout])
+    networks = grammar.flat_networks(flat.tobytes(), [0, 7, 14, 21, 31])
+    for digit, *expressions in zip("1231", [*digits, digits[0]], [*calls, calls[0]], networks, strict=True):
+        for expression in expressions:
+            grammar.start = expression
+            assert accepts(grammar, digit.encode())
+            assert accepts(grammar, b",") == (expression not in digits)
+            assert not accepts(grammar, b"x") and not accepts(grammar, b"")
+    assert [grammar.call(Rule(grammar.a[call])) for call in calls] == list(calls)

@@ -48,6 +48,7 @@ _Bytes = NDArray[np.uint8]
 _I = nb.int32[::1]
 _U = nb.uint8[::1]
 _WHITE, _GREY, _BLACK = 0, 1, 2
+_ROUNDS = 6  # over the edges of a network, see `_network`
 _NOTHING: _Bytes = np.zeros(0, np.uint8)
 
 
@@ -104,12 +105,9 @@ def _then(x: int, y: int) -> Any:
     return nb.uint8((x & y & EMPTY) | ((x | y) & OTHER))
 
 
-@kernel(nb.uint8(nb.int64, _I, _I, _I, _U, _U))
-def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, reached: _Bytes) -> Any:
-    """What a network derives; leaves in ``reached`` what is derived on the way from its start to each state."""
-    at = a[node]
-    states, start, finals = children[at], children[at + 1], children[at + 2]
-    edges, end = at + 3 + finals, at + b[node]
+@kernel(nb.void(_I, nb.int64, nb.int64, nb.int64, _U, _U))
+def _reach(children: _Ints, edges: int, end: int, states: int, derives: _Bytes, reached: _Bytes) -> None:
+    """The rest of `_network` for edges in any order, in linear time."""
     # Edges by their source, as CSR.
     first = np.zeros(states + 1, np.int32)
     for edge in range(edges, end, 3):
@@ -120,12 +118,12 @@ def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, re
     for edge in range(edges, end, 3):
         first[children[edge]] -= 1
         out[first[children[edge]]] = edge
+    agenda = np.empty(3 * states, np.int32)  # every state once, and again when it gains a bit, at most twice
+    length = 0
     for state in range(states):
-        reached[state] = 0
-    reached[start] = EMPTY
-    agenda = np.empty(2 * states, np.int32)  # a state gains a bit at most twice
-    agenda[0] = start
-    length = 1
+        if reached[state] != 0:
+            agenda[length] = state
+            length += 1
     while length > 0:
         length -= 1
         source = agenda[length]
@@ -136,6 +134,31 @@ def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, re
                 reached[target] = new
                 agenda[length] = target
                 length += 1
+
+
+@kernel(nb.uint8(nb.int64, _I, _I, _I, _U, _U))
+def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, reached: _Bytes) -> Any:
+    """What a network derives; leaves in ``reached`` what is derived on the way from its start to each state."""
+    at = a[node]
+    states, start, finals = children[at], children[at + 1], children[at + 2]
+    edges, end = at + 3 + finals, at + b[node]
+    for state in range(states):
+        reached[state] = 0
+    reached[start] = EMPTY
+    # Edges nearly always stand in an order in which a few rounds over all of them find everything.
+    rounds, changed = 0, True
+    while changed and rounds < _ROUNDS:
+        rounds += 1
+        changed = False
+        for edge in range(edges, end, 3):
+            source = reached[children[edge]]
+            if source != 0:
+                new = reached[children[edge + 2]] | _then(source, derives[children[edge + 1]])
+                if new != reached[children[edge + 2]]:
+                    reached[children[edge + 2]] = new
+                    changed = True
+    if changed:
+        _reach(children, edges, end, states, derives, reached)
     found = nb.uint8(0)
     for i in range(at + 3, at + 3 + finals):
         found |= reached[children[i]]
@@ -266,12 +289,17 @@ def _analyse(
                     reasons |= EMPTY_PART
                 left[i] = i > a[node]
         elif k == _NETWORK:
-            _network(node, a, b, children, derives, reached)
-            for edge in range(a[node] + 3 + children[a[node] + 2], a[node] + b[node], 3):
-                if reached[children[edge]] & EMPTY:
-                    left[edge + 1] = 1
-                if c[node] > 0 and derives[children[edge + 1]] & EMPTY:
-                    reasons |= EMPTY_PART
+            edges, end, start = a[node] + 3 + children[a[node] + 2], a[node] + b[node], children[a[node] + 1]
+            passed = nb.uint8(0)  # what can be passed without reading anything
+            for edge in range(edges, end, 3):
+                passed |= derives[children[edge + 1]] & EMPTY
+                left[edge + 1] = children[edge] == start
+            if passed and c[node] > 0:
+                reasons |= EMPTY_PART
+            if passed:
+                _network(node, a, b, children, derives, reached)
+                for edge in range(edges, end, 3):
+                    left[edge + 1] = reached[children[edge]] & EMPTY
         elif k == _REPEAT and c[node] != 1 and derives[a[node]] & EMPTY:
             reasons |= NULLABLE_LOOP
 

@@ -49,6 +49,7 @@ from dotllm.errors import BudgetExceeded
 from dotllm.index.atomics import load
 from dotllm.index.charset_choice import PassedOver, worth_tables
 from dotllm.jit import kernel
+from dotllm.pages import reserved
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
 from dotllm.vocabulary.popular import is_popular
@@ -234,23 +235,23 @@ class TokenSpace:
 
         self.no_token_rows = np.zeros((1, self.words), np.int32)  # `Index.token_rows` of a grammar without token sets
 
-        self.trie_byte = np.empty(_TRIE_NODES, np.uint8)
-        self.trie_depth = np.empty(_TRIE_NODES, np.int32)
-        self.trie_end = np.empty(_TRIE_NODES, np.int32)
-        self.trie_token_start = np.empty(_TRIE_NODES + 1, np.int32)
-        self.trie_tokens = np.empty(_TRIE_NODES, np.int32)
+        self.trie_byte = reserved(_TRIE_NODES, np.uint8)
+        self.trie_depth = reserved(_TRIE_NODES, np.int32)
+        self.trie_end = reserved(_TRIE_NODES, np.int32)
+        self.trie_token_start = reserved(_TRIE_NODES + 1, np.int32)
+        self.trie_tokens = reserved(_TRIE_NODES, np.int32)
         self._trie_used = self._trie_tokens_used = 0
         self.main_end = self._append_trie(vocabulary.trie)[1]
 
         self.sets = np.zeros((MAX_CHARSETS, K_WIDTH), np.int32)
-        self.set_rows = np.empty((MAX_CHARSETS * K_ROWS, self.words), np.int32)
-        self.set_ints = np.empty(8 << 20, np.int32)
+        self.set_rows = reserved((MAX_CHARSETS * K_ROWS, self.words), np.int32)
+        self.set_ints = reserved(8 << 20, np.int32)
         self._set_ints_used = 0
         self._numbers: dict[CharSet, int] = {}
         self._passed_over: PassedOver = {}
 
         capacity = min(MAX_ROWS, max(64, MAX_ROW_BYTES // (4 * self.words)))
-        self.rows = np.empty((capacity, self.words), np.int32)
+        self.rows = reserved((capacity, self.words), np.int32)
         self.rows_used = np.zeros(4, np.int64)
         self._about = np.zeros((capacity, 3), np.int64)
         self._free = np.empty(capacity, np.int32)

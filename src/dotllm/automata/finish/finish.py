@@ -11,7 +11,7 @@ from dotllm.automata.finish.closures import find_closures, tail_calls, targets
 from dotllm.automata.finish.edges import by_node, byte_classes, producible
 from dotllm.automata.finish.links import B1, HEAD, I1, I2, N_ACCEPT, N_PLAIN, N_RETURN, group_calls
 from dotllm.automata.finish.nullable import bypass_nullable
-from dotllm.automata.finish.productive import consuming_links, find_productive
+from dotllm.automata.finish.productive import find_productive, links_back
 from dotllm.automata.finish.pushes import order_pushes
 from dotllm.automata.finish.rounds import measure_rounds
 from dotllm.jit import kernel
@@ -45,15 +45,13 @@ def finish(
     forward_start, back_start = np.empty(n + 1, np.int32), np.empty(n + 1, np.int32)
     forward, back = np.empty(room, np.int32), np.empty(room, np.int32)
     nullable = np.empty(n, np.bool_)
-    bypass_nullable(
+    n_eps = bypass_nullable(
         kind, a, b, loops, source, target, epsilons.shape[0], by_return_start, by_return, by_rule_start, by_rule,
         forward_start, forward, back_start, back, nullable,
     )  # fmt: skip
     while True:
-        link_start, link = consuming_links(kind, a, b, loops, byte_edges, n_edges)
-        productive = find_productive(
-            kind, a, b, loops, back_start, back, link_start, link, by_return_start, by_return, by_rule_start, by_rule
-        )
+        link_start, link = links_back(kind, a, b, loops, byte_edges, n_edges, source, target, n_eps)
+        productive = find_productive(kind, a, b, loops, link_start, link)
         if measure_rounds(kind, a, b, loops, productive):
             break
     if not productive[start]:

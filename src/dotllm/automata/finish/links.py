@@ -24,13 +24,12 @@ def group_by(n: int, keys: Int32, values: Int32, m: int, starts: Int32, out: Int
     """CSR: values[i] grouped by keys[i] (stable counting sort). starts has n+1 entries."""
     starts[: n + 1] = 0
     for i in range(m):
-        starts[keys[i] + 1] += 1
+        starts[keys[i]] += 1
     for i in range(n):
         starts[i + 1] += starts[i]
-    fill = starts[:n].copy()
-    for i in range(m):
-        out[fill[keys[i]]] = values[i]
-        fill[keys[i]] += 1
+    for i in range(m - 1, -1, -1):  # from the back: then what ends as the end of a group ends as its start
+        starts[keys[i]] -= 1
+        out[starts[keys[i]]] = values[i]
 
 
 @kernel("Tuple((int32[::1], int32[::1], int32[::1], int32[::1], int32[::1]))(int32[::1], int32[::1], int32[::1])")

@@ -8,17 +8,22 @@ from __future__ import annotations
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import N_END, N_ENTER, N_TOKENS, group_by, mark, mark_calls
+from dotllm.automata.finish.links import N_CALL, N_END, N_ENTER, N_TOKENS, group_by
 from dotllm.jit import kernel
 
 
 @kernel(
-    "Tuple((int32[::1], int32[::1]))(int32[::1], int32[::1], int32[::1], int32[:, ::1], int32[:, ::1], int64)",
+    "Tuple((int32[::1], int32[::1]))"
+    "(int32[::1], int32[::1], int32[::1], int32[:, ::1], int32[:, ::1], int64, int32[::1], int32[::1], int64)",
 )
-def consuming_links(kind: Int32, a: Int32, b: Int32, loops: Int32, edges: Int32, n_edges: int) -> tuple[Int32, Int32]:
-    """Which nodes lead to each node by something that is consumed or pushed: (starts, nodes)."""
+def links_back(
+    kind: Int32, a: Int32, b: Int32, loops: Int32, edges: Int32, n_edges: int, eps_source: Int32, eps_target: Int32,
+    n_eps: int,
+) -> tuple[Int32, Int32]:  # fmt: skip
+    """Which nodes lead to each node by anything: (starts, nodes). To calls lead both what they return to and the start
+    of their rule. One list, because a walk over four of them takes twice the time."""
     n = kind.shape[0]
-    most = n_edges + 2 * loops.shape[0] + n
+    most = n_edges + n_eps + 2 * loops.shape[0] + 2 * n
     for loop in range(loops.shape[0]):
         if loops[loop, 3] < -1:
             most += 2 * (-2 - loops[loop, 3])
@@ -30,8 +35,15 @@ def consuming_links(kind: Int32, a: Int32, b: Int32, loops: Int32, edges: Int32,
     for i in range(n_edges):
         key[m], value[m] = edges[i, 2], edges[i, 0]
         m += 1
+    for i in range(n_eps):
+        key[m], value[m] = eps_target[i], eps_source[i]
+        m += 1
     for i in range(n):
-        if kind[i] == N_TOKENS:
+        if kind[i] == N_CALL:
+            key[m], value[m] = a[i], i
+            key[m + 1], value[m + 1] = b[i], i
+            m += 2
+        elif kind[i] == N_TOKENS:
             key[m], value[m] = b[i], i
             m += 1
         elif (kind[i] == N_ENTER or kind[i] == N_END) and loops[a[i], 2] < 0:
@@ -58,15 +70,9 @@ def consuming_links(kind: Int32, a: Int32, b: Int32, loops: Int32, edges: Int32,
     return start, link
 
 
-@kernel(
-    "boolean[::1](int32[::1], int32[::1], int32[::1], int32[:, ::1], int32[::1], int32[::1], int32[::1], int32[::1],"
-    "int32[::1], int32[::1], int32[::1], int32[::1])"
-)
-def find_productive(
-    kind: Int32, a: Int32, b: Int32, loops: Int32, back_start: Int32, back: Int32, link_start: Int32, link: Int32,
-    by_return_start: Int32, by_return: Int32, by_rule_start: Int32, by_rule: Int32,
-) -> Bool:  # fmt: skip
-    """bool [nodes]: backwards from RETURN (node 0), over epsilons, links and calls."""
+@kernel("boolean[::1](int32[::1], int32[::1], int32[::1], int32[:, ::1], int32[::1], int32[::1])")
+def find_productive(kind: Int32, a: Int32, b: Int32, loops: Int32, link_start: Int32, link: Int32) -> Bool:
+    """bool [nodes]: backwards from RETURN (node 0) over all links."""
     n = kind.shape[0]
     productive = np.zeros(n, np.bool_)
     todo = np.empty(n + 1, np.int32)
@@ -76,19 +82,21 @@ def find_productive(
     while top > 0:
         top -= 1
         v = todo[top]
-        top = mark(v, back_start, back, productive, todo, top)
         for i in range(link_start[v], link_start[v + 1]):
             u = link[i]
-            if kind[u] == N_ENTER and loops[a[u], 3] < -1:
+            if productive[u]:
+                continue
+            if kind[u] == N_CALL:
+                if not productive[a[u]] or not productive[b[u]]:
+                    continue
+            elif kind[u] == N_ENTER and loops[a[u], 3] < -1:
                 # every part that is required must be productive
                 whole = True
                 for part in range(b[u], b[u] + (loops[a[u], 2] & 0x7FFF)):
                     whole = whole and productive[part]
                 if not whole:
                     continue
-            if not productive[u]:
-                productive[u] = True
-                todo[top] = u
-                top += 1
-        top = mark_calls(v, a, b, by_return_start, by_return, by_rule_start, by_rule, productive, todo, top)
+            productive[u] = True
+            todo[top] = u
+            top += 1
     return productive

@@ -21,6 +21,7 @@ from dotllm.automata.machine.kinds import MEM
 from dotllm.automata.machine.layout import FULL, REGIONS, STATE, TRIPLES, WIDTH, R
 from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.jit import kernel
+from dotllm.pages import reserved
 
 _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
 _LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used
@@ -53,7 +54,9 @@ def contents(mem: Int32, region: int) -> Int32:
 
 def cleared(size: int, free: int = 0) -> Int32:
     """Memory for an arena of ``size`` ints with at least ``free`` behind them, all zero."""
-    return np.zeros(size + (max(free, size) if size >= _LARGE else free), np.int32)
+    if size < _LARGE:
+        return np.zeros(size + free, np.int32)
+    return reserved(size + max(free, size), np.int32)
 
 
 def allocate(slots: Int32, constant: Int32, capacity: list[int], free: int = 0) -> Int32:

@@ -18,10 +18,10 @@ def _of_ascii() -> Int32:
 class Context:
     """One per grammar. ``memo``: the call of the rule that was made for a language (or another key).
 
-    For `other_keys`. ``keys_but``: by the names, the call of the rule of all keys but these; ``undefined``: those of these
-    rules that have no body yet, with the text of their names. ``letters``: the expression of each ASCII character that has been ``spelled``, else 0;
-    ``ways_out``: by the characters that are left out, as bits; ``single_ways_out``: those of them that leave out one,
-    by that character, or none (0).
+    For `other_keys`. ``keys_but``: by the names, the call of the rule of all keys but these; ``undefined``: those of
+    these rules that have no body yet, with the text of their names. ``letters``: the expression of each ASCII character
+    that has been ``spelled``, else 0; ``ways_out``: by the characters that are left out, as bits; ``single_ways_out``:
+    those of them that leave out one, by that character, or none (0).
     """
 
     grammar: Grammar

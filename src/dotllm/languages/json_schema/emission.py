@@ -6,6 +6,8 @@ is referred to. What nothing satisfies is written as it is: an unproductive rule
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dotllm.errors import BudgetExceeded, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema import other_keys
@@ -81,6 +83,11 @@ class Emitter:
             self._expressions[node] = found
         return found
 
+    def values(self, nodes: Iterable[Node]) -> list[Expression]:
+        """`value` of each; nearly all are known already."""
+        known, value = self._expressions.get, self.value
+        return [known(node) or value(node) for node in nodes]
+
     def spend(self, edges: int, keyword: str) -> None:
         """Count the edges of an automaton against the budget of the whole grammar."""
         self.edges_left -= edges
@@ -88,14 +95,17 @@ class Emitter:
             raise BudgetExceeded(f"the grammar has more than {self.options.budget.total_edges} edges", keyword=keyword)
 
     def _alternatives(self, form: Form) -> Expression:
-        grammar = self.grammar
-        choices = [grammar.literal(text) for bit, text in _CONSTANTS if form.constants & bit]
-        if form.number is not NO_NUMBER:
-            choices.append(form.number.to_expression(grammar, self.text.context))
-        if form.string is not NO_STRING:
-            choices.append(form.string.to_expression(grammar, self.text.context))
-        choices.extend(array_expression(self, shape) for shape in form.arrays)
-        choices.extend(object_expression(self, shape) for shape in form.objects)
+        grammar, context = self.grammar, self.text.context
+        constants, number, string, arrays, objects = form
+        choices = [grammar.literal(text) for bit, text in _CONSTANTS if constants & bit] if constants else []
+        if number is not NO_NUMBER:
+            choices.append(number.to_expression(grammar, context))
+        if string is not NO_STRING:
+            choices.append(string.to_expression(grammar, context))
+        for array in arrays:
+            choices.append(array_expression(self, array))
+        for shape in objects:
+            choices.append(object_expression(self, shape))
         return grammar.alt(choices)
 
     def _located(self, error: SpecError, node: Node) -> SpecError:

@@ -14,7 +14,7 @@ shapes without conditions, if that is possible.)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dotllm.errors import BudgetExceeded
@@ -50,41 +50,47 @@ def _chains(emitter: Emitter, shape: ObjectShape, some: Sequence[Region]) -> Exp
     """The common case: properties, required and what other keys may have; ``some`` of these must be there, one each."""
     grammar, text = emitter.grammar, emitter.text
     properties, required = shape.properties, shape.required
-    if any(properties[name] == FALSE for name in required):
-        return grammar.never()
-    possible = [name for name, node in properties.items() if node != FALSE]
+    possible = properties
+    if FALSE in properties.values():
+        if any(properties[name] == FALSE for name in required):
+            return grammar.never()
+        possible = {name: node for name, node in properties.items() if node != FALSE}
     others = [
         text.member(language, emitter.value(node))
         for language, node in other_keys(shape.regions, properties)
         if node != FALSE
     ]
-    values = [emitter.value(properties[name]) for name in possible]
-    members = dict(zip(possible, text.named_members(possible, values), strict=True))
-    placeless: Collection[str] = possible if emitter.options.order == "any" else shape.mentioned
-    names = [name for name in possible if name not in placeless]
-    free = [name for name in possible if name in placeless]
-    n = len(names)
-    last_required = max((i for i, name in enumerate(names) if name in required), default=-1)
+    values = emitter.values(possible.values())
+    members = list(zip(possible, text.named_members([*possible], values), strict=True))
+    placed = members
+    free: list[tuple[str, Expression]] = []
+    if emitter.options.order == "any":
+        placed, free = free, members
+    elif shape.mentioned:
+        placed = [member for member in members if member[0] not in shape.mentioned]
+        free = [member for member in members if member[0] in shape.mentioned]
+    n = len(placed)
+    last_required = max([i for i, (name, _) in enumerate(placed) if name in required], default=-1)
     # States: 0 the start, 1 the end, 2 + 2i next(i), 3 + 2i done(i). Behind the last name comes what has no place.
     end = 2 + 2 * n
     skip, comma = grammar.empty(), text.comma
     edges: list[Edge] = [(0, skip, 2)]
     if free or some:
-        needed = [members[name] for name in free if name in required]
+        needed = [member for name, member in free if name in required] if required else []
+        optional = [member for name, member in free if name not in required]
         if some:
             named = StringLanguage.excluding(properties)
             needed += [text.member(language & named, emitter.value(node)) for language, node in some]
         if needed:
             last_required = n
-        optional = [members[name] for name in free if name not in required]
         edges.append((end, grammar.unordered(needed, optional, others, comma), 1))
     else:
         edges.extend((end, other, end + 1) for other in others)
     if last_required < 0 and not shape.minimum:
         edges.append((0, skip, 1))
-    for i, name in enumerate(names):
+    for i, (name, member) in enumerate(placed):
         here = 2 + 2 * i
-        edges.append((here, members[name], here + 3))
+        edges.append((here, member, here + 3))
         if name not in required:
             edges.append((here, skip, here + 2))
     for i in range(0 if others else 1, n + 1):

@@ -166,17 +166,15 @@ def _unusual(context: Context) -> Expression:
 
 
 @kernel("Tuple((int32[::1], int32[::1], int64[:, ::1]))(uint8[::1], int32[::1], int32[::1], int32[::1], int32)")
-def _networks(
-    text: Array, groups: Array, letters: Array, ways_out: Array, quote: int
-) -> tuple[Array, Array, Array]:
-    """What follows the opening quote of all strings but those of a group, for each group of sorted distinct ASCII words:
-    layouts of `Grammar.network`, one behind the other, and where each begins (and the last ends).
+def _networks(text: Array, groups: Array, letters: Array, ways_out: Array, quote: int) -> tuple[Array, Array, Array]:
+    """What follows the opening quote of all strings but those of a group, for each group of sorted distinct ASCII
+    words: layouts of `Grammar.network`, one behind the other, and where each begins (and the last ends).
 
     A word is ended by a NUL byte in ``text``, and a group by one of the places ``groups``. A layout is the prefix tree
-    of the words, with a quote where no word ends, and at each node a way out: any character that leads to no other node.
-    ``letters`` are the expressions of the characters, ``ways_out`` those of the ways out of nodes with one child, by its
-    character (0: with none); 0 for what does not exist yet. The ways out that are not found there are left open: for
-    each its place among the layouts, and the characters of the children as bits, 64 a word.
+    of the words, with a quote where no word ends, and at each node a way out: any character that leads to no other
+    node. ``letters`` are the expressions of the characters, ``ways_out`` those of the ways out of nodes with one child,
+    by its character (0: with none); 0 for what does not exist yet. The ways out that are not found there are left open:
+    for each its place among the layouts, and the characters of the children as bits, 64 a word.
     """
     size, longest = len(text), 0
     for g in range(len(groups)):

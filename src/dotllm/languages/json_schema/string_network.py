@@ -13,28 +13,23 @@ What keeps the network small, and its masks cheap:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.charset import MAX_CODE_POINT, CharSet
+from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
-from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.spelling import (
-    MUST_ESCAPE,
     Spelling,
     after_backslash,
-    any_canonical_character,
     character,
     in_bytes,
     one_of,
     ranges_beside,
     spelled,
-    spelling,
 )
 from dotllm.languages.json_schema.string_kernels import (
     FAR,

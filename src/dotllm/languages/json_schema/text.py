@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import chain
 
 from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Dfa
@@ -87,12 +86,18 @@ class JsonText:
         joined = "".join(names)
         if not names or _NOT_RAW_IN_KEYS.search(joined):
             return [self.named_member(name, value) for name, value in zip(names, values, strict=True)]
-        grammar, form = self.grammar, b'"%s"' if self.spaced else b'"%s":'
-        keys = grammar.each_literal([form % name.encode() for name in names])
-        if self.spaced:
-            parts = zip(keys, [self._colon] * len(names), values, [self.whitespace] * len(names), strict=True)
-            return grammar.each_seq(4, [*chain.from_iterable(parts)])
-        return grammar.each_seq(2, [*chain.from_iterable(zip(keys, values, strict=True))])
+        grammar, n = self.grammar, len(names)
+        lengths = [*map(len, names)] if joined.isascii() else [len(name.encode()) for name in names]
+        between = '""' if self.spaced else '":"'
+        quoted = '"' + between.join(names) + between[:-1]
+        keys = grammar.each_literal(quoted.encode(), [length + len(between) for length in lengths])
+        if not self.spaced:
+            parts = [self._colon] * (2 * n)
+            parts[::2], parts[1::2] = keys, values
+            return grammar.each_seq(2, parts)
+        parts = [self._colon, self._colon, self.whitespace, self.whitespace] * n
+        parts[::4], parts[2::4] = keys, values
+        return grammar.each_seq(4, parts)
 
     def member(self, keys: StringLanguage, value: Expression) -> Expression:
         """A member whose key is one of ``keys``, and the white space after it."""

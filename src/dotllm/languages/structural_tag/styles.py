@@ -8,7 +8,7 @@ keys there are, which are required and what their values may be comes from the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from dotllm.automata.dfa.lower import dfa_to_grammar
@@ -151,6 +151,9 @@ class _Members:
 
     def value(self, node: Node) -> Expression:
         return self.writer.parameter_value(node)
+
+    def values(self, nodes: Iterable[Node]) -> list[Expression]:
+        return [self.value(node) for node in nodes]
 
     def spend(self, edges: int, keyword: str) -> None:
         self.writer.spend(edges, keyword)
