@@ -1,8 +1,8 @@
 """Large arrays that are filled little by little, or only in part.
 
-NumPy asks for huge pages for whatever has 4 MiB. A huge page is cleared as a whole when its first byte is written, after
-the system has made room for it by moving others: the first 17 MB of a large arena took up to 76 ms, of a request's
-time. In ordinary pages they take 8 ms, and what is never written takes nothing.
+NumPy asks for huge pages for whatever has 4 MiB. A huge page is cleared as a whole when its first byte is written,
+after the system has made room for it by moving others: the first 17 MB of a large arena took up to 76 ms, of a
+request's time. In ordinary pages they take 8 ms, and what is never written takes nothing.
 """
 
 from __future__ import annotations
