@@ -117,3 +117,14 @@ def test_a_schema_nested_beyond_pythons_json_writer() -> None:
         requests.of_params(params(json=schema), config())
     while schema:  # freed from the outside in: Python's own clean-up would recurse
         schema = schema.pop("items")
+
+
+@pytest.mark.parametrize(
+    "value", [{"const": object()}, {"const": 10**5000}, {"const": {1, 2}}], ids=["object", "int", "set"]
+)
+def test_a_schema_that_is_not_json(value: dict[str, Any]) -> None:
+    """Offline it may hold anything; Python's writer of JSON raises errors of several kinds."""
+    for refuse in (lambda: requests.of_params(params(json=value), config()), lambda: requests.json_text(value)):
+        with pytest.raises(InvalidSpec) as refusal:
+            refuse()
+        assert refusal.value.keyword == "json_schema"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.vllm_plugin.settings import PROPERTY_ORDERS, property_order
 
 # Names of vLLM's ``StructuredOutputOptions`` members.
@@ -73,18 +73,25 @@ def of_params(params: Any, config: Any, order: Any = None) -> Specification:
 
 
 def json_text(schema: Any) -> str:
-    """A schema as text, written as `Specification.from_value` does. Raises `BudgetExceeded`."""
+    """A schema as text, written as `Specification.from_value` does. Raises `SpecError`."""
     try:
         return json.dumps(schema)
-    except RecursionError:  # of json.dumps, which is neither iterative nor capped
-        raise BudgetExceeded(f"structured_outputs.{Kind.JSON_SCHEMA.value} is nested too deeply") from None
+    except (RecursionError, TypeError, ValueError) as error:
+        raise _not_json(Kind.JSON_SCHEMA, error) from None
+
+
+def _not_json(kind: Kind, error: Exception) -> SpecError:
+    """What `json.dumps` cannot write: it is neither iterative nor capped, and offline a value may be any object."""
+    if isinstance(error, RecursionError):
+        return BudgetExceeded(f"structured_outputs.{kind.value} is nested too deeply", keyword="nesting")
+    return InvalidSpec(f"structured_outputs.{kind.value} is not JSON: {error}", keyword=kind.value)
 
 
 def _specification(kind: Kind, value: Any, options: dict[str, OptionValue] | None = None) -> Specification:
     try:
         return Specification.from_value(kind, value, options)
-    except RecursionError:  # of json.dumps, which is neither iterative nor capped
-        raise BudgetExceeded(f"structured_outputs.{kind.value} is nested too deeply") from None
+    except (RecursionError, TypeError, ValueError) as error:
+        raise _not_json(kind, error) from None
 
 
 def of_key(request_type: Any, text: str, config: Any) -> Specification:
