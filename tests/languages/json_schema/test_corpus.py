@@ -1,4 +1,5 @@
-"""The corpus of schemas (tests/corpus/json_schema): what must be refused, how, and with which place."""
+"""The corpus of schemas (tests/corpus/json_schema): verdicts on documents, keys in any order; and what must be refused, how,
+and with which place. Each was once otherwise."""
 
 from __future__ import annotations
 
@@ -10,9 +11,18 @@ import pytest
 
 from dotllm.errors import SpecError
 from dotllm.languages.json_schema import json_schema_to_grammar
+from tests.languages.json_schema.verdicts import Acceptor
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "json_schema"
+VERDICTS = json.loads((CORPUS / "verdicts.json").read_text())
 REFUSED = json.loads((CORPUS / "refused.json").read_text())
+
+
+@pytest.mark.parametrize("case", VERDICTS, ids=lambda case: case["what"])
+def test_verdicts(case: dict[str, Any]) -> None:
+    acceptor = Acceptor(case["schema"], order="any")
+    assert [document for document in case["valid"] if not acceptor.value(document)] == []
+    assert [document for document in case["invalid"] if acceptor.value(document)] == []
 
 
 def outcome(schema: Any) -> tuple[str, str, str]:

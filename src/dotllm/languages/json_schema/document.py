@@ -12,10 +12,12 @@ JSON Schema Core 2020-12 §8.2 (identifiers, references, dynamic scope), RFC 690
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
-from referencing import Registry
+from referencing import Registry, Specification
 from referencing.exceptions import NoSuchAnchor, PointerToNowhere, Unresolvable
 from referencing.jsonschema import DynamicAnchor, specification_with
 
@@ -95,7 +97,7 @@ class Document:
             children = value.items() if isinstance(value, dict) else enumerate(value)
             for name, child in children:
                 if isinstance(child, (dict, list)):
-                    here = f"{path}/{str(name).replace('~', '~0').replace('/', '~1')}"
+                    here = f"{path}/{escaped(str(name))}"
                     if child is schema:
                         return here
                     pending.append((child, here))
@@ -214,7 +216,7 @@ class Document:
     def _load(self) -> Registry[Any]:
         """The registry of everything this document contains, crawled once."""
         if self._registry is None:
-            specification = specification_with(self.scope.dialect.uri)
+            specification = _specification(self.scope.dialect)
             meta_schemas = _meta_schemas()
             try:
                 registry = meta_schemas.with_resource(self._base, specification.create_resource(self.root)).crawl()
@@ -231,6 +233,11 @@ class Document:
         return self._registry
 
 
+def escaped(name: str) -> str:
+    """A key as a JSON Pointer has it (RFC 6901 §3)."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
 def _identifier(schema: dict[str, Any], dialect: Dialect) -> str | None:
     """The ``$id`` that makes ``schema`` a resource of its own, None if it has none."""
     name = "id" if dialect is Dialect.DRAFT4 else "$id"
@@ -240,6 +247,28 @@ def _identifier(schema: dict[str, Any], dialect: Dialect) -> str | None:
     if not isinstance(value, str) or value.startswith("#") or (dialect <= Dialect.DRAFT7 and "$ref" in schema):
         return None
     return value
+
+
+@cache
+def _specification(dialect: Dialect) -> Specification[Any]:
+    """What the library knows of a dialect, but for where it looks for identifiers: it takes the values of ``items`` and
+    ``dependencies`` for all schemas or all lists, as its dialect or the first of them is; here (`dialect`) they may be
+    both."""
+    library = specification_with(dialect.uri)
+
+    def subresources_of(contents: Any) -> Iterator[Any]:
+        dependencies = contents.get("dependencies") if isinstance(contents, dict) else None
+        more = dependencies.values() if isinstance(dependencies, dict) else ()
+        for found in (*library.subresources_of(contents), *more):
+            yield from (one for one in (found if isinstance(found, list) else (found,)) if isinstance(one, dict))
+
+    return Specification(  # type: ignore[call-arg]  # made by attrs, which the library keeps from type checkers
+        name=library.name,
+        id_of=library.id_of,
+        subresources_of=subresources_of,
+        maybe_in_subresource=library.maybe_in_subresource,
+        anchors_in=lambda _, contents: library.anchors_in(contents),
+    )
 
 
 def _has_dynamic_anchor(root: Any) -> bool:

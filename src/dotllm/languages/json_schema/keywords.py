@@ -18,7 +18,7 @@ from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.languages.json_schema import arrays, objects
 from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.dialect import ASSERTIONS, Dialect
-from dotllm.languages.json_schema.document import Document, Scope
+from dotllm.languages.json_schema.document import Document, Scope, escaped
 from dotllm.languages.json_schema.form import (
     ANY_ARRAY,
     ANY_NUMBER,
@@ -80,6 +80,13 @@ IN_PLACE = frozenset(
     | {"dependencies"}
 )
 UNEVALUATED = frozenset({"unevaluatedProperties", "unevaluatedItems"})
+HOLDING = (
+    (IN_PLACE | UNEVALUATED) - {"$ref", "$dynamicRef", "$recursiveRef"}
+    | {"then", "else", "properties", "patternProperties", "additionalProperties", "propertyNames"}
+    | {"items", "prefixItems", "additionalItems", "contains"}
+)
+"""Keywords whose values are schemas, or hold some."""
+NOT_A_SCHEMA = "a schema must be an object or a boolean"
 DECLARING = frozenset({"properties", "additionalProperties"})
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 MAX_LENGTH = 2**30 - 1
@@ -93,6 +100,7 @@ class Keywords:
 
     def __init__(self, document: Document, algebra: Algebra, options: Options) -> None:
         self._kept: list[Any] = []
+        self._wrong: Any = None
         self.document = document
         self.algebra = algebra
         self.repetitions = Repetitions()
@@ -111,7 +119,8 @@ class Keywords:
             if schema is False:
                 return FALSE
             if not isinstance(schema, dict):
-                wrong = InvalidSpec("a schema must be an object or a boolean")
+                self._wrong = schema
+                wrong = InvalidSpec(NOT_A_SCHEMA)
                 raise wrong if via is None else self.located(wrong, *via)
             if "$id" in schema or "id" in schema:
                 scope = self.document.enter(schema, scope)
@@ -146,7 +155,10 @@ class Keywords:
             return error
         keyword = error.keyword or keyword
         pointer = self.document.pointer(schema)
-        if keyword in schema:
+        if not keyword and error.message == NOT_A_SCHEMA:
+            keyword, place = _place_of(self._wrong, schema)
+            pointer += place
+        elif keyword in schema:
             pointer += "/" + keyword
         return type(error)(error.message, pointer=pointer or "/", keyword=keyword)
 
@@ -413,7 +425,8 @@ class Keywords:
             yield self._conditional(schema, scope)
         else:
             children = mapping(schema, keyword).items()
-            dependent = [(name, child) for name, child in children if not isinstance(child, list)]
+            lists = keyword == "dependencies"  # of names, which are read elsewhere
+            dependent = [(name, child) for name, child in children if not (lists and isinstance(child, list))]
             for name, child in dependent:
                 node = self.node(child, scope)
                 whole = self._implied(name, node) if len(dependent) > FEW_DEPENDENCIES else None
@@ -456,6 +469,19 @@ class Keywords:
         """Not an object, or one that has the key ``name``."""
         form = ANYTHING._replace(objects=(objects.mentioning({name: TRUE}, [name]),))
         return self.algebra.of_form(form, ("present", name))
+
+
+def _place_of(value: Any, schema: dict[str, Any]) -> tuple[str, str]:
+    """The keyword of ``schema`` in which ``value`` stands for a sub-schema, and the JSON Pointer from there to it."""
+    for keyword in HOLDING.intersection(schema):
+        held = schema[keyword]
+        if held is value:
+            return keyword, f"/{keyword}"
+        children = held.items() if isinstance(held, dict) else enumerate(held) if isinstance(held, list) else ()
+        for name, child in children:
+            if child is value:
+                return keyword, f"/{keyword}/{escaped(str(name))}"
+    return "", ""
 
 
 def numeric(schema: dict[str, Any], among: NumberLanguage) -> NumberLanguage:
