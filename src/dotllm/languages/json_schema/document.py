@@ -146,7 +146,7 @@ class Document:
                 resolved = registry.resolver(uri).lookup(f"#{fragment}")
                 contents, dynamic = resolved.contents, False
                 base = self._uri_of.get(id(resolved.resolver.lookup("#").contents), uri)
-        except (NoSuchAnchor, PointerToNowhere):
+        except (NoSuchAnchor, PointerToNowhere, AttributeError, TypeError):  # the last two where no schema is passed
             raise InvalidSpec(f"{keyword} {reference!r} points to nothing", keyword=keyword) from None
         except (Unresolvable, KeyError):
             raise Unsupported(

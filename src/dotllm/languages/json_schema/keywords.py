@@ -134,10 +134,10 @@ class Keywords:
                     schema = self.repetitions.first(schema)
                 return self.algebra.of_schema(schema, scope)
             reference = next(keyword for keyword in REFERENCES if keyword in relevant)
+            via = (schema, reference)
             seen += 1
             if seen > 1000:
-                raise InvalidSpec("$ref refers to itself without end", keyword="$ref")
-            via = (schema, reference)
+                raise self.located(InvalidSpec("$ref refers to itself without end", keyword="$ref"), *via)
             try:
                 schema, scope = self.document.follow(reference, schema[reference], scope)
             except SpecError as error:

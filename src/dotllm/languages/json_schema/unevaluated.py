@@ -95,6 +95,7 @@ class Unevaluated:
     def _cases(self, schema: Any, scope: Scope, depth: int) -> list[Case]:
         """A sub-schema that holds: its node with what it evaluates."""
         node = self.keywords.node(schema, scope)
+        self.algebra.form(node)  # if anything is malformed, it is named now: an "if" alone is read nowhere else
         if not isinstance(schema, dict):
             return [(node, NOTHING_EVALUATED)]
         if depth > MAX_DEPTH:
