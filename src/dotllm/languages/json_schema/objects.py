@@ -8,6 +8,7 @@ so that excluding n schemas costs n entries and not the product of their alterna
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from dotllm.errors import BudgetExceeded
@@ -15,6 +16,8 @@ from dotllm.languages.json_schema.form import ANY_OBJECT, ANY_REGIONS, FALSE, TR
 
 MAX_CLAUSES = 64
 MAX_REGIONS = 64
+
+_TRUE_ONLY = frozenset({TRUE})
 
 
 class Nodes(Protocol):
@@ -108,10 +111,12 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
     if mentioned and not a.mentioned and len(b.mentioned) == len(b.properties):
         mentioned = mentioned.difference(a.properties)  # the keys stand as they should
     elif mentioned:
-        declared = [name for name in a.properties if name not in a.mentioned]
-        declared += [name for name in b.properties if name not in b.mentioned]
+        declared = [name for name in a.properties if name not in a.mentioned] if a.mentioned else [*a.properties]
+        if len(b.mentioned) < len(b.properties):
+            declared += [name for name in b.properties if name not in b.mentioned]
         mentioned = mentioned.difference(declared)
-        properties = {name: properties[name] for name in dict.fromkeys((*declared, *properties))}
+        if [*islice(properties, len(declared))] != declared:  # nearly always they come first already
+            properties = {name: properties[name] for name in dict.fromkeys((*declared, *properties))}
     maximum = a.maximum if b.maximum is None else b.maximum if a.maximum is None else min(a.maximum, b.maximum)
     met = ObjectShape(
         properties,
@@ -152,7 +157,7 @@ def _only_excludes(shape: ObjectShape) -> bool:
         and not shape.clauses
         and not shape.minimum
         and shape.maximum is None
-        and all(node == TRUE for node in shape.properties.values())
+        and {*shape.properties.values()} <= _TRUE_ONLY
     )
 
 

@@ -13,6 +13,7 @@ What keeps the network small, and its masks cheap:
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -204,17 +205,25 @@ def copied(grammar: Grammar, dfa: Dfa) -> Expression:
     first, count, first_escape, count_escapes = places.tolist()
     expressions = np.zeros(len(times), np.int32)
     members, of_set = raw.tolist(), about.tolist()
-    beside, several = [ranges_beside(some) for some in beyond], [0] * len(beyond)
+    beside = [ranges_beside(some) for some in beyond]
+    several: list[Expression | None] = [None] * len(beyond)
+    usual: list[int] = []  # codes, the bytes and what is beyond them: nearly all; `_read_once` would find the same
+    ascii_members: list[int] = []
+    beyond_ascii: list[Expression] = []
     for code in times.nonzero()[0].tolist():
         low, high = members[code >> 1]
         runs, _, number = of_set[code >> 1]
         if not code & 1 and runs and runs <= beside[number] and times[code] < _VERY_MANY:
-            # nearly always this; `_read_once` would find the same
             found = several[number] = several[number] or in_bytes(grammar, beyond[number])
-            expressions[code] = grammar.alt([grammar.byteset(low | high << 64), found])
+            usual.append(code)
+            ascii_members.append(low | high << 64)
+            beyond_ascii.append(found)
             continue
         way = spelled(low | high << 64, beyond[number])
         expressions[code] = grammar.chars(way.raw) if code & 1 else _read_once(grammar, way, int(times[code]))
+    if usual:
+        sets = grammar.each_byteset(ascii_members)
+        expressions[usual] = grammar.each_alt(2, [*chain.from_iterable(zip(sets, beyond_ascii, strict=True))])
     missing = layout[first : first + 3 * count : 3]
     missing[:] = expressions[missing]
     if count_escapes:
