@@ -7,6 +7,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -227,3 +229,22 @@ def test_an_entry_is_small_and_loads_fast(tmp_path: Path, tekken_json: bytes | N
         loaded = Index.load(path, large)
         times.append(time.process_time() - start)
     assert np.median(times) < 0.005 and loaded.states == index.states
+
+
+def test_everything_with_kernels_is_loaded_before_the_first_request() -> None:
+    """On a new machine a module's kernels are compiled when it is imported: seconds, in which a server's loop waits for
+    the interpreter."""
+    script = """
+import pathlib, sys
+from dotllm.compilation.compiler import prepare
+
+prepare()
+root = pathlib.Path(sys.modules["dotllm"].__file__).parent
+for folder in ("automata", "grammar", "index", "languages", "vocabulary"):
+    for path in sorted((root / folder).rglob("*.py")):
+        name = ".".join(("dotllm", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+        if "import kernel" in path.read_text() and name not in sys.modules:
+            print(name)
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == ""

@@ -15,6 +15,8 @@ def prepare() -> None:
     """Load the engine and its languages, and build what all specifications share. Kernels are compiled when their
     modules are imported, if that was never done on this machine; see `dotllm.jit`."""
     import dotllm.index
+    import dotllm.index.draft_rows
+    import dotllm.index.storage  # or a server's first write-back compiles, beside its loop
     import dotllm.languages.cfg
     import dotllm.languages.choice
     import dotllm.languages.json_schema
