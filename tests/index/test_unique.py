@@ -330,3 +330,21 @@ def test_values_that_are_used_up(vocabulary: Vocabulary, monkeypatch: pytest.Mon
     assert guide.advance(ord(","))
     assert [t for t in guide.allowed_tokens() if t < 256] == [ord("1")]
     assert taken(guide, "120") and [t for t in guide.allowed_tokens() if t < 256] == [ord("]")]
+
+
+@pytest.mark.parametrize(
+    ("items", "text", "follow"),
+    [
+        ({"type": "number"}, "[0,0", "."),  # 0e… is 0 whatever follows
+        ({"type": "number"}, "[0,-0.0", "0123456789"),
+        ({"type": "number"}, "[1,0", ".,]eE"),
+        ({"minimum": 1, "maximum": 10, "type": "number"}, "[1,10,1", "."),  # and 1e00…1 is 10
+        ({"properties": {"a": {"type": "number"}}, "required": ["a"], "additionalProperties": False, "type": "object"},
+         '[{"a":0},{"a":-0', "."),
+    ],
+)  # fmt: skip
+def test_exponents_that_change_nothing(items: Any, text: str, follow: str, vocabulary: Vocabulary) -> None:
+    """Digits may follow without end where no digit helps: a way on that ends nowhere."""
+    schema = {"type": "array", "items": items, "uniqueItems": True}
+    guide = at(Index.from_json_schema(schema, vocabulary, any_whitespace=False), text)
+    assert {chr(token) for token in guide.allowed_tokens() if token < 256} == set(follow)

@@ -72,7 +72,7 @@ def room(paths: Paths, thread: Thread) -> int:
     config, state = thread
     if not isinstance(state, State):
         return PLENTY
-    exponent = state.mode == NUMBER and ("e" in state.text or "E" in state.text)
+    exponent = state.mode == NUMBER and _has_exponent(state)
     key = (config, exponent, *shape_of(state))
     found = paths.rooms.get(key)
     if found is None:
@@ -181,6 +181,10 @@ def _alike(state: State) -> object:
     return (tuple(frames), state.mode, text, state.pending)
 
 
+def _has_exponent(state: State) -> bool:
+    return "e" in state.text or "E" in state.text
+
+
 def _goes_on(paths: Paths, config: int) -> bool:
     """Whether a digit that is not zero may follow in this number, before an exponent."""
     agenda, seen = [config], {config}
@@ -205,8 +209,8 @@ def _found(paths: Paths, threads: Threads) -> bool:
         state = thread.state
         assert isinstance(state, State)
         place = (thread.config, _alike(state))
-        if place in places:  # only zeros, or a member written again, lie between
-            if state.mode == NUMBER and _goes_on(paths, thread.config):
+        if place in places:  # only zeros, the exponent of a zero, or a member written again, lie between
+            if state.mode == NUMBER and not _has_exponent(state) and _goes_on(paths, thread.config):
                 return True  # behind any number of zeros: infinitely many numbers
             continue
         places.add(place)
