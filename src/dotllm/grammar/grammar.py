@@ -128,6 +128,16 @@ class Grammar:
             self.byteset_bits += mask.to_bytes(32, "little")
         return found
 
+    def bytesets(self, masks: Iterable[int]) -> list[Expression]:
+        """`byteset` for each of ``masks``, most of which have been asked for before."""
+        memo, found = self._memo, []
+        for mask in masks:
+            one = memo.get(mask)
+            if one is None:
+                one = memo[mask] = self.byteset(mask)
+            found.append(one)
+        return found
+
     def byteset_mask(self, number: int) -> int:
         """The bytes of a BYTES node whose ``a`` is ``number``, as bits."""
         return int.from_bytes(self.byteset_bits[32 * number : 32 * number + 32], "little")

@@ -61,7 +61,7 @@ class ByteNetwork(NamedTuple):
         """The automaton as an expression."""
         layout = self.layout.copy()
         edges = layout[4 + layout[2] :: 3]
-        edges[:] = np.array([*map(grammar.byteset, self.symbols)], np.int32)[edges]
+        edges[:] = np.array(grammar.bytesets(self.symbols), np.int32)[edges]
         return grammar.flat_network(layout.tobytes()) if layout[2] else grammar.never()
 
 
