@@ -348,3 +348,16 @@ def test_exponents_that_change_nothing(items: Any, text: str, follow: str, vocab
     schema = {"type": "array", "items": items, "uniqueItems": True}
     guide = at(Index.from_json_schema(schema, vocabulary, any_whitespace=False), text)
     assert {chr(token) for token in guide.allowed_tokens() if token < 256} == set(follow)
+
+
+def test_few_values_inside_of_arrays_that_are_remembered(vocabulary: Vocabulary) -> None:
+    """Each value that is used leads to other states of the automaton: to count the ways on must not visit them all."""
+    inner = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 200}, "uniqueItems": True}
+    index = Index.from_json_schema(
+        {"type": "array", "items": inner, "uniqueItems": True}, vocabulary, any_whitespace=False
+    )
+    guide = index.guide()
+    assert taken(guide, "[[1,2,3],[1,2,3,4],[1,2,30,4,5],[77,1,105,6,0,10,12]")
+    assert not taken(guide.fork(), "],[1,2,3]")
+    assert not taken(guide.fork(), "],[1,2,3,4,1")
+    assert index.nbytes < 100 << 20

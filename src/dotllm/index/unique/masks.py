@@ -10,15 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from dotllm.arrays import Int32
-from dotllm.index.unique.likeness import Leaf, is_free
+from dotllm.index.unique.likeness import Leaf, is_free, seen_by
 from dotllm.index.unique.paths import Paths
-from dotllm.index.unique.room import PLENTY, any_has_room, emptied, room, shape_of
+from dotllm.index.unique.room import any_has_room, emptied, enough_for, room, shape_of
 from dotllm.index.unique.scanner import AFTER, COLON, KEY, NAME, NUMBER, STRING, UNIQUE, VALUE, WHITESPACE, State
 from dotllm.index.unique.threads import Thread, Threads, step, walk
 from dotllm.index.unique.tokens import ROOT, Tokens, listed
 
 _STRUCTURE = frozenset(b'"{}[],:-0123456789tfn')
 _CLOSES = frozenset(b"]}")
+_COMPLETING = (b",", b"]", b"}")
+_MOST_ADDED = 7  # items and members that a token completes without a look
 _KEPT = 1 << 16  # configurations
 _LEAVES = 256
 
@@ -43,7 +45,8 @@ def mask_of(paths: Paths, tokens: Tokens, thread: Thread, row: Int32) -> Int32 |
 def _going_on(paths: Paths, tokens: Tokens, thread: Thread, row: Int32) -> list[int]:
     """Tokens that lead nowhere because of what they hold behind the present item."""
     config, state = thread
-    key = (config, *(shape_of(state) if isinstance(state, State) else ()))
+    ways = enough_for((seen_by(state) if isinstance(state, State) else 0) + _MOST_ADDED + 1)
+    key = (config, ways, *(shape_of(state) if isinstance(state, State) else ()))
     unsafe = paths.unsafe.get(key)
     if unsafe is None:
         if len(paths.unsafe) >= _KEPT:
@@ -53,14 +56,18 @@ def _going_on(paths: Paths, tokens: Tokens, thread: Thread, row: Int32) -> list[
         else:
             among = tokens.leaving if state.mode in (STRING, NAME) else tokens.going_on
             free = Thread(config, emptied(state))
-        unsafe = tuple(token for token in listed(row & among) if not _is_safe(paths, free, tokens.bytes_of(token)))
+        unsafe = tuple(
+            token for token in listed(row & among) if not _is_safe(paths, free, tokens.bytes_of(token), ways)
+        )
         paths.unsafe[key] = unsafe
     return [token for token in unsafe if not _leads_on(paths, thread, tokens.bytes_of(token))]
 
 
-def _is_safe(paths: Paths, thread: Thread, data: bytes) -> bool:
-    """Whether a token that leaves the present item completes no other one, and ends where there is plenty of room:
-    then it needs no look at the items that were, if the present one is like none of them."""
+def _is_safe(paths: Paths, thread: Thread, data: bytes, ways: int) -> bool:
+    """Whether a token that leaves the present item completes no other one, and ends where at least so many ``ways`` go
+    on: then it needs no look at the items that were, if the present one is like none of them and they are fewer."""
+    if sum(map(data.count, _COMPLETING)) > _MOST_ADDED:
+        return False
     threads: Threads = (thread,)
     state = thread.state
     limit = int(not isinstance(state, State) or state.mode != AFTER or state.top.kind != UNIQUE)
@@ -77,7 +84,7 @@ def _is_safe(paths: Paths, thread: Thread, data: bytes) -> bool:
                 continue
         if isinstance(after, State) and after.mode == AFTER and after.top.kind == UNIQUE and byte not in WHITESPACE:
             completed += 1
-    return completed <= limit and room(paths, threads[0]) >= PLENTY
+    return completed <= limit and room(paths, threads[0], ways - 1) >= ways
 
 
 def _leads_on(paths: Paths, thread: Thread, data: bytes) -> bool:

@@ -72,7 +72,7 @@ class Paths:
         first = int(mem[H_CLASS_OF])
         self._class_of = mem[first : first + 256].tolist()
         self.plain = self.plain_classes()
-        self.rooms: dict[object, int] = {}  # see `room`
+        self.rooms: dict[object, tuple[int, int]] = {}  # see `room`: ways, and how far they have been counted
         self.leaves: dict[int, Leaf] = {}  # by the identity of what they are in, which they hold; see `masks`
         self.unsafe: dict[object, tuple[int, ...]] = {}  # see `masks`
 

@@ -1,8 +1,9 @@
 """Is there another way on? What has begun must still be able to become something that the array does not have.
 
 Nearly always there are more ways than the array has items: a lower bound on the number of ways is found by counting
-paths from a configuration, once. Only where that does not decide (a pattern with few endings, an object whose last
-member is complete) the ways themselves are looked for.
+paths from a configuration, once (and again if the items have become more than were counted: where each path leads to
+other states, as inside an array of few values, counting all would cost too much). Only where that does not decide (a
+pattern with few endings, an object whose last member is complete) the ways themselves are looked for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dotllm.index.unique.threads import Thread, Threads, one_step
 from dotllm.index.unique.values import Seen
 
 PLENTY = 1 << 24  # more than an array ever has items
+_ENOUGH = (16, 256, 4096, PLENTY)  # counting stops at one of these
+_COUNTED = 8  # numbers inside of an item that are looked at
 _LEVELS = 64
 _CONFIGS = 512  # looked at for one number
 _PLACES = 400
@@ -59,42 +62,55 @@ def has_room(paths: Paths, thread: Thread) -> bool:
     state = thread.state
     if not isinstance(state, State) or is_free(state):
         return True
-    ways = room(paths, thread)
-    return ways > seen_by(state) or ways > rivals(state) or _found(paths, (thread,))
+    count = seen_by(state)
+    if room(paths, thread, count) > count:
+        return True
+    count = rivals(state)
+    return room(paths, thread, count) > count or _found(paths, (thread,))
 
 
 def any_has_room(paths: Paths, threads: Threads) -> bool:
     return any(has_room(paths, thread) for thread in threads)
 
 
-def room(paths: Paths, thread: Thread) -> int:
-    """At least so many different values can the present item still become (at most PLENTY)."""
+def enough_for(count: int) -> int:
+    """How far to count where ``count`` ways are asked for."""
+    return next((step for step in _ENOUGH if step >= count), PLENTY)
+
+
+def room(paths: Paths, thread: Thread, others: int) -> int:
+    """At least so many different values can the present item still become. Counted no further than to know whether it
+    is more than ``others``."""
     config, state = thread
     if not isinstance(state, State):
         return PLENTY
     exponent = state.mode == NUMBER and _has_exponent(state)
     key = (config, exponent, *shape_of(state))
-    found = paths.rooms.get(key)
-    if found is None:
-        found = paths.rooms[key] = 1 if exponent else _room(paths, Thread(config, emptied(state)))
-    return found
+    ways, counted_to = paths.rooms.get(key, (0, 0))
+    if ways <= others and ways >= counted_to:
+        enough = enough_for(others + 1)
+        ways = 1 if exponent else _room(paths, Thread(config, emptied(state)), enough)
+        paths.rooms[key] = ways, PLENTY + 1 if exponent or enough == PLENTY else enough
+    return ways
 
 
-def _room(paths: Paths, start: Thread) -> int:
+def _room(paths: Paths, start: Thread, enough: int) -> int:
     most = 1
+    numbers = 0
     agenda = [start]
     assert isinstance(start.state, State)
     seen = {(start.config, shape_of(start.state))}
-    while agenda and len(seen) < _PLACES:
+    while agenda and len(seen) < _PLACES and numbers < _COUNTED:
         thread = agenda.pop()
         config, state = thread
         assert isinstance(state, State)
         if state.mode in (STRING, NAME) and not state.pending:
-            most = max(most, _strings(paths, config))
+            most = max(most, _strings(paths, config, enough))
         elif state.mode == NUMBER:
-            most = max(most, _numbers(paths, config))
-        if most >= PLENTY:
-            return PLENTY
+            most = max(most, _numbers(paths, config, enough))
+            numbers += 1
+        if most >= enough:
+            return most
         if state.mode == AFTER and state.top.kind == UNIQUE and thread is not start:
             continue  # an item is complete, and is perhaps none that may be
         for byte in _ways(state, paths.allowed(config)):
@@ -124,7 +140,7 @@ def _rank(byte: int) -> int:
     return _ORDER.get(byte, 500)
 
 
-def _strings(paths: Paths, config: int) -> int:
+def _strings(paths: Paths, config: int, enough: int) -> int:
     """How many different strings at least: paths of plain characters, level by level."""
     level, ended, looked_at = {config: 1}, 0, 0
     for _ in range(_LEVELS):
@@ -140,12 +156,12 @@ def _strings(paths: Paths, config: int) -> int:
                     after[there] = after.get(there, 0) + alike * count
         level = after
         looked_at += len(level)
-        if not level or looked_at > _CONFIGS or sum(level.values()) + ended >= PLENTY:
+        if not level or looked_at > _CONFIGS or sum(level.values()) + ended >= enough:
             break
     return min(PLENTY, sum(level.values()) + ended)
 
 
-def _numbers(paths: Paths, config: int) -> int:
+def _numbers(paths: Paths, config: int, enough: int) -> int:
     """The same for numbers: other digits but zero that are appended make another number."""
     level, ended = {config: 1}, 0
     for _ in range(24):
@@ -156,8 +172,10 @@ def _numbers(paths: Paths, config: int) -> int:
                 if there >= 0:
                     after[there] = after.get(there, 0) + count
         level = after
-        ended += sum(c for p, c in level.items() if any(paths.step(p, b) >= 0 for b in _ENDS))
-        if not level or len(level) > _CONFIGS or ended >= PLENTY:
+        for place, count in level.items():
+            if ended < enough and any(paths.step(place, byte) >= 0 for byte in _ENDS):
+                ended += count
+        if not level or len(level) > _CONFIGS or ended >= enough:
             break
     return min(PLENTY, max(1, ended))
 
@@ -224,7 +242,8 @@ def _found(paths: Paths, threads: Threads) -> bool:
             for after in one_step(paths, thread, byte):
                 if not isinstance(after.state, State) or is_free(after.state):
                     return True
-                if room(paths, after) > rivals(after.state):
+                count = rivals(after.state)
+                if room(paths, after, count) > count:
                     return True
                 stack.append(after)
     return False
