@@ -8,6 +8,7 @@ import pytest
 
 from dotllm import Index, Vocabulary
 from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.languages.cfg import grammar_to_grammar
 
 SECONDS = 20.0  # for what takes well below two on an idle machine
 DEEP = 30_000
@@ -157,3 +158,10 @@ def test_automata_that_explode(vocabulary: Vocabulary) -> None:
 def test_templates_that_grow(vocabulary: Vocabulary) -> None:
     with pytest.raises(BudgetExceeded, match="different arguments"):
         Index.from_grammar('start: g{"x"}\ng{e}: e | g{(e "y")}', vocabulary)
+
+
+@pytest.mark.parametrize("text", ['start: "a"\n  | "\ud800"', 'root ::= "a"\n  | "\udfff"', "start: a\na: /\ud800/"])
+def test_halves_of_surrogate_pairs_are_named_with_their_place(text: str) -> None:
+    with pytest.raises(InvalidSpec, match="surrogate") as refusal:
+        grammar_to_grammar(text)
+    assert refusal.value.pointer.startswith("line 2, column ")

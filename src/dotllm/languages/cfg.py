@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
+from dotllm.errors import InvalidSpec
 from dotllm.grammar import Grammar
 
 Dialect = Literal["auto", "lark", "ebnf"]
@@ -13,6 +14,8 @@ Dialect = Literal["auto", "lark", "ebnf"]
 # `name ::=` at the beginning of a line (with a rule option, perhaps). vLLM looks for "::=" anywhere outside comments;
 # this finds the same grammars but takes no "::=" inside a string for a definition.
 _EBNF_RULE = re.compile(r"^[ \t]*[A-Za-z_][\w.-]*[ \t]*(?:\[[^\]\n]*\][ \t]*)?(?:\r?\n[ \t]*)?::=", re.MULTILINE)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def detect_dialect(text: str) -> Literal["lark", "ebnf"]:
@@ -29,6 +32,13 @@ def grammar_to_grammar(
     InvalidSpec, Unsupported or BudgetExceeded with line and column as ``pointer``. The result may be left-recursive:
     see `dotllm.grammar.transform.prepare`.
     """
+    half = _SURROGATE.search(text)
+    if half is not None:
+        line, column = text.count("\n", 0, half.start()) + 1, half.start() - text.rfind("\n", 0, half.start())
+        raise InvalidSpec(
+            f"{half[0]!a} is half of a surrogate pair, which no Unicode text contains",
+            pointer=f"line {line}, column {column}",
+        )
     if dialect == "auto":
         dialect = detect_dialect(text)
     if dialect == "ebnf":

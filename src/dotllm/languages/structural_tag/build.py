@@ -114,7 +114,12 @@ class _Compiler:
         self.depth += 1
         if self.depth > MAX_NESTING:
             raise BudgetExceeded(f"formats are nested deeper than {MAX_NESTING}", pointer=pointer, keyword="nesting")
-        found: Expression = method(fields, ends)
+        try:
+            found: Expression = method(fields, ends)
+        except SpecError as error:
+            if error.pointer:
+                raise
+            raise type(error)(error.message, pointer=pointer, keyword=error.keyword or kind) from None
         self.depth -= 1
         fields.finish()
         return found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from dotllm.errors import InvalidSpec
 
 _MISSING = object()
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Fields:
@@ -36,6 +38,12 @@ class Fields:
             if default is _MISSING:
                 raise InvalidSpec(f"the field {name!r} is missing", pointer=self.pointer or "/", keyword=name)
             return default
+        if isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
+            raise InvalidSpec(
+                f"{name!r} holds half of a surrogate pair, which no Unicode text contains",
+                pointer=self.at(name),
+                keyword=name,
+            )
         return value
 
     def _of(self, name: str, kind: type, what: str, default: Any) -> Any:
