@@ -143,10 +143,10 @@ def test_refused_streams_get_400(server: Server) -> None:
 
 
 def settled(server: Server) -> dict[str, float]:
-    """Metrics, when what went before is in them: they are published some times a second."""
+    """Metrics, when what went before is in them: they are published twice a second."""
     seen = ours(server)
     while True:
-        time.sleep(0.6)
+        time.sleep(0.9)
         before, seen = seen, ours(server)
         if seen == before:
             return seen
