@@ -231,14 +231,15 @@ def test_an_entry_is_small_and_loads_fast(tmp_path: Path, tekken_json: bytes | N
     assert np.median(times) < 0.005 and loaded.states == index.states
 
 
-def test_everything_with_kernels_is_loaded_before_the_first_request() -> None:
+@pytest.mark.parametrize(
+    "prepare",
+    ["from dotllm.compilation.compiler import prepare; prepare()", "from dotllm.cli.warmup import main; main([])"],
+)
+def test_everything_with_kernels_is_loaded_before_the_first_request(prepare: str) -> None:
     """On a new machine a module's kernels are compiled when it is imported: seconds, in which a server's loop waits for
     the interpreter."""
     script = """
 import pathlib, sys
-from dotllm.compilation.compiler import prepare
-
-prepare()
 root = pathlib.Path(sys.modules["dotllm"].__file__).parent
 for folder in ("automata", "grammar", "index", "languages", "vocabulary"):
     for path in sorted((root / folder).rglob("*.py")):
@@ -246,5 +247,7 @@ for folder in ("automata", "grammar", "index", "languages", "vocabulary"):
         if "import kernel" in path.read_text() and name not in sys.modules:
             print(name)
 """
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout == ""
+    result = subprocess.run(
+        [sys.executable, "-c", f"{prepare}\nprint('loaded')\n{script}"], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split("loaded\n")[1] == ""

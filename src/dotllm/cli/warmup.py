@@ -25,11 +25,12 @@ def main(argv: list[str]) -> int:
 
     start = time.perf_counter()
     import dotllm.vllm_plugin.gpu.follow  # noqa: F401  # the kernels of serving on a GPU
-    from dotllm.compilation.compiler import compile_specification
+    from dotllm.compilation.compiler import compile_specification, prepare
     from dotllm.compilation.specification import Specification
     from dotllm.vocabulary import Vocabulary
 
     # Kernels are compiled when their modules are imported; a walk shows that they are there and work.
+    prepare()
     tiny = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)], eos_token_ids=256)
     for kind, text in (("regex", "[a-z]+é?"), ("choice", '["yes", "no"]'), ("json_object", "")):
         guide = compile_specification(Specification.create(kind, text), tiny).guide()
