@@ -15,8 +15,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
-from dotllm.vllm_plugin import coalescence, draft_pace, scheduler_class  # noqa: E402
+from vllm.v1.request import RequestStatus  # noqa: E402
+
+from dotllm.vllm_plugin import coalescence, draft_pace, registry, scheduler_class  # noqa: E402
 from dotllm.vllm_plugin.draft_shares import AT_ONCE, DraftShares  # noqa: E402
+from dotllm.vllm_plugin.seldom_drafts import EVERY, FEWEST, IN_VAIN  # noqa: E402
 from tests.vllm_plugin.test_scheduler import BLOCK, Bench, Grammar  # noqa: E402
 
 pytestmark = pytest.mark.serve
@@ -72,7 +75,7 @@ class Paced(Bench):
         if self.scheduler.draft_pace is not None:
             self.scheduler.draft_pace.clock = lambda: self.now
         self.drafted: list[int] = []  # draft tokens of each step
-        self.steps = 0
+        self.steps = self.asked = 0
 
     def count(self, *name: str, amount: float) -> None:
         self.counted[".".join(name)] = self.counted.get(".".join(name), 0.0) + amount
@@ -103,7 +106,9 @@ class Paced(Bench):
         for client in self.scheduler.update_from_output(output, result).values():
             for one in client.outputs:
                 self.outputs.setdefault(one.request_id, []).append(one)
-        proposed = [self.draft(one) if tokens else [] for one, tokens in zip(requests, sampled, strict=True)]
+        asked = output.num_spec_tokens_to_schedule > 0
+        self.asked += asked
+        proposed = [self.draft(one) if tokens and asked else [] for one, tokens in zip(requests, sampled, strict=True)]
         self.scheduler.update_draft_token_ids(DraftTokenIds(names, proposed))
         return dict(output.num_scheduled_tokens)
 
@@ -153,7 +158,7 @@ def test_wrong_drafts_are_dropped_unchecked(vllm_config: Any) -> None:
     asked = sum(grammar.asked for grammar in grammars)
     assert sum(tokens > 0 for tokens in bench.run(150)) <= 2
     assert sum(grammar.asked for grammar in grammars) <= asked + 2 * 32, "what is dropped need not be checked"
-    assert bench.counted["dotllm_drafts_dropped"] == bench.scheduler.draft_pace.tokens_dropped > 32 * 3 * 140
+    assert bench.counted["dotllm_drafts_dropped"] == bench.scheduler.draft_pace.tokens_dropped > 32 * 3 * IN_VAIN
     assert bench.tokens_of("5") == [bench.says_at(8 + i) for i in range(170)]
 
 
@@ -239,6 +244,52 @@ def test_steps_that_outgrow_the_largest_graph(vllm_config: Any) -> None:
     assert all(tokens <= 32 for tokens in bench.run(40))
     good_tokens = sum(len(bench.tokens_of(name)) for name in good) / 8
     assert good_tokens > 2 * len(bench.tokens_of("20"))
+
+
+def test_drafts_that_do_not_pay_are_seldom_asked_for(vllm_config: Any) -> None:
+    """… unless there are unconstrained requests, whose drafts are vLLM's business, or only a few of all."""
+    bench = Paced(vllm_config, wrong)
+    for i in range(FEWEST):
+        bench.structured(str(i), 1000)
+    bench.run(IN_VAIN + 10)
+    bench.asked = 0
+    bench.run(10 * EVERY)
+    assert bench.asked <= 12
+    bench.add("free", 8, max_tokens=20)
+    bench.asked = 0
+    bench.run(20)
+    assert bench.asked >= 19
+    bench.run(IN_VAIN + 10)
+    bench.scheduler.finish_requests(["0"], RequestStatus.FINISHED_ABORTED)
+    bench.asked = 0
+    bench.run(20)
+    assert bench.asked == 20
+
+
+def test_free_text_is_seldom_looked_at(vllm_config: Any) -> None:
+    bench = Paced(vllm_config, lambda request: [])
+    for i in range(32):
+        bench.structured(str(i), 1000)
+    bench.run(IN_VAIN + 10)
+    bench.asked = 0
+    bench.run(10 * EVERY)
+    assert bench.asked == 10
+    bench.draft = right()
+    bench.run(4 * EVERY)
+    bench.asked = 0
+    bench.run(20)
+    assert bench.asked == 20, "it repeats itself now"
+
+
+def test_a_proposer_that_is_not_asked_proposes_nothing() -> None:
+    from vllm.v1.spec_decode.ngram_proposer import NgramProposer
+
+    registry.apply_all()
+    alone = object.__new__(NgramProposer)  # without its buffers: nothing is looked at
+    assert alone.propose(0, [[1], [], [2]], None, None) == [[], [], []]
+    with pytest.raises(AssertionError):
+        alone.k = 1
+        alone.propose(2, [[1]], None, None)
 
 
 @pytest.fixture

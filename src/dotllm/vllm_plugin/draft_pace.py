@@ -5,7 +5,8 @@ ngram almost always has something to propose; but what fits the grammar is of ev
 of vLLM's graphs of uniform ones, and whole batches wait for the drafts of a few. So before drafts are checked against
 the grammar and scheduled, we compare what they are expected to save (`draft_shares`) with what they cost
 (`step_times`): all are dropped, or all are kept, or as many as fit into vLLM's largest graph, the most promising first.
-The forced tokens of coalescence are drafts like others here.
+The forced tokens of coalescence are drafts like others here. Where all have been dropped for a while, n-grams
+are not even looked for in most steps (`seldom_drafts`).
 
 Which drafts are verified changes nothing but the number of steps: rejection sampling gives the same distribution of
 tokens whatever is drafted. Drafts of unconstrained requests are left alone; where they make the step what it
@@ -20,7 +21,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,6 +29,7 @@ from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.draft_shares import AT_ONCE, PRIOR, DraftShares
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.scheduler import graph_tokens
+from dotllm.vllm_plugin.seldom_drafts import Asking, can
 from dotllm.vllm_plugin.settings import coalescence, drafts_always
 from dotllm.vllm_plugin.step_times import Option, StepTimes
 
@@ -52,6 +54,8 @@ class DraftPaceScheduler:
         pace = self.draft_pace
         if pace is None or not is_ours(self):
             super().update_draft_token_ids(draft_token_ids)  # type: ignore[misc]  # the class after us has it
+            return
+        if not pace.asking.asked:  # there are none
             return
         left, kept = pace.judge_proposed(draft_token_ids)
         super().update_draft_token_ids(left)  # type: ignore[misc]
@@ -81,7 +85,9 @@ class DraftPace:
         self.times = StepTimes(graph_tokens)
         self.clock = clock
         self.tokens_dropped = 0
+        self.asking = Asking()
         self._scheduler = scheduler
+        self._may_ask_seldom = can(scheduler)
         self._shares = DraftShares()
         self._forced_shares = DraftShares((1.0, 1.0) if coalescence() == "canonical" else PRIOR)
         self._valid_share = 1.0  # of draft tokens, by the grammar
@@ -92,43 +98,40 @@ class DraftPace:
     def judge_proposed(self, draft_token_ids: Any) -> tuple[Any, list[Draft]]:
         """(``draft_token_ids`` without what does not pay, the constrained requests' drafts that are left)."""
         drafts: list[Draft] = []
+        left: tuple[list[str], list[list[int]]] = ([], [])  # of unconstrained requests, or those that have ended
         total = others = 0
         requests = self._scheduler.requests
+        coalesces = self._coalesces()
+        pays = False
         for name, tokens in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True):
-            if not tokens or (request := requests.get(name)) is None or request.is_prefill_chunk:
+            request = requests.get(name)
+            if request is None or not request.use_structured_output:
+                left[0].append(name)
+                left[1].append(tokens)
+                if request is not None:
+                    pays = True
+                    others += 0 if request.is_prefill_chunk else len(tokens)
                 continue
-            if request.use_structured_output:
+            # vLLM need not look at those that are dropped: no draft of theirs is left from one step to the next.
+            if request.spec_token_ids and not coalesces:
+                request.spec_token_ids = []
+            if tokens and not request.is_prefill_chunk:
                 drafts.append((request, tokens))
                 total += len(tokens)
-            else:
-                others += len(tokens)
         self._shares.observe(drafts)
-        if self._coalesces():  # forced tokens come when the step is scheduled; then all are judged
+        if coalesces:  # forced tokens come when the step is scheduled; then all are judged
             return draft_token_ids, []
-        if not drafts:
-            return self._only(draft_token_ids, frozenset()), []
-        # In a large batch, looking at each would take longer than it is worth.
-        many = len(drafts) > AT_ONCE
-        saved = self._shares.overall * total if many else sum(map(self._saved_by_proposed, drafts))
-        kept = self._keep(drafts, self._saved_by_proposed, saved, total, others)
-        keep = {request.request_id for request, _ in kept}
-        return self._only(draft_token_ids, keep), kept
-
-    def _only(self, draft_token_ids: Any, keep: Set[str]) -> Any:
-        """``draft_token_ids`` of unconstrained requests and of those in ``keep``.
-
-        vLLM need not look at the others: no draft of theirs is left from one step to the next.
-        """
-        requests = self._scheduler.requests
-        left: tuple[list[str], list[list[int]]] = ([], [])
-        for name, tokens in zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True):
-            if name not in keep and (request := requests.get(name)) is not None and request.use_structured_output:
-                if request.spec_token_ids:
-                    request.spec_token_ids = []
-                continue
-            left[0].append(name)
-            left[1].append(tokens)
-        return type(draft_token_ids)(*left)
+        kept: list[Draft] = []
+        if drafts:
+            # In a large batch, looking at each would take longer than it is worth.
+            many = len(drafts) > AT_ONCE
+            saved = self._shares.overall * total if many else sum(map(self._saved_by_proposed, drafts))
+            kept = self._keep(drafts, self._saved_by_proposed, saved, total, others)
+            pays = pays or (bool(kept) and not self.times.tries)
+        self.asking.judged(pays=pays)
+        left[0].extend(request.request_id for request, _ in kept)
+        left[1].extend(tokens for _, tokens in kept)  # type: ignore[misc]
+        return type(draft_token_ids)(*left), kept
 
     def were_checked(self, kept: list[Draft]) -> None:
         """vLLM has taken from ``kept`` what does not fit the grammars."""
@@ -152,6 +155,16 @@ class DraftPace:
         drafts = sum(map(len, output.scheduled_spec_decode_tokens.values()))
         tokens = output.total_num_scheduled_tokens - drafts
         self._step = (len(output.num_scheduled_tokens), tokens, drafts) if tokens else None
+        if self._may_ask_seldom and tokens:
+            self._ask_after(output, drafts)
+
+    def _ask_after(self, output: Any, drafts: int) -> None:
+        """Say how many tokens are to be drafted behind the step: none, while they do not pay."""
+        new = [one.req_id for one in output.scheduled_new_reqs]
+        if any(not self._scheduler.requests[name].use_structured_output for name in new):
+            self.asking.judged(pays=True)
+        if not self.asking.step(len(output.num_scheduled_tokens), drafts):
+            output.num_spec_tokens_to_schedule = 0
 
     def forget(self, request_id: str) -> None:
         """The request has ended."""
@@ -207,7 +220,7 @@ class DraftPace:
         options = [Option(saved, times.kind(tokens, others + valid))]
         if 0 < room < valid:
             options.append(Option(saved * room / valid, times.kind(tokens, others + room)))
-        chosen = times.choose(len(self._scheduler.running), options, times.kind(tokens, others))
+        chosen = times.choose(len(self._scheduler.running), options, times.kind(tokens, others), self.asking.steps)
         if chosen == 0:
             return drafts
         kept = [] if chosen is None else self._fitting(drafts, saved_by, room)
@@ -294,6 +307,9 @@ HOOK = Hook(
         Target("vllm.v1.outputs", "DraftTokenIds.req_ids:"),
         Target("vllm.v1.outputs", "DraftTokenIds.draft_token_ids:"),
         Target("vllm.v1.core.sched.output", "SchedulerOutput.scheduled_spec_decode_tokens:"),
+        Target("vllm.v1.core.sched.output", "SchedulerOutput.num_spec_tokens_to_schedule:"),
+        Target("vllm.v1.core.sched.output", "SchedulerOutput.scheduled_new_reqs:"),
+        Target("vllm.v1.core.sched.output", "NewRequestData.req_id:"),
         Target("vllm.v1.request", "Request.__init__@spec_token_ids"),
         Target("vllm.v1.request", "Request.__init__@is_prefill_chunk"),
     ),

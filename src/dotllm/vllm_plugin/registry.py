@@ -24,6 +24,7 @@ from dotllm.vllm_plugin import (
     raw_completions,
     reasoning,
     scheduler,
+    seldom_drafts,
     structural_tags,
     tool_arguments,
     tools_and_format,
@@ -63,6 +64,7 @@ HOOKS: tuple[Hook, ...] = (
     coalescence.HOOK,
     batch_accept.HOOK,  # after those that change a step's results
     draft_pace.HOOK,  # after the one whose drafts it judges
+    seldom_drafts.HOOK,
     cpu_temperatures.HOOK,
     cpu_kernels.HOOK,
     cpu_seeds.HOOK,

@@ -61,6 +61,8 @@ class StepTimes:
     def __init__(self, graph_tokens: int = 0) -> None:
         """graph_tokens: of the largest step that vLLM has a graph for, 0 if it has none."""
         self.graph_tokens = graph_tokens
+        self.tries = False
+        """Whether the last choice was made to find out, and not because it is expected to pay."""
         self._times: dict[int, Times] = {}  # by the bits of the number of requests
 
     def kind(self, tokens: int, drafts: int) -> int:
@@ -81,12 +83,14 @@ class StepTimes:
         elif len(plain) >= SAMPLES:
             times.extra[self.kind(tokens, drafts)].append(took - median(plain))
 
-    def choose(self, requests: int, options: Sequence[Option], without: int = PLAIN) -> int | None:
+    def choose(self, requests: int, options: Sequence[Option], without: int = PLAIN, steps: int = 1) -> int | None:
         """The number of the option that pays best, None if none pays; ``without`` is the kind of the step otherwise.
+        ``steps`` are those since the last choice.
 
         What counts is the time of all requests together: an option pays if the steps that it saves some of them take
         longer than the step will take longer for each.
         """
+        self.tries = False
         times = self._of(requests)
         own = times.plain_time(requests.bit_length())
         plain = self.plain(requests) if own is None else own
@@ -101,13 +105,14 @@ class StepTimes:
                 return best
             times.kept = 0
             return None
-        times.allowance += ALLOWANCE
+        times.allowance += ALLOWANCE * steps
         loss, cost = -gains[best] / (requests * plain), costs[best]
         if len(times.extra[options[best].kind]) < SAMPLES:  # a guess, or a sample that something else disturbed
             loss, cost = min(loss, 1.0), min(cost, requests * GUESS[options[best].kind] * plain)
         if options[best].saved * plain * DOUBT < cost or times.allowance < max(loss, LEAST):
             return None
         times.allowance = 0.0
+        self.tries = True
         return best
 
     def plain(self, requests: int) -> float | None:
