@@ -18,9 +18,10 @@ import torch
 
 from dotllm import Index
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
-from dotllm.vllm_plugin.gpu import jump_forward, pace, walk_scheduler, worker_hooks
+from dotllm.vllm_plugin.gpu import jump_forward, pace, sampling, walk_scheduler, worker_hooks
 from dotllm.vllm_plugin.gpu.rows import RowSender
 from dotllm.vllm_plugin.gpu.walk import Walk
+from dotllm.vllm_plugin.gpu.walk_message import WalkStep
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
 
 WORDS = [b"number", b"_of", b"_items", b'":', b'{"', b'"}', b'","', b"shipping", b"_address", b"true", b"false", b"is_"]
@@ -72,7 +73,8 @@ class States:
         self.free = list(range(STATES))
         self.all_token_ids = Staged(STATES, 512)
         self.total_len, self.num_computed_tokens = Staged(STATES), Staged(STATES)
-        self.prefill_len = SimpleNamespace(np=np.zeros(STATES, np.int32))
+        prefill = np.zeros(STATES, np.int32)
+        self.prefill_len = SimpleNamespace(np=prefill, gpu=torch.from_numpy(prefill))
         self.applied = 0
 
     def apply_staged_writes(self) -> None:
@@ -88,7 +90,7 @@ class Runner:
         from vllm.v1.worker.gpu.model_runner import GPUModelRunner
         from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
-        walk_scheduler.wrap_sample()
+        sampling.wrap()
         worker_hooks.apply()
         self.vllm_sample = GPUModelRunner.sample
         self.states = self.req_states = States()
@@ -97,6 +99,7 @@ class Runner:
         self.structured_outputs_worker = object.__new__(StructuredOutputsWorker)
         self.batch_sharder = self.rejection_sampler = None
         self.last_sampled = torch.zeros(STATES, dtype=torch.int64)
+        self.samplings = 0
         self.generator = np.random.default_rng(seed)
         self.seen: dict[str, dict[int, int]] = {}  # by request and position: the token that the model has run
 
@@ -129,11 +132,11 @@ class Runner:
             assert int(states.num_computed_tokens.gpu[states.req_id_to_index[name]]) <= computed
         self.names = list(output.num_scheduled_tokens)
         self.counts = [output.num_scheduled_tokens[name] for name in self.names]
-        for name, count in zip(self.names, self.counts, strict=True):
-            self._run(name, count)
+        self.last_run = [self._run(name, count) for name, count in zip(self.names, self.counts, strict=True)]
 
-    def _run(self, name: str, count: int) -> None:
-        """Run the next ``count`` tokens of a request: from its list up to prefill_len, then the last sampled one."""
+    def _run(self, name: str, count: int) -> int:
+        """Run the next ``count`` tokens of a request: from its list up to prefill_len, then the last sampled one.
+        Returns the last of them."""
         states = self.states
         state = states.req_id_to_index[name]
         first = int(states.num_computed_tokens.gpu[state])
@@ -145,28 +148,38 @@ class Runner:
                 assert position == first + count - 1
                 token = int(self.last_sampled[state])
             self.seen.setdefault(name, {})[position] = token
+        return token
 
     def sample(self, grammar_output: Any) -> list[list[int]]:
+        from vllm.v1.worker.gpu.sample import sampler as vllm_sampler
+
         states, n = self.states, len(self.names)
         idx = [states.req_id_to_index[name] for name in self.names]
+        computed, total = states.num_computed_tokens.gpu, states.total_len.gpu
+        lengths = [int(computed[state]) + count for state, count in zip(idx, self.counts, strict=True)]
         batch = SimpleNamespace(
             req_ids=self.names, idx_mapping=torch.tensor(idx), num_reqs=n, num_draft_tokens=0,
+            seq_lens=torch.tensor(lengths, dtype=torch.int32), input_ids=torch.tensor(self.last_run, dtype=torch.int32),
             logits_indices=torch.arange(n),
         )  # fmt: skip
-        computed, total = states.num_computed_tokens.gpu, states.total_len.gpu
-        count, rejected = torch.ones(n, dtype=torch.int32), torch.zeros(n, dtype=torch.int32)
-        for i, state in enumerate(idx):
-            if int(computed[state]) + self.counts[i] < int(states.prefill_len.np[state]):
-                count[i] = 0  # the middle of a prefill: nothing is sampled, and nothing rejected
+        in_prompt = [length < int(states.prefill_len.np[state]) for length, state in zip(lengths, idx, strict=True)]
+        walks = grammar_output is not None and isinstance(grammar_output.grammar_bitmask, WalkStep)
+        self.samplings += 1
 
         def sampler(logits: Any, _: Any) -> Any:
             noise = torch.from_numpy(self.generator.gumbel(size=logits.shape))
             sampled = (logits + noise).argmax(dim=1, keepdim=True)
+            if walks and self.samplings % 2:
+                count, rejected = vllm_sampler.get_num_sampled_and_rejected(None, None, None, None, None)
+            else:  # as a vLLM that does not ask there
+                count = torch.tensor([0 if within else 1 for within in in_prompt], dtype=torch.int32)
+                rejected = torch.zeros(n, dtype=torch.int32)
             return SimpleNamespace(sampled_token_ids=sampled, num_sampled=count, num_rejected=rejected)
 
         self.sampler = sampler
-        output, _, _ = self.vllm_sample(self, torch.zeros((n, len(TOKENS))), batch, grammar_output)
+        output, count, rejected = self.vllm_sample(self, torch.zeros((n, len(TOKENS))), batch, grammar_output)
         sampled = output.sampled_token_ids
+        assert not any(int(count[i]) or int(rejected[i]) for i in range(n) if in_prompt[i])
         results = []
         for i, state in enumerate(idx):
             if count[i]:

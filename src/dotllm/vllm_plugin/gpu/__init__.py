@@ -15,7 +15,7 @@ Where scheduling is asynchronous the device also finds its way through the gramm
 
  * `walk` (engine core), with `entry` (a table), `follow` (its own steps), `prefetch` (filling tables ahead) and
    `walk_message` (what travels); `walker` and `walk_kernels` (worker).
- * `walk_scheduler`: where it takes hold of vLLM's scheduler and model runner.
+ * `walk_scheduler`, `sampling`: where it takes hold of vLLM's scheduler and model runner.
  * `late_place`: requests whose grammar is not there yet.
  * `jump_forward`, `pace`: forced text that is entered, not generated, and whether that pays.
  * `launch`: how kernels are launched.

@@ -25,6 +25,11 @@ class Launcher:
         self._options = options
         self._variants: dict[Hashable, Callable[..., None]] = {}
 
+    def variant(self, key: Hashable) -> Callable[[tuple[int, int, int], list[int]], None] | None:
+        """What launches the variant of ``key`` on a grid, with numbers and the addresses of tensors; None before it has
+        been launched once."""
+        return self._variants.get(key)
+
     def __call__(self, key: Hashable, grid: tuple[int, int, int], *arguments: Any) -> None:
         """Launch with ``arguments``, all of them positional, compile-time constants too."""
         launch = self._variants.get(key)

@@ -1,22 +1,38 @@
-"""Triton kernels of walking: the mask of wherever the GPU knows a request to be, and the way from there by a token.
+"""The Triton kernel of walking: where the token that a request has just run leads, and the mask of that place.
 
-A request's place is known either from the engine core (``places``, behind by a step or more) or from the GPU's own last
-walk (``walked``, same columns). Which one holds is decided by length: a place is where the grammar is after so many
-tokens, and the model runner's own count of tokens says how many there are. If neither fits, or the place has no mask
-yet, the request sits this step out: it samples nothing, as if its token had been a rejected draft, and runs again in
-the next step.
+One launch a step, between the forward pass and sampling. Each request's place is after ``length`` tokens; the last of
+them is the one that the model has just been given. A place is known
+
+* from the engine core (``places``), which is behind by a step or more but knows all that comes in from outside: a
+  prompt, a preempted request, text that was entered; or
+* by a walk from the place one token before, which the engine core knew or this kernel has left in ``walked``.
+
+What holds is decided by length: a place says after how many tokens it is, and the model runner counts them. If
+nothing fits, or the place has no mask yet, the request sits this step out: it has sampled nothing, as if its token had
+been a rejected draft, and runs again in the next step.
+
+**Why before sampling, and not after it** (as it was: one launch for the masks, one after sampling for the walk). The
+host sets the pace of a small model, and a launch is some 25 µs of a step of 1,500. The token is on the device anyway
+when the next step needs to know where it led. And who samples nothing is known before sampling then, so this kernel
+also writes what vLLM would need a launch of its own for (`sampling`): a constrained step has as many launches as a free
+one.
+
+**Many programs a request.** Program (i, b) masks block b of row i, and every one of them walks the token itself: some
+loads a byte, from the same few cache lines. The first one leaves the place for the next step. That is the other of two
+places that each slot has in ``walked``, by whether the length is odd, so that no program reads what another one of
+the same launch is writing.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
 from dotllm.vllm_plugin.gpu.launch import Launcher
 
-BLOCK = 8192  # tokens a program of the mask looks at
+BLOCK = 8192  # tokens a program looks at
 
 # as in walk_message and index.gpu_tables; Triton wants them as constants
 _PLACE = tl.constexpr(8)
@@ -30,142 +46,172 @@ _TAKES_TOKENS = tl.constexpr(4)
 
 
 @triton.jit
-def _place_of(slot, length, places, walked):
-    """Where slot's place of this length is: a pointer, and whether there is one."""
-    known = places + slot * _PLACE
-    mine = walked + slot * _PLACE
-    epoch = tl.load(known)
-    use_known = tl.load(known + 1) == length
-    use_mine = (tl.load(mine + 1) == length) & (tl.load(mine) == epoch)
-    return tl.where(use_known, known, mine), use_known | use_mine
-
-
-@triton.jit(do_not_specialize_on_alignment=["slots", "state_of", "lengths", "places", "walked"])
-def _apply_masks(
-    logits,
-    logits_stride,
-    slots,
-    state_of,
-    lengths,
-    places,
-    walked,
-    table,
-    table_stride,
-    vocabulary,
-    BLOCK: tl.constexpr,
-):
-    """Program (i, b): mask block b of row i of the logits. slots[i]: -1 for an unconstrained request."""
-    i = tl.program_id(0)
-    slot = tl.load(slots + i)
-    if slot >= 0:
-        length = tl.load(lengths + tl.load(state_of + i))
-        place, there = _place_of(slot, length, places, walked)
-        mask = tl.load(place + 5)
-        if there & (mask >= 0):
-            first = tl.program_id(1) * BLOCK
-            word = first // 32 + tl.arange(0, BLOCK // 32)
-            packed = tl.load(table + mask.to(tl.int64) * table_stride + word, mask=word < table_stride, other=0)
-            allowed = (packed[:, None] >> tl.arange(0, 32)[None, :]) & 1
-            token = first + tl.arange(0, BLOCK)
-            blocked = (tl.reshape(allowed, (BLOCK,)) == 0) & (token < vocabulary)
-            tl.store(logits + i.to(tl.int64) * logits_stride + token, -float("inf"), mask=blocked)
+def _walk(heap, base, columns, config, token, token_data, token_offset, ends):
+    """(configuration, mask) after ``token``; the mask is _MISSING where the table does not say."""
+    start = tl.load(token_offset + token)
+    end = tl.load(token_offset + token + 1)
+    is_end = (tl.load(ends + token // 32) >> (token % 32)) & 1
+    rows = heap + base + _HEADER
+    # no table (columns 0): no capacity, so nothing is read and nothing known
+    capacity = tl.load(heap + base + _CAPACITY, mask=columns > 0, other=0)
+    flags = tl.load(rows + config * columns + 1, mask=(config > 0) & (config < capacity), other=0)
+    after = config
+    mask = tl.full((), _MISSING, tl.int32)
+    if (is_end == 1) & ((flags & _CAN_FINISH) != 0):
+        after = tl.full((), 0, tl.int32)
+        mask = tl.full((), _ALL, tl.int32)
+    else:
+        going = ((flags & _TAKES_TOKENS) == 0) & (end > start)
+        at = start
+        while (at < end) & going:
+            here = rows + after * columns
+            known = (after < capacity) & (after > 0)
+            going = known & ((tl.load(here + 1, mask=known, other=0) & _EXPANDED) != 0)
+            byte = tl.load(token_data + at).to(tl.int32)
+            cls = tl.load(heap + base + byte)
+            after = tl.load(here + 2 + cls, mask=going, other=0)
+            at += 1
+        known = going & (after > 0) & (after < capacity)
+        mask = tl.load(rows + after * columns, mask=known, other=_MISSING)
+    return after, mask
 
 
 @triton.jit(
     do_not_specialize_on_alignment=[
-        "slots", "state_of", "lengths", "places", "walked", "heap", "token_data", "token_offset", "ends", "sampled",
-        "num_sampled", "num_rejected",
+        "last", "input_ids", "state_of", "seq_lens", "prefill", "num_sampled", "num_rejected", "slots", "lengths",
+        "places", "walked", "heap", "token_data", "token_offset", "ends",
     ]
 )  # fmt: skip
-def _walk(
-    slots, state_of, lengths, places, walked, heap, token_data, token_offset, ends, sampled, num_sampled, num_rejected
+def _follow_and_mask(
+    logits,
+    last,
+    input_ids,
+    state_of,
+    seq_lens,
+    prefill,
+    num_sampled,
+    num_rejected,
+    slots,
+    lengths,
+    places,
+    walked,
+    heap,
+    token_data,
+    token_offset,
+    ends,
+    table,
+    table_stride,
+    logits_stride,
+    vocabulary,
+    BLOCK: tl.constexpr,
 ):
-    """Program i: take request i's sampled token, or its whole sample if its place was not known."""
+    """Program (i, b): request i, block b of the vocabulary. slots[i]: -1 for an unconstrained request."""
     i = tl.program_id(0)
+    block = tl.program_id(1)
     slot = tl.load(slots + i)
-    if slot >= 0:  # noqa: SIM102  # the second load is only for slots: Triton evaluates both sides of `and`
-        if tl.load(num_sampled + i) > 0:
-            length = tl.load(lengths + tl.load(state_of + i))
-            place, there = _place_of(slot, length, places, walked)
-            epoch = tl.load(places + slot * _PLACE)
-            base = tl.load(place + 2)
-            columns = tl.load(place + 3)
-            config = tl.load(place + 4)
-            mask = tl.load(place + 5)
-            if there & (mask != _MISSING):
-                token = tl.load(sampled + i).to(tl.int32)
-                start = tl.load(token_offset + token)
-                end = tl.load(token_offset + token + 1)
-                is_end = (tl.load(ends + token // 32) >> (token % 32)) & 1
-                rows = heap + base + _HEADER
-                # no table (columns 0): no capacity, so nothing is read and nothing known
-                capacity = tl.load(heap + base + _CAPACITY, mask=columns > 0, other=0)
-                flags = tl.load(rows + config * columns + 1, mask=config < capacity, other=0)
-                after = config
-                mask_after = tl.full((), _MISSING, tl.int32)
-                if (is_end == 1) & ((flags & _CAN_FINISH) != 0):
-                    after = tl.full((), 0, tl.int32)
-                    mask_after = tl.full((), _ALL, tl.int32)
-                else:
-                    going = ((flags & _TAKES_TOKENS) == 0) & (end > start)
-                    at = start
-                    while (at < end) & going:
-                        here = rows + after * columns
-                        known = (after < capacity) & (after > 0)
-                        going = known & ((tl.load(here + 1, mask=known, other=0) & _EXPANDED) != 0)
-                        byte = tl.load(token_data + at).to(tl.int32)
-                        cls = tl.load(heap + base + byte)
-                        after = tl.load(here + 2 + cls, mask=going, other=0)
-                        at += 1
-                    known = going & (after > 0) & (after < capacity)
-                    mask_after = tl.load(rows + after * columns, mask=known, other=_MISSING)
-                mine = walked + slot * _PLACE
-                tl.store(mine, epoch)
-                tl.store(mine + 1, length + 1)
-                tl.store(mine + 2, base)
-                tl.store(mine + 3, columns)
-                tl.store(mine + 4, after)
-                tl.store(mine + 5, mask_after)
-            else:
-                tl.store(num_sampled + i, 0)
-                tl.store(num_rejected + i, 1)
+    state = tl.load(state_of + i)
+    there = slot < 0
+    if slot >= 0:
+        length = tl.load(lengths + state)
+        known = places + slot * _PLACE
+        mine = walked + slot * (2 * _PLACE)
+        before = mine + ((length - 1) & 1) * _PLACE
+        epoch = tl.load(known)
+        known_length = tl.load(known + 1)
+        is_here = known_length == length
+        is_before = known_length == length - 1
+        is_walked = (tl.load(before) == epoch) & (tl.load(before + 1) == length - 1)
+        place = tl.where(is_here | is_before, known, before)
+        base = tl.load(place + 2)
+        columns = tl.load(place + 3)
+        config = tl.load(place + 4)
+        mask = tl.load(place + 5)
+        if is_here == 0:
+            mask = tl.full((), _MISSING, tl.int32)
+            if is_before | is_walked:
+                token = tl.load(input_ids + tl.load(last + i)).to(tl.int32)
+                config, mask = _walk(heap, base, columns, config, token, token_data, token_offset, ends)
+        there = mask != _MISSING
+        if mask >= 0:
+            first = block * BLOCK
+            word = first // 32 + tl.arange(0, BLOCK // 32)
+            packed = tl.load(table + mask.to(tl.int64) * table_stride + word, mask=word < table_stride, other=0)
+            allowed = (packed[:, None] >> tl.arange(0, 32)[None, :]) & 1
+            token_ids = first + tl.arange(0, BLOCK)
+            blocked = (tl.reshape(allowed, (BLOCK,)) == 0) & (token_ids < vocabulary)
+            tl.store(logits + i.to(tl.int64) * logits_stride + token_ids, -float("inf"), mask=blocked)
+        if block == 0:
+            here = mine + (length & 1) * _PLACE
+            tl.store(here, epoch)
+            tl.store(here + 1, length)
+            tl.store(here + 2, base)
+            tl.store(here + 3, columns)
+            tl.store(here + 4, config)
+            tl.store(here + 5, mask)
+    if block == 0:
+        samples = tl.load(seq_lens + i) >= tl.load(prefill + state)  # else it is in the middle of its prompt
+        tl.store(num_sampled + i, (samples & there).to(tl.int32))
+        tl.store(num_rejected + i, (samples & (there == 0)).to(tl.int32))
 
 
-_launch_masks = Launcher(_apply_masks)
-_launch_walk = Launcher(_walk, num_warps=1)
+_launch = Launcher(_follow_and_mask)
 
 
-def apply_masks(logits: Any, slots: Any, state_of: Any, lengths: Any, places: Any, walked: Any, table: Any) -> None:
-    """Mask ``logits`` [n, vocabulary] in place.
+class Fixed:
+    """The arguments that stay the same from step to step, and their addresses."""
 
-    slots: int32 [n], the slot of each row's request (-1: not constrained). state_of: int32 [n], its index in
-    ``lengths``, int32, tokens so far. places, walked: int32 [slots, PLACE]. table: int32 [masks, words].
-    """
+    def __init__(
+        self, slots: Any, lengths: Any, places: Any, walked: Any, heap: Any, tokens: tuple[Any, Any, Any], table: Any
+    ) -> None:
+        """slots: int32 [n], the slot of each request of the batch (-1: not constrained).
+        lengths: int32 [states], tokens so far by request state.
+        places: int32 [slots, PLACE]; walked: int32 [slots, 2, PLACE].
+        heap: int32, the byte tables (see `index.gpu_tables`): at each BASE 256 classes, the number of rows, then rows.
+        tokens: the arrays of `walk_message.Tokens`.
+        table: int32 [masks, words]."""
+        self.arguments = (slots, lengths, places, walked, heap, *tokens, table)
+        self.addresses = [tensor.data_ptr() for tensor in self.arguments]
+        self.lengths, self.table, self.words = lengths, table, table.stride(0)
+        self.key = (lengths.dtype, self.words, table.data_ptr() % 16)
+
+
+class Batch(NamedTuple):
+    """The arguments of one step, device tensors; n requests."""
+
+    last: Any
+    """int [n]: where the last token of each request stands in ``input_ids``"""
+    input_ids: Any
+    """int32: the tokens that the model has just been given"""
+    state_of: Any
+    """int [n]: where a request is in ``Fixed.lengths`` and ``prefill``"""
+    seq_lens: Any
+    """int32 [n]: tokens that each request has run, this step's included"""
+    prefill: Any
+    """int32 [states]: tokens before which nothing is sampled"""
+    num_sampled: Any
+    """int32 [n], written: 1 or 0 tokens"""
+    num_rejected: Any
+    """int32 [n], written: 1 where the step has to be repeated"""
+
+
+def follow_and_mask(logits: Any, batch: Batch, fixed: Fixed) -> None:
+    """Mask ``logits`` [n, vocabulary] in place, and say who has sampled."""
     rows, vocabulary = logits.shape
-    if rows:
-        stride, words = logits.stride(0), table.stride(0)
-        aligned = logits.data_ptr() % 16 == 0 and table.data_ptr() % 16 == 0
-        _launch_masks(
-            (logits.dtype, state_of.dtype, lengths.dtype, stride, words, vocabulary, aligned),
-            (rows, -(-vocabulary // BLOCK), 1),
-            logits, stride, slots, state_of, lengths, places, walked, table, words, vocabulary, BLOCK,
-        )  # fmt: skip
-
-
-def walk(
-    slots: Any, state_of: Any, lengths: Any, places: Any, walked: Any, heap: Any, token_data: Any, token_offset: Any,
-    ends: Any, sampled: Any, num_sampled: Any, num_rejected: Any
-) -> None:  # fmt: skip
-    """Take the sampled tokens, int64 [n, 1]; ``num_sampled`` and ``num_rejected`` become 0 and 1 where one must not
-    count.
-
-    heap: int32, the byte tables (see `index.gpu_tables`): at each BASE 256 classes, the number of rows, then rows.
-    Other arguments as in `apply_masks` and `walk_message.Tokens`. ``lengths`` are those before this token.
-    """
-    rows = len(slots)
-    if rows:
-        _launch_walk(
-            (state_of.dtype, lengths.dtype, sampled.dtype, num_sampled.dtype, num_rejected.dtype), (rows, 1, 1),
-            slots, state_of, lengths, places, walked, heap, token_data, token_offset, ends, sampled, num_sampled,
-            num_rejected,
-        )  # fmt: skip
+    stride, address = logits.stride(0), logits.data_ptr()
+    last, input_ids, state_of, seq_lens, prefill, num_sampled, num_rejected = batch
+    key = (
+        logits.dtype, stride, vocabulary, address % 16, last.dtype, input_ids.dtype, state_of.dtype, fixed.key
+    )  # fmt: skip
+    grid = (rows, -(-vocabulary // BLOCK), 1)
+    launch = _launch.variant(key)
+    if launch is None:
+        _launch(key, grid, logits, *batch, *fixed.arguments, fixed.words, stride, vocabulary, BLOCK)
+        return
+    launch(
+        grid,
+        [
+            address, last.data_ptr(), input_ids.data_ptr(), state_of.data_ptr(), seq_lens.data_ptr(),
+            prefill.data_ptr(), num_sampled.data_ptr(), num_rejected.data_ptr(), *fixed.addresses, fixed.words, stride,
+            vocabulary, BLOCK,
+        ],
+    )  # fmt: skip

@@ -11,25 +11,21 @@ parser, one pipeline stage.
 
 from __future__ import annotations
 
-import inspect
 import logging
-from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import scheduler_class
-from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, worker_hooks
+from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, sampling, worker_hooks
 from dotllm.vllm_plugin.gpu.entry import FORCED, LOOKED_AT
-from dotllm.vllm_plugin.gpu.walk_message import WalkStep
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.scheduler import graph_tokens
 from dotllm.vllm_plugin.settings import coalescence, gpu_walk
 
 logger = logging.getLogger(__name__)
 
-_RUNNER = "vllm.v1.worker.gpu.model_runner"
 _STEP = "dotllm_walk"  # attribute of a scheduler output: (clock, request ids, their slots)
 
 
@@ -274,7 +270,7 @@ def why_not(scheduler: Any) -> str:
         (getattr(scheduler, "connector", None) is not None, "a KV connector"),
     )
     reason = next((reason for applies, reason in checks if applies), "")
-    return reason or manager_hook.why_not(scheduler.structured_output_manager) or runner_fault()
+    return reason or manager_hook.why_not(scheduler.structured_output_manager) or sampling.fault()
 
 
 def begin(scheduler: Any, backend: Any) -> Any:
@@ -300,47 +296,6 @@ def begin(scheduler: Any, backend: Any) -> Any:
     return backend.walk
 
 
-# ---- the model runner's side
-
-_SAMPLE = ("self", "hidden_states", "input_batch", "grammar_output")
-
-
-def runner_fault() -> str:
-    """Why the V2 model runner cannot walk; "" if it can (its ``sample`` is wrapped then)."""
-    try:
-        wrap_sample()
-    except Exception as error:  # whatever a foreign version of vLLM makes of it
-        return f"the V2 model runner: {type(error).__name__}: {error}"
-    return ""
-
-
-def wrap_sample() -> None:
-    """Wrap ``GPUModelRunner.sample``: after sampling, the tokens are taken on the device. Idempotent."""
-    from vllm.v1.worker.gpu.model_runner import GPUModelRunner
-
-    original = GPUModelRunner.sample
-    if getattr(original, "is_dotllm", False):
-        return
-    found = tuple(inspect.signature(original).parameters)
-    if found != _SAMPLE:
-        raise TypeError(f"sample has the parameters {found}")
-
-    @wraps(original)
-    def sample(self: Any, hidden_states: Any, input_batch: Any, grammar_output: Any) -> Any:
-        step = None if grammar_output is None else grammar_output.grammar_bitmask
-        if not isinstance(step, WalkStep):
-            return original(self, hidden_states, input_batch, grammar_output)
-        walker = worker_hooks.walker(self.device)
-        walker.update(step, input_batch.req_ids)
-        walker.lengths = self.req_states.total_len.gpu
-        output, num_sampled, num_rejected = original(self, hidden_states, input_batch, grammar_output)
-        walker.advance(input_batch, walker.lengths, output.sampled_token_ids, num_sampled, num_rejected)
-        return output, num_sampled, num_rejected
-
-    sample.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    GPUModelRunner.sample = sample
-
-
 def _apply() -> None:
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
@@ -348,7 +303,7 @@ def _apply() -> None:
     for name in ("_update_after_schedule", "get_grammar_bitmask", "update_from_output", "_free_request"):
         if not hasattr(AsyncScheduler, name):
             raise AttributeError(f"AsyncScheduler has no {name}")
-    worker_hooks.on_v2_runner(wrap_sample)
+    worker_hooks.on_v2_runner(sampling.wrap)
     if coalescence() == "canonical":
         worker_hooks.on_v2_runner(jump_forward.wrap_add_requests)
     scheduler_class.add(WalkScheduler)
@@ -367,7 +322,7 @@ HOOK = Hook(
         Target(_SCHEDULER, "Scheduler.get_grammar_bitmask", ("self", "scheduler_output")),
         Target(_SCHEDULER, "Scheduler.update_from_output", ("self", "scheduler_output", "model_runner_output")),
         Target(_SCHEDULER, "Scheduler._free_request", ("self", "request")),
-        Target(_RUNNER, "GPUModelRunner.sample", _SAMPLE),
+        *sampling.TARGETS,
         *jump_forward.TARGETS,
     ),
     apply=_apply,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import repeat
+from collections.abc import Iterator
+from itertools import cycle, repeat
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,16 @@ import torch
 from dotllm.vllm_plugin.gpu.mask_table import MaskTable
 from dotllm.vllm_plugin.gpu.message import Int32
 from dotllm.vllm_plugin.gpu.upload import runs_of, upload
+from dotllm.vllm_plugin.gpu.walk_kernels import Batch, Fixed, follow_and_mask
 from dotllm.vllm_plugin.gpu.walk_message import PLACE, WalkStep
 
 _FIRST_HEAP = 1 << 22  # ints: 16 MiB
+# Steps whose counts are kept. They are copied to the host behind the step, and vLLM launches at most two steps before
+# it looks at the first one's results.
+RING = 8
+
+Counts = tuple[torch.Tensor, torch.Tensor]
+"""int32 [requests] each: tokens sampled (1 or 0), and 1 for a request that has to repeat its step"""
 
 
 class Walker:
@@ -23,14 +31,17 @@ class Walker:
         self.table = table
         self.device = table.device
         self.sender: int | None = None
-        self.lengths: Any = None  # the model runner's count of tokens by request state
+        self.states: Any = None  # vLLM's ``RequestState``
+        self.counts: Counts | None = None  # of the step that is being launched, once its logits are masked
+        self._rings: dict[int, Iterator[Counts]] = {}
         self._begin()
 
     def _begin(self) -> None:
         self.slot_of: dict[str, int] = {}
         self.heap = torch.zeros(_FIRST_HEAP, dtype=torch.int32, device=self.device)
         self.places = torch.zeros((0, PLACE), dtype=torch.int32, device=self.device)
-        self.walked = torch.zeros((0, PLACE), dtype=torch.int32, device=self.device)
+        self.walked = torch.zeros((0, 2, PLACE), dtype=torch.int32, device=self.device)
+        self._fixed: Fixed | None = None
         self._requests: list[str] | None = None
         self._slots = torch.zeros(0, dtype=torch.int32, device=self.device)
 
@@ -41,9 +52,10 @@ class Walker:
             self._begin()
         if step.tokens is not None:
             tokens = step.tokens
-            self.token_data = torch.from_numpy(tokens.data).to(self.device)
-            self.token_offset = torch.from_numpy(tokens.offset).to(self.device)
-            self.ends = torch.from_numpy(tokens.ends).to(self.device)
+            data, offset, ends = (
+                torch.from_numpy(array).to(self.device) for array in (tokens.data, tokens.offset, tokens.ends)
+            )
+            self._tokens = (data, offset, ends)
         if step.assigned or step.released:
             self._requests = None
             for request in step.released:
@@ -55,6 +67,7 @@ class Walker:
 
     def _take_in(self, step: WalkStep, requests: list[str]) -> None:
         """All arrays of a step in one copy; tables are written from there, the others stay where they are."""
+        self._fixed = None
         arrays = [np.fromiter(map(self.slot_of.get, requests, repeat(-1)), np.int32, len(requests))]
         if step.places is not None:
             arrays.append(step.places)
@@ -85,21 +98,29 @@ class Walker:
     def _know_places(self, places: torch.Tensor) -> None:
         self.places = places
         if len(self.walked) < len(places):
-            walked = torch.zeros_like(places)
+            walked = torch.zeros((len(places), 2, PLACE), dtype=torch.int32, device=self.device)
             walked[: len(self.walked)] = self.walked
             self.walked = walked
 
-    def mask(self, logits: torch.Tensor, batch: Any, lengths: torch.Tensor) -> None:
-        """Mask the logits of a batch without drafts. lengths: int32, tokens so far by request state."""
-        from dotllm.vllm_plugin.gpu.walk_kernels import apply_masks
+    def mask(self, logits: torch.Tensor, batch: Any) -> None:
+        """Take the tokens that a step has run, and mask its logits. batch: vLLM's, without drafts. Sets `counts`."""
+        fixed = self._fixed
+        if fixed is None or fixed.lengths is not self.states.total_len.gpu or fixed.table is not self.table.rows:
+            fixed = self._fixed = Fixed(
+                self._slots, self.states.total_len.gpu, self.places, self.walked, self.heap, self._tokens,
+                self.table.rows,
+            )  # fmt: skip
+        self.counts = self._next_counts(len(logits))
+        prefill = self.states.prefill_len.gpu
+        follow_and_mask(
+            logits,
+            Batch(batch.logits_indices, batch.input_ids, batch.idx_mapping, batch.seq_lens, prefill, *self.counts),
+            fixed,
+        )
 
-        apply_masks(logits, self._slots, batch.idx_mapping, lengths, self.places, self.walked, self.table.rows)
-
-    def advance(self, batch: Any, lengths: torch.Tensor, sampled: Any, num_sampled: Any, num_rejected: Any) -> None:
-        """Take the sampled tokens; cross out those of requests whose place was not known."""
-        from dotllm.vllm_plugin.gpu.walk_kernels import walk
-
-        walk(
-            self._slots, batch.idx_mapping, lengths, self.places, self.walked, self.heap, self.token_data,
-            self.token_offset, self.ends, sampled, num_sampled, num_rejected,
-        )  # fmt: skip
+    def _next_counts(self, requests: int) -> Counts:
+        ring = self._rings.get(requests)
+        if ring is None:
+            both = torch.zeros((RING, 2, requests), dtype=torch.int32, device=self.device)
+            ring = self._rings[requests] = cycle([(sampled, rejected) for sampled, rejected in both])
+        return next(ring)

@@ -112,8 +112,7 @@ def _wrap_v2() -> None:
         self: Any, logits: Any, input_batch: Any, grammar_req_ids: list[str], grammar_bitmask: Any
     ) -> None:
         if isinstance(grammar_bitmask, WalkStep):
-            table = walker(logits.device)
-            table.mask(logits, input_batch, table.lengths)
+            walker(logits.device).mask(logits, input_batch)
             return
         if not isinstance(grammar_bitmask, MaskRows):
             original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
@@ -166,11 +165,12 @@ def _table(device: Any) -> Any:
 
 def walker(device: Any) -> Any:
     """The `walker.Walker` of a device."""
-    from dotllm.vllm_plugin.gpu.walker import Walker
+    found = _walkers.get(device)
+    if found is None:
+        from dotllm.vllm_plugin.gpu.walker import Walker
 
-    if device not in _walkers:
-        _walkers[device] = Walker(_table(device))
-    return _walkers[device]
+        found = _walkers[device] = Walker(_table(device))
+    return found
 
 
 def _apply(message: MaskRows, logits: Any, first: list[int]) -> None:
