@@ -1,0 +1,38 @@
+"""Our Triton kernels compile for a GPU: the interpreter, in which the other tests run them, takes Python that does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+
+PROGRAM = """
+import sys
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from dotllm.vllm_plugin.gpu import kernels, walk_kernels
+
+capability = int(sys.argv[1])
+special = {"logits": "*bf16", "token_data": "*u8", "last": "*i64", "BLOCK": "constexpr"}
+numbers = ("table_stride", "logits_stride", "vocabulary")
+for kernel, block in ((kernels._apply_rows, 8192), (kernels._write_runs, 1024), (walk_kernels._follow_and_mask, 8192)):
+    names = kernel.arg_names
+    signature = {n: special.get(n, "i32" if n in numbers else "*i32") for n in names}
+    source = ASTSource(kernel, signature, {(names.index("BLOCK"),): block})
+    assert compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
+print("compiled")
+"""
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_kernels_compile_for_a_gpu(capability: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(capability)], capture_output=True, text=True, check=False,
+        env={k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"},
+    )  # fmt: skip
+    assert done.stdout.endswith("compiled\n"), done.stderr[-2000:]
