@@ -17,6 +17,7 @@ def test_key_depends_on_everything() -> None:
         Specification.create("choice", "a"),
         Specification.create("regex", "a", {"flag": True}),
         Specification.create("regex", "a", {"flag": "1"}),
+        Specification.create("regex", "a", {"flag": 1}),
         Specification.create("regex", "a", {"other": True}),
     ]
     keys = [variant.key(context) for variant in variants]

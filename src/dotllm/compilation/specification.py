@@ -14,6 +14,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 OptionValue = str | int | bool | None
@@ -63,14 +65,10 @@ class Specification:
 
         Fields are framed by their lengths, so no two specifications run into the same bytes.
         """
-        digest = hashlib.sha256(context)
-        options = json.dumps(self.options, separators=(",", ":"))
-        for field in (self.kind.value, options, self.text):
-            # A lone surrogate (JSON's "\ud800" arrives as one) has no UTF-8 form, but must not crash the key.
-            raw = field.encode("utf-8", "surrogatepass")
-            digest.update(len(raw).to_bytes(8, "little"))
-            digest.update(raw)
-        return digest.hexdigest()
+        digest = _begun(context, self.kind, *chain.from_iterable(self.options)).copy()
+        digest.update(_framed(self.text))
+        key: str = digest.hexdigest()
+        return key
 
     @property
     def size(self) -> int:
@@ -85,3 +83,16 @@ class Specification:
     def from_json(cls, data: Mapping[str, Any]) -> Specification:
         """The inverse of `to_json`."""
         return cls.create(data["kind"], data["text"], data["options"])
+
+
+def _framed(field: str) -> bytes:
+    # A lone surrogate (JSON's "\ud800" arrives as one) has no UTF-8 form, but must not crash the key.
+    raw = field.encode("utf-8", "surrogatepass")
+    return len(raw).to_bytes(8, "little") + raw
+
+
+@lru_cache(maxsize=256, typed=True)  # (True equals 1, but not in JSON)
+def _begun(context: bytes, kind: Kind, *options: OptionValue) -> Any:
+    """The key's digest up to the text, which every request asks for; ``options``: names and values in turn."""
+    pairs = json.dumps(list(zip(options[::2], options[1::2], strict=True)), separators=(",", ":"))
+    return hashlib.sha256(context + _framed(kind.value) + _framed(pairs))

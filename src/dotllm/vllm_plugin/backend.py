@@ -29,6 +29,7 @@ class DotllmBackend(StructuredOutputBackend):
         self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size)
         self.compiler = CompilationManager(self.vocabulary)
         self._view = BitmaskView()
+        self._forced = ForcedTokens.shared() if settings.coalescence() == "canonical" else None
         self.row_sender: Any = None
         """Decided at the first step (see `gpu.manager_hook`): a `RowSender`, or False where bitmasks are used."""
         self.steps: StepPhases | None = None
@@ -73,6 +74,5 @@ class DotllmBackend(StructuredOutputBackend):
         return TokenSpace.of(self.vocabulary)
 
     def _grammar_maker(self, stop_token_ids: Iterable[int]) -> Callable[[Compiled], RequestGrammar]:
-        stops, vocabulary, view = tuple(stop_token_ids), self.vocabulary, self._view
-        forced = ForcedTokens.shared() if settings.coalescence() == "canonical" else None
+        stops, vocabulary, view, forced = tuple(stop_token_ids), self.vocabulary, self._view, self._forced
         return lambda compiled: RequestGrammar(compiled, stops, vocabulary, view, forced)
