@@ -19,11 +19,12 @@ from dotllm.vllm_plugin.gpu import kernels, walk_kernels
 
 capability = int(sys.argv[1])
 special = {"logits": "*bf16", "token_data": "*u8", "last": "*i64", "BLOCK": "constexpr"}
-numbers = ("table_stride", "logits_stride", "vocabulary")
-for kernel, block in ((kernels._apply_rows, 8192), (kernels._write_runs, 1024), (walk_kernels._follow_and_mask, 8192)):
+numbers = ("table_stride", "logits_stride", "vocabulary", "row", "slot")
+compiled = (kernels._apply_rows, kernels._apply_row, kernels._write_runs, walk_kernels._follow_and_mask)
+for kernel in compiled:
     names = kernel.arg_names
     signature = {n: special.get(n, "i32" if n in numbers else "*i32") for n in names}
-    source = ASTSource(kernel, signature, {(names.index("BLOCK"),): block})
+    source = ASTSource(kernel, signature, {(names.index("BLOCK"),): 1024})
     assert compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
 print("compiled")
 """

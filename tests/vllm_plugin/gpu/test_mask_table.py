@@ -52,6 +52,10 @@ def test_rows_are_applied_where_they_belong(dtype: torch.dtype) -> None:
     again = before.clone()
     table.apply(again, np.array([0], np.int32), message([2], {}))
     assert torch.equal(again[0], logits[0])
+    few = before.clone()
+    table.apply(few, np.array([5, -1, 3], np.int32), message([7, 2, NO_MASK], {}))
+    assert torch.equal(torch.isinf(few[5]), torch.from_numpy(~allowed(rows[0])))
+    assert torch.equal(few[:5], before[:5])
     table.apply(again, np.array([1], np.int32), message([5000], {5000: rows[2]}))
     assert torch.equal(torch.isinf(again[1]), torch.from_numpy(~allowed(rows[2])))
 

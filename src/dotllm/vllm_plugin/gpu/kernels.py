@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import triton
@@ -13,23 +14,37 @@ from dotllm.vllm_plugin.gpu.upload import LONGEST, RUN
 BLOCK = 8192  # tokens a program looks at
 
 
+@triton.jit
+def _mask_block(row, mask, words, vocabulary, BLOCK: tl.constexpr):
+    """Set what ``mask`` does not allow to -inf in block program_id(1) of ``row`` (pointers)."""
+    first = tl.program_id(1) * BLOCK
+    word = first // 32 + tl.arange(0, BLOCK // 32)
+    packed = tl.load(mask + word, mask=word < words, other=0)
+    allowed = (packed[:, None] >> tl.arange(0, 32)[None, :]) & 1
+    token = first + tl.arange(0, BLOCK)
+    blocked = (tl.reshape(allowed, (BLOCK,)) == 0) & (token < vocabulary)
+    tl.store(row + token, -float("inf"), mask=blocked)
+
+
 @triton.jit(do_not_specialize_on_alignment=["where", "slots"])
 def _apply_rows(logits, logits_stride, where, slots, table, table_stride, vocabulary, BLOCK: tl.constexpr):
-    """Program (i, b): in row where[i] of logits, block b, set what table[slots[i]] does not allow to -inf."""
+    """Program (i, b): block b of row where[i] of the logits, with row slots[i] of the table."""
     i = tl.program_id(0)
     slot = tl.load(slots + i).to(tl.int64)
     if slot >= 0:
         row = tl.load(where + i).to(tl.int64)
-        first = tl.program_id(1) * BLOCK
-        word = first // 32 + tl.arange(0, BLOCK // 32)
-        packed = tl.load(table + slot * table_stride + word, mask=word < table_stride, other=0)
-        allowed = (packed[:, None] >> tl.arange(0, 32)[None, :]) & 1
-        token = first + tl.arange(0, BLOCK)
-        blocked = (tl.reshape(allowed, (BLOCK,)) == 0) & (token < vocabulary)
-        tl.store(logits + row * logits_stride + token, -float("inf"), mask=blocked)
+        _mask_block(logits + row * logits_stride, table + slot * table_stride, table_stride, vocabulary, BLOCK)
+
+
+@triton.jit(do_not_specialize=["row", "slot"])
+def _apply_row(logits, logits_stride, row, slot, table, table_stride, vocabulary, BLOCK: tl.constexpr):
+    """Program (0, b): block b of one row of the logits."""
+    logits += tl.cast(row, tl.int64) * logits_stride
+    _mask_block(logits, table + tl.cast(slot, tl.int64) * table_stride, table_stride, vocabulary, BLOCK)
 
 
 _launch_rows = Launcher(_apply_rows)
+_launch_row = Launcher(_apply_row)
 
 
 def apply_rows(logits: Any, where: Any, slots: Any, table: Any) -> None:
@@ -39,14 +54,25 @@ def apply_rows(logits: Any, where: Any, slots: Any, table: Any) -> None:
     int32 [n], a row of ``table`` each, or below 0 for no mask. table: int32 [slots, words], 32 tokens a word; tokens
     beyond the last word are not allowed.
     """
-    rows, vocabulary = len(where), logits.shape[-1]
-    if rows:
-        stride, words = logits.stride(0), table.stride(0)
-        aligned = logits.data_ptr() % 16 == 0 and table.data_ptr() % 16 == 0
+    if len(where):
+        key, grid = _variant_and_blocks(logits, table)
+        stride, words, vocabulary = logits.stride(0), table.stride(0), logits.shape[-1]
         _launch_rows(
-            (logits.dtype, stride, words, vocabulary, aligned), (rows, -(-vocabulary // BLOCK), 1),
-            logits, stride, where, slots, table, words, vocabulary, BLOCK,
+            key, (len(where), *grid), logits, stride, where, slots, table, words, vocabulary, BLOCK
         )  # fmt: skip
+
+
+def apply_row(logits: Any, row: int, slot: int, table: Any) -> None:
+    """Mask one row of ``logits`` with row ``slot`` of ``table``, as `apply_rows`; nothing needs to travel for it."""
+    key, grid = _variant_and_blocks(logits, table)
+    stride, words, vocabulary = logits.stride(0), table.stride(0), logits.shape[-1]
+    _launch_row(key, (1, *grid), logits, stride, row, slot, table, words, vocabulary, BLOCK)
+
+
+def _variant_and_blocks(logits: Any, table: Any) -> tuple[Hashable, tuple[int, int]]:
+    vocabulary = logits.shape[-1]
+    aligned = logits.data_ptr() % 16 == 0 and table.data_ptr() % 16 == 0
+    return (logits.dtype, logits.stride(0), table.stride(0), vocabulary, aligned), (-(-vocabulary // BLOCK), 1)
 
 
 @triton.jit(do_not_specialize_on_alignment=["runs", "stage", "first", "second"])

@@ -30,9 +30,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from dotllm.vllm_plugin.gpu.kernels import BLOCK, _mask_block
 from dotllm.vllm_plugin.gpu.launch import Launcher
-
-BLOCK = 8192  # tokens a program looks at
 
 # as in walk_message and index.gpu_tables; Triton wants them as constants
 _PLACE = tl.constexpr(8)
@@ -133,13 +132,8 @@ def _follow_and_mask(
                 config, mask = _walk(heap, base, columns, config, token, token_data, token_offset, ends)
         there = mask != _MISSING
         if mask >= 0:
-            first = block * BLOCK
-            word = first // 32 + tl.arange(0, BLOCK // 32)
-            packed = tl.load(table + mask.to(tl.int64) * table_stride + word, mask=word < table_stride, other=0)
-            allowed = (packed[:, None] >> tl.arange(0, 32)[None, :]) & 1
-            token_ids = first + tl.arange(0, BLOCK)
-            blocked = (tl.reshape(allowed, (BLOCK,)) == 0) & (token_ids < vocabulary)
-            tl.store(logits + i.to(tl.int64) * logits_stride + token_ids, -float("inf"), mask=blocked)
+            row = logits + i.to(tl.int64) * logits_stride
+            _mask_block(row, table + mask.to(tl.int64) * table_stride, table_stride, vocabulary, BLOCK)
         if block == 0:
             here = mine + (length & 1) * _PLACE
             tl.store(here, epoch)
