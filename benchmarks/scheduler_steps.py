@@ -56,10 +56,12 @@ def engine_config(directory: Path, asynchronous: bool) -> Any:
     ngram = {
         "method": "ngram", "num_speculative_tokens": DRAFTS, "prompt_lookup_min": 2, "prompt_lookup_max": 4,
     }  # fmt: skip
-    return EngineArgs(
+    config = EngineArgs(
         model=str(path), max_model_len=2048, max_num_seqs=256, max_num_batched_tokens=8192, block_size=BLOCK,
         enable_prefix_caching=False, async_scheduling=asynchronous, speculative_config=None if asynchronous else ngram,
     ).create_engine_config()  # fmt: skip
+    config.scheduler_config.async_scheduling = asynchronous  # (which vLLM switches off for CPUs)
+    return config
 
 
 class Loop:
@@ -68,7 +70,7 @@ class Loop:
     def __init__(
         self, config: Any, indexes: Sequence[Index] | None, vocabulary: Vocabulary, lengths: list[int]
     ) -> None:
-        """``indexes`` None: the twin, whose request i has ``lengths[i]`` tokens; else these are filled in."""
+        """``indexes`` None: the twin, whose request i has ``lengths[i]`` tokens; else these are entered."""
         import torch
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.structured_output import StructuredOutputManager
@@ -103,7 +105,7 @@ class Loop:
         self.slots: dict[int, Any] = {}
         self.flight: list[tuple[Any, Any]] = []
         self.times: dict[str, list[float]] = {}
-        self.drafted = self.proposed = self.steps = 0
+        self.drafted = self.proposed = self.steps = self.new = 0
         self.proposer = None if self.asynchronous else _proposer(config)
         self.profile: cProfile.Profile | None = None
 
@@ -128,12 +130,13 @@ class Loop:
 
         number = self.made
         self.made += 1
+        self.new += 1
         name = f"chatcmpl-{number:032x}"
         prompt = np.random.default_rng(number).integers(1000, 100000, PROMPT).tolist()
         structured = None
         longest = LONGEST
         if self.indexes is None:
-            longest = self.lengths[number] if number < len(self.lengths) else LONGEST
+            longest = (self.lengths[number] if number < len(self.lengths) else 0) or LONGEST
         else:
             structured = StructuredOutputsParams(regex="a")
             structured._backend = "dotllm"
@@ -182,7 +185,8 @@ class Loop:
                 at += count
         sampled: list[list[int]] = []
         for name in names:
-            if self.scheduler.requests[name].is_prefill_chunk:
+            request = self.scheduler.requests.get(name)
+            if request is None or request.is_prefill_chunk:  # it has ended meanwhile
                 sampled.append([])
                 continue
             own = slots.get(name)
@@ -294,15 +298,13 @@ def compare(loop: Loop, twin: Loop, requests: int, steps: int) -> dict[str, Any]
     for one in (loop, twin):
         for _ in range(requests):
             one.add()
-    lengths = loop.lengths
-    for _ in range(LONGEST + TURN):  # so that the twin's first requests know how long they are
-        loop.step()
-    known = [n if n else LONGEST for n in lengths]
-    twin.lengths[:] = known
+        if one is loop:
+            for _ in range(LONGEST + 2 * TURN):  # ahead, so that the twin's requests know how long they are
+                loop.step()
     for _ in range(TURN):
         twin.step()
     for one in (loop, twin):
-        one.times, one.drafted, one.proposed, one.steps = {}, 0, 0, 0
+        one.times, one.drafted, one.proposed, one.steps, one.new = {}, 0, 0, 0, 0
     gc.collect()
     gc.freeze()
     for _ in range(0, steps, TURN):
@@ -319,6 +321,8 @@ def compare(loop: Loop, twin: Loop, requests: int, steps: int) -> dict[str, Any]
         "proposals": round(loop.proposed / loop.steps, 1),
         "twin_proposals": round(twin.proposed / twin.steps, 1),
         "drafted": round(loop.drafted / loop.steps, 2),
+        "new_requests": round(loop.new / loop.steps, 2),
+        "twin_new_requests": round(twin.new / twin.steps, 2),
     }
 
 
@@ -347,7 +351,8 @@ def main() -> None:
                 Index.from_json_schema(c.value, vocabulary, any_whitespace=False) for c in workloads.load(workload)
             ]
             for requests in map(int, options.requests.split(",")):
-                loop, twin = Loop(config, indexes, vocabulary, Lengths()), Loop(config, None, vocabulary, [])
+                lengths = Lengths()
+                loop, twin = (Loop(config, of, vocabulary, lengths) for of in (indexes, None))
                 if options.profile:
                     loop.profile = cProfile.Profile()
                 result = compare(loop, twin, requests, options.steps)

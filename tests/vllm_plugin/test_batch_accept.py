@@ -8,6 +8,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.outputs import ModelRunnerOutput
+
 from dotllm import Index, Vocabulary
 from dotllm.vllm_plugin import batch_accept
 from dotllm.vllm_plugin.batch_accept import LEAST
@@ -136,3 +139,79 @@ def test_an_error_ends_the_requests_not_the_engine(
     bench.step()
     assert {bench.finish_reason(str(i)) for i in range(10)} == {"error"}
     assert bench.tokens_of("free") == [7, 7] and bench.finish_reason("free") is None
+
+
+class InFlight(Bench):
+    """With asynchronous scheduling: a step is scheduled while the results of the one before are on their way."""
+
+    def __init__(self, config: Any, blocks: int) -> None:
+        super().__init__(config, blocks)
+        self.flight: list[tuple[Any, Any]] = []
+        self.late = 0  # results of requests that had been preempted meanwhile
+
+    def step(self) -> dict[str, int]:
+        """As ``EngineCore.step_with_batch_queue``."""
+        scheduled = self.scheduler.schedule()
+        if not scheduled.pending_structured_output_tokens:
+            self.launch(scheduled)
+        if len(self.flight) == 2 or scheduled.pending_structured_output_tokens:
+            self.receive()
+        if scheduled.pending_structured_output_tokens:
+            self.launch(scheduled)
+        return dict(scheduled.num_scheduled_tokens)
+
+    def launch(self, scheduled: Any) -> None:
+        names = list(scheduled.num_scheduled_tokens)
+        said = [[] if (r := self.scheduler.requests[n]).is_prefill_chunk else [self.next_token(r)] for n in names]
+        index = {name: i for i, name in enumerate(names)}
+        self.flight.append((scheduled, ModelRunnerOutput(req_ids=names, req_id_to_index=index, sampled_token_ids=said)))
+
+    def receive(self) -> None:
+        scheduled, output = self.flight.pop(0)
+        self.late += sum(
+            1 for name in output.req_ids if (r := self.scheduler.requests.get(name)) and r.num_stale_output_tokens
+        )
+        for client in self.scheduler.update_from_output(scheduled, output).values():
+            for one in client.outputs:
+                self.outputs.setdefault(one.request_id, []).append(one)
+
+    def next_token(self, request: Any) -> int:
+        """Any that the grammar allows: every token before it is known by now."""
+        if not request.use_structured_output:
+            return 7
+        own = request.structured_output_request.grammar
+        allowed = sorted(token for token in own.guide.allowed_tokens() if token != EOS)
+        return allowed[hash((int(request.request_id), request.num_output_tokens)) % len(allowed)]
+
+
+@pytest.mark.parametrize("blocks", [200, 14])
+def test_results_in_flight_when_their_request_is_preempted(
+    vllm_config: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, one_by_one: list[int], blocks: int
+) -> None:
+    """Some come late and count, others are dropped: which, is vLLM's business, and no token is taken twice."""
+    monkeypatch.setattr(vllm_config.scheduler_config, "async_scheduling", True)
+    index = Index.from_regex("(ab|c|[0-9a-c]{2})*", vocabulary)
+    said = []
+    for least in (1, 1000):
+        monkeypatch.setattr(batch_accept, "LEAST", least)
+        one_by_one.clear()
+        bench = InFlight(vllm_config, blocks)
+        assert isinstance(bench.scheduler, AsyncScheduler) and bench.scheduler._takes_batches
+        grammars = {str(i): grammar(index) for i in range(9)}
+        for name, own in grammars.items():
+            bench.add(name, 3, own, max_tokens=30)
+        bench.add("9", 3, max_tokens=30)
+        for step in range(400):
+            bench.step()
+            if step in (9, 10, 21):
+                bench.scheduler.reset_prefix_cache(reset_running_requests=True)
+            for name, own in grammars.items():
+                request = bench.scheduler.requests.get(name)
+                assert request is None or own.guide.tokens_taken == request.num_output_tokens
+        assert bench.late > 10 and not bench.scheduler.requests
+        for name in grammars:
+            guide, tokens = index.guide(), bench.tokens_of(name)
+            assert len(tokens) == 30 and all(guide.advance(token) for token in tokens)
+        assert (len(one_by_one) < 9 * 30 / 2) == (least == 1)
+        said.append({name: bench.tokens_of(name) for name in bench.outputs})
+    assert said[0] == said[1]

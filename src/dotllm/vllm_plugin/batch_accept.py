@@ -2,19 +2,30 @@
 
 vLLM asks each request's grammar to accept its token, in Python, one after another: at 256 requests that is 0.6 ms of a
 step, most of it the way into the engine and back. Here `advance_guides` takes them all (0.1 ms) before vLLM looks at
-the results, and vLLM's own calls find them taken (`RequestGrammar.followed`). Tokens that are no matter of course are
-left to vLLM's calls: several at once, stop tokens, those that a grammar does not allow, those after its end.
+the results, and vLLM does not ask those that have (`spared`; should it ask in another way, they say that their token is
+taken: `RequestGrammar.followed`). Tokens that are no matter of course are left to vLLM's calls: several at once, stop
+tokens, those that a grammar does not allow, those after its end.
+
+With asynchronous scheduling a result may come that does not count, or counts elsewhere: it was in flight when its
+request was preempted. vLLM keeps a number of those with each request (`IN_FLIGHT`), and while there are any, the
+request is left to vLLM, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from dotllm.index import advance_guides
+from dotllm.index.index import FINISHED
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.hook import Hook, Target
 
 LEAST = 8  # requests; fewer are not worth it
+IN_FLIGHT = ("async_tokens_to_discard", "num_stale_output_tokens")
+"""The attribute of vLLM's ``Request`` that says how many tokens were in flight when it was preempted: until 0.27, and
+since."""
 
 
 class BatchAcceptScheduler:
@@ -23,55 +34,94 @@ class BatchAcceptScheduler:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._takes_batches = not why_not(self)
+        self._counts_in_flight = bool(self.vllm_config.scheduler_config.async_scheduling)  # type: ignore[attr-defined]
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """The results of a step."""
-        taken = take(self.requests, model_runner_output) if self._takes_batches else []  # type: ignore[attr-defined]
-        try:
+        if not self._takes_batches or getattr(self, "_walk", None) is not None:
             return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        taken = take(self.requests, model_runner_output, self._counts_in_flight)  # type: ignore[attr-defined]
+        if not taken:
+            return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        try:
+            with spared(self.structured_output_manager, taken):  # type: ignore[attr-defined]
+                return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         finally:
-            for grammar in taken:
+            for grammar in taken.values():
                 grammar.followed = False
 
 
-def take(requests: dict[str, Any], output: Any) -> list[Any]:
-    """Let grammars accept the tokens of ``output``, vLLM's ``ModelRunnerOutput``; those that have, marked as such."""
+def take(requests: dict[str, Any], output: Any, count_in_flight: bool = False) -> dict[str, Any]:
+    """Let grammars accept the tokens of ``output``, vLLM's ``ModelRunnerOutput``; by request those that have, marked as
+    such. ``count_in_flight``: results may have been on their way when their request was preempted."""
     from vllm.v1.request import RequestStatus
 
     from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
-    grammars, drawn = [], []
+    running, find = RequestStatus.RUNNING, requests.get
+    names, grammars, guides, drawn = [], [], [], []
     for name, tokens in zip(output.req_ids, output.sampled_token_ids, strict=False):
-        if len(tokens) != 1 or (request := requests.get(name)) is None:
+        if len(tokens) != 1 or (request := find(name)) is None:
             continue
         structured = request.structured_output_request
-        if structured is None or request.status != RequestStatus.RUNNING or request.resumable:
+        if structured is None or request.status is not running or request.resumable:
+            continue
+        if count_in_flight and was_in_flight(request):
             continue
         grammar = structured._grammar
-        if type(grammar) is RequestGrammar and grammar.goes_on and not grammar.followed:
+        # `RequestGrammar.goes_on`, written out: there are hundreds in each step.
+        if type(grammar) is not RequestGrammar or grammar.failed or grammar.stopped or grammar.followed:
+            continue
+        guide = grammar.guide
+        if guide.config != FINISHED:
+            names.append(name)
             grammars.append(grammar)
+            guides.append(guide)
             drawn.append(tokens[0])
-    if len(grammars) < LEAST:
-        return []
+    if len(guides) < LEAST:
+        return {}
     try:
-        accepted, failures = advance_guides([grammar.guide for grammar in grammars], drawn)
+        accepted, failures = advance_guides(guides, drawn)
     except Exception as error:  # nothing may cross into vLLM's loop; who has moved and who has not is not known
         for grammar in grammars:
             grammar.fail("accept", error)
-        return []
+        return {}
     for position, failure in failures.items():
         grammars[position].fail("accept", failure)
-    taken = [grammar for grammar, moved in zip(grammars, accepted, strict=True) if moved]
-    for grammar in taken:
-        grammar.followed = True
+    taken = {}
+    for name, grammar, moved in zip(names, grammars, accepted, strict=True):
+        if moved:
+            grammar.followed = True
+            taken[name] = grammar
     return taken
+
+
+def was_in_flight(request: Any) -> bool:
+    """Whether the result that has come for ``request``, or one to come, was on its way when it was preempted."""
+    return any(getattr(request, name, 0) > 0 for name in IN_FLIGHT)
+
+
+@contextmanager
+def spared(manager: Any, taken: dict[str, Any]) -> Iterator[None]:
+    """vLLM's manager of grammars does not ask those in ``taken``: until 0.28 it decides whether to, since then it
+    does."""
+    name, answer = ("accept_tokens", True) if hasattr(manager, "accept_tokens") else ("should_advance", False)
+    original = getattr(manager, name)
+
+    def asked(request: Any, *args: Any) -> Any:
+        return answer if request.request_id in taken else original(request, *args)
+
+    setattr(manager, name, asked)
+    try:
+        yield
+    finally:
+        delattr(manager, name)
 
 
 def why_not(scheduler: Any) -> str:
     """Why vLLM's calls are the only ones in this engine; "" if they are not."""
     config = scheduler.vllm_config
     checks = (
-        (bool(config.scheduler_config.async_scheduling), "scheduling is asynchronous: results may not count"),
         (config.parallel_config.pipeline_parallel_size > 1, "pipeline parallelism"),
         (getattr(scheduler, "connector", None) is not None, "a KV connector may fail, then results do not count"),
         (scheduler.structured_output_manager.reasoner_cls is not None, "a reasoning parser decides what counts"),

@@ -18,7 +18,6 @@ from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from dotllm.compilation.compiled import Compiled
 from dotllm.index import Guide, Index
-from dotllm.index.index import FINISHED
 from dotllm.index.token_space import END_ROW
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vocabulary import Vocabulary
@@ -65,21 +64,29 @@ class RequestGrammar(StructuredOutputGrammar):
         if isinstance(guide, Compiled):
             self._compiled = guide
         else:
-            self._guide = guide
+            self.guide = guide
         self._vocabulary = vocabulary
         self._eos = vocabulary.eos_token_ids
         self._stops = tuple(sorted(set(stop_token_ids) - set(self._eos)))
         self._view = view
-        self._stopped_by: int | None = None  # a further stop token has ended the text
-        self._failed = False
+        self.stopped = False
+        """Whether a further stop token has ended the text."""
+        self.failed = False
+        """Whether an internal error has ended this request."""
         self._rows_with_stops: dict[tuple[int, bool, int, int], int] = {}
         self._forced = forced
+        self.own_masks = forced is not None or bool(self._stops)
+        """Whether masks may differ from the guide's even while the text goes on."""
         self.followed = False
-        """Whether `gpu.walk` takes this request's tokens, ahead of vLLM's calls; the guide stands still meanwhile."""
+        """Whether this request's tokens are taken ahead of vLLM's calls: by `gpu.walk` (the guide stands still), or
+        in this step by `batch_accept`."""
 
     @cached_property
-    def _guide(self) -> Guide:
-        """Made when first needed, when the prompt has been run: by then a warmer index may have come from the store."""
+    def guide(self) -> Guide:
+        """The guide; to look ahead (forced tokens), and for those who take tokens for it.
+
+        Made when first needed, when the prompt has been run: by then a warmer index may have come from the store.
+        """
         guide: Guide = self._compiled.guide()
         return guide
 
@@ -88,7 +95,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
         Tokens after the end of the text are ignored: with ``ignore_eos`` generation goes on freely.
         """
-        if self._failed:
+        if self.failed:
             return False
         if self.followed:
             return True
@@ -109,11 +116,11 @@ class RequestGrammar(StructuredOutputGrammar):
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
         """The longest prefix of draft tokens that would be accepted; the state does not change."""
-        if self._failed or self._stopped_by is not None:
+        if self.failed or self.stopped:
             return []
         try:
             drafts = _without_padding(tokens)
-            accepted = self._guide.accepts(drafts)
+            accepted = self.guide.accepts(drafts)
             if accepted < len(drafts) and drafts[accepted] in self._stops and self._can_finish_after(drafts[:accepted]):
                 accepted += 1
         except Exception as error:
@@ -123,29 +130,29 @@ class RequestGrammar(StructuredOutputGrammar):
 
     def rollback(self, num_tokens: int) -> None:
         """Take back the last ``num_tokens`` accepted tokens."""
-        if num_tokens <= 0 or self._failed:
+        if num_tokens <= 0 or self.failed:
             return
         try:
-            if self._stopped_by is not None:
-                self._stopped_by = None
+            if self.stopped:
+                self.stopped = False
                 num_tokens -= 1
             if num_tokens:
-                self._guide.rollback(num_tokens)
+                self.guide.rollback(num_tokens)
         except Exception as error:
             self._fail("rollback", error)
 
     def fill_bitmask(self, bitmask: torch.Tensor, batch_index: int) -> None:
         """Write the mask of the next token into row ``batch_index``."""
         array = self._view(bitmask)
-        if not self._failed:
+        if not self.failed:
             try:
-                only = self._only_row(self._guide.index, self._guide.config)
+                only = self._only_row(self.guide.index, self.guide.config)
                 if only is not None:
-                    masks = self._guide.index.masks
+                    masks = self.guide.index.masks
                     array[batch_index, : masks.shape[1]] = masks[only]
                     array[batch_index, masks.shape[1] :] = 0
                     return
-                self._guide.write_mask(array, batch_index)
+                self.guide.write_mask(array, batch_index)
                 if self._stops:
                     self._mask_stops(array[batch_index])
                 return
@@ -159,52 +166,25 @@ class RequestGrammar(StructuredOutputGrammar):
 
     def is_terminated(self) -> bool:
         """Whether the text has ended with EOS or a stop token."""
-        if self._failed:
+        if self.failed:
             return False
         try:
-            return self._stopped_by is not None or bool(self._guide.is_finished)
+            return self.stopped or bool(self.guide.is_finished)
         except Exception as error:
             self._fail("is_terminated", error)
             return False
 
     def reset(self) -> None:
         """Back to the first token."""
-        self._stopped_by = None
+        self.stopped = False
         try:
-            self._guide.reset()
+            self.guide.reset()
         except Exception as error:
             self._fail("reset", error)
 
-    @property
-    def guide(self) -> Guide:
-        """The guide; to look ahead (forced tokens), not to advance it."""
-        return self._guide
-
-    @property
-    def failed(self) -> bool:
-        """Whether an internal error has ended this request."""
-        return self._failed
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether the text has not ended, by itself or by an error."""
-        return not self._failed and self._stopped_by is None and not self._guide.is_finished
-
-    @property
-    def is_special(self) -> bool:
-        """Whether the mask of this request may differ from its guide's: stop tokens, the end, a failure."""
-        return (
-            self._failed
-            or self._forced is not None
-            or self._stopped_by is not None
-            or bool(self._stops)
-            or self._guide.config == FINISHED
-            or bool(self._guide.remembers)
-        )
-
     def _only_row(self, index: Index, config: int) -> int | None:
         """In canonical coalescence, the mask of forced text: the one token it is spelt with."""
-        if self._forced is None or self._guide.is_ambiguous:
+        if self._forced is None or self.guide.is_ambiguous:
             return None
         return self._forced.row(index, config)
 
@@ -215,7 +195,7 @@ class RequestGrammar(StructuredOutputGrammar):
     def row_with_stops(self, row: int, config: int) -> int:
         """The mask row of ``config`` with this request's stop tokens in it; ``row`` is that without them."""
         try:
-            index = self._guide.index
+            index = self.guide.index
             only = self._only_row(index, config)
             if only is not None or not self._stops:
                 return row if only is None else only
@@ -228,8 +208,8 @@ class RequestGrammar(StructuredOutputGrammar):
             if key not in self._rows_with_stops:
                 if len(self._rows_with_stops) >= 4096:
                     self._rows_with_stops.clear()
-                place = self._guide if config == self._guide.config else self._guide.fork()
-                if place is not self._guide:
+                place = self.guide if config == self.guide.config else self.guide.fork()
+                if place is not self.guide:
                     place.config = config
                 mask = mask.copy()
                 self._mask_stops(mask, place)
@@ -255,21 +235,21 @@ class RequestGrammar(StructuredOutputGrammar):
             self.rollback(1)
 
     def _advance(self, token: int) -> bool:
-        if self._guide.advance(token):
+        if self.guide.advance(token):
             return True
-        if token in self._stops and self._guide.can_finish:
-            self._stopped_by = token
+        if token in self._stops and self.guide.can_finish:
+            self.stopped = True
             return True
         return False
 
     def _can_finish_after(self, tokens: list[int], guide: Guide | None = None) -> bool:
-        place = guide or self._guide
+        place = guide or self.guide
         if not tokens:
             return bool(place.can_finish)
         return any(place.accepts([*tokens, eos]) > len(tokens) for eos in self._eos)
 
     def _mask_stops(self, row: Bitmask, guide: Guide | None = None) -> None:
-        place = guide or self._guide
+        place = guide or self.guide
         can_finish = place.can_finish
         for token in self._stops:
             _set(row, token, can_finish or (_get(row, token) and self._ends_with(token, place)))
@@ -283,7 +263,7 @@ class RequestGrammar(StructuredOutputGrammar):
         return is_special and self._can_finish_after([token], guide)
 
     def _fail(self, where: str, error: Exception) -> None:
-        self._failed = True
+        self.failed = True
         logger.error("internal error in %s, ending this request: %s", where, error, exc_info=error)
 
 

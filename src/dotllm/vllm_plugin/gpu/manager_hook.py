@@ -49,10 +49,12 @@ def message(manager: Any, requests: Any, ids: list[str], drafts: dict[str, list[
         backend.row_sender = False if reason else rows.RowSender(backend.token_space)
     if not backend.row_sender:
         return None
-    grammars = [requests[i].structured_output_request.grammar for i in ids]
+    grammars = [requests[i].structured_output_request._grammar for i in ids]
+    if not rows.are_ours(grammars):  # a compile that nobody has looked at since it ended, or others' grammars
+        grammars = [requests[i].structured_output_request.grammar for i in ids]
+        if not rows.are_ours(grammars):
+            return None
     by_place = {place: drafts[i] for place, i in enumerate(ids) if drafts.get(i)} if drafts else None
-    if not all(map(rows.is_ours, grammars)):
-        return None
     counts, found = rows.rows_of_step(grammars, by_place)
     return backend.row_sender.message(counts, found)
 

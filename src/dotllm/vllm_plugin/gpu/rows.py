@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dotllm.index import mask_rows
 from dotllm.index.draft_rows import mask_rows_along
+from dotllm.index.index import FINISHED
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vllm_plugin.gpu.message import NO_MASK, TABLE_SLOTS, Int32, MaskRows
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
@@ -60,21 +61,26 @@ def rows_of_step(
     fails ends its request, and may only produce the end until then.
     """
     n = len(grammars)
+    guides = [g.guide for g in grammars]
     if drafts:
         lists = [drafts.get(i, ()) for i in range(n)]
         counts = np.fromiter((1 + len(d) for d in lists), np.int32, n)
-        rows, configs, failures = mask_rows_along([g.guide for g in grammars], lists)
+        rows, configs, failures = mask_rows_along(guides, lists)
     else:
         counts = np.ones(n, np.int32)
-        rows, failures = mask_rows([g.guide for g in grammars])
+        rows, failures = mask_rows(guides)
         configs = None
     for i, error in failures.items():
         grammars[i].fail("masks", error)
-    if any(g.is_special for g in grammars):
+    special = [
+        i
+        for i, (grammar, guide) in enumerate(zip(grammars, guides, strict=True))
+        if grammar.own_masks or grammar.failed or grammar.stopped or guide.config == FINISHED or guide.remembers
+    ]
+    if special:
         starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
-        for i, grammar in enumerate(grammars):
-            if not grammar.is_special:
-                continue
+        for i in special:
+            grammar = grammars[i]
             for at in range(starts[i], starts[i + 1]):
                 if grammar.failed:
                     rows[at] = END_ROW
@@ -86,6 +92,6 @@ def rows_of_step(
     return counts, rows
 
 
-def is_ours(grammar: Any) -> bool:
-    """Whether vLLM's grammar object is one of dotllm's."""
-    return isinstance(grammar, RequestGrammar)
+def are_ours(grammars: Iterable[Any]) -> bool:
+    """Whether vLLM's grammar objects are all dotllm's."""
+    return set(map(type, grammars)) == {RequestGrammar}
