@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import threading
 import time
 from typing import Any
@@ -30,6 +29,7 @@ from dotllm.compilation.compiler import ENGINE
 from dotllm.compilation.contract import Engine, HeavyCompiler
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.failures import FailureCache
+from dotllm.compilation.heavy import heavy_compiler
 from dotllm.compilation.memory import MemoryCache
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
@@ -37,24 +37,19 @@ from dotllm.compilation.queue import JobQueue
 from dotllm.compilation.specification import Specification
 from dotllm.compilation.store import SharedStore
 from dotllm.compilation.stored import StoredIndexes
+from dotllm.compilation.supervisor import Supervisor, SwitchInterval
 from dotllm.compilation.ticket import Job, Ticket, Transform
 from dotllm.compilation.workers import WorkerPool
 from dotllm.errors import SpecError
 
 logger = logging.getLogger(__name__)
 
-# How often the supervisor looks around while there is work, and while there is none. Each time it takes the interpreter
-# from the engine's loop for some 50 us, and to publish metrics for more: forty and four times a second that was half a
-# percent of every step of a small model, constrained or not.
-TICK = 0.025
-IDLE_TICK = 0.1
 PUBLISH_EVERY = 0.5
 # Threads beyond the configured number, for when all of these are held up (`workers`).
 EXTRA_THREADS = 30
 REMEMBERED_FAILURES = 4096
-# A compile that has run this long is slow, and the GIL changes hands this often beside it.
+# A compile that has run this long is slow.
 SLOW_AFTER = 0.05
-SLOW_SWITCH_INTERVAL = 0.0005
 # Also the time between two collections of mask rows; a step of the engine must be much shorter (`index.token_space`).
 REMEASURE_EVERY = 2.0
 EVICTED_SHARE = 0.25
@@ -94,15 +89,19 @@ class CompilationManager:
         self._stored = StoredIndexes(vocabulary, engine, options, self.metrics, store)
         bound = options.memory_bytes - self._stored.memory_bytes
         self._memory = MemoryCache(bound, lambda: engine.shared_bytes(vocabulary))
-        self._heavy = heavy if heavy is not None else self._heavy_compiler()
+        self._heavy = heavy if heavy is not None else heavy_compiler(vocabulary, options, engine.load)
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)
         self._workers = WorkerPool(self._queue, self._run, threads, threads + EXTRA_THREADS)
         self._spares_the_loop = False
         self._closed = False
-        self._switch_interval: float | None = None
-        self._stop = threading.Event()
-        self._supervisor = threading.Thread(target=self._supervise, name="dotllm-supervisor", daemon=True)
+        self._switch_interval = SwitchInterval()
+        self._supervisor = Supervisor(
+            self._has_work,
+            (self._workers.relieve, self._look_at_running),
+            self._stored.tick,
+            ((REMEASURE_EVERY, self._measure_memory), (PUBLISH_EVERY, self._publish)),
+        )
         self._supervisor.start()
 
     # ------------------------------------------------------------------ what callers use
@@ -184,9 +183,11 @@ class CompilationManager:
         self._stored.close()
         if self._heavy is not None:
             self._heavy.close()
-        self._stop.set()
+        self._supervisor.stop()
         self._workers.join(1.0)
         self._supervisor.join(1.0)
+        self._switch_interval.set(short=False)
+        self._publish(time.monotonic())
 
     # ------------------------------------------------------------------ a job's life
 
@@ -382,30 +383,10 @@ class CompilationManager:
             line["error"] = f"{type(error).__name__}: {error}"[:500]
         logger.info("compile %s", json.dumps(line))
 
-    # ------------------------------------------------------------------ looking around
-
-    def _supervise(self) -> None:
-        next_measure = next_publish = 0.0
-        while not self._stop.wait(TICK if self._has_work() else IDLE_TICK):
-            try:
-                now = time.monotonic()
-                if self._has_work():
-                    self._workers.relieve(now)
-                    self._look_at_running(now)
-                self._stored.tick(now)
-                if now >= next_measure:
-                    next_measure = now + REMEASURE_EVERY
-                    self._measure_memory()
-                if now >= next_publish:
-                    next_publish = now + PUBLISH_EVERY
-                    self._publish()
-            except Exception:
-                logger.exception("compilation supervisor: going on")
-        self._yield_more_often(slow=False)
-        self._publish()
+    # ------------------------------------------------------------------ looking around (`supervisor`)
 
     def _has_work(self) -> bool:
-        return bool(self._jobs) or self._switch_interval is not None
+        return bool(self._jobs) or self._switch_interval.is_short
 
     def _look_at_running(self, now: float) -> None:
         """Give up what takes too long, tell compiles that nobody waits for them any more."""
@@ -415,24 +396,14 @@ class CompilationManager:
         for job in unwanted:
             job.abandoned.set()
         slow = any(job.started is not None and now - job.started > SLOW_AFTER for job in running)
-        self._yield_more_often(slow)
+        self._switch_interval.set(short=slow)
         limit = self.options.compile_timeout
         for job in running:
             if job.started is not None and now - job.started > limit + 1.0:
                 # A thread cannot be killed; its fuel ends it. The requests do not wait for that.
                 self._fail(job, CompileTimeout(f"compiling took longer than {limit:g} s", keyword="time"))
 
-    def _yield_more_often(self, slow: bool) -> None:
-        """While a compile takes long, threads hand over the GIL ten times as often: it is the engine's loop that wants
-        it, some dozen times a step, and waits a switch interval each time (figures: docs/decisions)."""
-        if slow and self._switch_interval is None:
-            self._switch_interval = sys.getswitchinterval()
-            sys.setswitchinterval(min(self._switch_interval, SLOW_SWITCH_INTERVAL))
-        elif not slow and self._switch_interval is not None:
-            sys.setswitchinterval(self._switch_interval)
-            self._switch_interval = None
-
-    def _measure_memory(self) -> None:
+    def _measure_memory(self, _: float) -> None:
         """Hold the memory bound although indexes and the rows they share grow while they are used.
 
         Rows may take half of the bound. Beyond that those that no index knows are freed; if that is not enough, the
@@ -447,7 +418,7 @@ class CompilationManager:
             if crowded:
                 self._memory.evict(EVICTED_SHARE)
 
-    def _publish(self) -> None:
+    def _publish(self, _: float) -> None:
         set_gauge = self.metrics.set
         with self._lock:
             jobs = list(self._jobs.values())
@@ -464,32 +435,6 @@ class CompilationManager:
         if evictions:
             self.metrics.add("dotllm_evictions", "memory", amount=evictions)
         self.metrics.publish()
-
-    def _heavy_compiler(self) -> HeavyCompiler | None:
-        options = self.options
-        if options.heavy_processes <= 0:
-            return None
-        from dotllm.compilation.process import ProcessCompiler
-
-        local = ProcessCompiler(
-            self.vocabulary,
-            processes=options.heavy_processes,
-            timeout=options.compile_timeout,
-            memory=options.compile_memory,
-            load=self._engine.load,
-        )
-        if not options.compile_on:
-            return local
-        from dotllm.compilation.remote import RayCompiler
-
-        return RayCompiler(
-            options.compile_on,
-            self.vocabulary,
-            timeout=options.compile_timeout,
-            memory=options.compile_memory,
-            fallback=local,
-            load=self._engine.load,
-        )
 
 
 def _wrapped(error: BaseException) -> Exception:
