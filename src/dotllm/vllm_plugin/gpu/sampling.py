@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
 _BATCH = "vllm.v1.worker.gpu.input_batch"
 _SAMPLE = ("self", "hidden_states", "input_batch", "grammar_output")
+_WALKER = "dotllm_walker"  # attribute of a model runner
 _COUNT = ("num_sampled", "seq_lens", "cu_num_logits", "idx_mapping", "prefill_len")
 
 TARGETS = (
@@ -34,9 +35,6 @@ TARGETS = (
         for name in ("req_ids", "idx_mapping", "seq_lens", "input_ids", "logits_indices")
     ),
 )
-
-_walking: Any = None
-"""the `walker.Walker` of the step that is being sampled in this process, if it is walked"""
 
 
 def fault() -> str:
@@ -68,15 +66,17 @@ def wrap() -> None:
         step = None if grammar_output is None else grammar_output.grammar_bitmask
         if not isinstance(step, WalkStep):
             return original(self, hidden_states, input_batch, grammar_output)
-        global _walking
-        walker = worker_hooks.walker(self.device)
+        walker = getattr(self, _WALKER, None)
+        if walker is None:
+            walker = worker_hooks.walker(self.device)
+            setattr(self, _WALKER, walker)
         walker.update(step, input_batch.req_ids)
         walker.states, walker.counts = self.req_states, None
-        _walking = walker
+        worker_hooks.walking = walker
         try:
             result = original(self, hidden_states, input_batch, grammar_output)
         finally:
-            _walking = None
+            worker_hooks.walking = None
         counts = walker.counts
         # (Without counts there were no masks, and the engine core will not like these tokens.)
         if counts is not None and (result[1] is not counts[0] or result[2] is not counts[1]):
@@ -102,8 +102,9 @@ def _wrap_counts() -> None:
 
     @wraps(original)
     def get_num_sampled_and_rejected(num_sampled: Any, *arguments: Any, **named: Any) -> Any:
-        if _walking is None or _walking.counts is None:
+        walker = worker_hooks.walking
+        if walker is None or walker.counts is None:
             return original(num_sampled, *arguments, **named)
-        return _walking.counts
+        return walker.counts
 
     sampler.get_num_sampled_and_rejected = get_num_sampled_and_rejected

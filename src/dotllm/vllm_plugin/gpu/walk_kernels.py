@@ -151,26 +151,8 @@ def _follow_and_mask(
 _launch = Launcher(_follow_and_mask)
 
 
-class Fixed:
-    """The arguments that stay the same from step to step, and their addresses."""
-
-    def __init__(
-        self, slots: Any, lengths: Any, places: Any, walked: Any, heap: Any, tokens: tuple[Any, Any, Any], table: Any
-    ) -> None:
-        """slots: int32 [n], the slot of each request of the batch (-1: not constrained).
-        lengths: int32 [states], tokens so far by request state.
-        places: int32 [slots, PLACE]; walked: int32 [slots, 2, PLACE].
-        heap: int32, the byte tables (see `index.gpu_tables`): at each BASE 256 classes, the number of rows, then rows.
-        tokens: the arrays of `walk_message.Tokens`.
-        table: int32 [masks, words]."""
-        self.arguments = (slots, lengths, places, walked, heap, *tokens, table)
-        self.addresses = [tensor.data_ptr() for tensor in self.arguments]
-        self.lengths, self.table, self.words = lengths, table, table.stride(0)
-        self.key = (lengths.dtype, self.words, table.data_ptr() % 16)
-
-
 class Batch(NamedTuple):
-    """The arguments of one step, device tensors; n requests."""
+    """The arguments that are others in each step, device tensors; n requests."""
 
     last: Any
     """int [n]: where the last token of each request stands in ``input_ids``"""
@@ -188,24 +170,43 @@ class Batch(NamedTuple):
     """int32 [n], written: 1 where the step has to be repeated"""
 
 
-def follow_and_mask(logits: Any, batch: Batch, fixed: Fixed) -> None:
-    """Mask ``logits`` [n, vocabulary] in place, and say who has sampled."""
-    rows, vocabulary = logits.shape
-    stride, address = logits.stride(0), logits.data_ptr()
-    last, input_ids, state_of, seq_lens, prefill, num_sampled, num_rejected = batch
-    key = (
-        logits.dtype, stride, vocabulary, address % 16, last.dtype, input_ids.dtype, state_of.dtype, fixed.key
-    )  # fmt: skip
-    grid = (rows, -(-vocabulary // BLOCK), 1)
-    launch = _launch.variant(key)
-    if launch is None:
-        _launch(key, grid, logits, *batch, *fixed.arguments, fixed.words, stride, vocabulary, BLOCK)
-        return
-    launch(
-        grid,
-        [
-            address, last.data_ptr(), input_ids.data_ptr(), state_of.data_ptr(), seq_lens.data_ptr(),
-            prefill.data_ptr(), num_sampled.data_ptr(), num_rejected.data_ptr(), *fixed.addresses, fixed.words, stride,
-            vocabulary, BLOCK,
-        ],
-    )  # fmt: skip
+class Fixed:
+    """The arguments that stay the same while the same n requests run, and what follows from them.
+
+    A step of a small model leaves none of our code in the processor's caches, so that asking a tensor for anything
+    takes a microsecond: strides, types and addresses are asked once.
+    """
+
+    def __init__(
+        self, slots: Any, lengths: Any, places: Any, walked: Any, heap: Any, tokens: tuple[Any, Any, Any], table: Any
+    ) -> None:
+        """slots: int32 [n], the slot of each request of the batch (-1: not constrained).
+        lengths: int32 [states], tokens so far by request state.
+        places: int32 [slots, PLACE]; walked: int32 [slots, 2, PLACE].
+        heap: int32, the byte tables (see `index.gpu_tables`): at each BASE 256 classes, the number of rows, then rows.
+        tokens: the arrays of `walk_message.Tokens`.
+        table: int32 [masks, words]."""
+        self.lengths, self.table = lengths, table
+        self._arguments: tuple[Any, ...] = (slots, lengths, places, walked, heap, *tokens, table, table.stride(0))
+        self.requests = len(slots)
+        self._launch: Any = None
+
+    def follow_and_mask(self, logits: Any, batch: Batch) -> None:
+        """Mask ``logits`` [n, vocabulary] in place, and say who has sampled. Of one form while the requests are."""
+        address = logits.data_ptr()
+        if self._launch is None or address % 16 != self._alignment:
+            self._prepare(logits, batch)
+            return
+        self._launch(self._grid, [address, *[tensor.data_ptr() for tensor in batch], *self._behind])
+
+    def _prepare(self, logits: Any, batch: Batch) -> None:
+        """Launch, and find out how to do so next time."""
+        vocabulary, stride = logits.shape[-1], logits.stride(0)
+        self._grid = (self.requests, -(-vocabulary // BLOCK), 1)
+        self._alignment = logits.data_ptr() % 16
+        arguments = (*self._arguments, stride, vocabulary, BLOCK)
+        self._behind = [a if type(a) is int else a.data_ptr() for a in arguments]
+        types = (logits.dtype, batch.last.dtype, batch.input_ids.dtype, batch.state_of.dtype, self.lengths.dtype)
+        key = (types, stride, vocabulary, self._alignment, self.table.data_ptr() % 16, self.table.stride(0))
+        _launch(key, self._grid, logits, *batch, *arguments)
+        self._launch = _launch.variant(key)

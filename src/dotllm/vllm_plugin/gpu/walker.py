@@ -12,7 +12,7 @@ import torch
 from dotllm.vllm_plugin.gpu.mask_table import MaskTable
 from dotllm.vllm_plugin.gpu.message import Int32
 from dotllm.vllm_plugin.gpu.upload import runs_of, upload
-from dotllm.vllm_plugin.gpu.walk_kernels import Batch, Fixed, follow_and_mask
+from dotllm.vllm_plugin.gpu.walk_kernels import Batch, Fixed
 from dotllm.vllm_plugin.gpu.walk_message import PLACE, WalkStep
 
 _FIRST_HEAP = 1 << 22  # ints: 16 MiB
@@ -110,12 +110,11 @@ class Walker:
                 self._slots, self.states.total_len.gpu, self.places, self.walked, self.heap, self._tokens,
                 self.table.rows,
             )  # fmt: skip
-        self.counts = self._next_counts(len(logits))
+        self.counts = self._next_counts(fixed.requests)
         prefill = self.states.prefill_len.gpu
-        follow_and_mask(
+        fixed.follow_and_mask(
             logits,
             Batch(batch.logits_indices, batch.input_ids, batch.idx_mapping, batch.seq_lens, prefill, *self.counts),
-            fixed,
         )
 
     def _next_counts(self, requests: int) -> Counts:

@@ -112,7 +112,7 @@ def _wrap_v2() -> None:
         self: Any, logits: Any, input_batch: Any, grammar_req_ids: list[str], grammar_bitmask: Any
     ) -> None:
         if isinstance(grammar_bitmask, WalkStep):
-            walker(logits.device).mask(logits, input_batch)
+            (walking or walker(logits.device)).mask(logits, input_batch)
             return
         if not isinstance(grammar_bitmask, MaskRows):
             original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
@@ -149,6 +149,9 @@ def on_v2_runner(wrap: Callable[[], None]) -> None:
 
     StructuredOutputsWorker.__init__ = __init__
 
+
+walking: Any = None
+"""the `walker.Walker` of the step that is being sampled in this process, if it is walked (see `sampling`)"""
 
 # one model runner a process and device
 _tables: dict[Any, Any] = {}
