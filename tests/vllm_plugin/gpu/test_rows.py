@@ -10,6 +10,7 @@ pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along  # noqa: E402
+from dotllm.index.token_space import END_ROW  # noqa: E402
 from dotllm.vllm_plugin.gpu import rows as rows_module  # noqa: E402
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS  # noqa: E402
 from dotllm.vllm_plugin.gpu.rows import RowSender, rows_of_step  # noqa: E402
@@ -92,10 +93,29 @@ def test_budget_errors_stay_with_their_request(index: Index, monkeypatch: pytest
     def fails(guides: list[object]) -> object:
         return np.array([0, -1], np.int32), {1: BudgetExceeded("too much", keyword="steps")}
 
-    monkeypatch.setattr(rows_module, "mask_rows", fails)
     grammars = [grammar(index, []), grammar(index, [A])]
-    rows_of_step(grammars)
+    with monkeypatch.context() as patch:
+        patch.setattr(rows_module, "mask_rows", fails)
+        patch.setattr(rows_module, "FEW", 1)
+        rows_of_step(grammars)
     assert [g.failed for g in grammars] == [False, True]
+
+    def fails_alone(self: Index, config: int) -> int:
+        if config == grammars[1].guide.config:
+            raise BudgetExceeded("too much", keyword="steps")
+        return 1
+
+    monkeypatch.setattr(Index, "mask_row", fails_alone)
+    grammars = [grammar(index, []), grammar(index, [A])]
+    _, rows = rows_of_step(grammars)
+    assert [g.failed for g in grammars] == [False, True] and rows.tolist() == [1, END_ROW]
+
+
+def test_few_have_the_rows_of_many(index: Index) -> None:
+    grammars = [grammar(index, path) for path in ([], [A], [A, A], [ABC], [ABC, EOS])]
+    _, together = rows_of_step(grammars)
+    assert len(grammars) > rows_module.FEW
+    assert [rows_of_step([one])[1].tolist() for one in grammars] == [[row] for row in together.tolist()]
 
 
 def test_each_row_travels_once(index: Index) -> None:
@@ -106,6 +126,10 @@ def test_each_row_travels_once(index: Index) -> None:
     second = sender.message(ones, np.array([0, 1, 0], np.int32))
     assert second.new_slots.tolist() == [0]
     assert sender.message(ones, np.array([0, 1, 0], np.int32)).new_rows.shape == (0, index.space.words)
+    for rows in ([0], [0, NO_MASK, 1, 0, 1], [NO_MASK] * 5):
+        again = sender.message(np.ones(len(rows), np.int32), np.array(rows, np.int32))
+        assert not len(again.new_slots) and again.slots.tolist() == rows
+    assert sender.message(np.ones(5, np.int32), np.array([0, NO_MASK, 1, 0, 2], np.int32)).new_slots.tolist() == [2]
 
 
 def test_rows_beyond_the_table_travel_each_time(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

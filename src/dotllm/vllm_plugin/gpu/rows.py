@@ -8,12 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from dotllm.index import mask_rows
+from dotllm.errors import SpecError
+from dotllm.index import Guide, mask_rows
+from dotllm.index.batch import Failures
 from dotllm.index.draft_rows import mask_rows_along
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vllm_plugin.gpu.message import NO_MASK, TABLE_SLOTS, Int32, MaskRows
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
+
+FEW = 3  # guides, whose rows are found sooner one by one
+_NO_SLOTS: Int32 = np.zeros(0, np.int32)
 
 
 class RowSender:
@@ -38,8 +43,21 @@ class RowSender:
             self._sent[rows] = versions[rows]
         return rows, self.space.rows[rows]
 
+    def _are_there(self, rows: Int32) -> bool:
+        """Whether the workers have all of ``rows`` in their table; some may be NO_MASK."""
+        if len(rows) <= FEW:
+            sent, versions = self._sent, self.space.versions
+            return all(r < 0 or (r < TABLE_SLOTS and sent[r] == versions[r]) for r in rows.tolist())
+        if rows.min() < 0:
+            rows = rows[rows >= 0]
+        if len(rows) and rows.max() >= TABLE_SLOTS:
+            return False
+        return bool((self._sent[rows] == self.space.versions[rows]).all())
+
     def message(self, counts: Int32, rows: Int32) -> MaskRows:
         """The message for ``rows`` (int32 [positions], row numbers or NO_MASK)."""
+        if self._are_there(rows):  # which they nearly always are
+            return MaskRows(self.sender, counts, rows, _NO_SLOTS, self.space.rows[:0])
         slots = rows
         new_slots, new_rows = self.fresh(rows[(rows >= 0) & (rows < TABLE_SLOTS)])
         beyond = rows >= TABLE_SLOTS
@@ -68,7 +86,7 @@ def rows_of_step(
         rows, configs, failures = mask_rows_along(guides, lists)
     else:
         counts = np.ones(n, np.int32)
-        rows, failures = mask_rows(guides)
+        rows, failures = mask_rows(guides) if n > FEW else _one_by_one(guides)
         configs = None
     for i, error in failures.items():
         grammars[i].fail("masks", error)
@@ -90,6 +108,17 @@ def rows_of_step(
                     config = grammar.guide.config if configs is None else int(configs[at])
                     rows[at] = grammar.row_with_stops(int(rows[at]), config)
     return counts, rows
+
+
+def _one_by_one(guides: Sequence[Guide]) -> tuple[Int32, Failures]:
+    """`mask_rows`."""
+    rows, failures = np.empty(len(guides), np.int32), {}
+    for i, guide in enumerate(guides):
+        try:
+            rows[i] = guide.mask_row
+        except SpecError as error:
+            rows[i], failures[i] = NO_MASK, error
+    return rows, failures
 
 
 def are_ours(grammars: Iterable[Any]) -> bool:
