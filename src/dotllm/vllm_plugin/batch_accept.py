@@ -58,6 +58,11 @@ def take(requests: dict[str, Any], output: Any, count_in_flight: bool = False) -
 
     from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
+    in_flight = ""
+    if count_in_flight:
+        in_flight = in_flight_attribute(requests)
+        if not in_flight:
+            return {}
     running, find = RequestStatus.RUNNING, requests.get
     names, grammars, guides, drawn = [], [], [], []
     for name, tokens in zip(output.req_ids, output.sampled_token_ids, strict=False):
@@ -66,7 +71,7 @@ def take(requests: dict[str, Any], output: Any, count_in_flight: bool = False) -
         structured = request.structured_output_request
         if structured is None or request.status is not running or request.resumable:
             continue
-        if count_in_flight and was_in_flight(request):
+        if in_flight and getattr(request, in_flight) > 0:
             continue
         grammar = structured._grammar
         # `RequestGrammar.goes_on`, written out: there are hundreds in each step.
@@ -96,9 +101,10 @@ def take(requests: dict[str, Any], output: Any, count_in_flight: bool = False) -
     return taken
 
 
-def was_in_flight(request: Any) -> bool:
-    """Whether the result that has come for ``request``, or one to come, was on its way when it was preempted."""
-    return any(getattr(request, name, 0) > 0 for name in IN_FLIGHT)
+def in_flight_attribute(requests: dict[str, Any]) -> str:
+    """That of `IN_FLIGHT` which this vLLM has; "" if it has neither, or no ``requests``."""
+    anyone = next(iter(requests.values()), None)
+    return next((name for name in IN_FLIGHT if hasattr(anyone, name)), "")
 
 
 @contextmanager
