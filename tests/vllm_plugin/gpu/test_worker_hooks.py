@@ -27,6 +27,9 @@ def test_a_batch_that_ranks_share_out_goes_the_ordinary_way(vllm_config: Any, mo
     monkeypatch.setattr(walk_scheduler.manager_hook, "why_not", lambda manager: "")
     scheduler.structured_output_manager = None
     assert walk_scheduler.why_not(scheduler) == ""
+    parallel.prefill_context_parallel_size = 2
+    assert walk_scheduler.why_not(scheduler) == "prefill context parallelism"
+    parallel.prefill_context_parallel_size = 1
     parallel.enable_batch_sharded_sampling = True
     assert "sampl" in worker_hooks.why_not(config)
     assert walk_scheduler.why_not(scheduler) == "batch-sharded sampling"

@@ -266,6 +266,8 @@ def why_not(scheduler: Any) -> str:
         (not getattr(config, "use_v2_model_runner", False), "not the V2 model runner"),
         (config.speculative_config is not None, "speculative decoding"),
         (config.parallel_config.pipeline_parallel_size > 1, "pipeline stages"),
+        # (Ranks get parts of a prompt, and a batch put together again for sampling; nobody has tried it.)
+        (getattr(config.parallel_config, "prefill_context_parallel_size", 1) > 1, "prefill context parallelism"),
         (worker_hooks.shards_batch(config.parallel_config), "batch-sharded sampling"),
         (getattr(scheduler, "connector", None) is not None, "a KV connector"),
     )
