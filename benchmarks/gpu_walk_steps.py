@@ -32,6 +32,7 @@ from benchmarks import tokens
 from dotllm import Index, Vocabulary
 from dotllm.bench import workloads
 from dotllm.compilation.metrics import Metrics
+from dotllm.index import Guide
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.gpu.rows import RowSender
 from dotllm.vllm_plugin.gpu.walk import Walk
@@ -117,6 +118,44 @@ class Scheduler(WalkScheduler, Base):
         return self._walk
 
 
+class Draws:
+    """What the GPU draws for each request."""
+
+    def __init__(self, eos: int, forced: ForcedTokens | None = None) -> None:
+        self.eos = eos
+        self.forced = forced
+        self.random = np.random.default_rng(0)
+        self.guides: dict[str, Guide | None] = {}
+        self.allowed: dict[tuple[int, int], Any] = {}
+
+    def begin(self, name: str, guide: Guide | None) -> None:
+        """A request; ``guide`` is its own here, None for a free one."""
+        self.guides[name] = guide
+
+    def end(self, name: str) -> None:
+        """It has ended."""
+        del self.guides[name]
+
+    def draw(self, name: str) -> int:
+        """A token that the mask allows: the end where it may come, else any."""
+        guide = self.guides.get(name)
+        if guide is None:  # free, or its end is on its way
+            return int(self.random.integers(1000, 2000))
+        spelt = self.forced.after(guide.index, guide.config) if self.forced is not None else ()
+        if spelt:
+            guide.advance(spelt[0])
+            return spelt[0]
+        row = guide.mask_row
+        key = (row, int(guide.index.space.epoch))
+        allowed = self.allowed.get(key)
+        if allowed is None:
+            bits = guide.index.masks[row].view(np.uint8)
+            allowed = self.allowed[key] = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+        token = self.eos if guide.can_finish else int(allowed[self.random.integers(len(allowed))])
+        guide.advance(token)
+        return token
+
+
 class Bench:
     """Requests, a scheduler and a GPU that knows its way."""
 
@@ -131,10 +170,9 @@ class Bench:
         space = self.indexes[0].space
         self.forced = ForcedTokens.shared() if canonical else None
         self.scheduler = Scheduler(Walk(space, RowSender(space), requests), canonical)
-        self.random = np.random.default_rng(0)
-        self.guides: dict[str, Any] = {}
+        self.draws = Draws(self.eos, self.forced)
+        self.drawn: dict[str, int] = {}  # tokens, by request
         self.made = 0
-        self.allowed: dict[tuple[int, int], Any] = {}
         self.running: list[str] = []
         for _ in range(requests):
             self.add()
@@ -154,26 +192,9 @@ class Bench:
         self.made += 1
         grammar = RequestGrammar(index.guide(), (), self.vocabulary, BitmaskView(), self.forced)
         self.scheduler.requests[name] = Request(name, grammar, self.max_tokens)
-        self.guides[name] = (index.guide(), [0])
+        self.draws.begin(name, index.guide())
+        self.drawn[name] = 0
         self.running.append(name)
-
-    def draw(self, name: str) -> int:
-        """A token that the mask allows: the end where it may come, else any."""
-        guide, count = self.guides[name]
-        count[0] += 1
-        spelt = self.forced.after(guide.index, guide.config) if self.forced is not None else ()
-        if spelt:
-            guide.advance(spelt[0])
-            return spelt[0]
-        row = guide.mask_row
-        key = (row, int(guide.index.space.epoch))
-        allowed = self.allowed.get(key)
-        if allowed is None:
-            bits = guide.index.masks[row].view(np.uint8)
-            allowed = self.allowed[key] = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
-        token = self.eos if guide.can_finish else int(allowed[self.random.integers(len(allowed))])
-        guide.advance(token)
-        return token
 
     def step(self) -> None:
         names = list(self.running)
@@ -191,10 +212,11 @@ class Bench:
         with self.timed("before the step"):
             self.scheduler._update_after_schedule(scheduled)
             self.scheduler.get_grammar_bitmask(scheduled)
-        drawn = {name: [self.draw(name)] for name in names}
+        for name in names:
+            self.drawn[name] += 1
         output = SimpleNamespace(
             req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)},
-            sampled_token_ids=[drawn[name] for name in names],
+            sampled_token_ids=[[self.draws.draw(name)] for name in names],
         )  # fmt: skip
         self.flight.append((scheduled, output))
         if len(self.flight) == 2:
@@ -210,18 +232,18 @@ class Bench:
             tokens = output.sampled_token_ids[output.req_id_to_index[name]]
             if not tokens:  # known before
                 continue
-            guide, count = self.guides[name]
             in_flight = 1 if self.flight and name in self.flight[0][1].req_id_to_index else 0
             for token in tokens[1 + in_flight :]:  # entered
-                guide.advance(token)
-                count[0] += 1
+                self.draws.guides[name].advance(token)
+                self.drawn[name] += 1
             token = tokens[0]
-            if token == self.eos or self.guides[name][1][0] > self.max_tokens:
+            if token == self.eos or self.drawn[name] > self.max_tokens:
                 request = self.scheduler.requests[name]
                 with self.timed("an end"):
                     self.scheduler._free_request(request)
                 self.running.remove(name)
-                del self.guides[name]
+                self.draws.end(name)
+                del self.drawn[name]
                 self.add()
 
 

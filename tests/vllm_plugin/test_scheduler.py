@@ -440,6 +440,24 @@ def test_features_it_does_not_go_with(bench: Bench) -> None:
         setattr(bench.scheduler, name, before)
 
 
+def test_vllm_looks_ahead_without_a_detour_while_nobody_is_held(bench: Bench) -> None:
+    asked: list[str] = []
+    ours, theirs = type(bench.scheduler)._reserve_prefill_lookahead, bench.scheduler._vllm_looks_ahead
+    bench.scheduler._vllm_looks_ahead = lambda request, *numbers: (
+        asked.append(request.request_id) or theirs(request, *numbers)
+    )
+    bench.add("free", 20)
+    bench.step()
+    assert asked == ["free"] and bench.scheduler._reserve_prefill_lookahead is bench.scheduler._vllm_looks_ahead
+    pending: Future[Any] = Future()
+    bench.add("held", 20, pending, start=100)
+    assert bench.step() == {"free": 1, "held": 19}, "it is held in the very step that lets it in"
+    assert bench.scheduler._reserve_prefill_lookahead.__func__ is ours
+    pending.set_result(Grammar())
+    assert bench.step() == {"free": 1, "held": 1}
+    assert bench.scheduler._reserve_prefill_lookahead is bench.scheduler._vllm_looks_ahead
+
+
 def test_a_scheduler_of_somebody_else(vllm_config: Any) -> None:
     from vllm.config import SchedulerConfig
     from vllm.v1.core.sched.scheduler import Scheduler

@@ -86,7 +86,9 @@ class JobQueue:
                 self._paused_until = now + seconds
 
     def resume(self) -> None:
-        """End a pause."""
+        """End a pause. (Mostly there is none, and an engine asks for this in every step.)"""
+        if not self._paused_until:
+            return
         with self._condition:
             if self._paused_until:
                 self._paused_until = 0.0

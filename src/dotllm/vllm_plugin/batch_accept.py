@@ -36,6 +36,10 @@ class BatchAcceptScheduler:
         self._takes_batches = not why_not(self)
         self._counts_in_flight = bool(self.vllm_config.scheduler_config.async_scheduling)  # type: ignore[attr-defined]
 
+    def idles(self) -> bool:
+        """Whether vLLM's calls are the only ones in this engine (see `scheduler_class`)."""
+        return not self._takes_batches
+
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """The results of a step."""
         if not self._takes_batches or getattr(self, "_walk", None) is not None:

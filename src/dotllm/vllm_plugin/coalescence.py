@@ -106,6 +106,10 @@ class CoalescenceScheduler:
         logger.info("coalescence: %s", f"no ({reason})" if reason else mode())
         return 0 if reason else int(self.vllm_config.num_speculative_tokens)  # type: ignore[attr-defined]
 
+    def idles(self) -> bool:
+        """Whether no forced tokens are drafted in this engine (see `scheduler_class`)."""
+        return not self._most_drafts
+
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step, with forced tokens as drafts."""
         if not self._most_drafts:

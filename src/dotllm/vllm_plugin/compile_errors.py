@@ -46,14 +46,15 @@ class FailureScheduler:
     def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
         """vLLM's, plus the reasons."""
         scheduler: Any = self
+        if not scheduler.grammar_compile_error_reqs:
+            return super().update_from_output(*args, **kwargs)  # type: ignore[misc]
         reasons = {name: _failure(scheduler.requests.get(name)) for name in scheduler.grammar_compile_error_reqs}
         outputs = super().update_from_output(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
-        if reasons:
-            for client in outputs.values():
-                for output in client.outputs:
-                    error = reasons.get(output.request_id)
-                    if error is not None and output.stop_reason is None:
-                        output.stop_reason = encode(error)
+        for client in outputs.values():
+            for output in client.outputs:
+                error = reasons.get(output.request_id)
+                if error is not None and output.stop_reason is None:
+                    output.stop_reason = encode(error)
         return outputs
 
 

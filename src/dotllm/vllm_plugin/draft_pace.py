@@ -49,6 +49,10 @@ class DraftPaceScheduler:
         logger.info("drafts of constrained requests: %s", f"all verified ({reason})" if reason else "where they pay")
         self.draft_pace = None if reason else DraftPace(self, graph_tokens(self))
 
+    def idles(self) -> bool:
+        """Whether all drafts are verified in this engine (see `scheduler_class`)."""
+        return self.draft_pace is None
+
     def update_draft_token_ids(self, draft_token_ids: Any) -> None:
         """Drafts of the user's method have come, for the next step."""
         pace = self.draft_pace

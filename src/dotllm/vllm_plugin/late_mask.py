@@ -55,6 +55,10 @@ class LateMaskScheduler:
         switched_on = options.overlap and not why_not(self)
         self._late_limit = max(1, min(options.overlap_requests, scheduler.sequences(self) // 2)) if switched_on else 0
 
+    def idles(self) -> bool:
+        """Whether masks cannot be late in this engine (see `scheduler_class`)."""
+        return not self._late_limit
+
     def _runs_unmasked(self, request: Any) -> bool:
         """Whether ``request``, whose grammar is pending, may run its prompt without waiting for it."""
         parameters = request.sampling_params

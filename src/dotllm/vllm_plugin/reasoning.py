@@ -39,6 +39,10 @@ class ReasoningScheduler:
         self._reasoning_holds = HoldTimes("reasoning")
         self._reasons_late = CompilationOptions.from_environment().overlap and not why_not(self)
 
+    def idles(self) -> bool:
+        """Whether nobody reasons in this engine (see `scheduler_class`)."""
+        return not self._reasons_late
+
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step. Readiness is looked up here, and nowhere else."""
         for request in list(self._late.values()):

@@ -54,6 +54,7 @@ class OverlapScheduler:
         self._new: list[Future[Any]] = []
         options = CompilationOptions.from_environment()
         reason = "switched off" if not options.overlap else why_not(self)
+        self._vllm_looks_ahead = super()._reserve_prefill_lookahead  # type: ignore[misc]  # the class after us has it
         self._hold_limit = 0 if reason else max(1, min(options.overlap_requests, sequences(self) // 2))
         logger.info("prefill overlaps compilation: %s", f"no ({reason})" if reason else "yes")
 
@@ -92,6 +93,9 @@ class OverlapScheduler:
             else:
                 del self._held[request.request_id]
                 self._prompt_holds.goes_on(request.request_id, self)
+        if not self._held and type(self)._reserve_prefill_lookahead is OverlapScheduler._reserve_prefill_lookahead:
+            # vLLM asks for every request in every step: while nobody is held, without a detour.
+            vars(self)["_reserve_prefill_lookahead"] = self._vllm_looks_ahead
         return super().schedule(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
 
     def _vllm_promotes(self, request: Any) -> bool:
@@ -105,6 +109,7 @@ class OverlapScheduler:
         from vllm.v1.request import RequestStatus
 
         self._held[request.request_id] = request
+        vars(self).pop("_reserve_prefill_lookahead", None)  # ours is asked from now on, see `schedule`
         request.status = RequestStatus.WAITING
         return True
 

@@ -2,16 +2,23 @@
 
 Each hook that needs the scheduler adds its mixin; they are put together when vLLM asks for the class. A composed class
 keeps the base's name and module visible, and vLLM takes it for the base (no warning about custom schedulers).
+
+Which of them an engine has a use for is known when its scheduler has been made: most are for one kind of engine. Each
+method that a mixin overrides costs every step half a microsecond, even if all it does is to call the next one; with ten
+mixins that was a quarter of what vLLM's loop takes for one free request (`python -m benchmarks.engine_loop`). So a
+mixin may say that it `idles`, and the scheduler becomes one of a class without it.
 """
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 from dotllm.vllm_plugin.hook import Target
 
 TARGETS = (Target("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", ("self",)),)
+
+_IDLES = "idles"  # a method of a mixin: whether it has nothing to do in this engine, now that it has been made
 
 _mixins: list[type] = []
 
@@ -37,7 +44,26 @@ def _install() -> None:
         missing = tuple(mixin for mixin in _mixins if not issubclass(base, mixin))
         if not missing or not issubclass(base, Scheduler):
             return base  # a class that shares nothing with vLLM's own does none of this our mixins change
-        return type(f"Dotllm{base.__name__}", (*missing, base), {"__module__": base.__module__})
+        return _composed((_Trimmed, *missing), base)
 
     get_scheduler_cls.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
     SchedulerConfig.get_scheduler_cls = get_scheduler_cls
+
+
+@cache
+def _composed(mixins: tuple[type, ...], base: type) -> type:
+    return type(f"Dotllm{base.__name__}", (*mixins, base), {"__module__": base.__module__})
+
+
+class _Trimmed:
+    """The first of a composed class: when all have been initialised, those that idle leave, and so does this one."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _, *mixins, base = type(self).__bases__
+        self.__class__ = _composed(tuple(m for m in mixins if not _idles(m, self)), base)
+
+
+def _idles(mixin: type, scheduler: Any) -> bool:
+    idles = vars(mixin).get(_IDLES)
+    return idles is not None and bool(idles(scheduler))

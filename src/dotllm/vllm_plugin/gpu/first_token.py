@@ -63,48 +63,52 @@ class FirstTokenScheduler:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._results_first = False
         self._result_came = 0.0
         self._patience = Patience()
         parallel: Any = self.vllm_config.parallel_config  # type: ignore[attr-defined]
         self._alone = parallel.data_parallel_size == 1  # (ranks count one another's steps)
 
-    def has_requests(self) -> bool:
-        """Whether there is anything to schedule."""
-        return not self._results_first and bool(super().has_requests())  # type: ignore[misc]
+    def idles(self) -> bool:
+        """Whether this engine never takes results first (see `scheduler_class`)."""
+        return not self._alone
 
     def awaits_first_tokens(self) -> bool:
         """Whether all there is to do is to wait for first tokens, of constrained requests that the GPU follows."""
         scheduler: Any = self
         # (neither is there if the hook after this one does not hold)
         launched, walk = getattr(scheduler, "_launched", None), getattr(scheduler, "_walk", None)
-        if walk is None or launched is None or scheduler.waiting or not scheduler.running or not self._alone:
+        running = scheduler.running
+        if walk is None or launched is None or not running or running[0].num_output_tokens or scheduler.waiting:
             return False
         return all(
             request.num_output_tokens == 0
             and not request.is_prefill_chunk
             and request.request_id in walk.slot_of
             and request.request_id in launched.num_scheduled_tokens
-            for request in scheduler.running
+            for request in running
         ) and self._patience.suffices(launched.total_num_scheduled_tokens)
 
     def results_first(self, step: Any) -> Any:
         """``step()``, in which the engine core finds nothing to schedule and takes the results of the last step."""
         tokens: int = self._launched.total_num_scheduled_tokens  # type: ignore[attr-defined]
+        # For this step only: overridden in the class, these would cost every other step a call.
+        for_now: dict[str, Any] = {"has_requests": lambda: False, "update_from_output": self._takes_time}
+        mine = vars(self)
         began = time.perf_counter()
-        self._results_first = True
+        mine.update(for_now)
         try:
             outputs, _ = step()
         finally:
-            self._results_first = False
+            for name in for_now:
+                del mine[name]
         self._patience.waited(tokens, self._result_came - began)
         # As if a step had been run: vLLM rests for a millisecond after one in which there was nothing to do.
         return outputs, True
 
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        """The results of a step."""
+    def _takes_time(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """``update_from_output`` of a step whose results have been waited for."""
         self._result_came = time.perf_counter()
-        return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        return type(self).update_from_output(self, scheduler_output, model_runner_output)  # type: ignore[attr-defined]
 
 
 def wrap_step() -> None:

@@ -72,9 +72,10 @@ class LatePlaceScheduler:
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step. A failed compile is registered as vLLM does; until the request has ended it stays placeless."""
-        for request in list(self._placeless.values()):
-            if isinstance(_grammar(request), Exception):
-                scheduler.register_failure(request, self._other_promotes)
+        if self._placeless:
+            for request in list(self._placeless.values()):
+                if isinstance(_grammar(request), Exception):
+                    scheduler.register_failure(request, self._other_promotes)
         output = super().schedule(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
         walk = self._walking() if output.scheduled_new_reqs else None  # type: ignore[attr-defined]
         if walk is not None:

@@ -1,0 +1,261 @@
+"""What the engine core's loop costs with and without us: vLLM's own loop and asynchronous scheduler, on a CPU, without
+a model.
+
+    python -m benchmarks.engine_loop [--requests 1] [--steps 2000] [--workload closed] [--profile free]
+
+Three engines take turns of a few steps, so that whatever else the machine does hits all of them alike:
+
+ * vllm: without our mixins, free requests;
+ * free: with all of ours, as in a server, free requests;
+ * constrained: the same, and the GPU follows the grammars (`gpu.walk`).
+
+The executor is a stand-in, `Device`, whose time does not count: it says what has been drawn beforehand from the
+masks of constrained requests, and the same for free ones, so that answers have the same lengths. Everything else that
+``EngineCore.step_with_batch_queue`` does in a step counts. Ended requests are replaced between steps, as in a closed
+loop of clients; making them does not count, what the next step does about them does.
+Reported are microseconds a step: medians, and means without the slowest hundredth (the machine's doing).
+
+`benchmarks.gpu_walk_steps` looks at our hooks for constrained requests alone, and takes that apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import gc
+import json
+import pstats
+import queue
+import statistics
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from itertools import chain, repeat
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from benchmarks import tokens
+from benchmarks.gpu_walk_steps import Draws
+from dotllm import Index, Vocabulary
+from dotllm.bench import workloads
+from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.queue import JobQueue
+from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
+
+PROMPT = 40
+BLOCK = 16
+WARM_STEPS = 300
+TURN = 20  # steps that an engine runs before the next one does
+ANSWERS = 512  # different ones
+Answer = tuple[Index, list[int]]
+KINDS = ("vllm", "free", "constrained")
+
+
+class Device:
+    """vLLM's executor, as far as the loop calls it."""
+
+    max_concurrent_batches = 2
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Iterator[int]] = {}
+        self.seconds = 0.0
+
+    def execute_model(self, output: Any, non_block: bool) -> Any:
+        """Launch a step. (Only one without tokens has results already.)"""
+        from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT
+
+        self.names = list(output.num_scheduled_tokens)
+        if self.names:
+            return None
+        result: Future[Any] = Future()
+        result.set_result(EMPTY_MODEL_RUNNER_OUTPUT)
+        return result
+
+    def sample_tokens(self, grammar_output: Any, non_block: bool) -> Any:
+        """Its results."""
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        began = time.perf_counter()
+        result: Future[Any] = Future()
+        result.set_result(
+            ModelRunnerOutput(
+                req_ids=self.names,
+                req_id_to_index={name: i for i, name in enumerate(self.names)},
+                sampled_token_ids=[[next(self.answers[name])] for name in self.names],
+            )
+        )
+        self.seconds += time.perf_counter() - began
+        return result
+
+
+class Engine:
+    """vLLM's engine core without a model."""
+
+    def __init__(self, kind: str, config: Any, scheduler_class: Any, answers: list[Answer], options: Any) -> None:
+        import torch
+        from vllm.v1.engine.core import EngineCore
+        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        self.kind, self.answers, self.options = kind, answers, options
+        jobs = JobQueue(1, 1)
+        manager = StructuredOutputManager(config)
+        manager.backend = SimpleNamespace(
+            compiler=SimpleNamespace(
+                metrics=Metrics(), pause=jobs.pause, resume=jobs.resume, begins_elsewhere=lambda: True
+            ),
+            walk=None,
+            steps=None,
+        )
+        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
+        blocks = config.cache_config.num_gpu_blocks
+        self.scheduler = scheduler_class(
+            vllm_config=config,
+            kv_cache_config=KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
+            structured_output_manager=manager,
+            block_size=BLOCK,
+        )
+        self.scheduler.use_v2_model_runner = True
+        self.device = Device()
+        self.core = object.__new__(EngineCore)
+        vars(self.core).update(
+            vllm_config=config, scheduler=self.scheduler, structured_output_manager=manager,
+            model_executor=self.device, batch_queue=deque(maxlen=2), batch_queue_size=2, is_mm_encoder_only=False,
+            is_pooling_model=False, aborts_queue=queue.Queue(), log_stats=False, check_for_draft_tokens=False,
+            _weight_version=None,
+        )  # fmt: skip
+        self.made = self.live = 0
+        self.times: list[float] = []
+        self.profile = cProfile.Profile()
+
+    def add(self) -> None:
+        """A new request."""
+        from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+        from vllm.v1.request import Request
+
+        index, answer = self.answers[self.made % len(self.answers)]
+        name = f"chatcmpl-{self.made:032x}"
+        constrained = self.kind == "constrained"
+        structured = StructuredOutputsParams(regex="a") if constrained else None
+        if structured is not None:
+            structured._backend = "dotllm"
+        sampling = SamplingParams(max_tokens=self.options.max_tokens, structured_outputs=structured)
+        sampling.update_from_generation_config({}, index.vocabulary.eos_token_ids[0])
+        request = Request(name, [self.made % 1000] * PROMPT, sampling, None)
+        if constrained:
+            grammar = RequestGrammar(index.guide(), (), index.vocabulary, BitmaskView())
+            request.structured_output_request.grammar = grammar
+        self.device.answers[name] = chain(answer, repeat(0))
+        self.scheduler.add_request(request)
+        self.made += 1
+        self.live += 1
+
+    def step(self, measure: bool, profile: bool = False) -> None:
+        """One step of the loop."""
+        while self.live < self.options.requests:
+            self.add()
+        self.device.seconds = 0.0
+        if profile:
+            self.profile.enable()
+        began = time.perf_counter()
+        outputs, _ = self.core.step_with_batch_queue()
+        took = time.perf_counter() - began - self.device.seconds
+        self.profile.disable()
+        if measure:
+            self.times.append(took)
+        for client in (outputs or {}).values():
+            for output in client.outputs:
+                if output.finish_reason is not None:
+                    self.live -= 1
+
+    def report(self) -> dict[str, Any]:
+        """Microseconds a step."""
+        times = sorted(self.times)
+        mean = statistics.mean(times[: len(times) * 99 // 100])
+        return {"median": round(statistics.median(times) * 1e6, 1), "mean": round(mean * 1e6, 1)}
+
+
+def configuration(requests: int) -> Any:
+    """vLLM's, with asynchronous scheduling."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    from dotllm.demo import model
+
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = EngineArgs(
+            model=str(model.make(Path(folder) / "model")), max_model_len=512, max_num_seqs=max(16, requests),
+            max_num_batched_tokens=64 * max(16, requests), enable_prefix_caching=False, block_size=BLOCK,
+        )  # fmt: skip
+        config = arguments.create_engine_config()
+        config.model_config.skip_tokenizer_init = True  # grammars come from here
+    config.scheduler_config.async_scheduling = True  # (which vLLM switches off for CPUs)
+    config.cache_config.num_gpu_blocks = 32 * max(16, requests)
+    return config
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--workload", default="closed")
+    parser.add_argument("--profile", choices=KINDS)
+    options = parser.parse_args()
+
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    from dotllm.cli import vllm_metadata
+    from dotllm.vllm_plugin import register
+    from dotllm.vllm_plugin.gpu import walk_scheduler
+    from dotllm.vllm_plugin.gpu.rows import RowSender
+    from dotllm.vllm_plugin.gpu.walk import Walk
+
+    vllm_metadata.patch_version()
+    register()
+    config = configuration(options.requests)
+    vocabulary = tokens.load()
+    ours = Vocabulary.from_bytes(vocabulary.tokens, eos_token_ids=[vocabulary.eos])
+    indexes = [Index.from_json_schema(c.value, ours, any_whitespace=False) for c in workloads.load(options.workload)]
+    draws = Draws(vocabulary.eos)
+    answers = []
+    for number in range(ANSWERS):
+        index = indexes[number % len(indexes)]
+        draws.begin("", index.guide())
+        drawn = [draws.draw("") for _ in range(options.max_tokens)]
+        answers.append((index, drawn[: drawn.index(vocabulary.eos) + 1] if vocabulary.eos in drawn else drawn))
+    space = indexes[0].space
+    # (the free engine has one, too, as one that has seen a constrained request)
+    walk_scheduler.begin = lambda scheduler, backend: Walk(space, RowSender(space), max(16, options.requests))
+    engines = [
+        Engine(kind, config, AsyncScheduler if kind == "vllm" else config.scheduler_config.get_scheduler_cls(),
+               answers, options)
+        for kind in KINDS
+    ]  # fmt: skip
+    for engine in engines:
+        for _ in range(WARM_STEPS):
+            engine.step(measure=False)
+    gc.collect()
+    gc.freeze()  # as vLLM's engine core does
+    for _ in range(options.steps // TURN):
+        for engine in engines:
+            for _ in range(TURN):
+                engine.step(measure=True, profile=engine.kind == options.profile)
+    if options.profile:
+        for engine in engines:
+            if engine.kind == options.profile:
+                pstats.Stats(engine.profile).sort_stats("tottime").print_stats(45)
+    print(
+        json.dumps({
+            "workload": options.workload,
+            "requests": options.requests,
+            "us_a_step": {engine.kind: engine.report() for engine in engines},
+            **engines[-1].scheduler._walk.describe(),
+        })
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

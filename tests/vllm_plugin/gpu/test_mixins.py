@@ -1,0 +1,71 @@
+"""Which of our mixins an engine's scheduler keeps, and the short ways of vLLM's loop."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from played_engine import Engine
+
+from dotllm import Index
+from dotllm.vllm_plugin import batch_accept, compile_errors, draft_pace, late_mask, reasoning, scheduler
+from dotllm.vllm_plugin.gpu import first_token, late_place, walk_scheduler
+
+pytestmark = pytest.mark.serve
+
+
+def an_engine(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    return Engine(vllm_config, index, monkeypatch, jumps=False, seed=3, blocks=200)
+
+
+def test_mixins_without_a_use_leave(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = an_engine(vllm_config, index, monkeypatch)
+    found = type(engine.scheduler)
+    assert found.__name__ == "DotllmAsyncScheduler" and found.__module__ == "vllm.v1.core.sched.async_scheduler"
+    assert [base.__name__ for base in found.__bases__] == [
+        late_place.LatePlaceScheduler.__name__,
+        scheduler.OverlapScheduler.__name__,
+        compile_errors.FailureScheduler.__name__,
+        first_token.FirstTokenScheduler.__name__,
+        walk_scheduler.WalkScheduler.__name__,
+        batch_accept.BatchAcceptScheduler.__name__,
+        "AsyncScheduler",
+    ]
+    assert type(an_engine(vllm_config, index, monkeypatch).scheduler) is found
+
+
+def test_each_mixin_knows_whether_it_is_of_use(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (batch_accept, draft_pace, late_mask, reasoning):
+        monkeypatch.setattr(module, "why_not", lambda *_: "")
+    monkeypatch.setattr(vllm_config.parallel_config, "data_parallel_size", 2)
+    found = type(an_engine(vllm_config, index, monkeypatch).scheduler)
+    for mixin in (
+        batch_accept.BatchAcceptScheduler,
+        draft_pace.DraftPaceScheduler,
+        late_mask.LateMaskScheduler,
+        reasoning.ReasoningScheduler,
+    ):
+        assert issubclass(found, mixin), mixin
+    assert not issubclass(found, first_token.FirstTokenScheduler)
+
+
+def test_vllm_is_told_at_once_what_has_been_taken(
+    vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And asks a grammar that has not taken a token, or has failed since."""
+    engine = an_engine(vllm_config, index, monkeypatch)
+    manager = engine.scheduler.structured_output_manager
+    asked: list[list[int]] = []
+    grammar = SimpleNamespace(followed=True, failed=False, accept_tokens=lambda _, tokens: asked.append(tokens))
+    request = engine.add("one", 8)
+    request.structured_output_request._grammar = grammar
+    assert manager.accept_tokens(request, [1]) is True and not asked
+    grammar.failed = True
+    assert manager.accept_tokens(request, [2]) is False and asked == [[2]]
+    grammar.followed = grammar.failed = False
+    assert manager.accept_tokens(request, [3]) is False and asked == [[2], [3]]
+    assert manager.accept_tokens(engine.add("free", 8, structured_outputs=None), [4]) is True
