@@ -404,12 +404,12 @@ def test_tables_lead_where_the_machine_does(vocabulary: Vocabulary, monkeypatch:
         machine.append(len(slots))
         return asked(self, space, slots, *rest)
 
-    def checked(self: Any, space: Any, slots: list[int], tokens: list[int], now: int) -> tuple[list[int], Any]:
+    def checked(self: Any, slots: list[int], tokens: list[int], now: int) -> tuple[list[int], Any]:
         nonlocal taken
         taken += len(slots)
         before = self.configs[slots].tolist()
         lengths = self.places[slots, 1].tolist()
-        left, flags = follow(self, space, slots, tokens, now)
+        left, flags = follow(self, slots, tokens, now)
         for i, (slot, token) in enumerate(zip(slots, tokens, strict=True)):
             entry = engine.walk.entry_of[slot]
             assert entry is not None

@@ -8,19 +8,22 @@ asks the machine. At 256 requests that would be the larger part of what a step c
 
 from __future__ import annotations
 
+from array import array
+
 import numba as nb
 import numpy as np
 
-from dotllm.arrays import Bool, Int32, Int64, UInt8
+from dotllm.arrays import Int32, Int64
 from dotllm.index import gpu_tables
 from dotllm.index.gpu_tables import Batch
-from dotllm.index.kernels import B1, I1, L1, U8, I, _pointer
+from dotllm.index.kernels import I, _pointer
 from dotllm.index.token_space import TokenSpace
 from dotllm.jit import kernel
 
 # Written out here, since the cache of machine code knows the sources of this folder only.
 ROW, FLAGS, NEXT, EXPANDED, TAKES_TOKENS, UNKNOWN_ROW = 0, 1, 2, 1, 4, -2
 LINKS, CLASS_TABLE, P_LENGTH, P_CONFIG, P_MASK = 9, 256, 1, 4, 5
+ADDRESSES = 13  # of a `TableBatch`, with some sizes among them
 for _name in (
     "ROW", "FLAGS", "NEXT", "EXPANDED", "TAKES_TOKENS", "UNKNOWN_ROW", "LINKS", "CLASS_TABLE", "P_LENGTH", "P_CONFIG",
     "P_MASK",
@@ -29,37 +32,38 @@ for _name in (
         raise ImportError(f"{_name} is another one in dotllm.index.gpu_tables")
 
 
-@kernel(I(L1, I1, I1, I, U8, I1, B1, I1, I1))
-def follow_tables(
-    context: Int64,
-    slots: Int32,
-    tokens: Int32,
-    now: int,
-    token_data: UInt8,
-    token_offset: Int32,
-    ends: Bool,
-    left: Int32,
-    flags: Int32,
-) -> int:
-    """As `gpu_tables.follow`, by the tables alone: lists in ``left`` the positions about which they say nothing, and
+@kernel(I(I, I, I, I))
+def follow_tables(context: int, tokens: int, number: int, now: int) -> int:
+    """As `gpu_tables.follow`, by the tables alone: lists the positions about which they say nothing in ``left``, and
     returns how many these are. End tokens, and configurations that take tokens by their id, are among them.
 
-    flags: by position, those of the place that was come to, as the table has them; 0 for those in ``left``.
+    context: address of `TableBatch.addresses`; tokens: of int32 [number]. (Passing arrays would take longer than
+    following a token or two does.) ``flags`` gets, by position, those of the place that was come to, as the table has
+    them; 0 for those in ``left``.
     """
-    count = context[4]
-    links = nb.carray(_pointer(context[0]), (count, LINKS), nb.int64)
-    configs = nb.carray(_pointer(context[1]), (count,), nb.int32)
-    places = nb.carray(_pointer(context[2]), (count, context[3]), nb.int32)
+    at = nb.carray(_pointer(context), (ADDRESSES,), nb.int64)
+    count = at[4]
+    links = nb.carray(_pointer(at[0]), (count, LINKS), nb.int64)
+    configs = nb.carray(_pointer(at[1]), (count,), nb.int32)
+    places = nb.carray(_pointer(at[2]), (count, at[3]), nb.int32)
+    slots = nb.carray(_pointer(at[5]), (count,), nb.int32)
+    left = nb.carray(_pointer(at[6]), (count,), nb.int32)
+    flags = nb.carray(_pointer(at[7]), (count,), nb.int32)
+    vocabulary = at[8]
+    token_data = nb.carray(_pointer(at[9]), (at[10],), nb.uint8)
+    token_offset = nb.carray(_pointer(at[11]), (vocabulary + 1,), nb.int32)
+    ends = nb.carray(_pointer(at[12]), (vocabulary,), nb.uint8)
+    sampled = nb.carray(_pointer(tokens), (number,), nb.int32)
     behind = 0
-    for i in range(slots.shape[0]):
+    for i in range(number):
         s = slots[i]
         link = links[s]
-        token = tokens[i]
+        token = sampled[i]
         config = I(configs[s])
         known = False
         row = 0
         flags[i] = 0
-        if link[7] > 0 and 0 <= token < ends.shape[0] and not ends[token] and 0 < config < link[7]:
+        if link[7] > 0 and 0 <= token < vocabulary and ends[token] == 0 and 0 < config < link[7]:
             table = nb.carray(_pointer(link[4]), (link[7], link[8]), nb.int32)
             since = nb.carray(_pointer(link[5]), (link[7],), nb.int32)
             class_of = nb.carray(_pointer(link[6]), (CLASS_TABLE,), nb.int32)
@@ -95,17 +99,37 @@ class TableBatch(Batch):
     only from the step on with which it was sent.
     """
 
+    def __init__(self, space: TokenSpace, slots: int, columns: int) -> None:
+        self._space = space
+        super().__init__(slots, columns)
+
     def _point(self) -> None:
         super()._point()
-        self._flags = np.empty(len(self.configs), np.int32)
-
-    def follow_tables(
-        self, space: TokenSpace, slots: list[int], tokens: list[int], now: int
-    ) -> tuple[list[int], Int32]:
-        """(positions left behind, flags by position); see `follow_tables`."""
-        left, flags = self._slow, self._flags[: len(slots)]
-        behind = follow_tables(
-            self._context, np.array(slots, np.int32), np.array(tokens, np.int32), now, space.token_data,
-            space.token_offset, space.ends, left, flags,
+        space, slots = self._space, len(self.configs)
+        self._slots, self._left, self._flags = (np.empty(slots, np.int32) for _ in range(3))
+        self._filled: list[int] = []
+        """the list that ``_slots`` was made of"""
+        arrays = (self._slots, self._left, self._flags)
+        self.addresses: Int64 = np.array(
+            (
+                *self._context, *(a.ctypes.data for a in arrays), len(space.ends), space.token_data.ctypes.data,
+                len(space.token_data), space.token_offset.ctypes.data, space.ends.ctypes.data,
+            ),
+            np.int64,
         )  # fmt: skip
-        return left[:behind].tolist(), flags
+        assert len(self.addresses) == ADDRESSES and space.ends.itemsize == 1
+        self._at = self.addresses.ctypes.data
+
+    def follow_tables(self, slots: list[int], tokens: list[int], now: int) -> tuple[list[int], Int32]:
+        """(positions left behind, flags by position); see `follow_tables`.
+
+        Nobody may change ``slots`` afterwards: a list that comes again is not looked at again.
+        """
+        if len(slots) != len(tokens):
+            raise ValueError(f"{len(tokens)} tokens for {len(slots)} slots")
+        if slots is not self._filled:
+            self._slots[: len(slots)] = slots
+            self._filled = slots
+        sampled = array("i", tokens)
+        behind = follow_tables(self._at, sampled.buffer_info()[0], len(slots), now)
+        return self._left[:behind].tolist() if behind else [], self._flags[: len(slots)]

@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,8 @@ HEAP_LIMIT = 1 << 26  # ints: 256 MiB of tables on the device; then all begin an
 FILL_STEPS = 16  # steps between sendings of what was found ahead
 IDLE_ENTRIES = 256  # tables kept for requests to come
 
+_CHANGES = count()
+
 
 class Walk:
     """See the module. One per engine core."""
@@ -63,9 +66,11 @@ class Walk:
         self.sender = sender
         self.clock = 1  # of messages: what is in message t holds for the walk of its step
         self.slot_of: dict[str, int] = {}
+        self.changes = next(_CHANGES)
+        """which state of ``slot_of`` this is; no two have one number, in any walk"""
         self.grammars: list[RequestGrammar | None] = [None] * slots
         self.entry_of: list[Entry | None] = [None] * slots
-        self.batch = TableBatch(slots, PLACE)
+        self.batch = TableBatch(space, slots, PLACE)
         self._free = list(range(slots))[::-1]
         self._epoch = 0
         self._entries: dict[tuple[Index, tuple[int, ...], bool], Entry] = {}  # least recently begun first
@@ -73,6 +78,8 @@ class Walk:
         self._changed: dict[Entry, None] = {}  # those with rows that somebody waits for
         self._filling: dict[Entry, None] = {}  # those that `prefetch` works on
         self._prefetcher = Prefetcher(space)
+        self.results_are_there = self._prefetcher.results_are_there
+        """To be called when they are, of some step."""
         self._heap_used = 0
         self._space_epoch = space.epoch
         self.overflowed = False  # masks have outgrown the table: walking must end
@@ -100,10 +107,6 @@ class Walk:
         self._prefetcher.gate.open()
         self._prefetcher.step_has_its_message()
 
-    def results_are_there(self) -> None:
-        """Of some step."""
-        self._prefetcher.results_are_there()
-
     # ---- requests
 
     def assign(self, request_id: str, grammar: RequestGrammar, length: int) -> None:
@@ -117,6 +120,7 @@ class Walk:
             self._grow()
         slot = self._free.pop()
         self.slot_of[request_id] = slot
+        self.changes = next(_CHANGES)
         self._epoch += 1
         self.batch.places[slot] = 0
         self.batch.places[slot, EPOCH] = self._epoch
@@ -153,6 +157,7 @@ class Walk:
         slot = self.slot_of.pop(request_id, None)
         if slot is None:
             return
+        self.changes = next(_CHANGES)
         entry = self.entry_of[slot]
         if entry is not None:
             entry.slots.discard(slot)
@@ -173,7 +178,8 @@ class Walk:
     # ---- after a step
 
     def take(self, slots: list[int], tokens: list[int], now: int) -> Int32:
-        """Follow the tokens sampled in the step of message ``now``, for requests that are still wanted.
+        """Follow the tokens sampled in the step of message ``now``, for requests that are still wanted. (A list of
+        ``slots`` that comes more than once must not be changed in between.)
 
         vLLM's own call for these tokens finds them taken (see `RequestGrammar.followed`), but for one that is not
         allowed or ends the request: that is left to vLLM. Returns by position the flags that the tables have of the
@@ -185,7 +191,7 @@ class Walk:
         if self.tokens >= self._report_at:
             self._report_at *= 2
             logger.info("the GPU has followed %d tokens; %d times the CPU had to help", self.tokens, self.misses)
-        left, flags = self.batch.follow_tables(self.space, slots, tokens, now)
+        left, flags = self.batch.follow_tables(slots, tokens, now)
         if left:
             self._take_by_machine([slots[i] for i in left], [tokens[i] for i in left], now)
         return flags

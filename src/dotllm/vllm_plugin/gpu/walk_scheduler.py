@@ -12,7 +12,7 @@ parser, one pipeline stage.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,27 @@ from dotllm.vllm_plugin.settings import coalescence, gpu_walk
 
 logger = logging.getLogger(__name__)
 
-_STEP = "dotllm_walk"  # attribute of a scheduler output: (clock, request ids, their slots)
+_STEP = "dotllm_walk"  # attribute of a scheduler output: a `Launched`
+
+
+class Batch(NamedTuple):
+    """Requests whose step samples under a grammar, and their slots. Lists are shared by steps: nobody changes them."""
+
+    ids: list[str]
+    slots: list[int]
+    scheduled: list[str]
+    """all requests of the step"""
+    changes: int
+    """`Walk.changes` at that time; -1: not to be used for another step"""
+
+
+class Launched(NamedTuple):
+    """A step that the GPU walks."""
+
+    clock: int
+    batch: Batch
+    changes: int
+    """`Walk.changes` at that time"""
 
 
 class WalkScheduler:
@@ -40,6 +60,8 @@ class WalkScheduler:
         self._launched: Any = None  # the scheduler output of the last step
         self._may_jump = False
         self._careful: set[str] = set()  # preempted, or with entered text, and no result since that counts
+        self._batch = Batch([], [], [], -1)  # that of the last step
+        self._said: Any = None  # the `GrammarOutput` of the last step; one without news is the same again
 
     def _walking(self) -> Any:
         """The `walk.Walk` of this engine, or None where the GPU does not walk."""
@@ -79,30 +101,50 @@ class WalkScheduler:
             return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
 
     def _walk_message(self, walk: Any, scheduler_output: Any) -> Any:
-        from vllm.v1.core.sched.output import GrammarOutput
-
-        scheduled = scheduler_output.num_scheduled_tokens
-        ids = list(scheduled)
-        slots = list(map(walk.slot_of.get, ids))
-        if None in slots or self._careful or scheduler_output.total_num_scheduled_tokens > len(ids):
-            ids, slots = self._sampled_here(walk, scheduled, slots)
-        if not ids:
+        batch = self._batch_of(walk, scheduler_output)
+        if not batch.ids:
             return None
-        for request_id in scheduler_output.scheduled_cached_reqs.resumed_req_ids:
-            walk.resumed(request_id)
+        resumed = scheduler_output.scheduled_cached_reqs.resumed_req_ids
+        if resumed:
+            for request_id in resumed:
+                walk.resumed(request_id)
         step = walk.message()
-        setattr(scheduler_output, _STEP, (walk.clock, ids, slots))
-        return GrammarOutput([], step)
+        setattr(scheduler_output, _STEP, Launched(walk.clock, batch, walk.changes))
+        if self._said is None or self._said.grammar_bitmask is not step:
+            from vllm.v1.core.sched.output import GrammarOutput
 
-    def _sampled_here(self, walk: Any, scheduled: Any, slots: list[Any]) -> tuple[list[str], list[int]]:
+            self._said = GrammarOutput([], step)
+        return self._said
+
+    def _batch_of(self, walk: Any, scheduler_output: Any) -> Batch:
+        """Those of a step. Mostly they are those of the step before: then nothing else is looked at."""
+        scheduled = scheduler_output.num_scheduled_tokens
+        names, last = list(scheduled), self._batch
+        plain = not self._careful and scheduler_output.total_num_scheduled_tokens == len(names)
+        if plain and last.changes == walk.changes and last.scheduled == names:
+            return last
+        slots = list(map(walk.slot_of.get, names))
+        if plain and None not in slots:
+            batch = Batch(names, slots, names, walk.changes)
+        else:
+            ids, here, lasts = self._sampled_here(walk, scheduled, slots)
+            batch = Batch(ids, here, names, walk.changes if plain and lasts else -1)
+        self._batch = batch
+        return batch
+
+    def _sampled_here(self, walk: Any, scheduled: Any, slots: list[Any]) -> tuple[list[str], list[int], bool]:
         """Those of the ``scheduled`` requests that are constrained and whose step samples, and their slots; ``slots``
-        are those known before. New ones get one."""
+        are those known before. New ones get one. And whether that would be so again for the same requests: whether
+        all others are free."""
         requests, careful = self.requests, self._careful  # type: ignore[attr-defined]
-        ids, here = [], []
+        ids, here, lasts = [], [], True
         for (request_id, count), slot in zip(scheduled.items(), slots, strict=True):
             if slot is None:
                 request = requests.get(request_id)
-                if request is None or not request.use_structured_output or request.is_prefill_chunk:
+                if request is not None and not request.use_structured_output:
+                    continue
+                if request is None or request.is_prefill_chunk:
+                    lasts = False
                     continue
                 if request_id in getattr(self, "_placeless", ()):  # see `late_place`
                     walk.reserve(request_id)
@@ -110,10 +152,11 @@ class WalkScheduler:
                     walk.assign(request_id, request.structured_output_request.grammar, request.num_tokens)
                 slot = walk.slot_of[request_id]
             elif (count > 1 or request_id in careful) and requests[request_id].is_prefill_chunk:
+                lasts = False
                 continue
             ids.append(request_id)
             here.append(slot)
-        return ids, here
+        return ids, here, lasts
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         self._careful.add(request.request_id)
@@ -130,14 +173,14 @@ class WalkScheduler:
             self._follow(launched, model_runner_output)
         return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
 
-    def _follow(self, launched: Any, output: Any) -> None:
-        clock, ids, slots = launched
-        walk = self._walk
-        sampled, place_of = output.sampled_token_ids, output.req_id_to_index
-        drawn = [sampled[place_of[request_id]] for request_id in ids]
-        slot_of = {} if walk is None else walk.slot_of
+    def _follow(self, launched: Launched, output: Any) -> None:
+        clock, (ids, slots, *_), changes = launched
+        walk, drawn = self._walk, output.sampled_token_ids
+        if output.req_ids != ids:
+            drawn = [drawn[place] for place in map(output.req_id_to_index.__getitem__, ids)]
         missed = 0
-        if walk is None or self._careful or not all(drawn) or list(map(slot_of.get, ids)) != slots:
+        if walk is None or self._careful or not all(drawn) or not self._same_slots(walk, ids, slots, changes):
+            slot_of = {} if walk is None else walk.slot_of
             ids, slots, drawn, missed = self._that_count(slot_of, ids, slots, drawn, of_all=walk is None)
         if walk is None:  # walking has ended since; tokens go the ordinary way
             return
@@ -153,6 +196,10 @@ class WalkScheduler:
                 if walk.grammars[slot] is not None:
                     walk.grammars[slot].fail("walk", RuntimeError("the GPU was not followed"))
             self._stop_walking()
+
+    def _same_slots(self, walk: Any, ids: list[str], slots: list[int], changes: int) -> bool:
+        """Whether ``ids`` are all still there, as they were when `Walk.changes` were ``changes``."""
+        return changes == walk.changes or list(map(walk.slot_of.get, ids)) == slots
 
     def _that_count(
         self, slot_of: Any, ids: list[str], slots: list[int], drawn: list[list[int]], *, of_all: bool
