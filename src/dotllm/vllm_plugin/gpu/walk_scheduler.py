@@ -12,7 +12,8 @@ parser, one pipeline stage.
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from dotllm.vllm_plugin.scheduler import graph_tokens
 from dotllm.vllm_plugin.settings import coalescence, gpu_walk
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _STEP = "dotllm_walk"  # attribute of a scheduler output: a `Launched`
 
@@ -135,28 +138,34 @@ class WalkScheduler:
     def _sampled_here(self, walk: Any, scheduled: Any, slots: list[Any]) -> tuple[list[str], list[int], bool]:
         """Those of the ``scheduled`` requests that are constrained and whose step samples, and their slots; ``slots``
         are those known before. New ones get one. And whether that would be so again for the same requests: whether
-        all others are free."""
+        all others are free.
+
+        Requests come and go in almost every step of a large batch, so only those that are not as in most steps are
+        looked at one by one.
+        """
         requests, careful = self.requests, self._careful  # type: ignore[attr-defined]
-        ids, here, lasts = [], [], True
-        for (request_id, count), slot in zip(scheduled.items(), slots, strict=True):
-            if slot is None:
-                request = requests.get(request_id)
-                if request is not None and not request.use_structured_output:
-                    continue
-                if request is None or request.is_prefill_chunk:
-                    lasts = False
+        names, counts = list(scheduled), scheduled.values()
+        odd = [i for i, (slot, count) in enumerate(zip(slots, counts, strict=True)) if slot is None or count > 1]
+        if careful:
+            odd = sorted({*odd, *(i for i, name in enumerate(names) if name in careful)})
+        dropped, lasts = [], True
+        for i in odd:
+            request_id = names[i]
+            request = requests.get(request_id)
+            if slots[i] is None:
+                if request is None or not request.use_structured_output or request.is_prefill_chunk:
+                    lasts = lasts and request is not None and not request.use_structured_output
+                    dropped.append(i)
                     continue
                 if request_id in getattr(self, "_placeless", ()):  # see `late_place`
                     walk.reserve(request_id)
                 else:
                     walk.assign(request_id, request.structured_output_request.grammar, request.num_tokens)
-                slot = walk.slot_of[request_id]
-            elif (count > 1 or request_id in careful) and requests[request_id].is_prefill_chunk:
+                slots[i] = walk.slot_of[request_id]
+            elif request.is_prefill_chunk:
                 lasts = False
-                continue
-            ids.append(request_id)
-            here.append(slot)
-        return ids, here, lasts
+                dropped.append(i)
+        return _without(names, dropped), _without(slots, dropped), lasts
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         self._careful.add(request.request_id)
@@ -205,17 +214,30 @@ class WalkScheduler:
         self, slot_of: Any, ids: list[str], slots: list[int], drawn: list[list[int]], *, of_all: bool
     ) -> tuple[list[str], list[int], list[list[int]], int]:
         """(ids, slots, tokens) of those whose results count and who are still there; and how many repeat their step."""
-        kept, missed = [], 0
-        for i, request_id in enumerate(ids):
+        now = list(map(slot_of.get, ids))
+        if of_all:
+            odd: Sequence[int] = range(len(ids))
+        else:
+            odd = [
+                i
+                for i, (was, slot, tokens) in enumerate(zip(slots, now, drawn, strict=True))
+                if was != slot or not tokens
+            ]
+            if self._careful:
+                odd = sorted({*odd, *(i for i, name in enumerate(ids) if name in self._careful)})
+        dropped, missed = [], 0
+        for i in odd:
+            request_id = ids[i]
             if not drawn[i] or of_all or request_id in self._careful:
                 counts, again = self._counts(request_id, drawn[i])
                 missed += again
                 if not counts:
+                    dropped.append(i)
                     continue
                 self._careful.discard(request_id)  # what was in flight has come, and its tokens have been run
-            if slot_of.get(request_id) == slots[i]:  # else it has ended
-                kept.append(i)
-        return [ids[i] for i in kept], [slots[i] for i in kept], [drawn[i] for i in kept], missed
+            if now[i] != slots[i]:  # it has ended
+                dropped.append(i)
+        return _without(ids, dropped), _without(slots, dropped), _without(drawn, dropped), missed
 
     def _counts(self, request_id: str, token: list[int]) -> tuple[bool, bool]:
         """Whether the result that has come for a request counts, and whether the request has to repeat its step."""
@@ -265,6 +287,16 @@ class WalkScheduler:
         if self._walk is not None:
             self._walk.release(request.request_id)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+
+def _without(values: list[T], places: list[int]) -> list[T]:
+    """``values`` but those at ``places``, which rise; the list itself if these are all."""
+    if not places:
+        return values
+    kept = values.copy()
+    for i in reversed(places):
+        del kept[i]
+    return kept
 
 
 def is_dropped(request: Any) -> bool:
