@@ -2,16 +2,21 @@
 
 ``StructuredOutputManager.grammar_bitmask`` has had one signature for all releases, and what it returns is only handed
 on to the workers. Its inside, which this stands in for, has been rewritten often: it is left to vLLM wherever it does
-more than fill masks (reasoning parsers, diffusion models).
+more than fill masks (diffusion models), and asked which masks hold where a reasoning parser decides (`constrained`).
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from dotllm.vllm_plugin.gpu import worker_hooks
+from dotllm.vllm_plugin.gpu.constrained import FILLS, constrained
+from dotllm.vllm_plugin.gpu.message import NO_MASK
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import gpu_masks
 
@@ -29,14 +34,19 @@ def why_not(manager: Any) -> str:
         (chosen == "off", "switched off"),
         (chosen == "auto" and not current_platform.is_cuda_alike(), "not a CUDA device"),
         (chosen == "auto" and not worker.startswith("vllm.v1.worker.gpu_worker."), f"the worker is {worker}"),
-        (manager.reasoner_cls is not None, "a reasoning parser decides where constraints begin"),
+        (
+            manager.reasoner_cls is not None and config.num_speculative_tokens > 0,
+            "a reasoning parser decides where in the drafts constraints begin",
+        ),
         (getattr(config.model_config, "is_diffusion", False), "the model is a diffusion model"),
     )
     return next((reason for applies, reason in checks if applies), "") or worker_hooks.why_not(config)
 
 
-def message(manager: Any, requests: Any, ids: list[str], drafts: dict[str, list[int]]) -> Any:
-    """The `MaskRows` of a step, or None where vLLM's own way is to be taken."""
+def message(
+    manager: Any, requests: Any, ids: list[str], drafts: dict[str, list[int]], original: Callable[..., Any]
+) -> Any:
+    """The `MaskRows` of a step, or None where vLLM's own way, ``original``, is to be taken."""
     from dotllm.vllm_plugin.backend import DotllmBackend
     from dotllm.vllm_plugin.gpu import rows
 
@@ -49,6 +59,8 @@ def message(manager: Any, requests: Any, ids: list[str], drafts: dict[str, list[
         backend.row_sender = False if reason else rows.RowSender(backend.token_space)
     if not backend.row_sender:
         return None
+    if manager.reasoner_cls is not None:
+        return _message_of(constrained(manager, original, requests, ids), backend.row_sender)
     grammars = [requests[i].structured_output_request._grammar for i in ids]
     if not rows.are_ours(grammars):  # a compile that nobody has looked at since it ended, or others' grammars
         grammars = [requests[i].structured_output_request.grammar for i in ids]
@@ -57,6 +69,22 @@ def message(manager: Any, requests: Any, ids: list[str], drafts: dict[str, list[
     by_place = {place: drafts[i] for place, i in enumerate(ids) if drafts.get(i)} if drafts else None
     counts, found = rows.rows_of_step(grammars, by_place)
     return backend.row_sender.message(counts, found)
+
+
+def _message_of(grammars: list[Any] | None, sender: Any) -> Any:
+    """The message for requests some of which are not constrained in this step (None)."""
+    from dotllm.vllm_plugin.gpu import rows
+
+    if grammars is None:
+        return None
+    places = [place for place, grammar in enumerate(grammars) if grammar is not None]
+    ours = [grammars[place] for place in places]
+    slots = np.full(len(grammars), NO_MASK, np.int32)
+    if ours:
+        if not rows.are_ours(ours):
+            return None
+        slots[places] = rows.rows_of_step(ours)[1]
+    return sender.message(np.ones(len(grammars), np.int32), slots)
 
 
 def _apply() -> None:
@@ -73,7 +101,7 @@ def _apply() -> None:
         self: Any, requests: Any, structured_output_request_ids: list[str], scheduled_spec_decode_tokens: Any
     ) -> Any:
         try:
-            found = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
+            found = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens, original)
         except Exception:
             # Bitmasks serve as well; workers take either, in any order.
             logger.exception("masks on the device: falling back to bitmasks for this step")
@@ -135,6 +163,7 @@ HOOK = Hook(
             ("self", "requests", "structured_output_request_ids", "scheduled_spec_decode_tokens"),
         ),
         Target(_MANAGER, "StructuredOutputManager.__init__@reasoner_cls"),
+        Target(_MANAGER, f"StructuredOutputManager.{FILLS}", ("self", "batch")),
         *worker_hooks.TARGETS,
     ),
     apply=_apply,

@@ -349,6 +349,10 @@ def why_not(scheduler: Any) -> str:
         (getattr(config.parallel_config, "prefill_context_parallel_size", 1) > 1, "prefill context parallelism"),
         (worker_hooks.shards_batch(config.parallel_config), "batch-sharded sampling"),
         (getattr(scheduler, "connector", None) is not None, "a KV connector"),
+        (
+            getattr(scheduler.structured_output_manager, "reasoner_cls", None) is not None,
+            "a reasoning parser decides where constraints begin",
+        ),
     )
     reason = next((reason for applies, reason in checks if applies), "")
     return reason or manager_hook.why_not(scheduler.structured_output_manager) or sampling.fault()

@@ -1,0 +1,126 @@
+"""With a reasoning parser the rows of a step are the masks that vLLM's own way would fill."""
+
+from __future__ import annotations
+
+import inspect
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from played_engine import EOS, TOKENS
+
+pytest.importorskip("vllm")
+
+from dotllm import Index
+from dotllm.vllm_plugin.backend import DotllmBackend
+from dotllm.vllm_plugin.gpu import constrained as constrained_module
+from dotllm.vllm_plugin.gpu import manager_hook, worker_hooks
+from dotllm.vllm_plugin.gpu.message import NO_MASK, MaskRows
+from dotllm.vllm_plugin.gpu.rows import RowSender
+from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
+
+pytestmark = pytest.mark.serve
+
+END = ord("!")  # of the reasoning
+
+
+class Reasoner:
+    """vLLM's ``ReasoningParser``, as far as the manager asks it."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def is_reasoning_end(self, token_ids: list[int]) -> bool:
+        return END in token_ids
+
+
+@pytest.fixture
+def manager(vllm_config: Any, index: Index) -> Any:
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    worker_hooks.apply()
+    made = StructuredOutputManager(vllm_config)
+    made.reasoner_cls = Reasoner
+    made.tokenizer = None
+    backend = object.__new__(DotllmBackend)
+    backend.vocabulary, backend.row_sender = index.vocabulary, RowSender(index.space)
+    made.backend = backend
+    # as in an engine of 256 requests
+    made._grammar_bitmask = backend.allocate_token_bitmask(256)
+    made.fill_bitmask_parallel_threshold, made.fill_bitmask_parallel_batch_size = 128, 16
+    made.executor_for_fillmask = ThreadPoolExecutor(2)
+    return made
+
+
+def request(index: Index, prompt: list[int], said: list[int], ended: bool | None) -> Any:
+    grammar = RequestGrammar(index.guide(), (), index.vocabulary, BitmaskView())
+    assert grammar.accept_tokens("r", said)
+    structured = SimpleNamespace(
+        grammar=grammar, _grammar=grammar, reasoning_ended=ended, reasoner=None, reasoning_parser_kwargs=None
+    )
+    return SimpleNamespace(
+        structured_output_request=structured, prompt_token_ids=prompt, use_structured_output=True, all_token_ids=prompt
+    )
+
+
+def requests(index: Index, copies: int) -> dict[str, Any]:
+    kinds = (
+        ([1, 2], [], None),  # has to reason first
+        ([1, END], [], None),  # the prompt ends the reasoning
+        ([1, 2], [], False),
+        ([1, 2], [ord("{")], True),
+        ([1, 2], [*b'{"number_of_items":7,"shipping_address":"","is_gift":true}', EOS], True),  # has ended
+    )
+    return {f"{n}-{i}": request(index, *kind) for n in range(copies) for i, kind in enumerate(kinds)}
+
+
+@pytest.mark.parametrize("copies", [1, 40])  # vLLM fills many bitmasks on threads
+def test_rows_are_vllms_bitmasks(manager: Any, index: Index, copies: int) -> None:
+    original = inspect.unwrap(type(manager).grammar_bitmask)
+    expected = np.array(original(manager, requests(index, copies), list(requests(index, copies)), {}))
+    asked = requests(index, copies)
+    found = manager.grammar_bitmask(asked, list(asked), {})
+    assert isinstance(found, MaskRows) and found.counts.tolist() == [1] * len(asked)
+    rows = dict(zip(found.new_slots.tolist(), found.new_rows, strict=True))
+    for slot, mask in zip(found.slots.tolist(), expected, strict=True):
+        assert np.array_equal(np.full_like(mask, -1) if slot == NO_MASK else rows[slot], mask)
+    assert found.slots.tolist().count(NO_MASK) == 3 * copies
+    assert constrained_module.FILLS not in vars(manager)
+
+
+def test_nothing_but_free_requests(manager: Any, index: Index) -> None:
+    asked = {"a": request(index, [1], [], None)}
+    assert manager.grammar_bitmask(asked, ["a"], {}).slots.tolist() == [NO_MASK]
+
+
+def test_what_is_not_understood_is_left_to_vllm(manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = requests(index, 1)
+    of_vllm = type(manager)._fill_bitmasks
+
+    def forbids(self: Any, batch: Any) -> None:  # as vLLM 0.33 does while a model reasons
+        of_vllm(self, [entry[:3] for entry in batch])
+
+    monkeypatch.setattr(type(manager), "_fill_bitmasks", forbids)
+    original = inspect.unwrap(type(manager).grammar_bitmask)
+    places = constrained_module.constrained(manager, original, asked, list(asked))
+    assert places is not None and sum(place is not None for place in places) == 3
+
+    def with_forbidden(self: Any, all_requests: Any, ids: list[str], drafts: Any) -> None:
+        self._fill_bitmasks([(None, place, False, (3,)) for place in range(len(ids))])
+
+    assert constrained_module.constrained(manager, with_forbidden, asked, list(asked)) is None
+    assert constrained_module.constrained(manager, lambda *_: None, asked, list(asked)) is None
+    assert len(manager.grammar_bitmask(asked, list(asked), {}).slots) == len(asked)
+
+
+def test_reasoning_with_drafts_is_vllms(manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOTLLM_GPU_MASKS", "on")
+    assert "reasoning" not in manager_hook.why_not(manager)
+    config = SimpleNamespace(
+        parallel_config=manager.vllm_config.parallel_config, model_config=None, num_speculative_tokens=3
+    )
+    monkeypatch.setattr(manager, "vllm_config", config)
+    assert "reasoning parser" in manager_hook.why_not(manager)
+    assert len(TOKENS) > END
