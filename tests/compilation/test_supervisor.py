@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from dotllm.compilation.supervisor import Supervisor, SwitchInterval
+from dotllm.compilation.supervisor import Supervisor
+from dotllm.compilation.switch_interval import SwitchInterval
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

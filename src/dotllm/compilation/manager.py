@@ -37,7 +37,8 @@ from dotllm.compilation.queue import JobQueue
 from dotllm.compilation.specification import Specification
 from dotllm.compilation.store import SharedStore
 from dotllm.compilation.stored import StoredIndexes
-from dotllm.compilation.supervisor import Supervisor, SwitchInterval
+from dotllm.compilation.supervisor import Supervisor
+from dotllm.compilation.switch_interval import SwitchInterval
 from dotllm.compilation.ticket import Job, Ticket, Transform
 from dotllm.compilation.workers import WorkerPool
 from dotllm.errors import SpecError

@@ -8,7 +8,6 @@ only while there is work.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +16,6 @@ logger = logging.getLogger(__name__)
 
 TICK = 0.025
 IDLE_TICK = 0.1
-# While a compile takes long, the GIL changes hands this often beside it.
-SLOW_SWITCH_INTERVAL = 0.0005
 
 Task = Callable[[float], object]
 """called with the time (``time.monotonic``)"""
@@ -65,25 +62,3 @@ class Supervisor:
             if now >= self._due[i]:
                 self._due[i] = now + seconds
                 task(now)
-
-
-class SwitchInterval:
-    """While a compile takes long, threads hand over the GIL ten times as often: it is the engine's loop that wants it,
-    some dozen times a step, and waits a switch interval each time (figures: docs/decisions/compilation.md)."""
-
-    def __init__(self) -> None:
-        self._ordinary: float | None = None
-
-    @property
-    def is_short(self) -> bool:
-        """Whether it is shorter than it was."""
-        return self._ordinary is not None
-
-    def set(self, *, short: bool) -> None:
-        """Shorten it, or make it what it was."""
-        if short and self._ordinary is None:
-            self._ordinary = sys.getswitchinterval()
-            sys.setswitchinterval(min(self._ordinary, SLOW_SWITCH_INTERVAL))
-        elif not short and self._ordinary is not None:
-            sys.setswitchinterval(self._ordinary)
-            self._ordinary = None

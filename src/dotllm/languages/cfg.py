@@ -8,14 +8,13 @@ from typing import Literal
 
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Grammar
+from dotllm.languages.surrogates import HALF
 
 Dialect = Literal["auto", "lark", "ebnf"]
 
 # `name ::=` at the beginning of a line (with a rule option, perhaps). vLLM looks for "::=" anywhere outside comments;
 # this finds the same grammars but takes no "::=" inside a string for a definition.
 _EBNF_RULE = re.compile(r"^[ \t]*[A-Za-z_][\w.-]*[ \t]*(?:\[[^\]\n]*\][ \t]*)?(?:\r?\n[ \t]*)?::=", re.MULTILINE)
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def detect_dialect(text: str) -> Literal["lark", "ebnf"]:
@@ -32,7 +31,7 @@ def grammar_to_grammar(
     InvalidSpec, Unsupported or BudgetExceeded with line and column as ``pointer``. The result may be left-recursive:
     see `dotllm.grammar.transform.prepare`.
     """
-    half = _SURROGATE.search(text)
+    half = HALF.search(text)
     if half is not None:
         line, column = text.count("\n", 0, half.start()) + 1, half.start() - text.rfind("\n", 0, half.start())
         raise InvalidSpec(

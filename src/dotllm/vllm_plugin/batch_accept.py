@@ -2,9 +2,9 @@
 
 vLLM asks each request's grammar to accept its token, in Python, one after another: at 256 requests that is 0.6 ms of a
 step, most of it the way into the engine and back. Here `advance_guides` takes them all (0.1 ms) before vLLM looks at
-the results, and vLLM does not ask those that have (`spared`; should it ask in another way, they say that their token is
-taken: `RequestGrammar.followed`). Tokens that are no matter of course are left to vLLM's calls: several at once, stop
-tokens, those that a grammar does not allow, those after its end.
+the results, and vLLM's own calls find them taken (`RequestGrammar.followed`; `gpu.manager_hook` looks at it on the way
+to a grammar). Tokens that are no matter of course are left to vLLM's calls: several at once, stop tokens, those that a
+grammar does not allow, those after its end.
 
 With asynchronous scheduling a result may come that does not count, or counts elsewhere: it was in flight when its
 request was preempted. vLLM keeps a number of those with each request (`IN_FLIGHT`), and while there are any, the
@@ -13,8 +13,6 @@ request is left to vLLM, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from dotllm.index import advance_guides
@@ -45,19 +43,16 @@ class BatchAcceptScheduler:
         if not self._takes_batches or getattr(self, "_walk", None) is not None:
             return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         taken = take(self.requests, model_runner_output, self._counts_in_flight)  # type: ignore[attr-defined]
-        if not taken:
-            return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         try:
-            with spared(self.structured_output_manager, taken):  # type: ignore[attr-defined]
-                return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+            return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         finally:
-            for grammar in taken.values():
+            for grammar in taken:
                 grammar.followed = False
 
 
-def take(requests: dict[str, Any], output: Any, count_in_flight: bool = False) -> dict[str, Any]:
-    """Let grammars accept the tokens of ``output``, vLLM's ``ModelRunnerOutput``; by request those that have, marked as
-    such. ``count_in_flight``: results may have been on their way when their request was preempted."""
+def take(requests: dict[str, Any], output: Any, count_in_flight: bool = False) -> list[Any]:
+    """Let grammars accept the tokens of ``output``, vLLM's ``ModelRunnerOutput``; those that have, marked as such.
+    ``count_in_flight``: results may have been on their way when their request was preempted."""
     from vllm.v1.request import RequestStatus
 
     from dotllm.vllm_plugin.request_grammar import RequestGrammar
@@ -66,9 +61,9 @@ def take(requests: dict[str, Any], output: Any, count_in_flight: bool = False) -
     if count_in_flight:
         in_flight = in_flight_attribute(requests)
         if not in_flight:
-            return {}
+            return []
     running, find = RequestStatus.RUNNING, requests.get
-    names, grammars, guides, drawn = [], [], [], []
+    grammars, guides, drawn = [], [], []
     for name, tokens in zip(output.req_ids, output.sampled_token_ids, strict=False):
         if len(tokens) != 1 or (request := find(name)) is None:
             continue
@@ -78,30 +73,27 @@ def take(requests: dict[str, Any], output: Any, count_in_flight: bool = False) -
         if in_flight and getattr(request, in_flight) > 0:
             continue
         grammar = structured._grammar
-        # `RequestGrammar.goes_on`, written out: there are hundreds in each step.
+        # (attributes, and no property that says whether the text goes on: there are hundreds in each step)
         if type(grammar) is not RequestGrammar or grammar.failed or grammar.stopped or grammar.followed:
             continue
         guide = grammar.guide
         if guide.config != FINISHED:
-            names.append(name)
             grammars.append(grammar)
             guides.append(guide)
             drawn.append(tokens[0])
     if len(guides) < LEAST:
-        return {}
+        return []
     try:
         accepted, failures = advance_guides(guides, drawn)
     except Exception as error:  # nothing may cross into vLLM's loop; who has moved and who has not is not known
         for grammar in grammars:
             grammar.fail("accept", error)
-        return {}
+        return []
     for position, failure in failures.items():
         grammars[position].fail("accept", failure)
-    taken = {}
-    for name, grammar, moved in zip(names, grammars, accepted, strict=True):
-        if moved:
-            grammar.followed = True
-            taken[name] = grammar
+    taken = [grammar for grammar, moved in zip(grammars, accepted, strict=True) if moved]
+    for grammar in taken:
+        grammar.followed = True
     return taken
 
 
@@ -109,23 +101,6 @@ def in_flight_attribute(requests: dict[str, Any]) -> str:
     """That of `IN_FLIGHT` which this vLLM has; "" if it has neither, or no ``requests``."""
     anyone = next(iter(requests.values()), None)
     return next((name for name in IN_FLIGHT if hasattr(anyone, name)), "")
-
-
-@contextmanager
-def spared(manager: Any, taken: dict[str, Any]) -> Iterator[None]:
-    """vLLM's manager of grammars does not ask those in ``taken``: until 0.28 it decides whether to, since then it
-    does."""
-    name, answer = ("accept_tokens", True) if hasattr(manager, "accept_tokens") else ("should_advance", False)
-    original = getattr(manager, name)
-
-    def asked(request: Any, *args: Any) -> Any:
-        return answer if request.request_id in taken else original(request, *args)
-
-    setattr(manager, name, asked)
-    try:
-        yield
-    finally:
-        delattr(manager, name)
 
 
 def why_not(scheduler: Any) -> str:

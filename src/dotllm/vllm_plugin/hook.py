@@ -7,8 +7,10 @@ its own that it took effect.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 class HookError(RuntimeError):
@@ -53,3 +55,10 @@ class Outcome:
     @property
     def ok(self) -> bool:
         return not self.error
+
+
+def require_parameters(function: Any, leading: tuple[str, ...], *, no_more: bool = False) -> None:
+    """Raise TypeError if ``function`` has not these leading parameters, or with ``no_more`` further ones."""
+    found = tuple(inspect.signature(function).parameters)
+    if found[: len(leading)] != leading or (no_more and len(found) > len(leading)):
+        raise TypeError(f"{function.__qualname__} has the parameters {found}")

@@ -13,11 +13,10 @@ Only for n-grams, which are found anew in each step. A proposer with a model of 
 
 from __future__ import annotations
 
-import inspect
 from functools import wraps
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, require_parameters
 
 EVERY = 8  # steps
 IN_VAIN = 64  # batches whose drafts were looked at and did not pay, before they are asked for seldom
@@ -61,9 +60,7 @@ def _apply() -> None:
     original = NgramProposer.propose
     if getattr(original, "is_dotllm", False):
         return
-    found = tuple(inspect.signature(original).parameters)
-    if found[: len(_PROPOSE)] != _PROPOSE:
-        raise TypeError(f"propose has the parameters {found}")
+    require_parameters(original, _PROPOSE)
 
     @wraps(original)
     def propose(self: Any, num_speculative_tokens: int, sampled_token_ids: Any, *args: Any, **kwargs: Any) -> Any:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from dotllm.errors import InvalidSpec
+from dotllm.languages.surrogates import HALF
 
 _MISSING = object()
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Fields:
@@ -38,7 +37,7 @@ class Fields:
             if default is _MISSING:
                 raise InvalidSpec(f"the field {name!r} is missing", pointer=self.pointer or "/", keyword=name)
             return default
-        if isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
+        if isinstance(value, str) and not value.isascii() and HALF.search(value):
             raise InvalidSpec(
                 f"{name!r} holds half of a surrogate pair, which no Unicode text contains",
                 pointer=self.at(name),

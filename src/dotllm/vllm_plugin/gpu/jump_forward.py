@@ -19,7 +19,6 @@ Requests whose every token must come out of the sampler (`must_sample`) generate
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Sequence
 from functools import wraps
@@ -27,7 +26,7 @@ from typing import Any, NamedTuple
 
 from dotllm.vllm_plugin.gpu import worker_hooks
 from dotllm.vllm_plugin.gpu.pace import Pace
-from dotllm.vllm_plugin.hook import Target
+from dotllm.vllm_plugin.hook import Target, require_parameters
 from dotllm.vllm_plugin.settings import coalescence, gpu_masks, gpu_walk
 
 LEAST = 2  # tokens: one is generated in the step that is in flight anyway
@@ -187,9 +186,7 @@ def wrap_add_requests() -> None:
     original = GPUModelRunner.add_requests
     if getattr(original, "is_dotllm", False):
         return
-    found = tuple(inspect.signature(original).parameters)
-    if found != ("self", "scheduler_output"):
-        raise TypeError(f"add_requests has the parameters {found}")
+    require_parameters(original, ("self", "scheduler_output"), no_more=True)
 
     @wraps(original)
     def add_requests(self: Any, scheduler_output: Any) -> Any:

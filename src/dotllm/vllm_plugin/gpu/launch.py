@@ -13,7 +13,7 @@ https://github.com/triton-lang/triton/blob/release/3.6.x/python/triton/compiler/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 
@@ -32,13 +32,18 @@ class Launcher:
 
     def __call__(self, key: Hashable, grid: tuple[int, int, int], *arguments: Any) -> None:
         """Launch with ``arguments``, all of them positional, compile-time constants too."""
-        launch = self._variants.get(key)
+        launch = self.variant(key)
         if launch is not None:
-            launch(grid, [a if type(a) is int else a.data_ptr() for a in arguments])
+            launch(grid, plain(arguments))
             return
         launched = self._kernel[grid](*arguments, **self._options)
         if hasattr(launched, "__getitem__"):  # (the interpreter returns nothing)
             self._variants[key] = _launch_of(launched)
+
+
+def plain(arguments: Iterable[Any]) -> list[int]:
+    """``arguments`` as what `Launcher.variant` gives takes them: tensors by their addresses."""
+    return [a if type(a) is int else a.data_ptr() for a in arguments]
 
 
 def _launch_of(variant: Any) -> Callable[..., None]:

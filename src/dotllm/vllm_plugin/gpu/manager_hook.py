@@ -119,7 +119,8 @@ def _apply() -> None:
 
 
 def _wrap_should_advance(manager: Any) -> None:
-    """Up to 0.28 vLLM asks this for every request and token: no, where `walk` has taken the token already."""
+    """Up to 0.28 vLLM asks this for every request and token: no, where `walk` or `batch_accept` has taken the token
+    already."""
     original = manager.should_advance
 
     @wraps(original)
@@ -134,7 +135,8 @@ def _wrap_should_advance(manager: Any) -> None:
 
 def _wrap_accept_tokens(manager: Any) -> None:
     """Since 0.32 vLLM asks this for every request and token, and it takes several calls to come to a grammar: the
-    answer is known where `walk` has taken the token already, and for free requests (2 of 20 us a request and step).
+    answer is known where `walk` or `batch_accept` has taken the token already, and for free requests (2 of 20 us a
+    request and step).
     (No token is taken where a reasoning parser might have a say.)"""
     original = manager.accept_tokens
 

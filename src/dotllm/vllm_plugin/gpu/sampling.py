@@ -9,14 +9,13 @@ own counts are put right instead (`_cross_out`).
 
 from __future__ import annotations
 
-import inspect
 import logging
 from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin.gpu import worker_hooks
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
-from dotllm.vllm_plugin.hook import Target
+from dotllm.vllm_plugin.hook import Target, require_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +52,7 @@ def wrap() -> None:
     original = GPUModelRunner.sample
     if getattr(original, "is_dotllm", False):
         return
-    found = tuple(inspect.signature(original).parameters)
-    if found != _SAMPLE:
-        raise TypeError(f"sample has the parameters {found}")
+    require_parameters(original, _SAMPLE, no_more=True)
     try:
         _wrap_counts()
     except Exception as error:  # a launch more, then
@@ -68,7 +65,9 @@ def wrap() -> None:
             return original(self, hidden_states, input_batch, grammar_output)
         walker = getattr(self, _WALKER, None)
         if walker is None:
-            walker = worker_hooks.walker(self.device)
+            from dotllm.vllm_plugin.gpu.walker import Walker
+
+            walker = Walker(worker_hooks.table(self.device))
             setattr(self, _WALKER, walker)
         walker.update(step, input_batch.req_ids)
         walker.states, walker.counts = self.req_states, None
@@ -96,9 +95,7 @@ def _wrap_counts() -> None:
     from vllm.v1.worker.gpu.sample import sampler
 
     original = sampler.get_num_sampled_and_rejected
-    found = tuple(inspect.signature(original).parameters)
-    if found != _COUNT:
-        raise TypeError(f"get_num_sampled_and_rejected has the parameters {found}")
+    require_parameters(original, _COUNT, no_more=True)
 
     @wraps(original)
     def get_num_sampled_and_rejected(num_sampled: Any, *arguments: Any, **named: Any) -> Any:

@@ -31,7 +31,7 @@ import triton
 import triton.language as tl
 
 from dotllm.vllm_plugin.gpu.kernels import BLOCK, _mask_block
-from dotllm.vllm_plugin.gpu.launch import Launcher
+from dotllm.vllm_plugin.gpu.launch import Launcher, plain
 
 # as in walk_message and index.gpu_tables; Triton wants them as constants
 _PLACE = tl.constexpr(8)
@@ -196,17 +196,18 @@ class Fixed:
         address = logits.data_ptr()
         if self._launch is None or address % 16 != self._alignment:
             self._prepare(logits, batch)
-            return
-        self._launch(self._grid, [address, *[tensor.data_ptr() for tensor in batch], *self._behind])
+            if self._launch is None:
+                _launch(self._key, self._grid, logits, *batch, *self._behind)
+                return
+        self._launch(self._grid, [address, *plain(batch), *self._addresses])
 
     def _prepare(self, logits: Any, batch: Batch) -> None:
-        """Launch, and find out how to do so next time."""
+        """Find out how to launch."""
         vocabulary, stride = logits.shape[-1], logits.stride(0)
         self._grid = (self.requests, -(-vocabulary // BLOCK), 1)
         self._alignment = logits.data_ptr() % 16
-        arguments = (*self._arguments, stride, vocabulary, BLOCK)
-        self._behind = [a if type(a) is int else a.data_ptr() for a in arguments]
+        self._behind = (*self._arguments, stride, vocabulary, BLOCK)
+        self._addresses = plain(self._behind)
         types = (logits.dtype, batch.last.dtype, batch.input_ids.dtype, batch.state_of.dtype, self.lengths.dtype)
-        key = (types, stride, vocabulary, self._alignment, self.table.data_ptr() % 16, self.table.stride(0))
-        _launch(key, self._grid, logits, *batch, *arguments)
-        self._launch = _launch.variant(key)
+        self._key = (types, stride, vocabulary, self._alignment, self.table.data_ptr() % 16, self.table.stride(0))
+        self._launch = _launch.variant(self._key)

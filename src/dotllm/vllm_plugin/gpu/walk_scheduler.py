@@ -12,7 +12,7 @@ parser, one pipeline stage.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -130,26 +130,25 @@ class WalkScheduler:
         if plain and None not in slots:
             batch = Batch(names, slots, names, walk.changes)
         else:
-            ids, here, lasts = self._sampled_here(walk, scheduled, slots)
+            ids, here, lasts = self._sampled_here(walk, names, scheduled.values(), slots)
             batch = Batch(ids, here, names, walk.changes if plain and lasts else -1)
         self._batch = batch
         return batch
 
-    def _sampled_here(self, walk: Any, scheduled: Any, slots: list[Any]) -> tuple[list[str], list[int], bool]:
-        """Those of the ``scheduled`` requests that are constrained and whose step samples, and their slots; ``slots``
-        are those known before. New ones get one. And whether that would be so again for the same requests: whether
-        all others are free.
+    def _sampled_here(
+        self, walk: Any, names: list[str], counts: Iterable[int], slots: list[Any]
+    ) -> tuple[list[str], list[int], bool]:
+        """Those of a step's requests that are constrained and whose step samples, and their slots. And whether that
+        would be so again for the same requests: whether all others are free. counts: how many tokens each runs. slots:
+        those known before; new ones get one.
 
         Requests come and go in almost every step of a large batch, so only those that are not as in most steps are
         looked at one by one.
         """
-        requests, careful = self.requests, self._careful  # type: ignore[attr-defined]
-        names, counts = list(scheduled), scheduled.values()
+        requests = self.requests  # type: ignore[attr-defined]
         odd = [i for i, (slot, count) in enumerate(zip(slots, counts, strict=True)) if slot is None or count > 1]
-        if careful:
-            odd = sorted({*odd, *(i for i, name in enumerate(names) if name in careful)})
         dropped, lasts = [], True
-        for i in odd:
+        for i in self._with_careful(odd, names):
             request_id = names[i]
             request = requests.get(request_id)
             if slots[i] is None:
@@ -166,6 +165,12 @@ class WalkScheduler:
                 lasts = False
                 dropped.append(i)
         return _without(names, dropped), _without(slots, dropped), lasts
+
+    def _with_careful(self, odd: list[int], names: list[str]) -> list[int]:
+        """The places ``odd``, and those of careful ones among ``names``; they rise."""
+        if not self._careful:
+            return odd
+        return sorted({*odd, *(i for i, name in enumerate(names) if name in self._careful)})
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         self._careful.add(request.request_id)
@@ -215,18 +220,13 @@ class WalkScheduler:
     ) -> tuple[list[str], list[int], list[list[int]], int]:
         """(ids, slots, tokens) of those whose results count and who are still there; and how many repeat their step."""
         now = list(map(slot_of.get, ids))
-        if of_all:
-            odd: Sequence[int] = range(len(ids))
-        else:
-            odd = [
-                i
-                for i, (was, slot, tokens) in enumerate(zip(slots, now, drawn, strict=True))
-                if was != slot or not tokens
-            ]
-            if self._careful:
-                odd = sorted({*odd, *(i for i, name in enumerate(ids) if name in self._careful)})
+        odd = [
+            i
+            for i, (was, slot, tokens) in enumerate(zip(slots, now, drawn, strict=True))
+            if of_all or was != slot or not tokens
+        ]
         dropped, missed = [], 0
-        for i in odd:
+        for i in self._with_careful(odd, ids):
             request_id = ids[i]
             if not drawn[i] or of_all or request_id in self._careful:
                 counts, again = self._counts(request_id, drawn[i])

@@ -15,7 +15,7 @@ from typing import Any
 
 from dotllm.vllm_plugin.gpu.message import MaskRows
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
-from dotllm.vllm_plugin.hook import Target
+from dotllm.vllm_plugin.hook import Target, require_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def _wrap_v1() -> None:
     original = utils.apply_grammar_bitmask
     if getattr(original, "is_dotllm", False):
         return
-    _require(original, _V1_PARAMETERS)
+    require_parameters(original, _V1_PARAMETERS)
 
     @wraps(original)
     def apply_grammar_bitmask(scheduler_output: Any, grammar_output: Any, input_batch: Any, logits: Any) -> None:
@@ -105,14 +105,14 @@ def _wrap_v2() -> None:
     original = StructuredOutputsWorker.apply_grammar_bitmask
     if getattr(original, "is_dotllm", False):
         return
-    _require(original, _V2_PARAMETERS)
+    require_parameters(original, _V2_PARAMETERS)
 
     @wraps(original)
     def apply_grammar_bitmask(
         self: Any, logits: Any, input_batch: Any, grammar_req_ids: list[str], grammar_bitmask: Any
     ) -> None:
         if isinstance(grammar_bitmask, WalkStep):
-            (walking or walker(logits.device)).mask(logits, input_batch)
+            walking.mask(logits, input_batch)
             return
         if not isinstance(grammar_bitmask, MaskRows):
             original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
@@ -125,12 +125,6 @@ def _wrap_v2() -> None:
 
     apply_grammar_bitmask.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
     StructuredOutputsWorker.apply_grammar_bitmask = apply_grammar_bitmask
-
-
-def _require(function: Any, leading: tuple[str, ...]) -> None:
-    found = tuple(inspect.signature(function).parameters)
-    if found[: len(leading)] != leading:
-        raise TypeError(f"{function.__qualname__} has the parameters {found}")
 
 
 def on_v2_runner(wrap: Callable[[], None]) -> None:
@@ -155,10 +149,10 @@ walking: Any = None
 
 # one model runner a process and device
 _tables: dict[Any, Any] = {}
-_walkers: dict[Any, Any] = {}
 
 
-def _table(device: Any) -> Any:
+def table(device: Any) -> Any:
+    """The `mask_table.MaskTable` of a device."""
     from dotllm.vllm_plugin.gpu.mask_table import MaskTable
 
     if device not in _tables:
@@ -166,17 +160,7 @@ def _table(device: Any) -> Any:
     return _tables[device]
 
 
-def walker(device: Any) -> Any:
-    """The `walker.Walker` of a device."""
-    found = _walkers.get(device)
-    if found is None:
-        from dotllm.vllm_plugin.gpu.walker import Walker
-
-        found = _walkers[device] = Walker(_table(device))
-    return found
-
-
 def _apply(message: MaskRows, logits: Any, first: list[int]) -> None:
     from dotllm.vllm_plugin.gpu.mask_table import positions
 
-    _table(logits.device).apply(logits, positions(message.counts, first), message)
+    table(logits.device).apply(logits, positions(message.counts, first), message)

@@ -1,0 +1,7 @@
+"""Halves of surrogate pairs. JSON's "\\ud800" arrives in a Python string as one; no Unicode text contains them."""
+
+from __future__ import annotations
+
+import re
+
+HALF = re.compile("[\ud800-\udfff]")
