@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from dotllm.vllm_plugin.gpu.mask_table import MaskTable, positions  # noqa: E402
+from dotllm.vllm_plugin.gpu.mask_table import MaskTable  # noqa: E402
 from dotllm.vllm_plugin.gpu.message import NO_MASK, MaskRows  # noqa: E402
 
 WORDS, VOCABULARY = 5, 150  # the last word is not full
@@ -52,8 +52,12 @@ def test_rows_are_applied_where_they_belong(dtype: torch.dtype) -> None:
     again = before.clone()
     table.apply(again, np.array([0], np.int32), message([2], {}))
     assert torch.equal(again[0], logits[0])
+    some = before.clone()
+    table.apply(some, np.array([5, -1, 3, 0], np.int32), message([7, 2, NO_MASK, 2], {}))
+    assert torch.equal(torch.isinf(some[5]), torch.from_numpy(~allowed(rows[0])))
+    assert torch.equal(some[0], logits[0]) and torch.equal(some[1:5], before[1:5])
     few = before.clone()
-    table.apply(few, np.array([5, -1, 3], np.int32), message([7, 2, NO_MASK], {}))
+    table.apply(few, np.array([5, -1], np.int32), message([7, 2], {}))
     assert torch.equal(torch.isinf(few[5]), torch.from_numpy(~allowed(rows[0])))
     assert torch.equal(few[:5], before[:5])
     table.apply(again, np.array([1], np.int32), message([5000], {5000: rows[2]}))
@@ -68,12 +72,6 @@ def test_another_sender_begins_anew() -> None:
     table.apply(logits.clone(), np.array([0], np.int32), message([0], {0: first}, sender=1))
     table.apply(logits, np.array([0], np.int32), message([0], {0: second}, sender=2))
     assert torch.equal(torch.isinf(logits[0]), torch.from_numpy(~allowed(second)))
-
-
-def test_positions_of_drafts() -> None:
-    assert positions(np.array([1, 1], np.int32), [3, -1]).tolist() == [3, -1]
-    assert positions(np.array([2, 1, 3], np.int32), [5, -1, 0]).tolist() == [5, 6, -1, 0, 1, 2]
-    assert positions(np.array([1, 2], np.int32), [5, -1]).tolist() == [5, -1, -1]
 
 
 def test_a_wide_vocabulary_takes_several_programs() -> None:

@@ -31,8 +31,8 @@ def _apply_rows(logits, logits_stride, where, slots, table, table_stride, vocabu
     """Program (i, b): block b of row where[i] of the logits, with row slots[i] of the table."""
     i = tl.program_id(0)
     slot = tl.load(slots + i).to(tl.int64)
-    if slot >= 0:
-        row = tl.load(where + i).to(tl.int64)
+    row = tl.load(where + i).to(tl.int64)
+    if (slot >= 0) & (row >= 0):
         _mask_block(logits + row * logits_stride, table + slot * table_stride, table_stride, vocabulary, BLOCK)
 
 
@@ -47,19 +47,16 @@ _launch_rows = Launcher(_apply_rows)
 _launch_row = Launcher(_apply_row)
 
 
-def apply_rows(logits: Any, where: Any, slots: Any, table: Any) -> None:
+def apply_rows(logits: Any, count: int, where: Any, slots: Any, table: Any) -> None:
     """Mask ``logits`` in place.
 
-    logits: float [rows, vocabulary], last dimension contiguous. where: int32 [n], rows of logits, distinct. slots:
-    int32 [n], a row of ``table`` each, or below 0 for no mask. table: int32 [slots, words], 32 tokens a word; tokens
-    beyond the last word are not allowed.
+    logits: float [rows, vocabulary], last dimension contiguous. where: int32 [count or more], rows of logits, distinct.
+    slots: int32 [count or more], a row of ``table`` each. (Either below 0: no mask. Both may lie in the host's pinned
+    memory.) table: int32 [slots, words], 32 tokens a word; tokens beyond the last word are not allowed.
     """
-    if len(where):
-        key, grid = _variant_and_blocks(logits, table)
-        stride, words, vocabulary = logits.stride(0), table.stride(0), logits.shape[-1]
-        _launch_rows(
-            key, (len(where), *grid), logits, stride, where, slots, table, words, vocabulary, BLOCK
-        )  # fmt: skip
+    key, grid = _variant_and_blocks(logits, table)
+    stride, words, vocabulary = logits.stride(0), table.stride(0), logits.shape[-1]
+    _launch_rows(key, (count, *grid), logits, stride, where, slots, table, words, vocabulary, BLOCK)
 
 
 def apply_row(logits: Any, row: int, slot: int, table: Any) -> None:

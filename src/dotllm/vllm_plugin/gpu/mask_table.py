@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 
+from dotllm.vllm_plugin.gpu.host_numbers import HostNumbers
 from dotllm.vllm_plugin.gpu.message import Int32, MaskRows, NewRows
 from dotllm.vllm_plugin.gpu.upload import runs_of, upload
 
 _FIRST_SLOTS = 512
-FEW = 3  # rows whose masks are launched one by one: a launch is 10 µs, bringing numbers to the device thrice as much
+FEW = 2  # rows whose masks are launched one by one, with numbers for arguments
 
 
 class MaskTable:
@@ -21,6 +20,7 @@ class MaskTable:
         self.device = device
         self.sender: int | None = None
         self.rows = torch.zeros((0, 0), dtype=torch.int32, device=device)
+        self._numbers = HostNumbers(device)
 
     def make_room(self, message: NewRows) -> None:
         """For the slots that ``message`` brings."""
@@ -48,28 +48,12 @@ class MaskTable:
         from dotllm.vllm_plugin.gpu.kernels import apply_row, apply_rows, write_runs
 
         self.make_room(message)
-        if len(where) <= FEW and not len(message.new_slots):
-            for row, slot in zip(where.tolist(), message.slots.tolist(), strict=True):
-                if row >= 0 and slot >= 0:
-                    apply_row(logits, row, slot, self.rows)
+        if len(message.new_slots):
+            stage, (_, runs) = upload(self.device, (message.new_rows, self.runs(message, source=0)))
+            write_runs(runs, stage, self.rows, self.rows)
+        if len(where) > FEW:
+            apply_rows(logits, len(where), *self._numbers.write(where, message.slots), self.rows)
             return
-        slots = message.slots
-        if (where < 0).any():
-            where, slots = where[where >= 0], slots[where >= 0]
-        stage, (_, there, masks, runs) = upload(
-            self.device, (message.new_rows, where, slots, self.runs(message, source=0))
-        )
-        write_runs(runs, stage, self.rows, self.rows)
-        apply_rows(logits, there, masks, self.rows)
-
-
-def positions(counts: Int32, first: Sequence[int]) -> Int32:
-    """Rows of logits of each position: request i owns first[i], first[i] + 1, … (below 0: it has none here)."""
-    start = np.asarray(first, np.int32)
-    if len(counts) == 0 or counts.max() == 1:
-        return start
-    before = np.cumsum(counts) - counts
-    steps = np.arange(int(counts.sum()), dtype=np.int32) - np.repeat(before, counts)
-    out = np.repeat(start, counts) + steps
-    out[np.repeat(start < 0, counts)] = -1
-    return out.astype(np.int32)
+        for row, slot in zip(where.tolist(), message.slots.tolist(), strict=True):
+            if row >= 0 and slot >= 0:
+                apply_row(logits, row, slot, self.rows)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from dotllm.vllm_plugin.gpu.logits_rows import RowsOfLogits, positions
 from dotllm.vllm_plugin.gpu.message import MaskRows
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
 from dotllm.vllm_plugin.hook import Target, require_parameters
@@ -77,6 +78,7 @@ def _wrap_v1() -> None:
     if getattr(original, "is_dotllm", False):
         return
     require_parameters(original, _V1_PARAMETERS)
+    without_drafts = RowsOfLogits()
 
     @wraps(original)
     def apply_grammar_bitmask(scheduler_output: Any, grammar_output: Any, input_batch: Any, logits: Any) -> None:
@@ -85,12 +87,16 @@ def _wrap_v1() -> None:
             original(scheduler_output, grammar_output, input_batch, logits)
             return
         drafts = scheduler_output.scheduled_spec_decode_tokens
-        first, at = {}, 0
-        for request in input_batch.req_ids:
-            first[request] = at
-            at += 1 + len(drafts.get(request, ()))
         ids = grammar_output.structured_output_request_ids
-        _apply(message, logits, [first.get(i, -1) for i in ids])
+        if drafts:
+            first, at = {}, 0
+            for request in input_batch.req_ids:
+                first[request] = at
+                at += 1 + len(drafts.get(request, ()))
+            where = positions(message.counts, [first.get(i, -1) for i in ids])
+        else:
+            where = without_drafts(ids, input_batch.req_ids)
+        table(logits.device).apply(logits, where, message)
 
     apply_grammar_bitmask.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
     utils.apply_grammar_bitmask = apply_grammar_bitmask
@@ -106,6 +112,7 @@ def _wrap_v2() -> None:
     if getattr(original, "is_dotllm", False):
         return
     require_parameters(original, _V2_PARAMETERS)
+    without_drafts = RowsOfLogits()
 
     @wraps(original)
     def apply_grammar_bitmask(
@@ -119,9 +126,10 @@ def _wrap_v2() -> None:
             return
         if input_batch.num_draft_tokens:
             first = dict(zip(input_batch.req_ids, input_batch.cu_num_logits_np.tolist(), strict=False))
+            where = positions(grammar_bitmask.counts, [first[i] for i in grammar_req_ids])
         else:
-            first = {request: i for i, request in enumerate(input_batch.req_ids)}
-        _apply(grammar_bitmask, logits, [first[i] for i in grammar_req_ids])
+            where = without_drafts(grammar_req_ids, input_batch.req_ids)
+        table(logits.device).apply(logits, where, grammar_bitmask)
 
     apply_grammar_bitmask.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
     StructuredOutputsWorker.apply_grammar_bitmask = apply_grammar_bitmask
@@ -158,9 +166,3 @@ def table(device: Any) -> Any:
     if device not in _tables:
         _tables[device] = MaskTable(device)
     return _tables[device]
-
-
-def _apply(message: MaskRows, logits: Any, first: list[int]) -> None:
-    from dotllm.vllm_plugin.gpu.mask_table import positions
-
-    table(logits.device).apply(logits, positions(message.counts, first), message)
