@@ -171,7 +171,7 @@ class Batch(NamedTuple):
 
 
 class Fixed:
-    """The arguments that stay the same while the same n requests run, and what follows from them.
+    """The arguments that stay the same until something outgrows its place, and what follows from them.
 
     A step of a small model leaves none of our code in the processor's caches, so that asking a tensor for anything
     takes a microsecond: strides, types and addresses are asked once.
@@ -180,31 +180,30 @@ class Fixed:
     def __init__(
         self, slots: Any, lengths: Any, places: Any, walked: Any, heap: Any, tokens: tuple[Any, Any, Any], table: Any
     ) -> None:
-        """slots: int32 [n], the slot of each request of the batch (-1: not constrained).
+        """slots: int32 [n or more], the slot of each request of a batch (-1: not constrained).
         lengths: int32 [states], tokens so far by request state.
         places: int32 [slots, PLACE]; walked: int32 [slots, 2, PLACE].
         heap: int32, the byte tables (see `index.gpu_tables`): at each BASE 256 classes, the number of rows, then rows.
         tokens: the arrays of `walk_message.Tokens`.
         table: int32 [masks, words]."""
-        self.lengths, self.table = lengths, table
+        self.lengths, self.places, self.heap, self.table = lengths, places, heap, table
         self._arguments: tuple[Any, ...] = (slots, lengths, places, walked, heap, *tokens, table, table.stride(0))
-        self.requests = len(slots)
         self._launch: Any = None
 
-    def follow_and_mask(self, logits: Any, batch: Batch) -> None:
-        """Mask ``logits`` [n, vocabulary] in place, and say who has sampled. Of one form while the requests are."""
+    def follow_and_mask(self, logits: Any, requests: int, batch: Batch) -> None:
+        """Mask ``logits`` [requests, vocabulary] in place, and say who has sampled."""
         address = logits.data_ptr()
         if self._launch is None or address % 16 != self._alignment:
             self._prepare(logits, batch)
             if self._launch is None:
-                _launch(self._key, self._grid, logits, *batch, *self._behind)
+                _launch(self._key, (requests, self._blocks, 1), logits, *batch, *self._behind)
                 return
-        self._launch(self._grid, [address, *plain(batch), *self._addresses])
+        self._launch((requests, self._blocks, 1), [address, *plain(batch), *self._addresses])
 
     def _prepare(self, logits: Any, batch: Batch) -> None:
         """Find out how to launch."""
         vocabulary, stride = logits.shape[-1], logits.stride(0)
-        self._grid = (self.requests, -(-vocabulary // BLOCK), 1)
+        self._blocks = -(-vocabulary // BLOCK)
         self._alignment = logits.data_ptr() % 16
         self._behind = (*self._arguments, stride, vocabulary, BLOCK)
         self._addresses = plain(self._behind)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dotllm.vllm_plugin.gpu.board import Board
 from dotllm.vllm_plugin.gpu.mask_table import MaskTable
 from dotllm.vllm_plugin.gpu.message import Int32
 from dotllm.vllm_plugin.gpu.upload import runs_of, upload
@@ -39,11 +40,10 @@ class Walker:
     def _begin(self) -> None:
         self.slot_of: dict[str, int] = {}
         self.heap = torch.zeros(_FIRST_HEAP, dtype=torch.int32, device=self.device)
-        self.places = torch.zeros((0, PLACE), dtype=torch.int32, device=self.device)
+        self.board = Board(self.device)
         self.walked = torch.zeros((0, 2, PLACE), dtype=torch.int32, device=self.device)
         self._fixed: Fixed | None = None
         self._requests: list[str] | None = None
-        self._slots = torch.zeros(0, dtype=torch.int32, device=self.device)
 
     def update(self, step: WalkStep, requests: list[str]) -> None:
         """Take in what ``step`` brings; ``requests`` are the batch that it is for."""
@@ -66,22 +66,19 @@ class Walker:
             self._take_in(step, requests)
 
     def _take_in(self, step: WalkStep, requests: list[str]) -> None:
-        """All arrays of a step in one copy; tables are written from there, the others stay where they are."""
-        self._fixed = None
-        arrays = [np.fromiter(map(self.slot_of.get, requests, repeat(-1)), np.int32, len(requests))]
-        if step.places is not None:
-            arrays.append(step.places)
         if len(step.runs) or len(step.new_slots):
-            arrays = [step.patch, step.new_rows, *arrays, self._runs(step)]
-            stage, (_, _, slots, *places, runs) = upload(self.device, arrays)
             from dotllm.vllm_plugin.gpu.kernels import write_runs
 
+            stage, (_, _, runs) = upload(self.device, (step.patch, step.new_rows, self._runs(step)))
             write_runs(runs, stage, self.heap, self.table.rows)
-        else:
-            _, (slots, *places) = upload(self.device, arrays)
-        if places:
-            self._know_places(places[0].view(-1, PLACE))
-        self._requests, self._slots = list(requests), slots
+        if step.places is not None or requests != self._requests:
+            slots = np.fromiter(map(self.slot_of.get, requests, repeat(-1)), np.int32, len(requests))
+            self.board.write(slots, step.places)
+            self._requests = list(requests)
+            if len(self.walked) < len(self.board.places):
+                walked = torch.zeros((len(self.board.places), 2, PLACE), dtype=torch.int32, device=self.device)
+                walked[: len(self.walked)] = self.walked
+                self.walked = walked
 
     def _runs(self, step: WalkStep) -> Int32:
         """What ``step`` writes into tables, for a stage that begins with its patch and its new rows."""
@@ -95,25 +92,25 @@ class Walker:
             heap[: len(self.heap)] = self.heap
             self.heap = heap
 
-    def _know_places(self, places: torch.Tensor) -> None:
-        self.places = places
-        if len(self.walked) < len(places):
-            walked = torch.zeros((len(places), 2, PLACE), dtype=torch.int32, device=self.device)
-            walked[: len(self.walked)] = self.walked
-            self.walked = walked
-
     def mask(self, logits: torch.Tensor, batch: Any) -> None:
         """Take the tokens that a step has run, and mask its logits. batch: vLLM's, without drafts. Sets `counts`."""
-        fixed = self._fixed
-        if fixed is None or fixed.lengths is not self.states.total_len.gpu or fixed.table is not self.table.rows:
+        fixed, states, board = self._fixed, self.states, self.board
+        if (
+            fixed is None
+            or fixed.lengths is not states.total_len.gpu
+            or fixed.places is not board.places
+            or fixed.heap is not self.heap
+            or fixed.table is not self.table.rows
+        ):
             fixed = self._fixed = Fixed(
-                self._slots, self.states.total_len.gpu, self.places, self.walked, self.heap, self._tokens,
-                self.table.rows,
-            )  # fmt: skip
-        self.counts = self._next_counts(fixed.requests)
-        prefill = self.states.prefill_len.gpu
+                board.slots, states.total_len.gpu, board.places, self.walked, self.heap, self._tokens, self.table.rows
+            )
+        requests = len(self._requests or ())
+        self.counts = self._next_counts(requests)
+        prefill = states.prefill_len.gpu
         fixed.follow_and_mask(
             logits,
+            requests,
             Batch(batch.logits_indices, batch.input_ids, batch.idx_mapping, batch.seq_lens, prefill, *self.counts),
         )
 
