@@ -9,10 +9,15 @@ grammar does not allow, those after its end.
 With asynchronous scheduling a result may come that does not count, or counts elsewhere: it was in flight when its
 request was preempted. vLLM keeps a number of those with each request (`IN_FLIGHT`), and while there are any, the
 request is left to vLLM, too.
+
+Who takes tokens here is looked up once for each request, and again when it has been preempted: to find out for hundreds
+in each step would take as long as to move their grammars.
 """
 
 from __future__ import annotations
 
+from itertools import compress
+from operator import attrgetter
 from typing import Any
 
 from dotllm.index import advance_guides
@@ -25,6 +30,9 @@ IN_FLIGHT = ("async_tokens_to_discard", "num_stale_output_tokens")
 """The attribute of vLLM's ``Request`` that says how many tokens were in flight when it was preempted: until 0.27, and
 since."""
 
+_NOBODY: Any = object()
+_FAILED, _STOPPED, _CONFIG = map(attrgetter, ("failed", "stopped", "config"))
+
 
 class BatchAcceptScheduler:
     """Goes before vLLM's scheduler, behind those of ours that change the results of a step."""
@@ -33,6 +41,8 @@ class BatchAcceptScheduler:
         super().__init__(*args, **kwargs)
         self._takes_batches = not why_not(self)
         self._counts_in_flight = bool(self.vllm_config.scheduler_config.async_scheduling)  # type: ignore[attr-defined]
+        self._takers: dict[str, Any] = {}
+        """by request the grammar that takes its tokens here, or _NOBODY; so until it ends or is preempted"""
 
     def idles(self) -> bool:
         """Whether vLLM's calls are the only ones in this engine (see `scheduler_class`)."""
@@ -42,65 +52,97 @@ class BatchAcceptScheduler:
         """The results of a step."""
         if not self._takes_batches or getattr(self, "_walk", None) is not None:
             return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
-        taken = take(self.requests, model_runner_output, self._counts_in_flight)  # type: ignore[attr-defined]
+        taken = self._take(model_runner_output)
         try:
             return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         finally:
             for grammar in taken:
                 grammar.followed = False
 
+    def _take(self, output: Any) -> list[Any]:
+        """Let grammars accept the tokens of vLLM's ``ModelRunnerOutput``; those that have, marked as such."""
+        names, drawn = output.req_ids, output.sampled_token_ids
+        if len(drawn) < max(LEAST, len(names)):  # (or there are none: not the last pipeline stage)
+            return []
+        takers = list(map(self._takers.get, names))
+        if None in takers:
+            takers = [self._taker(name) if taker is None else taker for name, taker in zip(names, takers, strict=True)]
+        if _NOBODY in takers:
+            takes = [taker is not _NOBODY for taker in takers]
+            takers, drawn = list(compress(takers, takes)), list(compress(drawn, takes))
+        return take(takers, drawn)
 
-def take(requests: dict[str, Any], output: Any, count_in_flight: bool = False) -> list[Any]:
-    """Let grammars accept the tokens of ``output``, vLLM's ``ModelRunnerOutput``; those that have, marked as such.
-    ``count_in_flight``: results may have been on their way when their request was preempted."""
+    def _taker(self, name: str) -> Any:
+        """The grammar that takes the token of a request in this step, or _NOBODY; remembered if that lasts."""
+        from dotllm.vllm_plugin.request_grammar import RequestGrammar
+
+        request = self.requests.get(name)  # type: ignore[attr-defined]
+        if request is None:
+            return _NOBODY
+        taker = _NOBODY
+        if request.structured_output_request is not None:
+            taker = request.structured_output_request._grammar
+            if type(taker) is not RequestGrammar or not counts(request, self._counts_in_flight):
+                return _NOBODY
+        self._takers[name] = taker
+        return taker
+
+    def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        self._takers.pop(request.request_id, None)
+        return super()._preempt_request(request, *args, **kwargs)  # type: ignore[misc]
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        self._takers.pop(request.request_id, None)
+        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+
+def counts(request: Any, asynchronous: bool) -> bool:
+    """Whether the result that has come for ``request`` counts. asynchronous: it may have been on its way when the
+    request was preempted."""
     from vllm.v1.request import RequestStatus
 
-    from dotllm.vllm_plugin.request_grammar import RequestGrammar
+    if request.status is not RequestStatus.RUNNING or request.resumable:
+        return False
+    if not asynchronous:
+        return True
+    attribute = in_flight_attribute(request)
+    return bool(attribute) and getattr(request, attribute) == 0
 
-    in_flight = ""
-    if count_in_flight:
-        in_flight = in_flight_attribute(requests)
-        if not in_flight:
-            return []
-    running, find = RequestStatus.RUNNING, requests.get
-    grammars, guides, drawn = [], [], []
-    for name, tokens in zip(output.req_ids, output.sampled_token_ids, strict=False):
-        if len(tokens) != 1 or (request := find(name)) is None:
-            continue
-        structured = request.structured_output_request
-        if structured is None or request.status is not running or request.resumable:
-            continue
-        if in_flight and getattr(request, in_flight) > 0:
-            continue
-        grammar = structured._grammar
-        # (attributes, and no property that says whether the text goes on: there are hundreds in each step)
-        if type(grammar) is not RequestGrammar or grammar.failed or grammar.stopped or grammar.followed:
-            continue
-        guide = grammar.guide
-        if guide.config != FINISHED:
-            grammars.append(grammar)
-            guides.append(guide)
-            drawn.append(tokens[0])
+
+def take(grammars: list[Any], drawn: list[list[int]]) -> list[Any]:
+    """Let grammars accept what was ``drawn``, by position; those that have, marked as such."""
+    guides = [grammar.guide for grammar in grammars]
+    if (
+        set(map(len, drawn)) != {1}
+        or any(map(_FAILED, grammars))
+        or any(map(_STOPPED, grammars))
+        or FINISHED in map(_CONFIG, guides)
+    ):
+        kept = [
+            i
+            for i, (grammar, guide, tokens) in enumerate(zip(grammars, guides, drawn, strict=True))
+            if len(tokens) == 1 and not grammar.failed and not grammar.stopped and guide.config != FINISHED
+        ]
+        grammars, guides, drawn = ([of[i] for i in kept] for of in (grammars, guides, drawn))
     if len(guides) < LEAST:
         return []
     try:
-        accepted, failures = advance_guides(guides, drawn)
+        accepted, failures = advance_guides(guides, [token for (token,) in drawn])
     except Exception as error:  # nothing may cross into vLLM's loop; who has moved and who has not is not known
         for grammar in grammars:
             grammar.fail("accept", error)
         return []
     for position, failure in failures.items():
         grammars[position].fail("accept", failure)
-    taken = [grammar for grammar, moved in zip(grammars, accepted, strict=True) if moved]
+    taken = list(compress(grammars, accepted))
     for grammar in taken:
         grammar.followed = True
     return taken
 
 
-def in_flight_attribute(requests: dict[str, Any]) -> str:
-    """That of `IN_FLIGHT` which this vLLM has; "" if it has neither, or no ``requests``."""
-    anyone = next(iter(requests.values()), None)
-    return next((name for name in IN_FLIGHT if hasattr(anyone, name)), "")
+def in_flight_attribute(request: Any) -> str:
+    """That of `IN_FLIGHT` which this vLLM has; "" if it has neither."""
+    return next((name for name in IN_FLIGHT if hasattr(request, name)), "")
 
 
 def why_not(scheduler: Any) -> str:
@@ -131,6 +173,8 @@ HOOK = Hook(
     targets=(
         *scheduler_class.TARGETS,
         Target(_SCHEDULER, "Scheduler.update_from_output", ("self", "scheduler_output", "model_runner_output")),
+        Target(_SCHEDULER, "Scheduler._preempt_request", ("self", "request")),
+        Target(_SCHEDULER, "Scheduler._free_request", ("self", "request")),
         Target(_SCHEDULER, "Scheduler.__init__@requests"),
         Target("vllm.v1.request", "Request.__init__@status"),
         Target("vllm.v1.request", "Request.__init__@resumable"),

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from itertools import compress, count, repeat
+from operator import is_, itemgetter, ne, not_
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -146,7 +148,7 @@ class WalkScheduler:
         looked at one by one.
         """
         requests = self.requests  # type: ignore[attr-defined]
-        odd = [i for i, (slot, count) in enumerate(zip(slots, counts, strict=True)) if slot is None or count > 1]
+        odd = [*_places(map(is_, slots, repeat(None))), *_places(map((1).__lt__, counts))]
         dropped, lasts = [], True
         for i in self._with_careful(odd, names):
             request_id = names[i]
@@ -166,11 +168,10 @@ class WalkScheduler:
                 dropped.append(i)
         return _without(names, dropped), _without(slots, dropped), lasts
 
-    def _with_careful(self, odd: list[int], names: list[str]) -> list[int]:
+    def _with_careful(self, odd: Iterable[int], names: list[str]) -> list[int]:
         """The places ``odd``, and those of careful ones among ``names``; they rise."""
-        if not self._careful:
-            return odd
-        return sorted({*odd, *(i for i, name in enumerate(names) if name in self._careful)})
+        careful = _places(map(self._careful.__contains__, names)) if self._careful else ()
+        return sorted({*odd, *careful})
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         self._careful.add(request.request_id)
@@ -191,7 +192,7 @@ class WalkScheduler:
         clock, (ids, slots, *_), changes = launched
         walk, drawn = self._walk, output.sampled_token_ids
         if output.req_ids != ids:
-            drawn = [drawn[place] for place in map(output.req_id_to_index.__getitem__, ids)]
+            drawn = list(map(drawn.__getitem__, map(output.req_id_to_index.__getitem__, ids)))
         missed = 0
         if walk is None or self._careful or not all(drawn) or not self._same_slots(walk, ids, slots, changes):
             slot_of = {} if walk is None else walk.slot_of
@@ -201,7 +202,7 @@ class WalkScheduler:
         if missed:
             walk.missed(missed)
         try:
-            flags = walk.take(slots, [tokens[0] for tokens in drawn], clock)
+            flags = walk.take(slots, list(map(itemgetter(0), drawn)), clock)
             if self._may_jump:
                 self._jump(walk, ids, slots, flags, drawn)
         except Exception:
@@ -220,11 +221,7 @@ class WalkScheduler:
     ) -> tuple[list[str], list[int], list[list[int]], int]:
         """(ids, slots, tokens) of those whose results count and who are still there; and how many repeat their step."""
         now = list(map(slot_of.get, ids))
-        odd = [
-            i
-            for i, (was, slot, tokens) in enumerate(zip(slots, now, drawn, strict=True))
-            if of_all or was != slot or not tokens
-        ]
+        odd = range(len(ids)) if of_all else [*_places(map(ne, slots, now)), *_places(map(not_, drawn))]
         dropped, missed = [], 0
         for i in self._with_careful(odd, ids):
             request_id = ids[i]
@@ -287,6 +284,11 @@ class WalkScheduler:
         if self._walk is not None:
             self._walk.release(request.request_id)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+
+def _places(holds: Iterable[bool]) -> Iterable[int]:
+    """Where something holds. (With `map` and `operator` none of this is Python, which a step of hundreds feels.)"""
+    return compress(count(), holds)
 
 
 def _without(values: list[T], places: list[int]) -> list[T]:
