@@ -91,6 +91,28 @@ def follow_tables(context: int, tokens: int, number: int, now: int) -> int:
     return behind
 
 
+@kernel(I(I, I, I, I, I, I))
+def unsent_masks(context: int, sent: int, versions: int, rows: int, step: int, out: int) -> int:
+    """Lists in ``out`` the masks of all places that the device has not got; returns how many these are.
+
+    context: address of `TableBatch.addresses`; sent, versions: of int64 [rows] and [rows * step], of whose elements
+    every ``step``-th counts: the version of each row that the device has, and that which there is. out: of int32
+    [slots].
+    """
+    at = nb.carray(_pointer(context), (ADDRESSES,), nb.int64)
+    places = nb.carray(_pointer(at[2]), (at[4], at[3]), nb.int32)
+    has = nb.carray(_pointer(sent), (rows,), nb.int64)
+    there_is = nb.carray(_pointer(versions), (rows * step,), nb.int64)
+    found = nb.carray(_pointer(out), (at[4],), nb.int32)
+    count = 0
+    for s in range(places.shape[0]):
+        row = places[s, P_MASK]
+        if 0 <= row < rows and has[row] != there_is[row * step]:
+            found[count] = row
+            count += 1
+    return count
+
+
 class TableBatch(Batch):
     """A `Batch` that asks the tables first.
 
@@ -119,6 +141,11 @@ class TableBatch(Batch):
         )  # fmt: skip
         assert len(self.addresses) == ADDRESSES and space.ends.itemsize == 1
         self._at = self.addresses.ctypes.data
+
+    def unsent_masks(self, sent: int, versions: int, rows: int, step: int) -> list[int]:
+        """The masks of all places that the device has not got, some perhaps more than once; see `unsent_masks`."""
+        count = unsent_masks(self._at, sent, versions, rows, step, self.addresses[6])
+        return self._left[:count].tolist() if count else []
 
     def follow_tables(self, slots: list[int], tokens: list[int], now: int) -> tuple[list[int], Int32]:
         """(positions left behind, flags by position); see `follow_tables`.

@@ -87,7 +87,7 @@ class Walk:
         self._assigned: list[tuple[str, int]] = []
         self._released: list[str] = []
         self._send_tokens = True
-        self._row_needed: set[int] = set()
+        self._rows_needed: set[int] = set()
         self._unsettled: list[tuple[int, RequestGrammar, Entry, int, tuple[int, int] | None]] = []
         none = np.zeros((0, space.words), np.int32)
         self._nothing_new = WalkStep(sender.sender, _NOTHING, none, _NO_RUNS, _NOTHING, None)
@@ -309,7 +309,6 @@ class Walk:
                 continue
             if row < TABLE_SLOTS:
                 self.batch.places[slot, MASK] = row
-                self._row_needed.add(row)
             else:
                 self.batch.places[slot, MASK], self.overflowed = MISSING, True
 
@@ -367,13 +366,15 @@ class Walk:
         if not (self._stale or self._changed or self._assigned or self._released or self._send_tokens):
             return self._nothing_new
         runs, patch = self._patches()
-        rows = np.fromiter(self._row_needed, np.int32, len(self._row_needed))
-        self._row_needed.clear()
         if self._stale:
-            # Following may have found a mask in a table that got it from `prefetch` after the table was sent.
-            masks = self.batch.places[:, MASK]
-            rows = np.concatenate((rows, masks[masks >= 0]))
-        new_slots, new_rows = self.sender.fresh(rows[rows < TABLE_SLOTS])
+            # Those that were just found; and following may have found one in a table that got it from `prefetch` after
+            # the table was sent.
+            self._rows_needed.update(self.batch.unsent_masks(*self.sender.versions_at))
+        new_slots, new_rows = self._nothing_new.new_slots, self._nothing_new.new_rows
+        if self._rows_needed:
+            rows = np.fromiter(self._rows_needed, np.int32, len(self._rows_needed))
+            self._rows_needed.clear()
+            new_slots, new_rows = self.sender.fresh(rows[rows < TABLE_SLOTS])
         step = WalkStep(
             self.sender.sender,
             new_slots,
@@ -437,7 +438,7 @@ class Walk:
             again += (known + np.nonzero(table.rows[known:end, FLAGS])[0]).tolist()
             entry.sent = end
         table.since[again] = self.clock
-        self._row_needed.update(row for row in table.rows[again, ROW].tolist() if row >= 0)
+        self._rows_needed.update(row for row in table.rows[again, ROW].tolist() if row >= 0)
 
     def _make_room(self, entry: Entry) -> None:
         """A place on the heap for a table that has none, or has outgrown it: all of it is sent again."""

@@ -12,7 +12,7 @@ parser, one pipeline stage.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import compress, count, repeat
 from operator import is_, itemgetter, ne, not_
 from typing import Any, NamedTuple, TypeVar
@@ -193,10 +193,11 @@ class WalkScheduler:
         walk, drawn = self._walk, output.sampled_token_ids
         if output.req_ids != ids:
             drawn = list(map(drawn.__getitem__, map(output.req_id_to_index.__getitem__, ids)))
-        missed = 0
-        if walk is None or self._careful or not all(drawn) or not self._same_slots(walk, ids, slots, changes):
-            slot_of = {} if walk is None else walk.slot_of
-            ids, slots, drawn, missed = self._that_count(slot_of, ids, slots, drawn, of_all=walk is None)
+        now, missed = slots, 0  # where they are by now
+        if walk is None or changes != walk.changes:
+            now = list(map({}.get if walk is None else walk.slot_of.get, ids))
+        if self._careful or not all(drawn) or now != slots:
+            ids, slots, drawn, missed = self._that_count(ids, slots, now, drawn, of_all=walk is None)
         if walk is None:  # walking has ended since; tokens go the ordinary way
             return
         if missed:
@@ -212,15 +213,10 @@ class WalkScheduler:
                     walk.grammars[slot].fail("walk", RuntimeError("the GPU was not followed"))
             self._stop_walking()
 
-    def _same_slots(self, walk: Any, ids: list[str], slots: list[int], changes: int) -> bool:
-        """Whether ``ids`` are all still there, as they were when `Walk.changes` were ``changes``."""
-        return changes == walk.changes or list(map(walk.slot_of.get, ids)) == slots
-
     def _that_count(
-        self, slot_of: Any, ids: list[str], slots: list[int], drawn: list[list[int]], *, of_all: bool
+        self, ids: list[str], slots: list[int], now: Sequence[int | None], drawn: list[list[int]], *, of_all: bool
     ) -> tuple[list[str], list[int], list[list[int]], int]:
         """(ids, slots, tokens) of those whose results count and who are still there; and how many repeat their step."""
-        now = list(map(slot_of.get, ids))
         odd = range(len(ids)) if of_all else [*_places(map(ne, slots, now)), *_places(map(not_, drawn))]
         dropped, missed = [], 0
         for i in self._with_careful(odd, ids):
