@@ -33,6 +33,8 @@ def why_not(manager: Any) -> str:
     checks = (
         (chosen == "off", "switched off"),
         (chosen == "auto" and not current_platform.is_cuda_alike(), "not a CUDA device"),
+        # (Some WSL: row numbers lie in the host's memory, where the kernel reads them.)
+        (chosen == "auto" and not current_platform.is_pin_memory_available(), "no pinned memory"),
         (chosen == "auto" and not worker.startswith("vllm.v1.worker.gpu_worker."), f"the worker is {worker}"),
         (
             manager.reasoner_cls is not None and config.num_speculative_tokens > 0,
@@ -166,6 +168,7 @@ HOOK = Hook(
         ),
         Target(_MANAGER, "StructuredOutputManager.__init__@reasoner_cls"),
         Target(_MANAGER, f"StructuredOutputManager.{FILLS}", ("self", "batch")),
+        Target("vllm.platforms.interface", "Platform.is_pin_memory_available", ("cls",)),
         *worker_hooks.TARGETS,
     ),
     apply=_apply,
