@@ -148,7 +148,7 @@ class WalkScheduler:
         looked at one by one.
         """
         requests = self.requests  # type: ignore[attr-defined]
-        odd = [*_places(map(is_, slots, repeat(None))), *_places(map((1).__lt__, counts))]
+        odd = [*_positions(map(is_, slots, repeat(None))), *_positions(map((1).__lt__, counts))]
         dropped, lasts = [], True
         for i in self._with_careful(odd, names):
             request_id = names[i]
@@ -170,7 +170,7 @@ class WalkScheduler:
 
     def _with_careful(self, odd: Iterable[int], names: list[str]) -> list[int]:
         """The places ``odd``, and those of careful ones among ``names``; they rise."""
-        careful = _places(map(self._careful.__contains__, names)) if self._careful else ()
+        careful = _positions(map(self._careful.__contains__, names)) if self._careful else ()
         return sorted({*odd, *careful})
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -217,7 +217,7 @@ class WalkScheduler:
         self, ids: list[str], slots: list[int], now: Sequence[int | None], drawn: list[list[int]], *, of_all: bool
     ) -> tuple[list[str], list[int], list[list[int]], int]:
         """(ids, slots, tokens) of those whose results count and who are still there; and how many repeat their step."""
-        odd = range(len(ids)) if of_all else [*_places(map(ne, slots, now)), *_places(map(not_, drawn))]
+        odd = range(len(ids)) if of_all else [*_positions(map(ne, slots, now)), *_positions(map(not_, drawn))]
         dropped, missed = [], 0
         for i in self._with_careful(odd, ids):
             request_id = ids[i]
@@ -282,7 +282,7 @@ class WalkScheduler:
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
 
-def _places(holds: Iterable[bool]) -> Iterable[int]:
+def _positions(holds: Iterable[bool]) -> Iterable[int]:
     """Where something holds. (With `map` and `operator` none of this is Python, which a step of hundreds feels.)"""
     return compress(count(), holds)
 
