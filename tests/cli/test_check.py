@@ -78,3 +78,22 @@ def test_a_bad_line_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture
     assert check.main([str(path), "--json"]) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["reason"] for line in lines] == ["", "unreadable", "unreadable", "invalid", ""]
+
+
+def test_the_vocabulary_is_that_of_a_server(tmp_path: Path) -> None:
+    """With all ends that vLLM finds: in the generation config, else in the model's; and of a tokenizer alone, too."""
+    from dotllm.cli.specifications import vocabulary_of
+    from dotllm.demo import model
+
+    made = model.make(tmp_path / "model")
+    path = made / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": [2, 0]}))
+    assert vocabulary_of(str(made), None).eos_token_ids == (2, 0)
+    path.unlink()
+    assert vocabulary_of(str(made), None).eos_token_ids == (2,)
+    (made / "config.json").write_text(
+        json.dumps({**json.loads((made / "config.json").read_text()), "eos_token_id": [0, 2]})
+    )
+    assert vocabulary_of(str(made), None).eos_token_ids == (2, 0)
+    (made / "config.json").unlink()
+    assert vocabulary_of(str(made), 9000).eos_token_ids == (2,)

@@ -1,6 +1,6 @@
 """A model for the tests of tools and reasoning: the demo's, with the special tokens and a chat template for both.
 
-Its weights are random, so what it writes shows the constraint and nothing else. It "reasons" where the request's
+Its generation config names a second end, as those of most chat models do. Its weights are random, so what it writes shows the constraint and nothing else. It "reasons" where the request's
 ``chat_template_kwargs`` say so; else the template closes the reasoning before the answer begins, as Qwen3's does.
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from dotllm.demo import model
 
 TOKENS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+ENDS = ("<|im_end|>", "<|endoftext|>")
 _TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
@@ -30,4 +31,6 @@ def make(directory: Path, demo_model: Path) -> Path:
     made = model.make_with_tokenizer(directory, tokenizer.to_str().encode(), eos_token="<|im_end|>")
     path = made / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": _TEMPLATE}))
+    ends = [tokenizer.token_to_id(name) for name in ENDS]
+    (made / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
     return made

@@ -329,3 +329,15 @@ def test_messages_tools(anthropic_client: Any, choice: Any) -> None:
     [block] = [block for block in reply.content if block.type == "tool_use"]
     assert block.name == "f"
     jsonschema.validate(block.input, SCHEMA)
+
+
+def test_each_end_that_the_generation_config_names_ends_an_answer(openai_client: Any) -> None:
+    """And none comes before the answer is complete."""
+    ends = set()
+    for seed in range(40):
+        choice = chat(openai_client, seed=seed, extra={"structured_outputs": {"regex": "yes|no"}}).choices[0]
+        assert choice.message.content in ("yes", "no") and choice.finish_reason == "stop"
+        ends.add(choice.stop_reason)
+        if len(ends) == 2:
+            break
+    assert ends == {None, 0}, "<|im_end|>, and <|endoftext|>, which vLLM calls a stop token"

@@ -147,6 +147,41 @@ def test_a_stop_token_that_the_grammar_asks_for_last(vocabulary: Vocabulary) -> 
     assert mask(grammar) == {EOS, EOT, CALL}
 
 
+def test_all_ends_of_the_model_are_its_vocabularys() -> None:
+    """Chat models have several EOS tokens, which vLLM gives with each request: they cost no mask of its own."""
+    several = Vocabulary.from_bytes(TOKENS, eos_token_ids=(EOS, EOT, CALL), special_tokens={"<call>": CALL})
+    grammar = make(several, literal("ab"), (EOS, EOT, CALL))
+    assert grammar.stops == () and not grammar.own_masks
+    assert mask(grammar) == {A, AB}
+    assert not grammar.accept_tokens("r", [EOT])
+    assert grammar.accept_tokens("r", [AB])
+    assert mask(grammar) == {EOS, EOT, CALL}
+    for end in (EOS, EOT, CALL):
+        assert grammar.accept_tokens("r", [end]) and grammar.is_terminated()
+        grammar.rollback(1)
+
+
+def test_an_end_of_the_model_that_the_grammar_asks_for() -> None:
+    """It stops the generation, so it may come only where the text is complete with it."""
+    several = Vocabulary.from_bytes(TOKENS, eos_token_ids=(EOS, EOT, CALL), special_tokens={"<call>": CALL})
+    last = make(several, literal("ab", token=CALL), (EOS, EOT, CALL))
+    assert last.stops == (CALL,) and last.own_masks
+    assert last.accept_tokens("r", [AB])
+    assert mask(last) == {CALL}
+    assert last.accept_tokens("r", [CALL])
+    assert mask(last) == {EOS, EOT, CALL}
+    grammar = Grammar()
+    grammar.start = grammar.seq([
+        grammar.literal("a"), grammar.alt([grammar.tokens([CALL]), grammar.literal("b")]), grammar.literal("c")
+    ])  # fmt: skip
+    middle = make(several, grammar, (EOS, EOT, CALL))
+    assert middle.accept_tokens("r", [A])
+    assert mask(middle) == {B, BC}, "with <call> the answer would be cut"
+    ignored = make(several, grammar, ())  # vLLM stops at none of them
+    assert ignored.accept_tokens("r", [A])
+    assert CALL in mask(ignored)
+
+
 def test_stop_tokens_that_leave_nothing_end_the_request(
     vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
 ) -> None:

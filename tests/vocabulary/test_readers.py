@@ -175,6 +175,9 @@ class TestTransformers:
         assert vocabulary.token_bytes(len(fast) - 2) == b"<tool_call>"
         assert vocabulary.token_bytes(inner.token_to_id("<0x0A>")) == b"\n"
         assert Vocabulary.from_tokenizer(fast, eos_token_ids=[2, len(fast) - 1]).eos_token_ids == (2, len(fast) - 1)
+        # those that a generation config names; not what is text, nor what does not exist
+        further = [len(fast) - 1, 2, len(fast) - 2, len(fast) + 5, -1]
+        assert Vocabulary.from_tokenizer(fast, further_eos_token_ids=further).eos_token_ids == (2, len(fast) - 1)
 
     def test_wrappers_of_vllm(self) -> None:
         hf = pytest.importorskip("vllm.tokenizers.hf")

@@ -47,7 +47,8 @@ def json_options(arguments: argparse.Namespace) -> dict[str, OptionValue]:
 
 
 def vocabulary_of(model: str, size: int | None) -> Any:
-    """The vocabulary a server of ``model`` has: its tokenizer's, as wide as the model's output."""
+    """The vocabulary a server of ``model`` has: its tokenizer's, as wide as the model's output, with the ends that its
+    generation config names."""
     from transformers import AutoConfig, AutoTokenizer
 
     from dotllm.vocabulary import Vocabulary
@@ -57,4 +58,20 @@ def vocabulary_of(model: str, size: int | None) -> Any:
             size = int(AutoConfig.from_pretrained(model).get_text_config().vocab_size)
         except (OSError, ValueError) as error:
             raise ValueError(f"{model}: no model configuration ({error}); give --vocab-size") from None
-    return Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(model), size=size)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    return Vocabulary.from_tokenizer(tokenizer, further_eos_token_ids=_ends(model), size=size)
+
+
+def _ends(model: str) -> tuple[int, ...]:
+    """The EOS ids that vLLM finds for ``model``, in the same places; none if it is a tokenizer only."""
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        generation = GenerationConfig.from_pretrained(model)
+    except OSError:
+        try:
+            generation = GenerationConfig.from_model_config(AutoConfig.from_pretrained(model))
+        except (OSError, ValueError):
+            return ()
+    ids = generation.eos_token_id
+    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)

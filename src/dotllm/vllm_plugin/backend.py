@@ -25,8 +25,12 @@ logger = logging.getLogger(__name__)
 class DotllmBackend(StructuredOutputBackend):
     """Compiles specifications to `RequestGrammar`s; equal specifications share one index."""
 
+    ends_of_model: bool = True
+    """Whether all tokens that the model's generation config names end a text, or the tokenizer's own alone."""
+
     def __post_init__(self) -> None:
-        self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size)
+        ends = warm_start.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
+        self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size, ends)
         self.compiler = CompilationManager(self.vocabulary)
         self._view = BitmaskView()
         self._forced = ForcedTokens.shared() if settings.coalescence() == "canonical" else None

@@ -41,7 +41,12 @@ def _apply_offline() -> None:
         from dotllm.vllm_plugin.backend import DotllmBackend
 
         structured_outputs._backend = BACKEND
-        backend = DotllmBackend(vllm_config, tokenizer=tokenizer, vocab_size=self.model_config.get_vocab_size())
+        backend = DotllmBackend(
+            vllm_config,
+            tokenizer=tokenizer,
+            vocab_size=self.model_config.get_vocab_size(),
+            ends_of_model=False,  # vLLM's beams end with the tokenizer's EOS only
+        )
         return backend, get_structured_output_key(structured_outputs), backend.allocate_token_bitmask(1)
 
     _init_beam_search_structured_output.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper

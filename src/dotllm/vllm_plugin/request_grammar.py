@@ -47,9 +47,10 @@ class RequestGrammar(StructuredOutputGrammar):
     """A guide, and the stop tokens of one request.
 
     A token that stops generation must not come before the text is complete, or the answer would be cut. EOS is the
-    guide's business; ``stop_token_ids`` are the further ones of this request (``stop_token_ids`` in its parameters,
-    more EOS ids in the model's generation config). Each is allowed where the text may end; before that only where the
-    grammar itself asks for that very token, as a structural tag may, and is complete with it.
+    guide's business; ``stop_token_ids`` are those of this request (EOS, and what its parameters name). Each is allowed
+    where the text may end; before that only where the grammar itself asks for that very token, as a structural tag may,
+    and is complete with it. So an EOS token beyond the tokenizer's own is treated as a stop token where the grammar
+    speaks of it.
     """
 
     def __init__(
@@ -61,13 +62,11 @@ class RequestGrammar(StructuredOutputGrammar):
         forced: ForcedTokens | None = None,
     ) -> None:
         """``forced``: in canonical coalescence, what forced text must be spelt with."""
-        if isinstance(guide, Compiled):
-            self._compiled = guide
-        else:
-            self.guide = guide
         self._vocabulary = vocabulary
         self._eos = vocabulary.eos_token_ids
-        self._stops = tuple(sorted(set(stop_token_ids) - set(self._eos)))
+        stop_token_ids = set(stop_token_ids)
+        self._stops = tuple(sorted(stop_token_ids.difference(self._eos)))
+        self._further_eos = tuple(token for token in self._eos[1:] if token in stop_token_ids)
         self._view = view
         self.stopped = False
         """Whether a further stop token has ended the text."""
@@ -80,6 +79,11 @@ class RequestGrammar(StructuredOutputGrammar):
         self.followed = False
         """Whether this request's tokens are taken ahead of vLLM's calls: by `gpu.walk` (the guide stands still), or
         in this step by `batch_accept`."""
+        if isinstance(guide, Compiled):
+            self._compiled = guide
+        else:
+            self.guide = guide
+            self._look_for_ends(guide.index)
 
     @cached_property
     def guide(self) -> Guide:
@@ -88,7 +92,16 @@ class RequestGrammar(StructuredOutputGrammar):
         Made when first needed, when the prompt has been run: by then a warmer index may have come from the store.
         """
         guide: Guide = self._compiled.guide()
+        self._look_for_ends(guide.index)
         return guide
+
+    def _look_for_ends(self, index: Index) -> None:
+        """Further EOS tokens that the grammar speaks of are stop tokens from now on."""
+        if self._further_eos and index.token_sets:
+            asked = [token for token in self._further_eos if any(_get(row, token) for row in index.token_rows)]
+            if asked:
+                self._stops = tuple(sorted({*self._stops, *asked}))
+                self.own_masks = True
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advance by sampled tokens (-1 is padding and ends the list). False: not allowed, and nothing has changed.

@@ -21,11 +21,22 @@ from dotllm.vllm_plugin.settings import is_ours
 logger = logging.getLogger(__name__)
 
 _lock = threading.Lock()
-_vocabularies: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+_vocabularies: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
-def vocabulary(tokenizer: Any, size: int) -> Any:
+def further_ends(model_config: Any) -> tuple[int, ...]:
+    """The ids that end a text by the model's generation config, as vLLM reads it. Chat models often have several.
+
+    vLLM tells us of them with each request, among its stop tokens. But tokens that only some requests stop at make
+    these requests' masks others than their index's, which costs each step; those that all stop at need not.
+    """
+    ids = model_config.try_get_generation_config().get("eos_token_id")
+    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+
+
+def vocabulary(tokenizer: Any, size: int, further_eos: tuple[int, ...]) -> Any:
     """The `Vocabulary` of ``tokenizer``, padded to ``size`` ids (a model's output may be wider); made once per process.
+    ``further_eos`` end a text, too.
 
     Raises:
         dotllm.errors.SpecError: the bytes of this tokenizer's tokens cannot be known.
@@ -33,15 +44,20 @@ def vocabulary(tokenizer: Any, size: int) -> Any:
     from dotllm.vocabulary import Vocabulary
 
     with _lock:
-        sizes = _vocabularies.setdefault(tokenizer, {})
-        if size not in sizes:
-            sizes[size] = Vocabulary.from_tokenizer(tokenizer, size=size)
-        return sizes[size]
+        made = _vocabularies.setdefault(tokenizer, {})
+        key = size, further_eos
+        if key not in made:
+            made[key] = Vocabulary.from_tokenizer(tokenizer, further_eos_token_ids=further_eos, size=size)
+        return made[key]
+
+
+def _vocabulary_of_model(tokenizer: Any, model_config: Any) -> Any:
+    return vocabulary(tokenizer, model_config.get_vocab_size(), further_ends(model_config))
 
 
 def special_tokens(tokenizer: Any, model_config: Any) -> Mapping[str, int]:
     """The tokenizer's special tokens by name."""
-    tokens: Mapping[str, int] = vocabulary(tokenizer, model_config.get_vocab_size()).special_tokens
+    tokens: Mapping[str, int] = _vocabulary_of_model(tokenizer, model_config).special_tokens
     return tokens
 
 
@@ -56,7 +72,7 @@ def prepare_engine(vllm_config: Any) -> None:
     from dotllm.index import Index
 
     model_config = vllm_config.model_config
-    tokens = vocabulary(cached_tokenizer_from_config(model_config=model_config), model_config.get_vocab_size())
+    tokens = _vocabulary_of_model(cached_tokenizer_from_config(model_config=model_config), model_config)
     tokens.prepare()
     compiler.prepare()
     Index.from_grammar_object(_letter(), tokens).guide().mask_row  # noqa: B018  # computing the mask is the point
@@ -117,6 +133,7 @@ HOOK = Hook(
         # The engine core makes its executor right after it has loaded the plugins, and the executor loads the model.
         Target("vllm.v1.executor.abstract", "Executor.__init__", ("self", "vllm_config")),
         Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),
+        Target("vllm.config.model", "ModelConfig.try_get_generation_config", ("self",)),
     ),
     apply=_apply,
     required=False,

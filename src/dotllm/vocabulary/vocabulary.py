@@ -91,20 +91,30 @@ class Vocabulary:
 
     @classmethod
     def from_tokenizer(
-        cls, tokenizer: Any, *, eos_token_ids: Iterable[int] | int | None = None, size: int | None = None
+        cls,
+        tokenizer: Any,
+        *,
+        eos_token_ids: Iterable[int] | int | None = None,
+        further_eos_token_ids: Iterable[int] = (),
+        size: int | None = None,
     ) -> Vocabulary:
         """The vocabulary of a tokenizer: of transformers (fast or slow), tokenizers, mistral_common, tiktoken,
         SentencePiece, or one of vLLM's wrappers around them.
 
         ``eos_token_ids`` are the ids that end a text, all of them (as in a generation config); by default the one the
-        tokenizer names. ``size`` is the width of the model's output if that is more than the tokenizer has.
+        tokenizer names. ``further_eos_token_ids`` are others (a generation config may name several); of these, tokens
+        that stand for text, or that the tokenizer does not have, are left out. ``size`` is the width of the model's
+        output if that is more than the tokenizer has.
 
         Raises Unsupported for tokenizers whose tokens have no bytes of their own (keyword: which), ValueError if no EOS
         is known or ids are out of range.
         """
         contents = read_tokenizer(tokenizer)
         eos = contents.eos_token_ids if eos_token_ids is None else eos_token_ids
-        if eos == ():
+        eos = (eos,) if isinstance(eos, int) else tuple(eos)
+        tokens = contents.tokens
+        eos += tuple(t for t in further_eos_token_ids if 0 <= t < len(tokens) and not tokens[t])
+        if not eos:
             raise ValueError("the tokenizer names no EOS token: pass eos_token_ids=")
         return cls(Content.of(contents.tokens, eos, contents.special_tokens, size), contents.encode)
 
