@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 _lock = threading.Lock()
 _vocabularies: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_further_ends: dict[int, tuple[Any, tuple[int, ...]]] = {}  # by the id of a model config, which is kept with them
 
 
 def further_ends(model_config: Any) -> tuple[int, ...]:
@@ -30,8 +31,12 @@ def further_ends(model_config: Any) -> tuple[int, ...]:
     vLLM tells us of them with each request, among its stop tokens. But tokens that only some requests stop at make
     these requests' masks others than their index's, which costs each step; those that all stop at need not.
     """
-    ids = model_config.try_get_generation_config().get("eos_token_id")
-    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+    known = _further_ends.get(id(model_config))
+    if known is None:  # reading it may take a request to a model hub
+        ids = model_config.try_get_generation_config().get("eos_token_id")
+        ends = () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+        known = _further_ends[id(model_config)] = model_config, ends
+    return known[1]
 
 
 def vocabulary(tokenizer: Any, size: int, further_eos: tuple[int, ...]) -> Any:
