@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,10 @@ from dotllm.vocabulary import Vocabulary
 logger = logging.getLogger(__name__)
 
 Bitmask = npt.NDArray[np.int32]
+
+_MEMO = 1 << 14  # rows that are remembered for an index and some stop tokens
+_MOST_STOPS = 64  # sets of stop tokens for which they are
+_rows_with_stops: WeakKeyDictionary[Index, dict[tuple[int, ...], dict[tuple[int, int, int], int]]] = WeakKeyDictionary()
 
 
 class BitmaskView:
@@ -72,7 +77,6 @@ class RequestGrammar(StructuredOutputGrammar):
         """Whether a further stop token has ended the text."""
         self.failed = False
         """Whether an internal error has ended this request."""
-        self._rows_with_stops: dict[tuple[int, bool, int, int], int] = {}
         self._forced = forced
         self.own_masks = forced is not None or bool(self._stops)
         """Whether masks may differ from the guide's even while the text goes on."""
@@ -102,6 +106,17 @@ class RequestGrammar(StructuredOutputGrammar):
             if asked:
                 self._stops = tuple(sorted({*self._stops, *asked}))
                 self.own_masks = True
+
+    @cached_property
+    def _rows_with_stops(self) -> dict[tuple[int, int, int], int]:
+        """`row_with_stops` by (config, row, epoch): shared with all requests of this index and these stop tokens, but
+        for a guide whose masks depend on more than its configuration."""
+        if self.guide.remembers:
+            return {}
+        of_index = _rows_with_stops.setdefault(self.guide.index, {})
+        if self._stops not in of_index and len(of_index) >= _MOST_STOPS:  # every request may name others
+            of_index.clear()
+        return of_index.setdefault(self._stops, {})
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advance by sampled tokens (-1 is padding and ends the list). False: not allowed, and nothing has changed.
@@ -212,22 +227,20 @@ class RequestGrammar(StructuredOutputGrammar):
             only = self._only_row(index, config)
             if only is not None or not self._stops:
                 return row if only is None else only
-            mask = index.masks[row]
-            can_finish = index.can_finish(config)
-            asked = not can_finish and any(_get(mask, token) for token in self._stops)
-            # No index knows these rows, so a number is good for an epoch (see `TokenSpace`); so is ``row`` as a key.
-            epoch = index.space.epoch
-            key = (row, can_finish, config if asked else -1, epoch)
-            if key not in self._rows_with_stops:
-                if len(self._rows_with_stops) >= 4096:
-                    self._rows_with_stops.clear()
+            # No index knows these rows, so a number is good for an epoch (see `TokenSpace`); so is ``row``.
+            key = (config, row, index.space.epoch)
+            known = self._rows_with_stops
+            found = known.get(key)
+            if found is None:
+                if len(known) >= _MEMO:
+                    known.clear()
                 place = self.guide if config == self.guide.config else self.guide.fork()
                 if place is not self.guide:
                     place.config = config
-                mask = mask.copy()
+                mask = index.masks[row].copy()
                 self._mask_stops(mask, place)
-                self._rows_with_stops[key] = index.space.intern(mask)
-            return self._rows_with_stops[key]
+                found = known[key] = index.space.intern(mask)
+            return found
         except Exception as error:
             self._fail("stops", error)
             return END_ROW

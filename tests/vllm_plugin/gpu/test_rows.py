@@ -10,7 +10,8 @@ pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along  # noqa: E402
-from dotllm.index.token_space import END_ROW  # noqa: E402
+from dotllm.index.token_space import END_ROW, TokenSpace  # noqa: E402
+from dotllm.vllm_plugin import request_grammar  # noqa: E402
 from dotllm.vllm_plugin.gpu import rows as rows_module  # noqa: E402
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS  # noqa: E402
 from dotllm.vllm_plugin.gpu.rows import RowSender, rows_of_step  # noqa: E402
@@ -116,6 +117,26 @@ def test_few_have_the_rows_of_many(index: Index) -> None:
     _, together = rows_of_step(grammars)
     assert len(grammars) > rows_module.FEW
     assert [rows_of_step([one])[1].tolist() for one in grammars] == [[row] for row in together.tolist()]
+
+
+def test_masks_with_stop_tokens_are_found_once_for_all_requests(
+    index: Index, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths: list[list[int]] = [[], [A], [A, A], [ABC], [AB]]
+    first = rows_of_step([grammar(index, path, (EOT, CALL)) for path in paths])[1].tolist()
+    interned: list[np.ndarray] = []
+    intern = TokenSpace.intern
+    monkeypatch.setattr(TokenSpace, "intern", lambda self, mask: (interned.append(mask), intern(self, mask))[1])
+    assert rows_of_step([grammar(index, path, (EOT, CALL)) for path in paths])[1].tolist() == first
+    assert not interned
+    others = rows_of_step([grammar(index, path, (EOT,)) for path in paths])[1].tolist()
+    other_index = Index.from_regex("(abc|a{2,5}b*)c?", vocabulary)
+    again = rows_of_step([grammar(other_index, path, (EOT, CALL)) for path in paths])[1].tolist()
+    assert interned and others != first and again == first
+    monkeypatch.setattr(request_grammar, "_MOST_STOPS", 3)
+    for stop in range(EOT):
+        rows_of_step([grammar(index, [], (stop, EOT))])
+        assert len(request_grammar._rows_with_stops[index]) <= 3
 
 
 def test_each_row_travels_once(index: Index) -> None:
