@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,13 @@ from dotllm.demo.server import CPU_ENVIRONMENT
 pytestmark = pytest.mark.serve
 
 
-def test_offline(demo_model: Path) -> None:
+def test_offline(demo_model: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(demo_model, tmp_path / "model")
+    # a second end, as most chat models have: it ends generation, and never a beam (vLLM's beams know the tokenizer's)
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 0]}))
     script = Path(__file__).with_name("offline_script.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(demo_model)],
+        [sys.executable, str(script), str(model)],
         capture_output=True,
         text=True,
         timeout=550,

@@ -66,6 +66,8 @@ def _ends(model: str) -> tuple[int, ...]:
     """The EOS ids that vLLM finds for ``model``, in the same places; none if it is a tokenizer only."""
     from transformers import AutoConfig, GenerationConfig
 
+    from dotllm.vocabulary.content import ids_of
+
     try:
         generation = GenerationConfig.from_pretrained(model)
     except OSError:
@@ -73,5 +75,4 @@ def _ends(model: str) -> tuple[int, ...]:
             generation = GenerationConfig.from_model_config(AutoConfig.from_pretrained(model))
         except (OSError, ValueError):
             return ()
-    ids = generation.eos_token_id
-    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+    return ids_of(generation.eos_token_id)

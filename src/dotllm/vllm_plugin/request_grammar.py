@@ -27,9 +27,9 @@ logger = logging.getLogger(__name__)
 
 Bitmask = npt.NDArray[np.int32]
 
-_MEMO = 1 << 14  # rows that are remembered for an index and some stop tokens
-_MOST_STOPS = 64  # sets of stop tokens for which they are
-_rows_with_stops: WeakKeyDictionary[Index, dict[tuple[int, ...], dict[tuple[int, int, int], int]]] = WeakKeyDictionary()
+_MEMO = 1 << 12  # rows that are remembered for an index and some stop tokens
+_MOST_STOPS = 16  # sets of stop tokens of an index for which they are
+_shared_rows: WeakKeyDictionary[Index, dict[tuple[int, ...], dict[tuple[int, int, int], int]]] = WeakKeyDictionary()
 
 
 class BitmaskView:
@@ -113,7 +113,7 @@ class RequestGrammar(StructuredOutputGrammar):
         for a guide whose masks depend on more than its configuration."""
         if self.guide.remembers:
             return {}
-        of_index = _rows_with_stops.setdefault(self.guide.index, {})
+        of_index = _shared_rows.setdefault(self.guide.index, {})
         if self._stops not in of_index and len(of_index) >= _MOST_STOPS:  # every request may name others
             of_index.clear()
         return of_index.setdefault(self._stops, {})

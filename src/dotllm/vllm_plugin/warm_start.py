@@ -33,8 +33,9 @@ def further_ends(model_config: Any) -> tuple[int, ...]:
     """
     known = _further_ends.get(id(model_config))
     if known is None:  # reading it may take a request to a model hub
-        ids = model_config.try_get_generation_config().get("eos_token_id")
-        ends = () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+        from dotllm.vocabulary.content import ids_of
+
+        ends = ids_of(model_config.try_get_generation_config().get("eos_token_id"))
         known = _further_ends[id(model_config)] = model_config, ends
     return known[1]
 

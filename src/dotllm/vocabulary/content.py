@@ -14,6 +14,13 @@ from dotllm.vocabulary.arrays import Bytes, Ints
 _MAX_BYTES = 2**31 - 1
 
 
+def ids_of(ids: Iterable[int] | int | None) -> tuple[int, ...]:
+    """Token ids as configurations name them (one, several or none), each once, in the order given."""
+    if ids is None:
+        return ()
+    return (int(ids),) if isinstance(ids, (int, np.integer)) else tuple(dict.fromkeys(map(int, ids)))
+
+
 class Content(NamedTuple):
     """The defining data of a ``Vocabulary``; everything else follows from it."""
 
@@ -38,8 +45,7 @@ class Content(NamedTuple):
 
         EOS ids and special tokens never have bytes: they must not be reachable as text.
         """
-        eos = (int(eos_token_ids),) if isinstance(eos_token_ids, (int, np.integer)) else tuple(map(int, eos_token_ids))
-        eos = tuple(dict.fromkeys(eos))
+        eos = ids_of(eos_token_ids)
         special = {str(name): int(token) for name, token in (special_tokens or {}).items()}
         if size is None:
             size = max([len(tokens), *(t + 1 for t in eos), *(t + 1 for t in special.values())])

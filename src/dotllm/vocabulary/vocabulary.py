@@ -21,7 +21,7 @@ from dotllm.vocabulary.charset_table import (
     count_tokens,
     sample_of,
 )
-from dotllm.vocabulary.content import Content
+from dotllm.vocabulary.content import Content, ids_of
 from dotllm.vocabulary.disk_cache import DiskCache
 from dotllm.vocabulary.greedy import spell_greedily
 from dotllm.vocabulary.popular import is_popular, popular_charsets
@@ -110,13 +110,12 @@ class Vocabulary:
         is known or ids are out of range.
         """
         contents = read_tokenizer(tokenizer)
-        eos = contents.eos_token_ids if eos_token_ids is None else eos_token_ids
-        eos = (eos,) if isinstance(eos, int) else tuple(eos)
+        eos = ids_of(contents.eos_token_ids if eos_token_ids is None else eos_token_ids)
         tokens = contents.tokens
         eos += tuple(t for t in further_eos_token_ids if 0 <= t < len(tokens) and not tokens[t])
         if not eos:
             raise ValueError("the tokenizer names no EOS token: pass eos_token_ids=")
-        return cls(Content.of(contents.tokens, eos, contents.special_tokens, size), contents.encode)
+        return cls(Content.of(tokens, eos, contents.special_tokens, size), contents.encode)
 
     def token_bytes(self, token_id: int) -> bytes | None:
         """The bytes of a token, None if it stands for no text. Raises IndexError for an id out of range."""

@@ -136,7 +136,7 @@ def test_masks_with_stop_tokens_are_found_once_for_all_requests(
     monkeypatch.setattr(request_grammar, "_MOST_STOPS", 3)
     for stop in range(EOT):
         rows_of_step([grammar(index, [], (stop, EOT))])
-        assert len(request_grammar._rows_with_stops[index]) <= 3
+        assert len(request_grammar._shared_rows[index]) <= 3
 
 
 def test_each_row_travels_once(index: Index) -> None:

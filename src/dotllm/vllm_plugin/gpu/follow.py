@@ -91,19 +91,18 @@ def follow_tables(context: int, tokens: int, number: int, now: int) -> int:
     return behind
 
 
-@kernel(I(I, I, I, I, I, I))
-def unsent_masks(context: int, sent: int, versions: int, rows: int, step: int, out: int) -> int:
-    """Lists in ``out`` the masks of all places that the device has not got; returns how many these are.
+@kernel(I(I, I, I, I, I))
+def unsent_masks(context: int, sent: int, versions: int, rows: int, step: int) -> int:
+    """Lists in ``left`` the masks of all places that the device has not got; returns how many these are.
 
     context: address of `TableBatch.addresses`; sent, versions: of int64 [rows] and [rows * step], of whose elements
-    every ``step``-th counts: the version of each row that the device has, and that which there is. out: of int32
-    [slots].
+    every ``step``-th counts: the version of each row that the device has, and that which there is.
     """
     at = nb.carray(_pointer(context), (ADDRESSES,), nb.int64)
     places = nb.carray(_pointer(at[2]), (at[4], at[3]), nb.int32)
     has = nb.carray(_pointer(sent), (rows,), nb.int64)
     there_is = nb.carray(_pointer(versions), (rows * step,), nb.int64)
-    found = nb.carray(_pointer(out), (at[4],), nb.int32)
+    found = nb.carray(_pointer(at[6]), (at[4],), nb.int32)
     count = 0
     for s in range(places.shape[0]):
         row = places[s, P_MASK]
@@ -144,7 +143,7 @@ class TableBatch(Batch):
 
     def unsent_masks(self, sent: int, versions: int, rows: int, step: int) -> list[int]:
         """The masks of all places that the device has not got, some perhaps more than once; see `unsent_masks`."""
-        count = unsent_masks(self._at, sent, versions, rows, step, self.addresses[6])
+        count = unsent_masks(self._at, sent, versions, rows, step)
         return self._left[:count].tolist() if count else []
 
     def follow_tables(self, slots: list[int], tokens: list[int], now: int) -> tuple[list[int], Int32]:

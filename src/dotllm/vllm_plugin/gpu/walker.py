@@ -43,7 +43,7 @@ class Walker:
         self.board = Board(self.device)
         self.walked = torch.zeros((0, 2, PLACE), dtype=torch.int32, device=self.device)
         self._fixed: Fixed | None = None
-        self._requests: list[str] | None = None
+        self._requests: list[str] = []  # those that the board has the slots of; empty: it must be written
 
     def update(self, step: WalkStep, requests: list[str]) -> None:
         """Take in what ``step`` brings; ``requests`` are the batch that it is for."""
@@ -57,28 +57,32 @@ class Walker:
             )
             self._tokens = (data, offset, ends)
         if step.assigned or step.released:
-            self._requests = None
+            self._requests = []
             for request in step.released:
                 self.slot_of.pop(request, None)
             self.slot_of.update(step.assigned)
         self.table.make_room(step)
-        if step.places is not None or len(step.runs) or len(step.new_slots) or requests != self._requests:
-            self._take_in(step, requests)
-
-    def _take_in(self, step: WalkStep, requests: list[str]) -> None:
         if len(step.runs) or len(step.new_slots):
-            from dotllm.vllm_plugin.gpu.kernels import write_runs
-
-            stage, (_, _, runs) = upload(self.device, (step.patch, step.new_rows, self._runs(step)))
-            write_runs(runs, stage, self.heap, self.table.rows)
+            self._write_tables(step)
         if step.places is not None or requests != self._requests:
-            slots = np.fromiter(map(self.slot_of.get, requests, repeat(-1)), np.int32, len(requests))
-            self.board.write(slots, step.places)
-            self._requests = list(requests)
-            if len(self.walked) < len(self.board.places):
-                walked = torch.zeros((len(self.board.places), 2, PLACE), dtype=torch.int32, device=self.device)
-                walked[: len(self.walked)] = self.walked
-                self.walked = walked
+            self._write_board(step.places, requests)
+
+    def _write_tables(self, step: WalkStep) -> None:
+        """Rows of masks and pieces of byte tables, in one copy and one launch."""
+        from dotllm.vllm_plugin.gpu.kernels import write_runs
+
+        stage, (_, _, runs) = upload(self.device, (step.patch, step.new_rows, self._runs(step)))
+        write_runs(runs, stage, self.heap, self.table.rows)
+
+    def _write_board(self, places: Int32 | None, requests: list[str]) -> None:
+        """Who stands where, in one copy."""
+        slots = np.fromiter(map(self.slot_of.get, requests, repeat(-1)), np.int32, len(requests))
+        self.board.write(slots, places)
+        self._requests = list(requests)
+        if len(self.walked) < len(self.board.places):
+            walked = torch.zeros((len(self.board.places), 2, PLACE), dtype=torch.int32, device=self.device)
+            walked[: len(self.walked)] = self.walked
+            self.walked = walked
 
     def _runs(self, step: WalkStep) -> Int32:
         """What ``step`` writes into tables, for a stage that begins with its patch and its new rows."""
@@ -105,7 +109,7 @@ class Walker:
             fixed = self._fixed = Fixed(
                 board.slots, states.total_len.gpu, board.places, self.walked, self.heap, self._tokens, self.table.rows
             )
-        requests = len(self._requests or ())
+        requests = len(self._requests)
         self.counts = self._next_counts(requests)
         prefill = states.prefill_len.gpu
         fixed.follow_and_mask(

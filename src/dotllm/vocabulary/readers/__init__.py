@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dotllm.errors import Unsupported
+from dotllm.vocabulary.content import ids_of
 from dotllm.vocabulary.readers import hugging_face, sentencepiece, tiktoken
 from dotllm.vocabulary.readers.contents import TokenizerContents
 
@@ -77,5 +78,5 @@ def _with_outer(contents: TokenizerContents, outer: Any) -> TokenizerContents:
         tokens[i] = None
         special.setdefault(name, i)
     eos = getattr(outer, "eos_token_id", None)
-    eos_ids = contents.eos_token_ids if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
+    eos_ids = contents.eos_token_ids if eos is None else ids_of(eos)
     return contents._replace(tokens=tokens, special_tokens=special, eos_token_ids=eos_ids)
