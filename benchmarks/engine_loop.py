@@ -39,6 +39,7 @@ from typing import Any
 
 from benchmarks import tokens
 from benchmarks.gpu_walk_steps import Draws
+from benchmarks.stand_ins import a_backend
 from dotllm import Index, Vocabulary
 from dotllm.bench import workloads
 from dotllm.compilation.metrics import Metrics
@@ -103,12 +104,10 @@ class Engine:
         self.kind, self.answers, self.options = kind, answers, options
         jobs = JobQueue(1, 1)
         manager = StructuredOutputManager(config)
-        manager.backend = SimpleNamespace(
+        manager.backend = a_backend(
             compiler=SimpleNamespace(
                 metrics=Metrics(), pause=jobs.pause, resume=jobs.resume, begins_elsewhere=lambda: True
             ),
-            walk=None,
-            steps=None,
         )
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         blocks = config.cache_config.num_gpu_blocks

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import tokens
+from benchmarks.stand_ins import a_backend
 from dotllm import Index, Vocabulary
 from dotllm.bench import workloads
 from dotllm.demo import model
@@ -271,13 +272,11 @@ def _backend(space: Any, metrics: Any) -> Any:
     """A `DotllmBackend` of these tokens, without what compiles."""
     from types import SimpleNamespace
 
-    from dotllm.vllm_plugin.backend import DotllmBackend
     from dotllm.vllm_plugin.gpu.rows import RowSender
 
-    backend = object.__new__(DotllmBackend)
-    backend.compiler = SimpleNamespace(metrics=metrics, resume=lambda: None)
+    compiler = SimpleNamespace(metrics=metrics, resume=lambda: None)
+    backend = a_backend(compiler=compiler)
     backend.row_sender = RowSender(space)
-    backend.walk = None
     return backend
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.stand_ins import a_backend
 from dotllm.compilation.errors import CompilationError, QueueFull
 from dotllm.errors import Unsupported
 from dotllm.vllm_plugin import compile_errors
@@ -75,8 +76,11 @@ class Bench:
 
         vllm_config.cache_config.num_gpu_blocks = blocks
         self.manager = StructuredOutputManager(vllm_config)
-        self.manager.backend = SimpleNamespace(
-            allocate_token_bitmask=lambda rows: torch.full((rows, 4), -1, dtype=torch.int32)
+        self.manager.backend = a_backend(
+            compiler=SimpleNamespace(
+                metrics=SimpleNamespace(add=lambda *_, **__: None, observe=lambda *_, **__: None), resume=lambda: None
+            ),
+            allocate_token_bitmask=lambda rows: torch.full((rows, 4), -1, dtype=torch.int32),
         )
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         self.scheduler = vllm_config.scheduler_config.get_scheduler_cls()(

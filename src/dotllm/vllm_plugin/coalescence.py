@@ -30,6 +30,7 @@ from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.gpu import jump_forward
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.manager import backend_of
 from dotllm.vllm_plugin.settings import coalescence as mode
 from dotllm.vllm_plugin.settings import is_ours
 
@@ -166,13 +167,12 @@ class CoalescenceScheduler:
 
     def _report(self) -> None:
         """To /metrics, once a step at most; and now and then to the log."""
-        counts, backend = self.coalescence, self.structured_output_manager.backend  # type: ignore[attr-defined]
-        compiler = getattr(backend, "compiler", None)
-        if compiler is None or counts == self._reported:
+        counts, backend = self.coalescence, backend_of(self.structured_output_manager)  # type: ignore[attr-defined]
+        if backend is None or counts == self._reported:
             return
         for name, value in counts.items():
             counter = ("dotllm_steps_saved",) if name == "steps_saved" else ("dotllm_forced_tokens", name)
-            compiler.metrics.add(*counter, amount=float(value - self._reported[name]))
+            backend.compiler.metrics.add(*counter, amount=float(value - self._reported[name]))
         self._reported = dict(counts)
         if counts["proposed"] >= self._log_at:
             self._log_at *= 2

@@ -28,6 +28,7 @@ from typing import Any
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.draft_shares import AT_ONCE, PRIOR, DraftShares
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.manager import backend_of
 from dotllm.vllm_plugin.scheduler import graph_tokens
 from dotllm.vllm_plugin.seldom_drafts import Asking, can
 from dotllm.vllm_plugin.settings import coalescence, drafts_always
@@ -230,9 +231,9 @@ class DraftPace:
         kept = [] if chosen is None else self._fitting(drafts, saved_by, room)
         dropped = total - sum(len(draft) for _, draft in kept)
         self.tokens_dropped += dropped
-        compiler = getattr(self._scheduler.structured_output_manager.backend, "compiler", None)
-        if compiler is not None:
-            compiler.metrics.add("dotllm_drafts_dropped", amount=float(dropped))
+        backend = backend_of(self._scheduler.structured_output_manager)
+        if backend is not None:
+            backend.compiler.metrics.add("dotllm_drafts_dropped", amount=float(dropped))
         return kept
 
     def _fitting(self, drafts: list[Draft], saved_by: Callable[[Draft], float], room: int) -> list[Draft]:
@@ -280,9 +281,7 @@ def why_not(scheduler: Any) -> str:
 
 def is_ours(scheduler: Any) -> bool:
     """Whether grammars are ours by now (the engine's first constrained request decides)."""
-    from dotllm.vllm_plugin.backend import DotllmBackend
-
-    return isinstance(scheduler.structured_output_manager.backend, DotllmBackend)
+    return backend_of(scheduler.structured_output_manager) is not None
 
 
 def _apply() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from dotllm.vllm_plugin.manager import backend_of
+
 
 class HoldTimes:
     """The requests of one scheduler that stand still, by id, and since when."""
@@ -25,10 +27,10 @@ class HoldTimes:
     def goes_on(self, request_id: str, scheduler: Any) -> None:
         """Its index has come."""
         since = self._since.pop(request_id, None)
-        compiler = getattr(scheduler.structured_output_manager.backend, "compiler", None)
-        if compiler is not None:
+        backend = backend_of(scheduler.structured_output_manager)
+        if backend is not None:
             seconds = 0.0 if since is None else time.monotonic() - since
-            compiler.metrics.observe("dotllm_held_seconds", self._where, value=seconds)
+            backend.compiler.metrics.observe("dotllm_held_seconds", self._where, value=seconds)
 
     def forget(self, request_id: str) -> None:
         """It has ended."""

@@ -27,6 +27,7 @@ from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin import scheduler, scheduler_class
 from dotllm.vllm_plugin.hold_times import HoldTimes
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.manager import backend_of
 from dotllm.vllm_plugin.step_phases import StepPhases
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
@@ -134,11 +135,10 @@ class LateMaskScheduler:
                 request.is_prefill_chunk = False
 
     def _compiles_begin(self) -> None:
-        backend = self.structured_output_manager.backend  # type: ignore[attr-defined]
-        compiler = getattr(backend, "compiler", None)
-        if self._late_limit and compiler is not None:
+        backend = backend_of(self.structured_output_manager)  # type: ignore[attr-defined]
+        if self._late_limit and backend is not None:
             backend.steps = self._steps
-            self._steps.launched(compiler)
+            self._steps.launched(backend.compiler)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """The results of a step, without the tokens that were sampled without their mask."""

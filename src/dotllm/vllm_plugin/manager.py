@@ -17,6 +17,16 @@ from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND
 
 
+def backend_of(manager: Any) -> Any:
+    """The `DotllmBackend` of an engine's manager: None before its first constrained request, and with another backend.
+
+    The type is asked for, not attributes: xgrammar's backend has a ``compiler``, too.
+    """
+    from dotllm.vllm_plugin.backend import DotllmBackend
+
+    return manager.backend if isinstance(manager.backend, DotllmBackend) else None
+
+
 def begin(manager: Any, request: Any) -> Any:
     """Start compiling for ``request``: a future of its grammar. Never raises; a failure is in the future."""
     from dotllm.vllm_plugin.backend import DotllmBackend

@@ -17,6 +17,7 @@ from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.manager import backend_of
 
 _PROMETHEUS = "vllm.v1.metrics.prometheus"
 # Imports the function by name, so it may hold the original.
@@ -73,8 +74,9 @@ def _time_masks() -> None:
     ) -> Any:
         start = time.perf_counter()
         found = original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
-        metrics = getattr(getattr(self.backend, "compiler", None), "metrics", None)
-        if metrics is not None and structured_output_request_ids:
+        backend = backend_of(self)
+        if backend is not None and structured_output_request_ids:
+            metrics = backend.compiler.metrics
             metrics.observe("dotllm_mask_seconds", value=time.perf_counter() - start)
             metrics.add("dotllm_mask_rows", amount=float(len(structured_output_request_ids)))
         return found

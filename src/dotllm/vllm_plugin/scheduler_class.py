@@ -6,7 +6,8 @@ keeps the base's name and module visible, and vLLM takes it for the base (no war
 Which of them an engine has a use for is known when its scheduler has been made: most are for one kind of engine. Each
 method that a mixin overrides costs every step half a microsecond, even if all it does is to call the next one; with ten
 mixins that was a quarter of what vLLM's loop takes for one free request (`python -m benchmarks.engine_loop`). So a
-mixin may say that it `idles`, and the scheduler becomes one of a class without it.
+mixin may say that it `idles`, and the scheduler becomes one of a class without it. In an engine on another backend
+none of them is of use.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import cache, wraps
 from typing import Any
 
 from dotllm.vllm_plugin.hook import Target
+from dotllm.vllm_plugin.settings import is_ours
 
 TARGETS = (Target("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", ("self",)),)
 
@@ -56,12 +58,18 @@ def _composed(mixins: tuple[type, ...], base: type) -> type:
 
 
 class _Trimmed:
-    """The first of a composed class: when all have been initialised, those that idle leave, and so does this one."""
+    """The first of a composed class: when all have been initialised, those that idle leave.
+
+    It stays: Python lets an object change its class only where both have the same layout, which a class with vLLM's
+    scheduler as its only base has not.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _, *mixins, base = type(self).__bases__
-        self.__class__ = _composed(tuple(m for m in mixins if not _idles(m, self)), base)
+        first, *mixins, base = type(self).__bases__
+        config: Any = self.vllm_config  # type: ignore[attr-defined]  # vLLM's scheduler has it
+        ours = is_ours(config.structured_outputs_config.backend)
+        self.__class__ = _composed((first, *(m for m in mixins if ours and not _idles(m, self))), base)
 
 
 def _idles(mixin: type, scheduler: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.stand_ins import a_backend
 from dotllm import Index
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.gpu import jump_forward, pace, sampling, walk_scheduler, worker_hooks
@@ -204,10 +205,8 @@ class Engine:
         vllm_config.cache_config.num_gpu_blocks = blocks
         manager = StructuredOutputManager(vllm_config)
         metrics = SimpleNamespace(add=self.count, observe=lambda *_, **__: None)
-        manager.backend = SimpleNamespace(
+        manager.backend = a_backend(
             compiler=SimpleNamespace(metrics=metrics, pause=lambda seconds: None, resume=lambda: None),
-            walk=None,
-            steps=None,
         )
         monkeypatch.setattr(walk_scheduler, "may_jump", lambda: jumps)
         monkeypatch.setattr(pace.Pace, "pays", lambda *_: True)  # nothing here takes the time it does on a GPU

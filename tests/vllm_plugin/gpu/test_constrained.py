@@ -13,8 +13,9 @@ from played_engine import EOS, TOKENS
 
 pytest.importorskip("vllm")
 
+from benchmarks.stand_ins import a_backend
 from dotllm import Index
-from dotllm.vllm_plugin.backend import DotllmBackend
+from dotllm.compilation.metrics import Metrics
 from dotllm.vllm_plugin.gpu import constrained as constrained_module
 from dotllm.vllm_plugin.gpu import manager_hook, worker_hooks
 from dotllm.vllm_plugin.gpu.message import NO_MASK, MaskRows
@@ -44,8 +45,8 @@ def manager(vllm_config: Any, index: Index) -> Any:
     made = StructuredOutputManager(vllm_config)
     made.reasoner_cls = Reasoner
     made.tokenizer = None
-    backend = object.__new__(DotllmBackend)
-    backend.vocabulary, backend.row_sender = index.vocabulary, RowSender(index.space)
+    backend = a_backend(vocabulary=index.vocabulary, compiler=SimpleNamespace(metrics=Metrics()))
+    backend.row_sender = RowSender(index.space)
     made.backend = backend
     # as in an engine of 256 requests
     made._grammar_bitmask = backend.allocate_token_bitmask(256)

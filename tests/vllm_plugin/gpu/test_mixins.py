@@ -14,6 +14,7 @@ from played_engine import Engine
 from dotllm import Index
 from dotllm.vllm_plugin import batch_accept, compile_errors, draft_pace, late_mask, reasoning, scheduler
 from dotllm.vllm_plugin.gpu import first_token, late_place, walk_scheduler
+from tests.vllm_plugin.test_scheduler import Bench
 
 pytestmark = pytest.mark.serve
 
@@ -26,7 +27,7 @@ def test_mixins_without_a_use_leave(vllm_config: Any, index: Index, monkeypatch:
     engine = an_engine(vllm_config, index, monkeypatch)
     found = type(engine.scheduler)
     assert found.__name__ == "DotllmAsyncScheduler" and found.__module__ == "vllm.v1.core.sched.async_scheduler"
-    assert [base.__name__ for base in found.__bases__] == [
+    assert [base.__name__ for base in found.__bases__[1:]] == [
         late_place.LatePlaceScheduler.__name__,
         scheduler.OverlapScheduler.__name__,
         compile_errors.FailureScheduler.__name__,
@@ -36,6 +37,18 @@ def test_mixins_without_a_use_leave(vllm_config: Any, index: Index, monkeypatch:
         "AsyncScheduler",
     ]
     assert type(an_engine(vllm_config, index, monkeypatch).scheduler) is found
+
+
+@pytest.mark.parametrize(("backend", "take_auto"), [("xgrammar", "1"), ("auto", "0")])
+def test_an_engine_on_another_backend_has_none(
+    vllm_config: Any, monkeypatch: pytest.MonkeyPatch, backend: str, take_auto: str
+) -> None:
+    """It died of its first constrained request: xgrammar's backend has a ``compiler``, too, and ours was asked of it."""
+    monkeypatch.setenv("DOTLLM_TAKE_AUTO", take_auto)
+    monkeypatch.setattr(vllm_config.structured_outputs_config, "backend", backend)
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    assert type(Bench(vllm_config).scheduler).__bases__[1:] == (AsyncScheduler,)
 
 
 def test_each_mixin_knows_whether_it_is_of_use(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from dotllm.vllm_plugin.gpu import worker_hooks
 from dotllm.vllm_plugin.gpu.constrained import FILLS, constrained
 from dotllm.vllm_plugin.gpu.message import NO_MASK
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.manager import backend_of
 from dotllm.vllm_plugin.settings import gpu_masks
 
 logger = logging.getLogger(__name__)
@@ -49,11 +50,10 @@ def message(
     manager: Any, requests: Any, ids: list[str], drafts: dict[str, list[int]], original: Callable[..., Any]
 ) -> Any:
     """The `MaskRows` of a step, or None where vLLM's own way, ``original``, is to be taken."""
-    from dotllm.vllm_plugin.backend import DotllmBackend
     from dotllm.vllm_plugin.gpu import rows
 
-    backend = manager.backend
-    if not ids or not isinstance(backend, DotllmBackend):
+    backend = backend_of(manager)
+    if not ids or backend is None:
         return None
     if backend.row_sender is None:
         reason = why_not(manager)

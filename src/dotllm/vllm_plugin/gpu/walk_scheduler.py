@@ -24,6 +24,7 @@ from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, sampling, worker_hooks
 from dotllm.vllm_plugin.gpu.entry import FORCED, LOOKED_AT
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.manager import backend_of
 from dotllm.vllm_plugin.scheduler import graph_tokens
 from dotllm.vllm_plugin.settings import coalescence, gpu_walk
 
@@ -71,10 +72,10 @@ class WalkScheduler:
     def _walking(self) -> Any:
         """The `walk.Walk` of this engine, or None where the GPU does not walk."""
         scheduler: Any = self
-        backend = scheduler.structured_output_manager.backend
+        backend = backend_of(scheduler.structured_output_manager)
         if backend is not self._walk_of:
             self._walk_of = backend
-            self._walk = begin(scheduler, backend)
+            self._walk = begin(scheduler, backend) if backend is not None else None
             self._may_jump = self._walk is not None and may_jump()
         if self._walk is not None and self._walk.overflowed:
             logger.warning("more masks than the device keeps: constrained requests wait for the CPU from now on")
@@ -358,12 +359,9 @@ def why_not(scheduler: Any) -> str:
 
 def begin(scheduler: Any, backend: Any) -> Any:
     """The `walk.Walk` for ``backend``, or None."""
-    from dotllm.vllm_plugin.backend import DotllmBackend
     from dotllm.vllm_plugin.gpu.rows import RowSender
     from dotllm.vllm_plugin.gpu.walk import Walk
 
-    if not isinstance(backend, DotllmBackend):
-        return None
     if backend.walk is not None:
         return backend.walk
     reason = why_not(scheduler)

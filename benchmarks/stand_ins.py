@@ -1,0 +1,14 @@
+"""Stand-ins for parts of an engine, where its loop is run without a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def a_backend(**attributes: Any) -> Any:
+    """A `DotllmBackend` that has these attributes alone: it neither has read a vocabulary nor started what compiles."""
+    from dotllm.vllm_plugin.backend import DotllmBackend
+
+    backend = object.__new__(DotllmBackend)
+    vars(backend).update(walk=None, steps=None, row_sender=None, **attributes)
+    return backend
