@@ -17,7 +17,7 @@ ARGS ?=
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint format check-hooks peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve json-schema-report lock clean install install-dev
+.PHONY: demo test lint format check-hooks peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
@@ -54,6 +54,9 @@ bench-blowups: install-dev  ## Specs known to blow engines up, with their time a
 
 bench-serve: install-dev  ## dotllm against vLLM's own backends on the demo model, servers started one after another.
 	$(BIN)/dotllm bench-structured --compare $(ARGS)
+
+bench-gpu: install-dev  ## What constraints cost on a GPU beside vLLM's own backends: ARGS="--model FOLDER --engines dotllm,xgrammar".
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 json-schema-report: install-dev  ## Write docs/json-schema.md from the verdicts on the official test suite.
 	$(BIN)/python -m tools.json_schema_report

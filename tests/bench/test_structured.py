@@ -14,6 +14,7 @@ from aiohttp import web
 from dotllm.bench import plots, report, variants, workloads
 from dotllm.bench.client import HttpTarget, Request, Sample
 from dotllm.bench.metrics import percentiles, summarise, tpot_ms
+from dotllm.bench.pairs import Burst, Pair, figures
 from dotllm.bench.plan import Measurement, Plan
 from dotllm.bench.workloads import Constraint
 
@@ -99,7 +100,7 @@ def test_answers_are_judged(measured: tuple[list[dict[str, Any]], Server, int, P
 
 
 def test_twins_have_the_same_tokens(measured: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
-    """Same number of output tokens, by ignore_eos and min_tokens; TPOT is the server's step."""
+    """Same number of output tokens, by ignore_eos alone (min_tokens costs a step something); TPOT is the server's step."""
     points, server, _, _ = measured
     for point in points:
         if "twin" in point:
@@ -108,7 +109,7 @@ def test_twins_have_the_same_tokens(measured: tuple[list[dict[str, Any]], Server
             assert STEP_S * 1e3 * 0.9 < point["tpot_ms"] < STEP_S * 1e3 * 20
     twins = [body for body in server.bodies if body.get("ignore_eos")]
     assert twins
-    assert all(body["min_tokens"] == body["max_tokens"] for body in twins)
+    assert not any("min_tokens" in body for body in twins)
 
 
 def test_never_seen_schemas_are_new(measured: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
@@ -127,6 +128,33 @@ def test_progress_counts_requests(measured: tuple[list[dict[str, Any]], Server, 
     _, server, calls, plan = measured
     assert calls == len(server.bodies)
     assert calls <= plan.steps()
+
+
+@pytest.fixture(scope="module")
+def paired() -> tuple[list[dict[str, Any]], Server, int, Plan]:
+    """A run of short pairs."""
+    plan = Plan(workloads=("closed",), concurrency=(3,), pairs=4, max_tokens=64, ttft_schemas=0)
+    return (*measure(plan), plan)
+
+
+def test_short_pairs_take_turns(paired: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
+    """Bursts of three: constrained and twin, twin and constrained, …; twins as long as the last constrained ones."""
+    _, server, calls, plan = paired
+    six = server.bodies[3 + 6 :]  # after those that warm up the server, and each constraint once
+    kinds = ["".join("c" if "response_format" in body else "t" for body in six[i : i + 3]) for i in range(0, 24, 3)]
+    assert kinds == ["ccc", "ttt", "ttt", "ccc", "ccc", "ttt", "ttt", "ccc"]
+    assert {body["max_tokens"] for body in six if "response_format" not in body} == {len('{"a": 1}')}
+    assert calls == len(server.bodies) == plan.steps()
+
+
+def test_the_ratio_of_short_pairs_is_their_median(paired: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
+    """The small server is as fast for both; all answers are judged, and one slow pair of three moves nothing."""
+    (point,) = paired[0]
+    assert (point["pairs"], point["requests"], point["twin"]["requests"], point["judged"]) == (4, 12, 12, 12)
+    assert point["tpot_ratio_quartiles"][0] <= point["tpot_ratio"] <= point["tpot_ratio_quartiles"][1]
+    assert 0.5 < point["tpot_ratio"] < 2
+    bursts = [Pair(Burst([sample([0.0, seconds], 11)], 1), Burst([sample([0.0, 1.0], 11)], 1)) for seconds in (1, 1, 9)]
+    assert figures(bursts)["tpot_ratio"] == 1
 
 
 def test_results_are_written(measured: tuple[list[dict[str, Any]], Server, int, Plan], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
     workloads   what is asked: sets of schemas, regexes, choices, with the judge of every answer
     client      one streaming request to any OpenAI-compatible server
     load        a closed loop of requests, so many at a time
+    pairs       bursts and their twins, again and again, for machines whose pace drifts
     plan        the measurements: throughput with twins, time to first token
     metrics     samples → figures
     servers     starting and stopping the servers that are compared

@@ -20,7 +20,11 @@ PROMPT = "Answer in the required format. Make up whatever you do not know."
 
 @dataclass(frozen=True)
 class Request:
-    """What to ask. ``tokens`` makes an unconstrained twin: exactly so many tokens, whatever they say."""
+    """What to ask. ``tokens`` makes an unconstrained twin: exactly so many tokens, whatever they say.
+
+    vLLM's ``ignore_eos`` alone does that. ``min_tokens`` would have it ban the ends of text in every step, and the twin
+    must not pay for anything.
+    """
 
     constraint: Constraint | None = None
     prompt: str = PROMPT
@@ -35,7 +39,7 @@ class Request:
         )
         limits: dict[str, Any] = {"max_tokens": self.tokens or self.max_tokens}
         if self.tokens is not None:
-            limits |= {"min_tokens": self.tokens, "ignore_eos": True}
+            limits["ignore_eos"] = True
         constraint = self.constraint.body() if self.constraint else {}
         stream = {"stream": True, "stream_options": {"include_usage": True}}
         return {"model": model, "temperature": self.temperature, **content, **limits, **constraint, **stream}

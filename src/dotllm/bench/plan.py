@@ -7,13 +7,14 @@ turns in order from round to round, since a machine's clock drifts.
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dotllm.bench import workloads
+from dotllm.bench import pairs, workloads
 from dotllm.bench.client import Request, Sample, Target
 from dotllm.bench.load import closed_loop
 from dotllm.bench.metrics import summarise
@@ -32,6 +33,8 @@ class Plan:
     rounds: int = 1
     per_slot: int = 4
     """requests for each slot of concurrency in a run (at least ten in all)"""
+    pairs: int = 0
+    """short pairs a point (`dotllm.bench.pairs`) instead of one long run and its twin"""
     max_tokens: int = 256
     ttft_schemas: int = 20
     """never-seen schemas in the time-to-first-token measurement; 0 leaves it out"""
@@ -46,8 +49,8 @@ class Plan:
         return runs + warm + max(self.concurrency) + 4 * self.ttft_schemas
 
     def requests(self, concurrency: int) -> int:
-        """Requests in a run."""
-        return max(10, concurrency * self.per_slot)
+        """Requests in a run: constrained ones, of a point."""
+        return concurrency * self.pairs if self.pairs else max(10, concurrency * self.per_slot)
 
 
 class Measurement:
@@ -82,7 +85,8 @@ class Measurement:
         points = []
         for round_number in range(self.plan.rounds):
             for concurrency in self.plan.concurrency:
-                point = await self._pair(constraints, concurrency)
+                measure = self._short_pairs if self.plan.pairs else self._run_and_twin
+                point = await measure(constraints, concurrency)
                 about = {"phase": "throughput", "workload": name, "round": round_number, "concurrency": concurrency}
                 points.append(about | {"schemas": len(constraints), "refused": refused} | point)
         return points
@@ -95,11 +99,20 @@ class Measurement:
         refused = [f"{c.name}: {s.error}" for c, s in pairs if s.error is not None]
         return [c for c, s in pairs if s.error is None], refused
 
-    async def _pair(self, constraints: Sequence[Constraint], concurrency: int) -> Point:
-        count = self.plan.requests(concurrency)
-        requests = [
-            Request(constraints[i % len(constraints)], self._prompt(), self.plan.max_tokens) for i in range(count)
-        ]
+    def _requests(self, constraints: Sequence[Constraint], count: int) -> list[Request]:
+        return [Request(constraints[i % len(constraints)], self._prompt(), self.plan.max_tokens) for i in range(count)]
+
+    async def _short_pairs(self, constraints: Sequence[Constraint], concurrency: int) -> Point:
+        rotating = itertools.count()  # so that one request at a time is not always of the same constraint
+
+        def burst() -> list[Request]:
+            first = next(rotating) % len(constraints)
+            return self._requests([*constraints[first:], *constraints[:first]], concurrency)
+
+        return await pairs.run(self.target, burst, self._prompt, self.plan.pairs, self.done)
+
+    async def _run_and_twin(self, constraints: Sequence[Constraint], concurrency: int) -> Point:
+        requests = self._requests(constraints, self.plan.requests(concurrency))
         samples, wall = await closed_loop(self.target, requests, concurrency, self.done)
         good = [sample for sample in samples if sample.error is None and sample.tokens > 0]
         twins = [Request(prompt=s.request.prompt, tokens=s.tokens) for s in good]

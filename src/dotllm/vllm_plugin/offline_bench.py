@@ -11,16 +11,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from dotllm.bench.client import Request, Sample
-from dotllm.bench.workloads import Constraint
 
 
-def _structured_outputs(constraint: Constraint | None) -> Any:
+def parameters_of(request: Request, output_kind: Any) -> Any:
+    """vLLM's ``SamplingParams`` for ``request``; ``output_kind`` is vLLM's ``RequestOutputKind``."""
+    from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
-    if constraint is None:
-        return None
-    field = "json" if constraint.kind == "json_schema" else constraint.kind
-    return StructuredOutputsParams(**{field: constraint.value})
+    structured = None
+    if request.constraint is not None:
+        field = "json" if request.constraint.kind == "json_schema" else request.constraint.kind
+        structured = StructuredOutputsParams(**{field: request.constraint.value})
+    return SamplingParams(
+        temperature=request.temperature,
+        max_tokens=request.tokens or request.max_tokens,
+        ignore_eos=request.tokens is not None,
+        structured_outputs=structured,
+        output_kind=output_kind,
+    )
 
 
 class EngineTarget:
@@ -38,20 +46,12 @@ class EngineTarget:
 
     async def send(self, request: Request) -> Sample:
         """See `Target`; the prompt is sent as it is, without a chat template."""
-        from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         sample = Sample(request, time.perf_counter())
         parts: list[str] = []
         try:
-            parameters = SamplingParams(
-                temperature=request.temperature,
-                max_tokens=request.tokens or request.max_tokens,
-                min_tokens=request.tokens or 0,
-                ignore_eos=request.tokens is not None,
-                structured_outputs=_structured_outputs(request.constraint),
-                output_kind=RequestOutputKind.DELTA,
-            )
+            parameters = parameters_of(request, RequestOutputKind.DELTA)
             async for output in self.engine.generate(request.prompt, parameters, f"bench-{next(self.numbers)}"):
                 piece = output.outputs[0]
                 sample.chunks.append(time.perf_counter())
