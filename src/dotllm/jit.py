@@ -94,7 +94,11 @@ def _alone(directory: str) -> Iterator[None]:
     with lock:
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:  # closing would not do: a process forked meanwhile has it open, too
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def kernel(*signature: Any, cached: bool = True) -> Callable[[Callable[..., Any]], Any]:

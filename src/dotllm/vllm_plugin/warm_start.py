@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
+from dotllm.vllm_plugin import background
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import is_ours
 
@@ -113,7 +114,7 @@ def in_background(prepare: Callable[[Any], None], vllm_config: Any) -> None:
         else:
             logger.info("dotllm: %s done in %.1f s", prepare.__name__, time.monotonic() - started)
 
-    threading.Thread(target=run, name="dotllm-prepare", daemon=True).start()
+    background.run(run, "dotllm-prepare")
 
 
 def _apply() -> None:

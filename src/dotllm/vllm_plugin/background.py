@@ -1,0 +1,66 @@
+"""Work in a thread of a process that may still be forked: vLLM's ``LLM`` forks its engine core, and that its workers.
+
+A forked process has one thread, and the locks as they were. Of a thread that was importing a module, or compiling a
+kernel, it has the locks only: whoever needs the module then waits forever. (Python says so of forking beside threads
+in general, https://docs.python.org/3/library/os.html#os.fork.) So a fork waits while work is being done here; and
+since vLLM forks right after it has asked for the work, and wants to get on, work begins when nobody has forked for a
+moment. Servers spawn their processes, which nothing here holds up.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+SETTLED = 1.0
+"""Seconds after the last fork, or after being asked, at which work begins."""
+LONGEST = 300.0
+"""Seconds that a fork waits at most; compiling all kernels on a new machine takes a third of that."""
+
+_working = threading.RLock()  # held while work is being done, and while this process forks
+_forked = 0.0  # when it last did, of `time.monotonic`
+_held: list[bool] = []  # for each fork in progress, whether it got the lock
+
+
+def run(work: Callable[[], None], name: str) -> None:
+    """Do ``work`` in a thread of this name, soon."""
+    asked = time.monotonic()
+
+    def wait_and_work() -> None:
+        while True:
+            with _working:
+                left = max(asked, _forked) + SETTLED - time.monotonic()
+                if left <= 0:
+                    work()
+                    return
+            time.sleep(left)
+
+    threading.Thread(target=wait_and_work, name=name, daemon=True).start()
+
+
+def _before_fork() -> None:
+    got = _working.acquire(timeout=LONGEST)
+    if not got:
+        logger.warning("dotllm: forking while a thread prepares something, since it takes so long")
+    _held.append(got)
+
+
+def _after_fork_in_parent() -> None:
+    global _forked
+    _forked = time.monotonic()
+    if _held.pop():
+        _working.release()
+
+
+def _after_fork_in_child() -> None:
+    global _working
+    _held.clear()
+    _working = threading.RLock()  # nobody works here
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
