@@ -2,8 +2,9 @@
 
 /metrics is answered by an API server, while what is counted happens in the engine core (see
 `dotllm.compilation.metrics`). So the directory they share is made here, in the first process that loads the plugin, and
-put into the environment before vLLM starts the others; and whatever registry vLLM answers from, its own or the one of
-its multi-process mode, gets our collector.
+put into the environment before vLLM starts the others; and whatever registry is answered from gets our collector:
+vLLM's own, or, with several API servers, one that prometheus_client's collector of many processes was made for, which
+happens anew at each scrape.
 """
 
 from __future__ import annotations
@@ -38,10 +39,33 @@ def _share_directory() -> None:
     atexit.register(remove)
 
 
+def _expose_of_many_processes() -> None:
+    from prometheus_client import CollectorRegistry, multiprocess
+
+    original = multiprocess.MultiProcessCollector
+    if getattr(original, "is_dotllm", False):
+        return
+
+    class MultiProcessCollector(original):  # type: ignore[misc, valid-type]
+        """What all API servers count, and with it what the engine does."""
+
+        is_dotllm = True
+
+        def __init__(self, registry: CollectorRegistry | None, path: str | None = None) -> None:
+            from dotllm.compilation.exposition import register
+
+            super().__init__(registry, path)
+            if registry is not None:
+                register(registry)
+
+    multiprocess.MultiProcessCollector = MultiProcessCollector
+
+
 def _expose() -> None:
     from vllm.v1.metrics import prometheus
 
     _share_directory()
+    _expose_of_many_processes()
     original = prometheus.get_prometheus_registry
     if getattr(original, "is_dotllm", False):
         return

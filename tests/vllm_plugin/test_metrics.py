@@ -1,0 +1,39 @@
+"""/metrics as vLLM mounts it, in both of its modes: one API server, and several (``--api-server-count``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from dotllm.compilation.metrics import DIRECTORY_VARIABLE, Metrics
+from dotllm.vllm_plugin import metrics
+
+pytestmark = pytest.mark.serve
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_metrics_has_ours(servers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several API servers share files of prometheus_client's; whoever answers makes a registry of its own for each
+    scrape, and asks vLLM for none."""
+    from fastapi import FastAPI
+    from fastapi.testclient import TestClient
+
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+    if servers > 1:
+        monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    else:
+        monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
+    metrics.EXPOSURE_HOOK.apply()
+    from vllm.entrypoints.serve.instrumentator.metrics import attach_router
+
+    counted = Metrics()
+    counted.add("dotllm_requests", "memory", amount=3)
+    counted.publish()
+    app = FastAPI()
+    attach_router(app)
+    text = TestClient(app).get("/metrics").text
+    assert 'dotllm_requests_total{level="memory"} 3.0' in text
+    assert text.count("# TYPE dotllm_requests_total") == 1
