@@ -88,7 +88,8 @@ class LateVerdict:
                 raise
             result = None
         except Exception:
-            # The engine may have found out first.
+            # The engine may have found out first. (It is over: nothing is left to be cancelled, least of all who asks.)
+            self._running = None
             self._decide()
             self._raise_refusal()
             raise

@@ -1,0 +1,54 @@
+"""``dotllm run-batch``: vLLM's own command on our backend; a refused request of a batch is one error among answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dotllm.demo.server import CPU_ENVIRONMENT, CPU_FLAGS
+
+pytestmark = pytest.mark.serve
+
+
+def line(name: str, model: str, **constraint: Any) -> str:
+    body = {"model": model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 60, **constraint}
+    return json.dumps({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body})
+
+
+def test_run_batch(demo_model: Path, tmp_path: Path) -> None:
+    """The refusal cancelled the whole batch: the engine found out first, and the late verdict cancelled who asked."""
+    schema = {"enum": ["red", "green"]}
+    lines = [
+        line(
+            "schema",
+            str(demo_model),
+            response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+        ),
+        line("refused", str(demo_model), structured_outputs={"regex": r"(?<n>a)\k<n>"}),
+        line("regex", str(demo_model), structured_outputs={"regex": "[0-9]{4}"}),
+    ]
+    asked, answered = tmp_path / "asked.jsonl", tmp_path / "answered.jsonl"
+    asked.write_text("\n".join(lines) + "\n")
+    command = [sys.executable, "-m", "dotllm.cli", "run-batch", "-i", str(asked), "-o", str(answered)]
+    done = subprocess.run(
+        [*command, "--model", str(demo_model), "--max-model-len", "1024", *CPU_FLAGS],
+        capture_output=True,
+        text=True,
+        timeout=550,
+        env={**os.environ, **CPU_ENVIRONMENT},
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    answers = {answer["custom_id"]: answer for answer in map(json.loads, answered.read_text().splitlines())}
+    assert answers["refused"]["response"]["status_code"] == 400
+    assert "back-reference" in json.dumps(answers["refused"]["error"])
+    texts = {
+        name: answers[name]["response"]["body"]["choices"][0]["message"]["content"] for name in ("schema", "regex")
+    }
+    assert json.loads(texts["schema"]) in schema["enum"] and re.fullmatch("[0-9]{4}", texts["regex"])
