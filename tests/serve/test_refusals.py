@@ -107,6 +107,21 @@ def test_deeply_nested_json_body(server: Server, client: Any) -> None:
     assert "nested" in str(refused.value)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "field", [{"allowed_token_ids": [5]}, {"bad_words": ["yes", "y", "ye"]}], ids=["allowed", "bad"]
+)
+def test_parameters_that_contradict_the_constraint(client: Any, field: dict[str, Any], stream: bool) -> None:
+    """Who asks for both is told so, when nothing is left to sample; a stream has begun by then."""
+    from openai import APIError
+
+    with pytest.raises(APIError, match=f"{next(iter(field))} forbid"):
+        reply = client.completions.create(
+            model=NAME, prompt="?", max_tokens=20, stream=stream, extra_body={**structured(choice=["yes"]), **field}
+        )
+        list(reply)
+
+
 def test_alive_after_all_of_it(server: Server, client: Any) -> None:
     reply = client.completions.create(model=NAME, prompt="?", max_tokens=20, extra_body=structured(choice=["alive"]))
     assert reply.choices[0].text == "alive"

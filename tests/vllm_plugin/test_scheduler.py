@@ -12,8 +12,9 @@ import pytest
 
 from benchmarks.stand_ins import a_backend
 from dotllm.compilation.errors import CompilationError, QueueFull
-from dotllm.errors import Unsupported
+from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.vllm_plugin import compile_errors
+from dotllm.vllm_plugin.compile_errors import TokenNotAllowed
 
 pytestmark = pytest.mark.serve
 
@@ -473,6 +474,47 @@ def test_a_scheduler_of_somebody_else(vllm_config: Any) -> None:
 
     config = SchedulerConfig(max_model_len=64, is_encoder_decoder=False, scheduler_cls=Own)
     assert issubclass(config.get_scheduler_cls(), OverlapScheduler) and issubclass(config.get_scheduler_cls(), Own)
+
+
+@pytest.mark.parametrize(
+    ("error", "parameters", "status", "message"),
+    [
+        (TokenNotAllowed(7), {}, 500, "token 7"),
+        (
+            TokenNotAllowed(7),
+            {"allowed_token_ids": [3, 4], "bad_words": ["x"]},
+            400,
+            "allowed_token_ids and bad_words forbid",
+        ),
+        (BudgetExceeded("too many states"), {"allowed_token_ids": [3, 4]}, 400, "too many states"),
+        (ZeroDivisionError("bug"), {}, 500, "could not be followed: bug"),
+    ],
+)
+def test_a_request_that_its_constraint_ends_is_told_why(
+    bench: Bench, error: Exception, parameters: dict[str, Any], status: int, message: str
+) -> None:
+    """At its second token; the other request goes on."""
+
+    class Ends(Grammar):
+        error: Exception | None = None
+
+        def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+            super().accept_tokens(request_id, tokens)
+            self.error = error if len(self.accepted) == 2 else None
+            return self.error is None
+
+    pending = Pending()
+    pending.set_result(Ends())
+    bad_words = parameters.pop("bad_words", None)
+    request = bench.add("bad", 30, pending, **parameters)
+    request.sampling_params.bad_words = bad_words  # (given at once, they are looked up in a tokenizer)
+    bench.add("free", 10, start=1000)
+    for _ in range(8):
+        bench.step()
+    assert bench.finish_reason("bad") == "error" and bench.tokens_of("free") == [7] * 4
+    found = compile_errors.decode(bench.outputs["bad"][-1].stop_reason)
+    assert found is not None and found[0] == status and message in found[1]
+    assert all(output.stop_reason is None for output in bench.outputs["free"])
 
 
 @pytest.mark.parametrize(

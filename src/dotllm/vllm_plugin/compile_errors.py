@@ -1,10 +1,11 @@
-"""A request whose specification could not be compiled is answered with the reason.
+"""A request that its constraint ends with an error is answered with the reason.
 
-Validation in the front end refuses nearly everything that is refused, with HTTP 400. What is left (a budget exceeded
-while compiling, a full queue, a bug of ours) ends a request in the engine core, where vLLM before 0.33 only remembers
-that there was an error: the client gets "Internal server error". So the scheduler's mixin puts the reason into the
-output's ``stop_reason``, which travels anyway, and the front end turns such an output into an exception: a refusal is
-HTTP 400, a full queue 503, anything else 500, each with its message.
+Validation in the front end refuses nearly everything that is refused, with HTTP 400. What is left ends a request in the
+engine core: a budget exceeded while compiling or later, a full queue, other parameters that forbid all that the
+constraint allows, a bug of ours. vLLM before 0.33 only remembers there that there was an error: the client gets
+"Internal server error". So the scheduler's mixin puts the reason into the output's ``stop_reason``, which travels
+anyway, and the front end turns such an output into an exception: a refusal is HTTP 400, a full queue 503, anything else
+500, each with its message.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import wraps
 from typing import Any
 
 from dotllm.compilation.errors import QueueFull
-from dotllm.errors import SpecError
+from dotllm.errors import InvalidSpec, SpecError
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.hook import Hook, Target
 
@@ -23,12 +24,21 @@ logger = logging.getLogger(__name__)
 
 # Begins every stop_reason of ours. (A user's stop string may look like it, but comes with another finish reason.)
 _MARK = "\0dotllm "
+# Parameters of a request that can leave none of the tokens that its constraint allows.
+_FORBIDDING = ("allowed_token_ids", "bad_words")
 
 
-def encode(error: Exception) -> str:
-    """The failure of a compile as a ``stop_reason``."""
+class TokenNotAllowed(RuntimeError):
+    """A token was sampled that the constraint does not allow, so the mask was not all that decided."""
+
+    def __init__(self, token: int) -> None:
+        super().__init__(f"token {token} was sampled, which the constraint does not allow here")
+
+
+def encode(error: Exception, what: str = "the specification could not be compiled") -> str:
+    """An error as a ``stop_reason``; ``what`` it has done, if it is no refusal."""
     status = 400 if isinstance(error, SpecError) else 503 if isinstance(error, QueueFull) else 500
-    text = str(error) if status != 500 else f"the specification could not be compiled: {error}"
+    text = str(error) if status != 500 else f"{what}: {error}"
     return _MARK + json.dumps({"status": status, "message": text})
 
 
@@ -41,27 +51,43 @@ def decode(stop_reason: Any) -> tuple[int, str] | None:
 
 
 class FailureScheduler:
-    """Goes before vLLM's scheduler class: outputs of requests that failed to compile say why."""
+    """Goes before vLLM's scheduler class: outputs of requests that ended with an error of ours say why."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._reasons: dict[str, str] = {}  # of requests that have ended in this step
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
         """vLLM's, plus the reasons."""
-        scheduler: Any = self
-        if not scheduler.grammar_compile_error_reqs:
-            return super().update_from_output(*args, **kwargs)  # type: ignore[misc]
-        reasons = {name: _failure(scheduler.requests.get(name)) for name in scheduler.grammar_compile_error_reqs}
+        self._reasons.clear()
         outputs = super().update_from_output(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
-        for client in outputs.values():
-            for output in client.outputs:
-                error = reasons.get(output.request_id)
-                if error is not None and output.stop_reason is None:
-                    output.stop_reason = encode(error)
+        if self._reasons:
+            for client in outputs.values():
+                for output in client.outputs:
+                    if str(output.finish_reason) == "error" and output.stop_reason is None:
+                        output.stop_reason = self._reasons.get(output.request_id)
         return outputs
 
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        reason = _reason(request) if request.structured_output_request is not None else None
+        if reason is not None:
+            self._reasons[request.request_id] = reason
+        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
-def _failure(request: Any) -> Exception | None:
-    grammar = getattr(getattr(request, "structured_output_request", None), "grammar", None)
-    error = grammar if isinstance(grammar, Exception) else getattr(grammar, "error", None)
-    return error if isinstance(error, Exception) else None
+
+def _reason(request: Any) -> str | None:
+    """Why ``request`` was ended, if that is ours to say."""
+    grammar = request.structured_output_request.grammar
+    if isinstance(grammar, Exception):
+        return encode(grammar)
+    error = getattr(grammar, "error", None)
+    if not isinstance(error, Exception):
+        return None
+    forbidding = [name for name in _FORBIDDING if getattr(request.sampling_params, name, None)]
+    if isinstance(error, TokenNotAllowed) and forbidding:
+        message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to go on"
+        return encode(InvalidSpec(message, keyword=forbidding[0]))
+    return encode(error, "the constraint could not be followed")
 
 
 def as_exception(output: Any) -> Exception | None:
@@ -114,12 +140,12 @@ def _apply() -> None:
 
 HOOK = Hook(
     name="compile-errors",
-    summary="a request whose specification could not be compiled is told why",
+    summary="a request that its constraint ends with an error is told why",
     targets=(
         *scheduler_class.TARGETS,
         Target("vllm.v1.engine.output_processor", "RequestOutputCollector.put", ("self", "output")),
         Target("vllm.v1.core.sched.scheduler", "Scheduler.update_from_output", ("self",)),
-        Target("vllm.v1.core.sched.scheduler", "Scheduler.__init__@grammar_compile_error_reqs"),
+        Target("vllm.v1.core.sched.scheduler", "Scheduler._free_request", ("self", "request")),
         Target("vllm.v1.engine", "EngineCoreOutput.stop_reason:"),
     ),
     apply=_apply,

@@ -20,6 +20,7 @@ from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from dotllm.compilation.compiled import Compiled
 from dotllm.index import Guide, Index
 from dotllm.index.token_space import END_ROW
+from dotllm.vllm_plugin.compile_errors import TokenNotAllowed
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vocabulary import Vocabulary
 
@@ -77,6 +78,8 @@ class RequestGrammar(StructuredOutputGrammar):
         """Whether a further stop token has ended the text."""
         self.failed = False
         """Whether an internal error has ended this request."""
+        self.error: Exception | None = None
+        """Why it is ended: an error of the engine, or a token that is not allowed (see `compile_errors`)."""
         self._forced = forced
         self.own_masks = forced is not None or bool(self._stops)
         """Whether masks may differ from the guide's even while the text goes on."""
@@ -135,6 +138,7 @@ class RequestGrammar(StructuredOutputGrammar):
                 if not self._advance(token):
                     logger.error("request %s: token %d is not allowed here; ending the request", request_id, token)
                     self.rollback(advanced)
+                    self.error = self.error or TokenNotAllowed(token)
                     return False
                 advanced += 1
         except Exception as error:
@@ -290,6 +294,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
     def _fail(self, where: str, error: Exception) -> None:
         self.failed = True
+        self.error = self.error or error
         logger.error("internal error in %s, ending this request: %s", where, error, exc_info=error)
 
 
