@@ -12,6 +12,7 @@ from dotllm.vllm_plugin import (
     coalescence,
     compile_errors,
     cpu_kernels,
+    cpu_no_drafts,
     cpu_seeds,
     cpu_temperatures,
     draft_pace,
@@ -68,6 +69,7 @@ HOOKS: tuple[Hook, ...] = (
     cpu_temperatures.HOOK,
     cpu_kernels.HOOK,
     cpu_seeds.HOOK,
+    cpu_no_drafts.HOOK,
     metrics.EXPOSURE_HOOK,
     metrics.TIMING_HOOK,  # after those that replace what it times
 )

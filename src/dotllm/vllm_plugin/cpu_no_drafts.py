@@ -1,0 +1,44 @@
+"""On CPUs vLLM dies of a step without drafts in which somebody asks for ``top_k`` or ``top_p``: a fix, for CPUs alone.
+
+Where a server speculates, vLLM sends every step through its rejection sampler (0.32), drafts or none, and without
+Triton ``top_k`` is applied to the logits of the drafts by a maximum over all of them, which no rows do not have.
+Coalescence makes servers speculate that were not asked to, so this is ours to mind.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+from dotllm.vllm_plugin.hook import Hook, Target
+
+_MODULE = "vllm.v1.sample.rejection_sampler"
+
+
+def _apply() -> None:
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    from vllm.v1.sample import rejection_sampler
+
+    original = rejection_sampler.apply_sampling_constraints
+    if getattr(original, "is_dotllm", False):
+        return
+
+    @wraps(original)
+    def apply_sampling_constraints(logits: Any, cu_num_draft_tokens: Any, sampling_metadata: Any) -> Any:
+        return original(logits, cu_num_draft_tokens, sampling_metadata) if len(logits) else logits
+
+    apply_sampling_constraints.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
+    rejection_sampler.apply_sampling_constraints = apply_sampling_constraints
+
+
+HOOK = Hook(
+    name="cpu-no-drafts",
+    summary="on CPUs, steps without drafts may have requests with top_k or top_p",
+    targets=(Target(_MODULE, "apply_sampling_constraints", ("logits", "cu_num_draft_tokens", "sampling_metadata")),),
+    apply=_apply,
+    required=False,
+    without_it="on CPUs with speculation, top_k or top_p may end the server",
+)
