@@ -77,7 +77,8 @@ class FailureScheduler:
 
 def _reason(request: Any) -> str | None:
     """Why ``request`` was ended, if that is ours to say."""
-    grammar = request.structured_output_request.grammar
+    # not ``grammar``, which would wait a little for a compile that is still running
+    grammar = getattr(request.structured_output_request, "_grammar", None)
     if isinstance(grammar, Exception):
         return encode(grammar)
     error = getattr(grammar, "error", None)
