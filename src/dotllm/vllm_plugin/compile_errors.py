@@ -2,10 +2,10 @@
 
 Validation in the front end refuses nearly everything that is refused, with HTTP 400. What is left ends a request in the
 engine core: a budget exceeded while compiling or later, a full queue, other parameters that forbid all that the
-constraint allows, a bug of ours. vLLM before 0.33 only remembers there that there was an error: the client gets
-"Internal server error". So the scheduler's mixin puts the reason into the output's ``stop_reason``, which travels
-anyway, and the front end turns such an output into an exception: a refusal is HTTP 400, a full queue 503, anything else
-500, each with its message.
+constraint allows, a bug of ours. vLLM only remembers there that there was an error (0.33 says more of compiles): the
+client gets "Internal server error". So the scheduler's mixin puts the reason into the output's ``stop_reason``, which
+travels anyway, and the front end turns such an output into an exception: a refusal is HTTP 400, a full queue 503,
+anything else 500, each with its message.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class FailureScheduler:
         if self._reasons:
             for client in outputs.values():
                 for output in client.outputs:
-                    if str(output.finish_reason) == "error" and output.stop_reason is None:
+                    said = output.stop_reason or getattr(output, "error", None)
+                    if str(output.finish_reason) == "error" and said is None:
                         output.stop_reason = self._reasons.get(output.request_id)
         return outputs
 
@@ -119,11 +120,8 @@ def _exception(status: int, message: str) -> Exception:
 
 
 def _apply() -> None:
-    from vllm.v1.engine import EngineCoreOutput
     from vllm.v1.engine.output_processor import RequestOutputCollector
 
-    if "error" in EngineCoreOutput.__struct_fields__:
-        return  # 0.33 and later carry the reason themselves
     scheduler_class.add(FailureScheduler)
     original = RequestOutputCollector.put
     if getattr(original, "is_dotllm", False):
