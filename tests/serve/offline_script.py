@@ -42,15 +42,17 @@ def main() -> None:
     except Exception as error:
         result["refused"] = f"{type(error).__name__}: {error}"
     result["after"] = generate(choice=["alive"])
+
+    def beams(width: int, choice: list[str]) -> list[str]:
+        params = BeamSearchParams(
+            beam_width=width, max_tokens=20, structured_outputs=StructuredOutputsParams(choice=choice)
+        )
+        return [sequence.text for sequence in llm.beam_search([{"prompt": "Hello"}], params)[0].sequences]
+
     for config_backend in ("dotllm", "auto"):
         llm.llm_engine.vllm_config.structured_outputs_config.backend = config_backend
-        beams = llm.beam_search(
-            [{"prompt": "Hello"}],
-            BeamSearchParams(
-                beam_width=2, max_tokens=20, structured_outputs=StructuredOutputsParams(choice=["one", "two", "three"])
-            ),
-        )
-        result[f"beams {config_backend}"] = [sequence.text for sequence in beams[0].sequences]
+        result[f"beams {config_backend}"] = beams(2, ["one", "two", "three"])
+    result["ends of beams"] = beams(8, ["7"])
     print("RESULT " + json.dumps(result))
 
 

@@ -42,3 +42,5 @@ def test_offline(demo_model: Path, tmp_path: Path) -> None:
         assert 1 <= len(beams) <= 2  # vLLM keeps of the likeliest tokens those that are allowed
         for text in beams:
             assert text.removeprefix("Hello").removesuffix("<|im_end|>") in {"one", "two", "three"}, text
+    # with room for more beams than there are texts: one that took the other end would be among them
+    assert [text.removesuffix("<|im_end|>") for text in result["ends of beams"]] == ["Hello7"]
