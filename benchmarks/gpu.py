@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from pathlib import Path
 from benchmarks.gpu_engine import SharedEngine, teach_engine_core
 from dotllm.bench import report
 from dotllm.bench.plan import Measurement, Plan, Point
+from dotllm.vllm_plugin import settings
 
 teach_engine_core()
 
@@ -91,11 +91,10 @@ async def measure(options: argparse.Namespace) -> list[Point]:
                     print(f"out of time before {name}, {level}, {engine}")
                     return found
                 await target.use(engine)
-                for point in await Measurement(plan, target).run():
-                    found.append({"concurrency": level, **point, "workload": name, "variant": engine})
-                    found[-1]["round"] = repetition
-                    print(json.dumps(of(found[-1], options)), flush=True)
-                options.out.write_text(json.dumps([of(point, options) for point in found], indent=1))
+                place = {"workload": name, "concurrency": level, "variant": engine, "round": repetition}
+                found += [point | place for point in await Measurement(plan, target).run()]
+                print(json.dumps(of(found[-1], options)), flush=True)
+                report.write(options.out, vars(options) | {"out": str(options.out)}, [of(p, options) for p in found])
     finally:
         await target.close()
     return found
@@ -110,8 +109,8 @@ def of(found: Point, options: argparse.Namespace) -> Point:
     ours = found["variant"] == "dotllm"
     twin = found["twin"]
     return about | {
-        "coalescence": os.environ.get("DOTLLM_COALESCENCE", "off") if ours else "off",
-        "walk": ours and os.environ.get("DOTLLM_GPU_WALK", "1") != "0",
+        "coalescence": settings.coalescence() if ours else "off",
+        "walk": ours and settings.gpu_walk(),
         "tpot_ms": found["tpot_ms"],
         "tpot_unconstrained_ms": twin["tpot_ms"],
         **{key: found.get(key) for key in ("tpot_ratio", "tpot_ratio_quartiles", "duration_ratio", "pairs")},

@@ -38,10 +38,7 @@ class SharedEngine(EngineTarget):
 
     async def use(self, name: str) -> None:
         """Take another backend for what is sent from now on; nothing may be in flight."""
-        processor = self.engine.input_processor
-        for holder in (self.engine.vllm_config, processor.vllm_config, processor):
-            if hasattr(holder, "structured_outputs_config"):
-                holder.structured_outputs_config.backend = name
+        self.engine.vllm_config.structured_outputs_config.backend = name  # an object that the input processor shares
         await self.engine.engine_core.call_utility_async("use_backend", name)
 
     async def send(self, request: Request) -> Sample:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,6 @@ SCHEMA = {
 
 def test_xgrammar_serves(demo_model: Path, tmp_path: Path) -> None:
     """Several requests at once, each ended by its grammar; and what dotllm alone knows is not there."""
-    from concurrent.futures import ThreadPoolExecutor
-
     from openai import BadRequestError, OpenAI
 
     flags = ("--structured-outputs-config.backend", "xgrammar", "--max-model-len", "2048")

@@ -13,8 +13,8 @@ import pytest
 from benchmarks.stand_ins import a_backend
 from dotllm.compilation.errors import CompilationError, QueueFull
 from dotllm.errors import BudgetExceeded, Unsupported
-from dotllm.vllm_plugin import compile_errors
-from dotllm.vllm_plugin.compile_errors import TokenNotAllowed
+from dotllm.vllm_plugin import request_errors
+from dotllm.vllm_plugin.request_errors import TokenNotAllowed
 
 pytestmark = pytest.mark.serve
 
@@ -267,7 +267,7 @@ def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
         bench.step()
     assert bench.finish_reason("bad") == "error" and bench.tokens_of("bad") == []
     (output,) = bench.outputs["bad"]
-    assert compile_errors.decode(output.stop_reason) == (400, "refused (at /x)")
+    assert request_errors.decode(output.stop_reason) == (400, "refused (at /x)")
     assert all(output.stop_reason is None for output in bench.outputs["free"])
     assert bench.tokens_of("free") == [7] * 4
     assert not bench.scheduler._held and "bad" not in bench.scheduler.requests
@@ -512,7 +512,7 @@ def test_a_request_that_its_constraint_ends_is_told_why(
     for _ in range(8):
         bench.step()
     assert bench.finish_reason("bad") == "error" and bench.tokens_of("free") == [7] * 4
-    found = compile_errors.decode(bench.outputs["bad"][-1].stop_reason)
+    found = request_errors.decode(bench.outputs["bad"][-1].stop_reason)
     assert found is not None and found[0] == status and message in found[1]
     assert all(output.stop_reason is None for output in bench.outputs["free"])
 
@@ -533,12 +533,12 @@ def test_reasons_become_the_answer(error: Exception, status: int, message: str) 
         completion = CompletionOutput(0, "", [], None, None, finish_reason=finish_reason, stop_reason=stop_reason)
         return RequestOutput("r", "", [], None, [completion], finished=True)
 
-    failure = compile_errors.as_exception(output("error", compile_errors.encode(error)))
+    failure = request_errors.as_exception(output("error", request_errors.encode(error)))
     assert failure is not None
     answer = create_error_response(failure).error
     assert answer.code == status and message in answer.message
-    assert compile_errors.as_exception(output("error", None)) is None
-    assert compile_errors.as_exception(output("stop", "\n")) is None
+    assert request_errors.as_exception(output("error", None)) is None
+    assert request_errors.as_exception(output("stop", "\n")) is None
 
 
 # ---------------------------------------------------------------- with a reasoning parser
@@ -619,7 +619,7 @@ def test_a_compile_that_fails_behind_a_reasoning_request(reasoning: Bench, when:
     for _ in range(5):
         reasoning.step()
     assert reasoning.finish_reason("bad") == "error"
-    assert compile_errors.decode(reasoning.outputs["bad"][-1].stop_reason) == (400, "refused")
+    assert request_errors.decode(reasoning.outputs["bad"][-1].stop_reason) == (400, "refused")
     assert reasoning.tokens_of("free") == [7] * 4 and not reasoning.scheduler._late
 
 

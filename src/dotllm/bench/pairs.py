@@ -77,7 +77,7 @@ def figures(pairs: Sequence[Pair]) -> dict[str, Any]:
         summarise([s for pair in pairs for s in pair[side].samples], sum(pair[side].wall for pair in pairs))
         for side in (0, 1)
     )
-    ratios = sorted(ratio for pair in pairs if (ratio := pair.ratio()) is not None)
+    ratios = [ratio for pair in pairs if (ratio := pair.ratio()) is not None]
     durations = [p.constrained.wall / p.twin.wall for p in pairs[::2] if p.twin.samples]
     return constrained | {
         "twin": twin,

@@ -95,9 +95,9 @@ class Measurement:
         """Let the server compile each constraint once; those it refuses are left out, with its words."""
         requests = [Request(c, self._prompt(), self.plan.max_tokens) for c in constraints]
         samples, _ = await closed_loop(self.target, requests, 8, self.done)
-        pairs = list(zip(constraints, samples, strict=True))
-        refused = [f"{c.name}: {s.error}" for c, s in pairs if s.error is not None]
-        return [c for c, s in pairs if s.error is None], refused
+        answered = list(zip(constraints, samples, strict=True))
+        refused = [f"{c.name}: {s.error}" for c, s in answered if s.error is not None]
+        return [c for c, s in answered if s.error is None], refused
 
     def _requests(self, constraints: Sequence[Constraint], count: int) -> list[Request]:
         return [Request(constraints[i % len(constraints)], self._prompt(), self.plan.max_tokens) for i in range(count)]

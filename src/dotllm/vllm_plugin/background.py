@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,6 @@ LONGEST = 300.0
 
 _working = threading.RLock()  # held while work is being done, and while this process forks
 _forked = 0.0  # when it last did, of `time.monotonic`
-_held: list[bool] = []  # for each fork in progress, whether it got the lock
 
 
 def run(work: Callable[[], None], name: str) -> None:
@@ -44,22 +44,19 @@ def run(work: Callable[[], None], name: str) -> None:
 
 
 def _before_fork() -> None:
-    got = _working.acquire(timeout=LONGEST)
-    if not got:
+    if not _working.acquire(timeout=LONGEST):
         logger.warning("dotllm: forking while a thread prepares something, since it takes so long")
-    _held.append(got)
 
 
 def _after_fork_in_parent() -> None:
     global _forked
     _forked = time.monotonic()
-    if _held.pop():
+    with suppress(RuntimeError):  # it was not acquired in time
         _working.release()
 
 
 def _after_fork_in_child() -> None:
     global _working
-    _held.clear()
     _working = threading.RLock()  # nobody works here
 
 

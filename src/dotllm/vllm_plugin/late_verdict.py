@@ -8,7 +8,7 @@ before its constraint begins, the front end judges. What the client sees is the 
 there is a verdict (the headers of a stream are such a thing), a refusal is HTTP 400 for streams, too, and it is always
 the front end's. A refused request is cancelled like one whose client has gone.
 
-Nothing is enforced here: the engine constrains every request that has a constraint, or ends it (`compile_errors`).
+Nothing is enforced here: the engine constrains every request that has a constraint, or ends it (`request_errors`).
 """
 
 from __future__ import annotations

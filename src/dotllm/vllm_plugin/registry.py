@@ -10,7 +10,6 @@ from dotllm.vllm_plugin import (
     batch_accept,
     beam_search,
     coalescence,
-    compile_errors,
     cpu_kernels,
     cpu_no_drafts,
     cpu_seeds,
@@ -24,6 +23,7 @@ from dotllm.vllm_plugin import (
     metrics,
     raw_completions,
     reasoning,
+    request_errors,
     scheduler,
     seldom_drafts,
     structural_tags,
@@ -57,7 +57,7 @@ HOOKS: tuple[Hook, ...] = (
     late_place.HOOK,  # and these two, too
     late_mask.HOOK,
     scheduler.HOOK,
-    compile_errors.HOOK,
+    request_errors.HOOK,
     warm_start.HOOK,
     manager_hook.HOOK,
     first_token.HOOK,  # before the next one, which knows the last step

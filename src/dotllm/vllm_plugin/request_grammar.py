@@ -20,8 +20,8 @@ from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from dotllm.compilation.compiled import Compiled
 from dotllm.index import Guide, Index
 from dotllm.index.token_space import END_ROW
-from dotllm.vllm_plugin.compile_errors import TokenNotAllowed
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
+from dotllm.vllm_plugin.request_errors import TokenNotAllowed
 from dotllm.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class RequestGrammar(StructuredOutputGrammar):
         self.failed = False
         """Whether an internal error has ended this request."""
         self.error: Exception | None = None
-        """Why it is ended: an error of the engine, or a token that is not allowed (see `compile_errors`)."""
+        """Why it is ended: an error of the engine, or a token that is not allowed (see `request_errors`)."""
         self._forced = forced
         self.own_masks = forced is not None or bool(self._stops)
         """Whether masks may differ from the guide's even while the text goes on."""

@@ -12,7 +12,7 @@ pytest.importorskip("vllm")
 from played_engine import Engine
 
 from dotllm import Index
-from dotllm.vllm_plugin import batch_accept, compile_errors, draft_pace, late_mask, reasoning, scheduler
+from dotllm.vllm_plugin import batch_accept, draft_pace, late_mask, reasoning, request_errors, scheduler
 from dotllm.vllm_plugin.gpu import first_token, late_place, walk_scheduler
 from tests.vllm_plugin.test_scheduler import Bench
 
@@ -30,7 +30,7 @@ def test_mixins_without_a_use_leave(vllm_config: Any, index: Index, monkeypatch:
     assert [base.__name__ for base in found.__bases__[1:]] == [
         late_place.LatePlaceScheduler.__name__,
         scheduler.OverlapScheduler.__name__,
-        compile_errors.FailureScheduler.__name__,
+        request_errors.FailureScheduler.__name__,
         first_token.FirstTokenScheduler.__name__,
         walk_scheduler.WalkScheduler.__name__,
         batch_accept.BatchAcceptScheduler.__name__,

@@ -72,10 +72,10 @@ class WalkScheduler:
     def _walking(self) -> Any:
         """The `walk.Walk` of this engine, or None where the GPU does not walk."""
         scheduler: Any = self
-        backend = backend_of(scheduler.structured_output_manager)
+        backend = scheduler.structured_output_manager.backend
         if backend is not self._walk_of:
             self._walk_of = backend
-            self._walk = begin(scheduler, backend) if backend is not None else None
+            self._walk = begin(scheduler, backend)
             self._may_jump = self._walk is not None and may_jump()
         if self._walk is not None and self._walk.overflowed:
             logger.warning("more masks than the device keeps: constrained requests wait for the CPU from now on")
@@ -362,6 +362,8 @@ def begin(scheduler: Any, backend: Any) -> Any:
     from dotllm.vllm_plugin.gpu.rows import RowSender
     from dotllm.vllm_plugin.gpu.walk import Walk
 
+    if backend_of(scheduler.structured_output_manager) is None:
+        return None
     if backend.walk is not None:
         return backend.walk
     reason = why_not(scheduler)

@@ -138,7 +138,7 @@ def _apply() -> None:
 
 
 HOOK = Hook(
-    name="compile-errors",
+    name="request-errors",
     summary="a request that its constraint ends with an error is told why",
     targets=(
         *scheduler_class.TARGETS,
