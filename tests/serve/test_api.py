@@ -183,6 +183,27 @@ def test_a_strict_tool_the_model_may_call(openai_client: Any) -> None:
     assert chat(openai_client, **fields).choices[0].message.content, "text is free"
 
 
+def test_a_tool_choice_that_is_null_is_auto(openai_client: Any) -> None:
+    """As in OpenAI's API. (vLLM shows the tools to the model, enforces nothing, and drops a call that comes all the same.)"""
+    body = {"model": NAME, "messages": MESSAGES, "max_tokens": 400, "logit_bias": {BEGIN_OF_CALL: 100}}
+    fields = {"tools": [tool("f")], "tool_choice": None, "parallel_tool_calls": False}
+    reply = openai_client.post("/chat/completions", body={**body, **fields}, cast_to=object)
+    [choice] = reply["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    [call] = choice["message"]["tool_calls"]
+    judge(call["function"]["arguments"])
+
+
+def test_arguments_of_a_strict_tool_without_a_type(openai_client: Any) -> None:
+    """An object, too: what a schema says about properties says nothing about ``true``, which no client takes for
+    arguments."""
+    untyped = {"properties": SCHEMA["properties"], "required": SCHEMA["required"], "additionalProperties": False}
+    one = {"tools": [tool("f", parameters=untyped)], "tool_choice": named("f"), "parallel_tool_calls": False}
+    for choice in chat(openai_client, n=4, **one).choices:
+        [(_, arguments)] = calls(choice.message)
+        judge(arguments)
+
+
 def test_arguments_of_a_tool_that_is_not_strict(openai_client: Any, anthropic_client: Any) -> None:
     """An object; its schema is only shown to the model. (vLLM: any JSON value, which Anthropic's API chokes on.)"""
     free = {"type": "object", "properties": {"a": {"type": "integer"}}}

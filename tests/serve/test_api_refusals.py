@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from tests.serve.conftest import NAME
-from tests.serve.test_api import MESSAGES, RESPONSE_FORMAT, SCHEMA, TEXT_FORMAT, tool
+from tests.serve.test_api import FLAT_TOOL, MESSAGES, RESPONSE_FORMAT, SCHEMA, TEXT_FORMAT, tool
 
 pytestmark = pytest.mark.serve
 
 BAD = {"type": "object", "properties": {"a": {"type": "x"}}}
+WITH_SCHEMA = {"type": "json_object", "schema": SCHEMA}  # as llama.cpp, Fireworks and Together read it
 NO_FORMAT: dict[str, Any] = {"type": "structural_tag", "format": {}}
 
 
@@ -29,6 +30,14 @@ CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("guided_choice", {"guided_choice": ["a"]}, "guided_choice.*structured_outputs.choice"),
     ("guided_grammar", {"guided_grammar": "root ::= 'a'"}, "guided_grammar"),
     ("guided_whitespace_pattern", {"guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
+    ("structural_tag", {"structural_tag": json.dumps(NO_FORMAT)}, "structural_tag.*structured_outputs.structural_tag"),
+    ("regex", {"regex": "a"}, "'regex'.*structured_outputs.regex"),
+    ("ebnf", {"ebnf": "root ::= 'a'"}, "'ebnf'.*structured_outputs.grammar"),
+    ("grammar", {"grammar": "root ::= 'a'"}, "'grammar'.*structured_outputs.grammar"),
+    ("json_schema", {"json_schema": SCHEMA}, "'json_schema'.*structured_outputs.json"),
+    ("a schema beside json_object", {"response_format": WITH_SCHEMA}, "response_format.*schema.*json_object.*type 'json_schema'"),
+    ("json_schema beside json_object", {"response_format": {**RESPONSE_FORMAT, "type": "json_object"}}, "response_format.json_schema.*json_object"),
+    ("a schema beside text", {"response_format": {**RESPONSE_FORMAT, "type": "text"}}, "response_format.json_schema.*text"),
     ("two constraints", {"response_format": RESPONSE_FORMAT, **structured(json={"type": "null"})}, "both given"),
     ("an option without effect", structured(regex="a", disable_any_whitespace=True), "disable_any_whitespace.*regex"),
     ("beam search", {"use_beam_search": True, "n": 2, **structured(regex="a")}, "use_beam_search"),
@@ -71,8 +80,10 @@ RESPONSES: list[tuple[str, dict[str, Any], str]] = [
     ("response_format", {"response_format": RESPONSE_FORMAT}, "response_format.*text.format"),
     ("guided_json", {"guided_json": SCHEMA}, "guided_json"),
     ("two constraints", {"text": TEXT_FORMAT, **structured(choice=["a"])}, "structured_outputs and text.format"),
+    ("a schema beside json_object", {"text": {"format": WITH_SCHEMA}}, "text.format.schema.*json_object"),
+    ("allowed_tools", {"tools": [FLAT_TOOL], "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]}}, "tool_choice.*allowed_tools"),
     ("a bad schema", {"text": {"format": {"type": "json_schema", "name": "x", "schema": BAD}}}, "unknown type"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fields", "reason"), [row[1:] for row in RESPONSES], ids=[row[0] for row in RESPONSES])

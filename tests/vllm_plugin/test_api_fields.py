@@ -81,7 +81,7 @@ def test_only_json_arguments_become_objects() -> None:
     def schema(value: Any, **more: Any) -> dict[str, Any]:
         return {"type": "json_schema", "json_schema": value, **more}
 
-    kept = [schema({"type": "string"}), schema(True, style="qwen_xml"), schema({"properties": {"a": True}})]
+    kept = [schema({"type": "string"}), schema(True, style="qwen_xml"), schema(False)]
     tag = {
         "format": {"type": "or", "elements": [{"type": "tag", "begin": "a", "content": schema(True), "end": ""}, *kept]}
     }
@@ -89,3 +89,10 @@ def test_only_json_arguments_become_objects() -> None:
     assert tag["format"]["elements"][0]["content"] == schema({"type": "object"})
     assert tag["format"]["elements"][1:] == kept
     assert not tool_arguments.only_objects(json.loads(json.dumps(tag)))
+
+
+def test_arguments_whose_schema_names_no_type_are_objects() -> None:
+    for value in ({}, {"properties": {"a": True}}, {"$ref": "#/$defs/a", "$defs": {"a": {"minProperties": 1}}}):
+        tag = {"type": "json_schema", "json_schema": dict(value)}
+        assert tool_arguments.only_objects(tag)
+        assert tag["json_schema"] == {"type": "object", **value}

@@ -1,8 +1,9 @@
-"""The arguments of a tool that is not strict are an object, as every API says they are.
+"""The arguments of a tool are an object, as every API says they are.
 
 For a tool without ``strict: true`` vLLM leaves its schema to the prompt and asks for any JSON value as arguments:
-``true`` and ``1e999`` are calls then. OpenAI's clients are given such a call, Anthropic's an error in its place. Where
-the arguments of a call are JSON, "any JSON" is read as "any object" here. (The other styles write objects anyway.)
+``true`` and ``1e999`` are calls then, and also with a strict tool whose schema speaks of ``properties`` and names no
+``type``. OpenAI's clients are given such a call, Anthropic's an error in its place. Where the arguments of a call are
+JSON, "any JSON" is read as "any object" here. (The other styles write objects anyway.)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MODULE = "vllm.tool_parsers.abstract_tool_parser"
 
 
 def only_objects(value: Any) -> bool:
-    """Narrow every "any JSON" in a structural tag (as JSON, changed in place); whether there was one."""
+    """Narrow every schema that names no type in a structural tag (as JSON, changed in place); whether there was one."""
     found, todo = False, [value]
     while todo:
         one = todo.pop()
@@ -27,9 +28,11 @@ def only_objects(value: Any) -> bool:
         elif isinstance(one, dict):
             if one.get("type") != "json_schema":
                 todo.extend(one.values())
-            elif one.get("json_schema") is True and one.get("style", "json") == "json":
-                one["json_schema"] = {"type": "object"}
-                found = True
+            elif one.get("style", "json") == "json":
+                schema = {} if one.get("json_schema") is True else one.get("json_schema")
+                if isinstance(schema, dict) and "type" not in schema:
+                    one["json_schema"] = {"type": "object", **schema}
+                    found = True
     return found
 
 
@@ -53,7 +56,7 @@ def _apply() -> None:
 
 HOOK = Hook(
     name="tool-arguments",
-    summary="the arguments of a tool that is not strict are an object",
+    summary="the arguments of a tool are an object, whatever its schema leaves open",
     targets=(Target(_MODULE, "ToolParser.get_structural_tag", ("self", "request")),),
     apply=_apply,
     required=False,

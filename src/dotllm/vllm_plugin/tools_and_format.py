@@ -5,7 +5,9 @@ get lost there: how the request wants its JSON written (``disable_any_whitespace
 which is given to xgrammar to be translated; what xgrammar's dialect lacks is refused, or means something else.
 
 And a call that ``tool_choice`` demands is enforced or refused: some of vLLM's tool parsers describe no notation that a
-constraint could be made of, and with them vLLM lets the model write what it likes.
+constraint could be made of, and with them vLLM lets the model write what it likes. So it does with a ``tool_choice`` of
+Responses that names a set of tools or one of OpenAI's own. And where a chat's is null, which says ``auto`` as if the
+field were not there, vLLM forgets what is strict about the tools, and the calls.
 """
 
 from __future__ import annotations
@@ -32,21 +34,31 @@ def keep_options(before: Any, after: Any) -> None:
 
 
 def refuse_unforced(request: Any, params: Any) -> None:
-    """Refuse an OpenAI request whose ``tool_choice`` demands a call, if nothing in its ``SamplingParams`` enforces one.
+    """Refuse an OpenAI request whose ``tool_choice`` demands a call that nothing in its ``SamplingParams`` enforces.
 
     Raises:
         vllm.exceptions.VLLMValidationError: refused.
     """
     choice = getattr(request, "tool_choice", None)
-    demanded = choice == "required" or getattr(choice, "type", None) == "function"
-    if demanded and getattr(request, "tools", None) and params.structured_outputs is None and front_end.serves():
-        from vllm.exceptions import VLLMValidationError
-
-        raise VLLMValidationError(
-            "tool_choice demands a call, and the server's tool parser describes no notation to enforce one in: "
-            "use 'auto', and a prompt that asks for the call",
-            parameter="tool_choice",
+    kind = getattr(choice, "type", None)
+    if not getattr(request, "tools", None) or not front_end.serves():
+        return
+    if kind not in (None, "function", "custom"):
+        _refusal(
+            f"a tool_choice of type {kind!r} is not enforced: "
+            "use 'required' or a named function, and leave out what is not to be called"
         )
+    if (choice == "required" or kind is not None) and params.structured_outputs is None:
+        _refusal(
+            "tool_choice demands a call, and the server's tool parser describes no notation to enforce one in: "
+            "use 'auto', and a prompt that asks for the call"
+        )
+
+
+def _refusal(message: str) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    raise VLLMValidationError(message, parameter="tool_choice")
 
 
 def _apply() -> None:
@@ -57,6 +69,8 @@ def _apply() -> None:
 
     @wraps(adjust)
     def adjust_request(self: Any, request: Any) -> Any:
+        if front_end.serves() and self._tool_parser is not None and request.tools and request.tool_choice is None:
+            request.tool_choice = "auto"
         before = request.structured_outputs
         adjusted = adjust(self, request)
         if front_end.serves():

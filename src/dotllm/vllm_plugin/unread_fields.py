@@ -19,12 +19,18 @@ from dotllm.vllm_plugin import front_end
 from dotllm.vllm_plugin.hook import Hook, Target
 
 # Removed from vLLM with 0.12; sent by clients written before.
-_GUIDED = {
+_ELSEWHERE = {
+    "structural_tag": "structured_outputs.structural_tag",
     "guided_json": "structured_outputs.json",
     "guided_regex": "structured_outputs.regex",
     "guided_choice": "structured_outputs.choice",
     "guided_grammar": "structured_outputs.grammar",
     "guided_whitespace_pattern": "structured_outputs.whitespace_pattern",
+    # What SGLang, llama.cpp and TGI call them.
+    "regex": "structured_outputs.regex",
+    "ebnf": "structured_outputs.grammar",
+    "grammar": "structured_outputs.grammar",
+    "json_schema": "structured_outputs.json",
 }
 _RESPONSES = {"response_format": "text.format"}
 _ANTHROPIC = {
@@ -45,8 +51,10 @@ def refuse(request: Any) -> None:
     if not front_end.serves():
         return
     known = type(request).model_fields
-    _refuse_extra(request.model_extra or {}, _GUIDED if "response_format" in known else {**_GUIDED, **_RESPONSES})
+    _refuse_extra(request.model_extra or {}, _ELSEWHERE if "response_format" in known else {**_ELSEWHERE, **_RESPONSES})
     response_format = getattr(request, "response_format", None)
+    _refuse_schema_beside("response_format", response_format)
+    _refuse_schema_beside("text.format", getattr(getattr(request, "text", None), "format", None))
     if (
         response_format is not None
         and getattr(response_format, "type", "text") != "text"
@@ -54,6 +62,18 @@ def refuse(request: Any) -> None:
         and not request.structured_outputs.all_constraints_none()
     ):
         _refusal("response_format and structured_outputs are both given, and only one can be enforced: remove one")
+
+
+def _refuse_schema_beside(name: str, form: Any) -> None:
+    """Refuse a format with a schema that its type does not speak of. (Other servers read ``schema`` in json_object.)"""
+    if getattr(form, "type", None) not in ("json_object", "text"):
+        return
+    given = {"json_schema": getattr(form, "json_schema", None), **(form.model_extra or {})}
+    for field in ("schema", "json_schema"):
+        if given.get(field) is not None:
+            _refusal(
+                f"{name}.{field} is not read with type {form.type!r} and would not be enforced: use type 'json_schema'"
+            )
 
 
 def _refuse_extra(fields: Mapping[str, Any], instead: Mapping[str, str]) -> None:
@@ -76,7 +96,7 @@ def refuse_anthropic(request: Any) -> None:
     """
     if not front_end.serves():
         return
-    _refuse_extra(request.model_extra or {}, {**_GUIDED, **_ANTHROPIC})
+    _refuse_extra(request.model_extra or {}, {**_ELSEWHERE, **_ANTHROPIC})
     output_format = getattr(request.output_config, "format", None)
     if output_format is not None and not output_format.json_schema:
         _refusal("output_config.format has no schema, or an empty one, and nothing would be enforced")
