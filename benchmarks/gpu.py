@@ -6,7 +6,8 @@ Weights are random unless the flags say otherwise, so a folder with a configurat
 are short pairs (`dotllm.bench.pairs`), or closed loops with ``--pairs 0``; each answer that ended by itself is judged
 by jsonschema. They have the form of those in ``benchmarks/results/h200.json``; ``--add`` puts them there. The sets are
 in ``benchmarks/data/gpu``: closed (enums, integers, booleans, patterns), bounded (and strings of 10 to 30 characters),
-free (strings of any length, cut at 128 tokens), tools (function calls with long key names).
+free (strings of any length, cut at 128 tokens), tools (function calls with long key names). With ``--fresh`` each
+request has a schema that nobody has seen: one of `dotllm.bench.workloads` with other names.
 
 dotllm's own switches come from the environment and the flags, as in a server: ``DOTLLM_GPU_WALK=0`` leaves masks as
 rows in a table, ``DOTLLM_COALESCENCE=canonical`` enters forced text.
@@ -50,6 +51,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--concurrency", default="1,32,256")
     parser.add_argument("--pairs", default="24,12,10", help="short pairs a point, for each concurrency; 0: closed loop")
     parser.add_argument("--per-slot", type=int, default=2, help="requests for each slot of a closed loop")
+    parser.add_argument("--fresh", action="store_true", help="a schema that nobody has seen for each request")
     parser.add_argument("--rounds", type=int, default=1, help="how often everything is measured")
     parser.add_argument("--seconds", type=float, default=3600, help="no point is begun later than this")
     parser.add_argument("--name", default="0.5B", help="what the points call the model")
@@ -68,7 +70,8 @@ def plans(options: argparse.Namespace) -> Iterator[tuple[str, int, str, Plan]]:
         for number, level in enumerate(levels):
             for engine in options.engines.split(","):
                 plan = Plan(
-                    workloads=[str(SETS / f"{name}.jsonl")],
+                    workloads=[name if options.fresh else str(SETS / f"{name}.jsonl")],
+                    fresh=options.fresh,
                     concurrency=[level],
                     per_slot=options.per_slot,
                     pairs=pairs[min(number, len(pairs) - 1)],
@@ -104,6 +107,8 @@ def of(found: Point, options: argparse.Namespace) -> Point:
     """A point of the results file."""
     about = {"model": options.name, "outputs": found["workload"], "concurrency": found["concurrency"]}
     about |= {"engine": found["variant"], "run": options.run, "repetition": found["round"]}
+    if options.fresh:
+        about["fresh"] = True
     if "skipped" in found:
         return about | {"skipped": found["skipped"]}
     ours = found["variant"] == "dotllm"

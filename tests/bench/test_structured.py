@@ -147,6 +147,26 @@ def test_short_pairs_take_turns(paired: tuple[list[dict[str, Any]], Server, int,
     assert calls == len(server.bodies) == plan.steps()
 
 
+@pytest.mark.parametrize("pairs", [0, 4])
+def test_each_request_can_have_a_constraint_of_its_own(pairs: int) -> None:
+    """None is sent twice, and none to warm up."""
+    plan = Plan(workloads=("closed", "regex"), concurrency=(3,), pairs=pairs, fresh=True, max_tokens=64, ttft_schemas=0)
+    points, server, calls = measure(plan)
+    fields = [body.get("response_format") or body.get("structured_outputs") for body in server.bodies]
+    texts = [json.dumps(field) for field in fields if field]
+    assert len(texts) == len(set(texts)) == 2 * plan.requests(3)
+    assert all(point["fresh"] for point in points)
+    assert calls == len(server.bodies) <= plan.steps()
+
+
+def test_a_file_is_not_made_anew(tmp_path: Path) -> None:
+    """Its schemas are as they are."""
+    (tmp_path / "schemas.jsonl").write_text('{"type": "object"}\n')
+    name = str(tmp_path / "schemas.jsonl")
+    with pytest.raises(ValueError, match=r"only closed, bounded, .* can be made anew"):
+        measure(Plan(workloads=(name,), concurrency=(1,), fresh=True, ttft_schemas=0))
+
+
 def test_the_ratio_of_short_pairs_is_their_median(paired: tuple[list[dict[str, Any]], Server, int, Plan]) -> None:
     """The small server is as fast for both; all answers are judged, and one slow pair of three moves nothing."""
     (point,) = paired[0]

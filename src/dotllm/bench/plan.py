@@ -38,6 +38,8 @@ class Plan:
     max_tokens: int = 256
     ttft_schemas: int = 20
     """never-seen schemas in the time-to-first-token measurement; 0 leaves it out"""
+    fresh: bool = False
+    """every request's constraint is one that the server has never seen; only workloads that can be salted"""
     file_schemas: int = 100
     """schemas taken from a workload that is a file"""
     seed: int = 0
@@ -45,7 +47,8 @@ class Plan:
     def steps(self) -> int:
         """Requests that will be sent, for a progress bar."""
         runs = sum(2 * self.requests(c) for c in self.concurrency) * self.rounds * len(self.workloads)
-        warm = sum(len(workloads.load(name, count=self.file_schemas)) for name in self.workloads)
+        known = () if self.fresh else self.workloads
+        warm = sum(len(workloads.load(name, count=self.file_schemas)) for name in known)
         return runs + warm + max(self.concurrency) + 4 * self.ttft_schemas
 
     def requests(self, concurrency: int) -> int:
@@ -79,17 +82,36 @@ class Measurement:
         return points
 
     async def _workload(self, name: str) -> list[Point]:
-        constraints, refused = await self._warm(workloads.load(name, count=self.plan.file_schemas))
+        if self.plan.fresh and name not in workloads.SALTED:
+            raise ValueError(f"workload {name!r}: only {', '.join(workloads.SALTED)} can be made anew for each request")
+        constraints, refused = workloads.load(name, count=self.plan.file_schemas), list[str]()
+        if not self.plan.fresh:
+            constraints, refused = await self._warm(constraints)
         if not constraints:
             return [{"phase": "throughput", "workload": name, "skipped": refused[0] if refused else "empty"}]
         points = []
         for round_number in range(self.plan.rounds):
             for concurrency in self.plan.concurrency:
                 measure = self._short_pairs if self.plan.pairs else self._run_and_twin
-                point = await measure(constraints, concurrency)
+                point = await measure(self._draw(name, constraints), concurrency)
                 about = {"phase": "throughput", "workload": name, "round": round_number, "concurrency": concurrency}
+                if self.plan.fresh:
+                    about["fresh"] = True
                 points.append(about | {"schemas": len(constraints), "refused": refused} | point)
         return points
+
+    def _draw(self, name: str, constraints: Sequence[Constraint]) -> Callable[[int], list[Constraint]]:
+        """What gives the next constraints, so many: of those known, in turns, or new ones."""
+        if self.plan.fresh:
+            salted = (c for _ in itertools.count() for c in workloads.load(name, f"{self.random.randrange(16**8):08x}"))
+            return lambda count: list(itertools.islice(salted, count))
+        rotating = itertools.count()  # so that one request at a time is not always of the same constraint
+
+        def known(count: int) -> list[Constraint]:
+            first = next(rotating)
+            return [constraints[(first + i) % len(constraints)] for i in range(count)]
+
+        return known
 
     async def _warm(self, constraints: list[Constraint]) -> tuple[list[Constraint], list[str]]:
         """Let the server compile each constraint once; those it refuses are left out, with its words."""
@@ -99,20 +121,17 @@ class Measurement:
         refused = [f"{c.name}: {s.error}" for c, s in answered if s.error is not None]
         return [c for c, s in answered if s.error is None], refused
 
-    def _requests(self, constraints: Sequence[Constraint], count: int) -> list[Request]:
-        return [Request(constraints[i % len(constraints)], self._prompt(), self.plan.max_tokens) for i in range(count)]
+    def _requests(self, constraints: Sequence[Constraint]) -> list[Request]:
+        return [Request(constraint, self._prompt(), self.plan.max_tokens) for constraint in constraints]
 
-    async def _short_pairs(self, constraints: Sequence[Constraint], concurrency: int) -> Point:
-        rotating = itertools.count()  # so that one request at a time is not always of the same constraint
-
+    async def _short_pairs(self, draw: Callable[[int], list[Constraint]], concurrency: int) -> Point:
         def burst() -> list[Request]:
-            first = next(rotating) % len(constraints)
-            return self._requests([*constraints[first:], *constraints[:first]], concurrency)
+            return self._requests(draw(concurrency))
 
         return await pairs.run(self.target, burst, self._prompt, self.plan.pairs, self.done)
 
-    async def _run_and_twin(self, constraints: Sequence[Constraint], concurrency: int) -> Point:
-        requests = self._requests(constraints, self.plan.requests(concurrency))
+    async def _run_and_twin(self, draw: Callable[[int], list[Constraint]], concurrency: int) -> Point:
+        requests = self._requests(draw(self.plan.requests(concurrency)))
         samples, wall = await closed_loop(self.target, requests, concurrency, self.done)
         good = [sample for sample in samples if sample.error is None and sample.tokens > 0]
         twins = [Request(prompt=s.request.prompt, tokens=s.tokens) for s in good]

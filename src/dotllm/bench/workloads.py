@@ -150,6 +150,9 @@ SETS: dict[str, Callable[[Callable[[str], str]], Iterator[Schema]]] = {
     "tools": _tools,
 }
 
+SALTED = (*SETS, "regex", "choice")
+"""Workloads that a salt makes another one of."""
+
 REGEXES = (
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z",
     r"\+[1-9][0-9]{1,2}( [0-9]{2,4}){3}",
@@ -179,7 +182,7 @@ def load(name: str, salt: str = "", count: int = 100, seed: int = 0) -> list[Con
         return [Constraint(f"choice {i}", "choice", [c + salt for c in value]) for i, value in enumerate(CHOICES)]
     path = Path(name)
     if not path.is_file():
-        raise ValueError(f"workload {name!r}: neither one of {', '.join([*SETS, 'regex', 'choice'])} nor a file")
+        raise ValueError(f"workload {name!r}: neither one of {', '.join(SALTED)} nor a file")
     schemas = read_schemas(path)
     chosen = random.Random(seed).sample(range(len(schemas)), min(count, len(schemas)))
     return [Constraint(f"{path.name} {i}", "json_schema", schemas[i]) for i in chosen]

@@ -54,6 +54,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--per-slot", type=int, default=4, help="requests for each slot of concurrency in a run")
     parser.add_argument("--pairs", type=int, default=0, help="short pairs a point, for machines whose pace drifts")
+    parser.add_argument("--fresh", action="store_true", help="a constraint that nobody has seen for each request")
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--schemas", type=int, default=100, help="schemas taken from a workload that is a file")
     parser.add_argument("--ttft", type=int, default=20, help="never-seen schemas for time to first token; 0: none")
@@ -82,6 +83,7 @@ def main(argv: list[str]) -> int:
         rounds=options.rounds,
         per_slot=options.per_slot,
         pairs=options.pairs,
+        fresh=options.fresh,
         max_tokens=options.max_tokens,
         ttft_schemas=options.ttft,
         file_schemas=options.schemas,
