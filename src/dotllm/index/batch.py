@@ -74,16 +74,19 @@ class Locks:
             lock.release()
 
 
-def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, Failures]:
+def mask_rows(guides: Sequence[Guide], threads: int = THREADS, stop: Int64 | None = None) -> tuple[Int32, Failures]:
     """The row of every guide's mask in `Index.masks`, int32 [n]; and for guides that failed (row -1) why.
 
-    All guides must be of one vocabulary.
+    All guides must be of one vocabulary. stop: int64 [1]; when somebody sets it to what is not 0, no further mask is
+    begun, and the rows of those left are NEEDS_ROW (-1).
     """
-    rows, failures, _ = _rows(guides, threads, None, _NO_TARGETS)
+    rows, failures, _ = _rows(guides, threads, None, _NO_TARGETS, stop)
     return rows, failures
 
 
-def _rows(guides: Sequence[Guide], threads: int, bitmask: Int32 | None, targets: Int32) -> tuple[Int32, Failures, Bool]:
+def _rows(
+    guides: Sequence[Guide], threads: int, bitmask: Int32 | None, targets: Int32, stop: Int64 | None = None
+) -> tuple[Int32, Failures, Bool]:
     """`mask_rows`; new masks are computed in their places in ``bitmask``, if there is one: where that was so."""
     rows = np.empty(len(guides), np.int32)
     written = np.zeros(len(guides), np.bool_)
@@ -94,7 +97,7 @@ def _rows(guides: Sequence[Guide], threads: int, bitmask: Int32 | None, targets:
         machines, configs = _machines(guides), _configs(guides)
         missing = known_rows(machines, configs, rows)
         if missing:
-            _find(guides, missing, machines, configs, rows, failures, threads, bitmask, targets, written)
+            _find(guides, missing, machines, configs, rows, failures, threads, bitmask, targets, written, stop)
         if guides[0].index.space.remembering:
             _remember(guides, rows, failures)
             written[:] = False
@@ -114,20 +117,22 @@ def _remember(guides: Sequence[Guide], rows: Int32, failures: Failures) -> None:
 
 def _find(
     guides: Sequence[Guide], missing: int, machines: Int64, configs: Int32, rows: Int32, failures: Failures,
-    threads: int, bitmask: Int32 | None, targets: Int32, written: Bool,
+    threads: int, bitmask: Int32 | None, targets: Int32, written: Bool, stop: Int64 | None,
 ) -> None:  # fmt: skip
     """Compute the masks of all guides whose rows are NEEDS_ROW, so many."""
+    stop_at = 0 if stop is None else stop.ctypes.data
     space = guides[0].index.space
     desk = space.desks.pop() if space.desks else Desk(space)
     room = desk.room if bitmask is None else bitmask
-    while missing:
+    while missing and not (stop is not None and stop[0]):
         groups = by_machine(machines, rows, desk.order, desk.starts)
         count = min(missing, _CHUNK)
         use = max(1, min(threads, groups, count // _MISSES_PER_THREAD))
         desk.taken[:] = 0
         with space.lock:
             since = int(space.rows_used[CONTENTS])
-        job = (addresses(space), machines, configs, groups, use, FUEL, *desk.found, room, targets, rows, written)
+        found = (*desk.found, room, targets, rows, written, stop_at)
+        job = (addresses(space), machines, configs, groups, use, FUEL, *found)
         if not _TEAM.work(use - 1, partial(_compute, job)):
             raise MemoryError("no memory for a mask")
         with space.lock:

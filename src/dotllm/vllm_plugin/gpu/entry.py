@@ -42,14 +42,15 @@ class Entry:
         self.found_ahead: set[int] = set()  # masks that `prefetch` has found
         self.filled = False  # the places near the start have been visited ahead (see `prefetch`)
 
-    def mask_rows(self, configs: Sequence[int]) -> list[int]:
-        """The masks of ``configs``, for requests without stop tokens of their own; negative: not found."""
+    def mask_rows(self, configs: Sequence[int], stop: Int64 | None = None) -> list[int]:
+        """The masks of ``configs``, for requests without stop tokens of their own; negative: not found. stop: see
+        `index.mask_rows`."""
         if self.forced is not None:  # whose spelling is found when somebody comes by: it takes the interpreter too long
             one_way = np.count_nonzero(self.table.rows[configs, NEXT:], axis=1) == 1
             rows = np.full(len(configs), UNKNOWN_ROW, np.int32)
-            rows[~one_way] = self._index_rows(np.asarray(configs, np.int32)[~one_way])
+            rows[~one_way] = self._index_rows(np.asarray(configs, np.int32)[~one_way], stop)
             return [int(row) for row in rows]
-        return [int(row) for row in self._index_rows(configs)]
+        return [int(row) for row in self._index_rows(configs, stop)]
 
     def spelling(self, config: int) -> tuple[int, ...]:
         """The tokens that are forced after ``config`` (see `ForcedTokens`); remembered in the table's flags.
@@ -84,10 +85,10 @@ class Entry:
             self._after[config, len(forced)] = found
         return found
 
-    def _index_rows(self, configs: Sequence[int] | Int32) -> Int32:
+    def _index_rows(self, configs: Sequence[int] | Int32, stop: Int64 | None) -> Int32:
         guides = []
         for config in configs:
             guide = self.index.guide()
             guide.config = int(config)
             guides.append(guide)
-        return mask_rows(guides, threads=1)[0]
+        return mask_rows(guides, threads=1, stop=stop)[0]

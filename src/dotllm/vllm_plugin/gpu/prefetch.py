@@ -4,8 +4,9 @@ Every place that the GPU does not know costs one request one step, and the batch
 Most places of a schema are few steps from its beginning, so after a request has come with a new index, the places
 reachable from its start are visited breadth first: their transitions, and their masks.
 
-The thread holds an index's lock for a few places at a time, since the engine's loop may want it; not for one, since
-each visit takes the interpreter's lock from the loop some times, which costs the loop more than the work does.
+A visit is of many places at a time: what costs the loop is not the compiled code that finds their masks, but that each
+visit takes the interpreter's lock from it some times. The loop may want the index meanwhile; then the visit ends after
+the mask it is at (`claim`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from dotllm.errors import SpecError
 from dotllm.index.gpu_tables import ROW, UNKNOWN_ROW
 from dotllm.index.token_space import TokenSpace
+from dotllm.vllm_plugin.gpu.claim import Claims
 from dotllm.vllm_plugin.gpu.gate import Gate
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS
 
@@ -33,11 +35,14 @@ PLACES = 4096
 MASKS = 512  # of an index, found ahead: distinct ones, which may travel in one step (8 MiB); these ten have up to 248
 MASKS_OF_ALL = TABLE_SLOTS // 2  # distinct masks; beyond, none is found ahead
 PAUSE = 0.0005  # seconds, in which the engine's loop gets its turn, at least
-PAUSES = 12  # times as long as a visit took: the loop of a small model has no time to give (3 cost it a tenth)
-SPARE = 0.001  # seconds of a step in which the loop waits for the device; with more of them a pause is one visit long
+PAUSES = 2  # times as long as a visit worked: the loop of a small model has no time to give
+SPARE = (
+    0.001  # seconds of a step in which the loop waits for the device; with more of them a pause is as long as the visit
+)
 LAUNCH = 0.002  # seconds from a step's message to its being launched, at most
 IDLE = 0.02  # seconds without a step, after which there is nobody to give way to
-VISIT = 0.0003  # seconds that a visit should take
+VISIT = 0.002  # seconds that a visit should work
+VISITED = 64  # places a visit, at most
 HEAD_START = 0.004  # seconds, in which the loop launches the first step of the request that has come
 WAITING = 64  # indexes; the least recently wanted ones are forgotten
 
@@ -53,6 +58,7 @@ class Prefetcher:
         self._thread: threading.Thread | None = None
         self._closed = False
         self.gate = Gate()  # closed by the engine's loop while it launches a prompt
+        self.claims = Claims()  # how the engine's loop takes the lock of an index
         self._count = 4  # places a visit
         self._launched = 0.0  # when a step had its message
         self._spare = 0.0  # seconds that the loop waits in a step, smoothed
@@ -96,7 +102,7 @@ class Prefetcher:
                 time.sleep(HEAD_START)
                 continue
             self.gate.wait()
-            started = time.monotonic()
+            began = time.thread_time()  # not the clock: waiting for the interpreter is no work
             try:
                 reached = self.visit(entry, place, self._count)
             except SpecError:  # its budget is spent; who goes there pays for himself
@@ -104,28 +110,28 @@ class Prefetcher:
             except Exception:
                 logger.exception("finding masks ahead of time failed; they are found when they are needed")
                 reached = 0
-            took = time.monotonic() - started
-            if took > VISIT:
+            worked = time.thread_time() - began
+            if worked > VISIT:
                 self._count = max(1, self._count // 2)
-            elif took < VISIT / 2:
-                self._count = min(64, 2 * self._count)
+            elif worked < VISIT / 2:
+                self._count = min(VISITED, 2 * self._count)
             with self._lock:
                 if not reached:
                     self._wanted.pop(entry, None)
                     entry.filled = True
                 elif entry in self._wanted:
                     self._wanted[entry] = reached
-            time.sleep(self._pause(took))
+            time.sleep(self._pause(worked))
 
-    def _pause(self, took: float) -> float:
+    def _pause(self, worked: float) -> float:
         if time.monotonic() - self.last_step >= IDLE:
             return PAUSE
-        return max(PAUSE, took * (1 if self._spare > SPARE else PAUSES))
+        return max(PAUSE, worked * (1 if self._spare > SPARE else PAUSES))
 
     def visit(self, entry: Entry, place: int, count: int = 1) -> int:
-        """Find the transitions and the masks of ``count`` configurations from number ``place`` on. Returns the next
-        one, or 0 if there is none. Raises BudgetExceeded."""
-        index, table = entry.index, entry.table
+        """Find the transitions and the masks of ``count`` configurations from number ``place`` on, or of fewer if the
+        loop claims the index. Returns the next one, or 0 if there is none. Raises BudgetExceeded."""
+        index, table, stop = entry.index, entry.table, self.claims.waiting
         with index.lock:
             after = min(PLACES, index.configurations, place + count)
             if place >= after:
@@ -134,13 +140,15 @@ class Prefetcher:
             if len(entry.found_ahead) < MASKS and self._room():
                 epoch = self.space.epoch
                 places = [p for p in range(place, min(after, len(table.rows))) if table.rows[p, ROW] == UNKNOWN_ROW]
-                rows = entry.mask_rows(places)
+                rows = entry.mask_rows(places, stop)
                 if epoch == self.space.epoch:  # else the numbers may mean other rows by now
                     for config, row in zip(places, rows, strict=True):
                         if 0 <= row < TABLE_SLOTS:
                             table.set_row(config, row)
                             entry.changed.add(config)
                             entry.found_ahead.add(row)
+                if stop[0]:
+                    return next((p for p, row in zip(places, rows, strict=True) if row < 0), after)
             return after
 
     def _room(self) -> bool:

@@ -144,7 +144,7 @@ class Walk:
         self.entry_of[slot] = entry
         entry.slots.add(slot)
         self._active[entry] = None
-        with index.lock:
+        with self._prefetcher.claims.on(index.lock):
             self._refresh(entry)
             self._point(entry, [slot])
         # Last, since `leave` takes what is followed back from where its slot is.
@@ -200,7 +200,7 @@ class Walk:
         with ExitStack() as stack:
             for entry in {self.entry_of[slot] for slot in slots}:
                 assert entry is not None
-                stack.enter_context(entry.index.lock)
+                stack.enter_context(self._prefetcher.claims.on(entry.index.lock))
                 self._refresh(entry)
             for i, config in self.batch.follow(self.space, slots, tokens, now):
                 self._take_slowly(slots[i], tokens[i], config)
@@ -298,7 +298,7 @@ class Walk:
             row = UNKNOWN_ROW if way is not None else self._sent_row(entry, config)
             if row == UNKNOWN_ROW:
                 try:
-                    with entry.index.lock:
+                    with self._prefetcher.claims.on(entry.index.lock):
                         row = self._know(entry, grammar, config, way)
                         self._refresh(entry)
                 except SpecError as error:
@@ -405,7 +405,7 @@ class Walk:
         if self._heap_used + need > HEAP_LIMIT:
             self._clear_heap()
         for entry in self._changed:
-            with entry.index.lock:
+            with self._prefetcher.claims.on(entry.index.lock):
                 self._patches_of(entry, runs, values)
         self._changed.clear()
         if not runs:
