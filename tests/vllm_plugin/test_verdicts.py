@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
+
 import pytest
 
 from dotllm.compilation import Specification
@@ -12,6 +16,7 @@ from dotllm.vllm_plugin import verdicts
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "_memory", verdicts._Memory())
+    monkeypatch.setattr(verdicts, "_aside", verdicts._Aside())
 
 
 def test_good_ones_pass_and_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,3 +78,34 @@ def test_recursion_of_a_front_end_is_a_refusal(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(verdicts, "_judge", too_deep)
     with pytest.raises(SpecError, match="nested"):
         verdicts.check(Specification.create("regex", "a"))
+
+
+def test_an_event_loop_waits_for_quick_verdicts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its server answers everybody else: 15 KB of a schema kept one from it for a minute and a half."""
+    slow, other, bad = (Specification.create("regex", text) for text in ("slow(", "other(", "bad("))
+    go_on, judge = threading.Event(), verdicts._judge
+
+    def slowly(specification: Specification, tokens: object) -> None:
+        if specification is slow:
+            go_on.wait(60)
+        judge(specification, dict)
+
+    async def ask(specification: Specification) -> None:
+        verdicts.check(specification)
+
+    monkeypatch.setattr(verdicts, "_judge", slowly)
+    monkeypatch.setattr(verdicts, "PATIENCE", 10.0)
+    with pytest.raises(InvalidSpec):
+        asyncio.run(ask(bad))
+    monkeypatch.setattr(verdicts, "PATIENCE", 0.01)
+    asyncio.run(ask(slow))
+    asyncio.run(ask(other))  # no second one beside it
+    assert not verdicts.is_known(slow) and not verdicts.is_known(other)
+    with pytest.raises(InvalidSpec):
+        verdicts.check(other)  # whoever has the time waits
+    go_on.set()
+    deadline = time.monotonic() + 60
+    while not verdicts.is_known(slow) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises(InvalidSpec):
+        asyncio.run(ask(slow))

@@ -5,10 +5,15 @@ everything that is refused is found out (syntax, unsupported keywords, what noth
 vocabulary, builds no mask, and its work is bounded by the budgets of the front ends. What only the second half can
 find (a vocabulary that cannot spell a byte the specification demands) ends the request in the engine, with the same
 kind of message.
+
+The budgets count work, so that a verdict is the same on every machine, and there are many of them: a specification that
+keeps within each can still take seconds. An event loop answers everybody, so it waits for `PATIENCE` only, and leaves
+the verdict to the engine then, which compiles beside its loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections import OrderedDict
@@ -20,10 +25,14 @@ from dotllm.errors import BudgetExceeded, SpecError
 
 REMEMBERED = 4096
 """Verdicts kept (a digest and, for a refusal, its message)."""
+PATIENCE = 0.5
+"""Seconds that an event loop waits for a verdict. (Seven of MaskBench's 5,679 schemas take more than 0.1.)"""
 
 
 def check(specification: Specification, special_tokens: Callable[[], Mapping[str, int]] = dict) -> None:
     """Refuse what cannot be enforced. ``special_tokens`` gives the tokenizer's special tokens, if they are needed.
+
+    In an event loop returns without a verdict after `PATIENCE`; one that comes later is remembered.
 
     Raises:
         dotllm.errors.SpecError: refused; remembered for equal specifications.
@@ -31,6 +40,17 @@ def check(specification: Specification, special_tokens: Callable[[], Mapping[str
     key = specification.key(b"")
     if _memory.knows(key):
         return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        _judge_and_remember(key, specification, special_tokens)
+    else:
+        _aside.run(lambda: _judge_and_remember(key, specification, special_tokens))
+
+
+def _judge_and_remember(
+    key: str, specification: Specification, special_tokens: Callable[[], Mapping[str, int]]
+) -> None:
     try:
         _judge(specification, special_tokens)
     except SpecError as error:
@@ -89,6 +109,35 @@ def _judge(specification: Specification, special_tokens: Callable[[], Mapping[st
     lower(prepare(grammar))
 
 
+class _Aside:
+    """A thread for whoever cannot wait for long."""
+
+    def __init__(self) -> None:
+        self._overdue: threading.Thread | None = None
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do ``work``, and raise what it raises, if that takes no longer than `PATIENCE`; else it goes on by itself.
+
+        Not begun while an earlier one does: they would only take each other's time.
+        """
+        if self._overdue is not None and self._overdue.is_alive():
+            return
+        errors: list[Exception] = []
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run, name="dotllm-verdict", daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        self._overdue = thread if thread.is_alive() else None
+        if self._overdue is None and errors:
+            raise errors.pop()
+
+
 class _Memory:
     """The last `REMEMBERED` verdicts. Only messages are kept of refusals: an exception holds on to its whole
     traceback.
@@ -124,3 +173,4 @@ class _Memory:
 
 
 _memory = _Memory()
+_aside = _Aside()

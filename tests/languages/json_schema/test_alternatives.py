@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from dotllm.errors import SpecError
-from dotllm.languages.json_schema import members
+from dotllm.errors import BudgetExceeded, SpecError
+from dotllm.languages.json_schema import json_schema_to_grammar, members
 from tests.languages.json_schema.verdicts import Acceptor
 
 KINDS = ["p", "q", "r", "s", "t"]
@@ -95,3 +95,19 @@ def test_verdicts(make: Any, seed: int, most: int, monkeypatch: pytest.MonkeyPat
     assert sum(map(judge.is_valid, documents)) > 3
     for one in documents:
         assert acceptor.value(one) == judge.is_valid(one), (schema, json.dumps(one))
+
+
+def test_automata_that_tell_alternatives_apart_are_counted() -> None:
+    """Each is within its own budget, but every pair wants some: 200 alternatives took a minute and a half. What a cache
+    knows counts, too: a schema is refused, or not, whatever was compiled before."""
+    overlapping = [
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": f"x{i}z.*"}, "b": {"type": "integer"}}}
+        for i in range(60)
+    ]
+    json_schema_to_grammar(json.dumps({"oneOf": overlapping[:15]}))
+    messages = set()
+    for _ in range(2):
+        with pytest.raises(BudgetExceeded, match="more than 300000 steps") as caught:
+            json_schema_to_grammar(json.dumps({"oneOf": overlapping}))
+        messages.add(str(caught.value))
+    assert len(messages) == 1

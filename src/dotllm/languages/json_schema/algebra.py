@@ -315,7 +315,7 @@ class Algebra:
             and not form.arrays
             and not form.objects
             and (form.number is NO_NUMBER or form.number.is_empty())
-            and (form.string is NO_STRING or form.string.is_empty())
+            and (form.string is NO_STRING or form.string.is_empty(self.spend))
         )
         self._empty[a] = empty
         return empty
@@ -371,7 +371,7 @@ class Algebra:
         return (
             not x.constants & y.constants
             and (x.number is NO_NUMBER or y.number is NO_NUMBER or (x.number & y.number).is_empty())
-            and (x.string is NO_STRING or y.string is NO_STRING or x.string.is_disjoint(y.string))
+            and (x.string is NO_STRING or y.string is NO_STRING or x.string.is_disjoint(y.string, self.spend))
             and all(self._disjoint_arrays(s, t, depth) for s in x.arrays for t in y.arrays)
             and all(self._disjoint_objects(s, t, depth) for s in x.objects for t in y.objects)
         )

@@ -11,7 +11,7 @@ Lengths count code points (JSON Schema Validation §6.3). How characters are spe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
@@ -38,6 +38,15 @@ _UNUSUAL = (("\x7f", 1), ("\x7f", 0), ("~", 2))
 
 # Languages of so many strings are looked at string by string.
 _FEW = 16
+
+# Building the automaton of a clause, in steps of the algebra (microseconds, about): of each of its conditions, and
+# moves of the automata's kernels per step.
+_STEPS_PER_CONDITION = 40
+_MOVES_PER_STEP = 300
+
+
+def _unmetered(steps: int) -> None:
+    """Work that nobody counts."""
 
 
 class Atom(NamedTuple):
@@ -160,15 +169,18 @@ class StringLanguage:
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    def is_empty(self) -> bool:
-        """Whether no string belongs. May build automata (see the module); one pattern or format alone does not."""
-        return not self.values and all(_is_empty(clause) for clause in self.clauses)
+    def is_empty(self, spend: Callable[[int], None] = _unmetered) -> bool:
+        """Whether no string belongs. May build automata (see the module); one pattern or format alone does not.
 
-    def is_disjoint(self, other: StringLanguage) -> bool:
+        ``spend`` is told the steps that takes, also where a cache knows the automaton: it may raise.
+        """
+        return not self.values and all(_is_empty(clause, spend) for clause in self.clauses)
+
+    def is_disjoint(self, other: StringLanguage, spend: Callable[[int], None] = _unmetered) -> bool:
         """Whether no string belongs to both. May build automata, as `is_empty`."""
         if not self.clauses and not other.clauses:
             return self.values.isdisjoint(other.values)
-        return (self & other).is_empty()
+        return (self & other).is_empty(spend)
 
     def contains(self, text: str) -> bool:
         """Whether ``text`` belongs."""
@@ -405,7 +417,7 @@ def _give_back(clauses: list[Clause], values: set[str]) -> None:
             clauses[i] = clause._replace(excluded=clause.excluded - back)
 
 
-def _is_empty(clause: Clause) -> bool:
+def _is_empty(clause: Clause, spend: Callable[[int], None]) -> bool:
     if clause.simple:
         return False  # _reduced has seen to the rest: there are more characters than excluded strings
     if not clause.lacking and not clause.excluded and len(clause.having) == 1:
@@ -417,7 +429,8 @@ def _is_empty(clause: Clause) -> bool:
             return False
     if any(clause.contains(text) for text in _examples(clause)):
         return False
-    dfa = _unlimited_dfa(_without_length(clause))
+    dfa, steps = _unlimited(_without_length(clause))
+    spend(steps)
     return not string_network.has_length(dfa, clause.low, clause.high)
 
 
@@ -450,10 +463,22 @@ def _is_irregular(atom: Atom) -> bool:
     return atom.kind == "format" and formats.FORMATS[str(atom.content)].build is not None
 
 
-@lru_cache(maxsize=1024)
 def _unlimited_dfa(clause: Clause) -> Dfa:
     """A clause without its lengths."""
+    return _unlimited(clause)[0]
+
+
+@lru_cache(maxsize=1024)
+def _unlimited(clause: Clause) -> tuple[Dfa, int]:
+    """`_unlimited_dfa`, and the steps that it took."""
     budget = Budget()
+    moves = budget.steps
+    dfa = _combined(clause, budget)
+    conditions = 1 + len(clause.having) + len(clause.lacking)
+    return dfa, _STEPS_PER_CONDITION * conditions + (moves - budget.steps) // _MOVES_PER_STEP
+
+
+def _combined(clause: Clause, budget: Budget) -> Dfa:
     out = Dfa.anything()
     # In a fixed order, so that what a budget stops does not depend on hashes; what is not regular comes last.
     for atom in sorted(clause.having, key=lambda atom: (_is_irregular(atom), repr(atom))):
