@@ -57,7 +57,7 @@ class ClassScanner(EscapeScanner):
             )
 
     def _any_class(self, start: int) -> CharSet:
-        stack = [_Class(start)]
+        stack = [_Class(start, self.flags)]
         text, size = self.text, len(self.text)
         self._class_head(stack[-1])
         while True:
@@ -69,8 +69,6 @@ class ClassScanner(EscapeScanner):
                 self.at += 1
                 charset = top.close()
                 self._count(len(charset.ranges))
-                if self.flags.ignore_case:
-                    charset = unicode.folded(charset, self.flags.ascii)
                 if top.negated:
                     charset = ~charset
                 stack.pop()
@@ -90,7 +88,7 @@ class ClassScanner(EscapeScanner):
                             keyword="nesting",
                         )
                     self.at += 1
-                    stack.append(_Class(self.at - 1))
+                    stack.append(_Class(self.at - 1, self.flags))
                     self._class_head(stack[-1])
                 continue
             self._class_item(char, top)
@@ -151,10 +149,15 @@ class ClassScanner(EscapeScanner):
 
 
 class _Class:
-    """A class being read: a union of members, after the operators so far."""
+    """A class being read: a union of members, after the operators so far.
 
-    def __init__(self, offset: int) -> None:
+    Under ``(?i)`` its characters are folded, its members are not: nested classes and ``\\p`` have been, and folding
+    ``\\W`` would put ``k`` into it, because the Kelvin sign is there.
+    """
+
+    def __init__(self, offset: int, flags: Flags) -> None:
         self.offset = offset
+        self.flags = flags
         self.negated = False
         self.first = offset
         self.ranges: list[tuple[int, int]] = []
@@ -171,6 +174,8 @@ class _Class:
 
     def _operand(self) -> CharSet:
         ranges = self.ranges
+        if ranges and self.flags.ignore_case:
+            ranges = [*unicode.folded(CharSet.of(*ranges), self.flags.ascii).ranges]
         for member in dict.fromkeys(self.members):
             ranges.extend(member.ranges)
         self.ranges, self.members = [], []
