@@ -100,9 +100,9 @@ def detect(schema: object, default: Dialect) -> Dialect:
     """The dialect a (sub-)schema declares with ``$schema``, else ``default``. `Unsupported` if it is a foreign one."""
     if not isinstance(schema, dict):
         return default
-    declared = schema.get("$schema")
-    if declared is None:
+    if "$schema" not in schema:
         return default
+    declared = schema["$schema"]
     if not isinstance(declared, str):
         raise InvalidSpec("$schema must be a string", keyword="$schema")
     name = declared.split("://")[-1].rstrip("#")

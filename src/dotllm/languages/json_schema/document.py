@@ -12,6 +12,7 @@ JSON Schema Core 2020-12 §8.2 (identifiers, references, dynamic scope), RFC 690
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ from referencing.jsonschema import DynamicAnchor, specification_with
 
 from dotllm.errors import InvalidSpec, SpecError, Unsupported
 from dotllm.languages.json_schema.dialect import Dialect, detect
+
+_POSITION = re.compile("0|[1-9][0-9]{0,8}")  # of an item, RFC 6901 §4
 
 
 class Scope(NamedTuple):
@@ -118,16 +121,12 @@ class Document:
         """Follow a pointer from the root; None when it passes through another resource (a sub-schema with an id)."""
         at = self.root
         for token in fragment[1:].split("/"):
-            if "~" in token:
-                token = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(at, dict) and token in at:
-                at = at[token]
-                if isinstance(at, dict) and _identifier(at, self.scope.dialect) is not None:
-                    return None
-            elif isinstance(at, list) and token.isdigit() and int(token) < len(at):
-                at = at[int(token)]
-            else:
+            below = _below(at, token)
+            if below is None:
                 raise InvalidSpec(f"{keyword} {reference!r} points to nothing", keyword=keyword)
+            (at,) = below
+            if isinstance(at, dict) and _identifier(at, self.scope.dialect) is not None:
+                return None
         return (at,)
 
     def _look_up(self, keyword: str, reference: str, scope: Scope) -> tuple[Any, Scope, bool]:
@@ -143,6 +142,8 @@ class Document:
                 contents, dynamic = anchor.resource.contents, isinstance(anchor, DynamicAnchor)
                 base = uri
             else:
+                if uri in registry and not _leads_somewhere(registry.contents(uri), unquote(fragment)):
+                    raise InvalidSpec(f"{keyword} {reference!r} points to nothing", keyword=keyword)
                 resolved = registry.resolver(uri).lookup(f"#{fragment}")
                 contents, dynamic = resolved.contents, False
                 base = self._uri_of.get(id(resolved.resolver.lookup("#").contents), uri)
@@ -231,6 +232,25 @@ class Document:
             self._uri_of[id(self.root)] = self._base
             self._dynamic = _has_dynamic_anchor(self.root)
         return self._registry
+
+
+def _below(value: Any, token: str) -> tuple[Any] | None:
+    """One step of a JSON Pointer: what ``token`` names in ``value``, None if nothing."""
+    if isinstance(value, list):
+        return (value[int(token)],) if _POSITION.fullmatch(token) and int(token) < len(value) else None
+    name = token.replace("~1", "/").replace("~0", "~") if "~" in token else token
+    return (value[name],) if isinstance(value, dict) and name in value else None
+
+
+def _leads_somewhere(value: Any, pointer: str) -> bool:
+    """Whether a JSON Pointer names something in ``value``. The library takes any text for a position that Python's
+    `int` does, and fails where that does not."""
+    for token in pointer.split("/")[1:]:
+        below = _below(value, token)
+        if below is None:
+            return False
+        (value,) = below
+    return True
 
 
 def escaped(name: str) -> str:

@@ -48,6 +48,7 @@ from dotllm.languages.json_schema.real_set import exact
 from dotllm.languages.json_schema.repetition import Repetitions
 from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.json_schema.unevaluated import Unevaluated
+from dotllm.languages.surrogates import HALF
 
 INTEGERS = NumberLanguage.integers()
 
@@ -214,13 +215,13 @@ class Keywords:
     def _string(self, schema: dict[str, Any]) -> StringLanguage:
         low, high = count(schema, "minLength") or 0, count(schema, "maxLength")
         out = ANY_STRING if not low and high is None else StringLanguage.length(low, high)
-        pattern = schema.get("pattern")
-        if pattern is not None:
+        if "pattern" in schema:
+            pattern = schema["pattern"]
             if not isinstance(pattern, str):
                 raise InvalidSpec("pattern must be a string", keyword="pattern")
             out = out & StringLanguage.pattern(pattern)
-        name = schema.get("format")
-        if name is not None:
+        if "format" in schema:
+            name = schema["format"]
             if not isinstance(name, str):
                 raise InvalidSpec("format must be a string", keyword="format")
             language = StringLanguage.format(name)
@@ -260,6 +261,7 @@ class Keywords:
                 items = tuple(self.value(item) for item in value)
                 array_shapes.append(ArrayShape(items, FALSE, len(items), len(items)))
             elif isinstance(value, dict):
+                check_text(value, "")
                 members = {name: self.value(member) for name, member in value.items()}
                 object_shapes.append(ObjectShape(members, NO_REGIONS, frozenset(members)))
             else:
@@ -382,9 +384,11 @@ class Keywords:
     def _dependent_required(self, schema: dict[str, Any], scope: Scope) -> frozenset[Clause]:
         clauses: set[Clause] = set()
         if scope.dialect >= Dialect.DRAFT2019:
+            check_text(mapping(schema, "dependentRequired"), "dependentRequired")
             for name, needed in mapping(schema, "dependentRequired").items():
                 names = name_list("dependentRequired", needed)
                 clauses.update(frozenset([(name, False), (other, True)]) for other in names if other != name)
+        check_text(mapping(schema, "dependencies"), "dependencies")
         for name, dependency in mapping(schema, "dependencies").items():
             if isinstance(dependency, list):
                 names = name_list("dependencies", dependency)
@@ -559,4 +563,12 @@ def name_list(keyword: str, value: Any) -> list[str]:
     """A list of keys."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise InvalidSpec(f"{keyword} must be a list of strings", keyword=keyword)
+    check_text(value, keyword)
     return value
+
+
+def check_text(names: Iterable[str], keyword: str) -> None:
+    """Raises `InvalidSpec` if one of ``names`` is no Unicode text, which no key of a document can be."""
+    if HALF.search("".join(names)):
+        wrong = next(name for name in names if HALF.search(name))
+        raise InvalidSpec(f"the key {wrong!r} is not Unicode text", keyword=keyword)

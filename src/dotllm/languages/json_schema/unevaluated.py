@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dotllm.errors import BudgetExceeded
 from dotllm.languages.json_schema.dialect import ASSERTIONS, Dialect
@@ -59,6 +59,8 @@ class Evaluated(NamedTuple):
 NOTHING_EVALUATED = Evaluated()
 
 Case = tuple[Node, Evaluated]
+
+Held = TypeVar("Held", dict[str, Any], list[Any])
 
 
 class Unevaluated:
@@ -109,16 +111,17 @@ class Unevaluated:
     def _own(self, schema: dict[str, Any], scope: Scope) -> Evaluated:
         """What the keywords of ``schema`` itself evaluate."""
         assertions = ASSERTIONS[scope.dialect]
-        names = frozenset(schema.get("properties") or ())
+        # What is malformed stands beside a type that leaves no such value: else the form, made before, has refused it.
+        names = frozenset(_if_any(dict, schema.get("properties")))
         keys = NO_STRING
-        for pattern in schema.get("patternProperties") or ():
+        for pattern in _if_any(dict, schema.get("patternProperties")):
             keys = keys | StringLanguage.pattern(pattern)
         if "additionalProperties" in schema or schema.get("unevaluatedProperties") is not None:
             keys = ANY_STRING
         items: int | None = 0
         matching: frozenset[Node] = frozenset()
         if "prefixItems" in schema and "prefixItems" in assertions:
-            items = None if "items" in schema else len(schema["prefixItems"])
+            items = None if "items" in schema else len(_if_any(list, schema["prefixItems"]))
         elif isinstance(schema.get("items"), list):
             items = None if "additionalItems" in schema else len(schema["items"])
         elif "items" in schema:
@@ -182,6 +185,11 @@ class Unevaluated:
                 evaluated = evaluated | part
             out.append((self.algebra.all_of(node for node, _ in chosen), evaluated))
         return out
+
+
+def _if_any(kind: type[Held], value: Any) -> Held:
+    """``value``, or an empty one if it is no ``kind``."""
+    return value if isinstance(value, kind) else kind()
 
 
 def _limited_members(evaluated: Evaluated, node: Node) -> ObjectShape:
