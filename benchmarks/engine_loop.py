@@ -1,7 +1,7 @@
 """What the engine core's loop costs with and without us: vLLM's own loop and asynchronous scheduler, on a CPU, without
 a model.
 
-    python -m benchmarks.engine_loop [--requests 1] [--steps 2000] [--workload closed] [--profile free]
+    python -m benchmarks.engine_loop [--requests 1] [--steps 2000] [--workload closed] [--fresh] [--profile free]
 
 Three engines take turns of a few steps, so that whatever else the machine does hits all of them alike:
 
@@ -14,6 +14,8 @@ masks of constrained requests, and the same for free ones, so that answers have 
 ``EngineCore.step_with_batch_queue`` does in a step counts. Ended requests are replaced between steps, as in a closed
 loop of clients; making them does not count, what the next step does about them does.
 Reported are microseconds a step: medians, and means without the slowest hundredth (the machine's doing).
+With ``--fresh`` each constrained request has an index that has found nothing yet, as for a schema that nobody has seen
+(what a device without these places repeats is not played).
 
 `benchmarks.gpu_walk_steps` looks at our hooks for constrained requests alone, and takes that apart.
 """
@@ -138,6 +140,8 @@ class Engine:
         index, answer = self.answers[self.made % len(self.answers)]
         name = f"chatcmpl-{self.made:032x}"
         constrained = self.kind == "constrained"
+        if constrained and self.options.fresh:
+            index = index.renewed()
         structured = StructuredOutputsParams(regex="a") if constrained else None
         if structured is not None:
             structured._backend = "dotllm"
@@ -201,6 +205,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--workload", default="closed")
+    parser.add_argument("--fresh", action="store_true", help="an index for each request, which has found nothing yet")
     parser.add_argument("--profile", choices=KINDS)
     options = parser.parse_args()
 

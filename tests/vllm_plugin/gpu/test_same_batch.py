@@ -30,7 +30,8 @@ def test_who_samples_and_where_is_found_anew_when_it_changes(
         last = self._batch
         batch = found(self, walk, output)
         same += batch is last
-        requests = [self.requests[name] for name in output.num_scheduled_tokens]
+        # (a step that waits for the tokens of the last one may have lost somebody by now)
+        requests = [self.requests[name] for name in output.num_scheduled_tokens if name in self.requests]
         expected = [r.request_id for r in requests if r.use_structured_output and not r.is_prefill_chunk]
         assert batch.ids == expected and batch.slots == [walk.slot_of[name] for name in expected]
         return batch

@@ -220,6 +220,22 @@ def test_masks_found_ahead_travel_before_they_are_used(vocabulary: Vocabulary, m
                     entry.changed.add(config)
 
 
+def test_masks_that_are_found_together_are_right(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """(See `Engine.check_mask`.) Requests on indexes of their own, some with stop tokens, some that remember."""
+    monkeypatch.setattr(walk_module, "Lead", lambda: SimpleNamespace(waits=True, took=lambda *_: None))
+    unique = {"type": "array", "items": {"enum": ["na", "red", "re"]}, "uniqueItems": True}
+    together, found = walk_module.mask_rows, []
+    monkeypatch.setattr(walk_module, "mask_rows", lambda guides: found.append(len(guides)) or together(guides))
+    engine = Engine(Index.from_regex("a", vocabulary), seed=8, slots=16)
+    for wave in range(2):
+        for i in range(8):
+            schema = unique if i == 7 else SCHEMA
+            index = Index.from_json_schema(schema, vocabulary, any_whitespace=False)
+            engine.add(f"{wave}-{i}", index, (EOT,) if i == 6 else ())
+        engine.run()
+    assert max(found) >= 5
+
+
 def test_requests_come_and_go_on_many_indexes(vocabulary: Vocabulary) -> None:
     indexes = [Index.from_regex(p, vocabulary) for p in ("[a-z]{3,9}", "(true|false)+", "é{1,5}[0-9]*", '[^"]{0,20}')]
     engine = Engine(indexes[0], seed=3, slots=2)

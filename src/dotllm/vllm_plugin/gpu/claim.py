@@ -8,6 +8,7 @@ meanwhile. So it leaves word, and whoever works ahead looks for it between two m
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,22 +23,25 @@ class Claims:
         self.waiting: Int64 = np.zeros(1, np.int64)
         """int64 [1]; 1 while the loop waits for a lock, else 0"""
 
-    def on(self, lock: threading.RLock) -> _Claim:
-        """To be entered by the loop instead of ``lock`` itself."""
-        return _Claim(lock, self.waiting)
+    def on(self, *locks: threading.RLock) -> _Claim:
+        """To be entered by the loop instead of ``locks`` themselves."""
+        return _Claim(locks, self.waiting)
 
 
 class _Claim:
-    __slots__ = ("_lock", "_waiting")
+    __slots__ = ("_locks", "_waiting")
 
-    def __init__(self, lock: Any, waiting: Int64) -> None:
-        self._lock, self._waiting = lock, waiting
+    def __init__(self, locks: Sequence[Any], waiting: Int64) -> None:
+        self._locks = locks if len(locks) < 2 else sorted(locks, key=id)  # the order in which `index.batch` takes them
+        self._waiting = waiting
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            self._waiting[0] = 1
-            self._lock.acquire()
-            self._waiting[0] = 0
+        for lock in self._locks:
+            if not lock.acquire(blocking=False):
+                self._waiting[0] = 1
+                lock.acquire()
+                self._waiting[0] = 0
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        for lock in self._locks:
+            lock.release()

@@ -70,7 +70,8 @@ class Prefetcher:
             self._wanted.setdefault(entry, 1)
             self._wanted.move_to_end(entry)
             if len(self._wanted) > WAITING:
-                self._wanted.popitem(last=False)
+                forgotten, _ = self._wanted.popitem(last=False)
+                forgotten.filled = True  # as far as it will be
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="dotllm-prefetch", daemon=True)
                 self._thread.start()

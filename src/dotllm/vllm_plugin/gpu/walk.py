@@ -15,19 +15,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
 from itertools import count
 from typing import Any
 
 import numpy as np
 
 from dotllm.errors import SpecError
-from dotllm.index import Index
+from dotllm.index import Index, mask_rows
 from dotllm.index.gpu_tables import CLASS_TABLE, EXPANDED, FLAGS, NEVER, ROW, UNKNOWN_ROW, link_of
 from dotllm.index.index import FINISHED
-from dotllm.index.token_space import TokenSpace
+from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vllm_plugin.gpu.entry import Entry
 from dotllm.vllm_plugin.gpu.follow import TableBatch
+from dotllm.vllm_plugin.gpu.lead import Lead
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS, Int32
 from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
 from dotllm.vllm_plugin.gpu.rows import RowSender
@@ -54,6 +54,11 @@ FIRST_ROWS = 256  # that a table has room for there, until it outgrows them
 HEAP_LIMIT = 1 << 26  # ints: 256 MiB of tables on the device; then all begin anew
 FILL_STEPS = 16  # steps between sendings of what was found ahead
 IDLE_ENTRIES = 256  # tables kept for requests to come
+TOGETHER = 4  # requests at places that are not known, from which on they are dealt with at once
+LEARNING = 2  # of them whose way goes into their tables
+
+Unsettled = tuple[int, RequestGrammar, Entry, int, tuple[int, int] | None]
+"""slot, grammar, table, configuration come to, and from which one by which token, if by one that was sampled"""
 
 _CHANGES = count()
 
@@ -71,6 +76,7 @@ class Walk:
         self.grammars: list[RequestGrammar | None] = [None] * slots
         self.entry_of: list[Entry | None] = [None] * slots
         self.batch = TableBatch(space, slots, PLACE)
+        self.lead = Lead()
         self._free = list(range(slots))[::-1]
         self._epoch = 0
         self._entries: dict[tuple[Index, tuple[int, ...], bool], Entry] = {}  # least recently begun first
@@ -88,7 +94,7 @@ class Walk:
         self._released: list[str] = []
         self._send_tokens = True
         self._rows_needed: set[int] = set()
-        self._unsettled: list[tuple[int, RequestGrammar, Entry, int, tuple[int, int] | None]] = []
+        self._unsettled: list[Unsettled] = []
         none = np.zeros((0, space.words), np.int32)
         self._nothing_new = WalkStep(sender.sender, _NOTHING, none, _NO_RUNS, _NOTHING, None)
         self.steps = self.tokens = self.misses = 0
@@ -192,18 +198,45 @@ class Walk:
             self._report_at *= 2
             logger.info("the GPU has followed %d tokens; %d times the CPU had to help", self.tokens, self.misses)
         left, flags = self.batch.follow_tables(slots, tokens, now)
-        if left:
-            self._take_by_machine([slots[i] for i in left], [tokens[i] for i in left], now)
+        unknown = self._take_by_machine([slots[i] for i in left], [tokens[i] for i in left], now) if left else 0
+        self.lead.took(len(slots), unknown)
         return flags
 
-    def _take_by_machine(self, slots: list[int], tokens: list[int], now: int) -> None:
-        with ExitStack() as stack:
-            for entry in {self.entry_of[slot] for slot in slots}:
-                assert entry is not None
-                stack.enter_context(self._prefetcher.claims.on(entry.index.lock))
+    def _take_by_machine(self, slots: list[int], tokens: list[int], now: int) -> int:
+        """Follow tokens about which the tables said nothing. Returns how many of them went on to places that these do
+        not know."""
+        entries = {entry for slot in slots if (entry := self.entry_of[slot]) is not None}
+        with self._prefetcher.claims.on(*(entry.index.lock for entry in entries)):
+            for entry in entries:
                 self._refresh(entry)
-            for i, config in self.batch.follow(self.space, slots, tokens, now):
+            behind = self.batch.follow(self.space, slots, tokens, now)
+            slow = behind if len(behind) < TOGETHER else self._take_together(slots, tokens, behind)
+            for i, config in slow:
                 self._take_slowly(slots[i], tokens[i], config)
+        return sum(config > 0 for _, config in behind)
+
+    def _take_together(
+        self, slots: list[int], tokens: list[int], behind: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """`_take_slowly` of those who just went on, at once; the others."""
+        slow, here, configs = [], [], []
+        for i, config in behind:
+            slot = slots[i]
+            grammar, entry = self.grammars[slot], self.entry_of[slot]
+            assert grammar is not None and entry is not None
+            if config <= 0 or grammar.guide.remembers or grammar.stopped:
+                slow.append((i, config))
+                continue
+            self._unsettled.append((slot, grammar, entry, config, (int(self.batch.configs[slot]), tokens[i])))
+            grammar.guide.config = config
+            here.append(slot)
+            configs.append(config)
+        if here:
+            self.batch.configs[here] = self.batch.places[here, CONFIG] = configs
+            self.batch.places[here, LENGTH] += 1
+            self.batch.places[here, MASK] = ALL
+            self._stale = True
+        return slow
 
     def _take_slowly(self, slot: int, token: int, config: int) -> None:
         grammar, entry = self.grammars[slot], self.entry_of[slot]
@@ -291,6 +324,8 @@ class Walk:
         everything about it follows the next one who comes there.
         """
         unsettled, self._unsettled = self._unsettled, []
+        if self.lead.waits and len(unsettled) >= TOGETHER:
+            unsettled = self._find_together(unsettled)
         for slot, grammar, entry, config, way in unsettled:
             here = bool(self.batch.configs[slot] == config)
             if self.grammars[slot] is not grammar or not (here or way):
@@ -304,13 +339,47 @@ class Walk:
                 except SpecError as error:
                     if here:
                         grammar.fail("walk", error)
-                    row = 0  # TokenSpace.END_ROW: the end is all it may say until vLLM ends it
+                    row = END_ROW  # the end is all it may say until vLLM ends it
             if not here:
                 continue
             if row < TABLE_SLOTS:
                 self.batch.places[slot, MASK] = row
             else:
                 self.batch.places[slot, MASK], self.overflowed = MISSING, True
+
+    def _find_together(self, unsettled: list[Unsettled]) -> list[Unsettled]:
+        """The masks of most, in one call, and nothing for the tables; the others.
+
+        Tables are `prefetch`'s work then: what a path adds to them takes the loop longer than its mask. Of those that
+        it has left, a few places in each step are enough.
+        """
+        mine, others, learning = [], [], LEARNING
+        for one in unsettled:
+            slot, grammar, entry, config, _ = one
+            here = self.grammars[slot] is grammar and self.batch.configs[slot] == config
+            if not here or grammar.guide.remembers:
+                others.append(one)
+            elif learning and entry not in self._filling:
+                learning -= 1
+                others.append(one)
+            else:
+                mine.append(one)
+        entries = {entry for _, _, entry, _, _ in mine}
+        with self._prefetcher.claims.on(*(entry.index.lock for entry in entries)):
+            rows, failures = mask_rows([grammar.guide for _, grammar, _, _, _ in mine])
+            for entry in entries:
+                self._refresh(entry)
+        for i, error in failures.items():
+            mine[i][1].fail("walk", error)
+            rows[i] = END_ROW  # the end is all it may say until vLLM ends it
+        for i, (_, grammar, entry, config, _) in enumerate(mine):
+            if entry.own_rows and not grammar.failed:
+                rows[i] = grammar.row_with_stops(int(rows[i]), config)
+        beyond = rows >= TABLE_SLOTS
+        if beyond.any():
+            rows[beyond], self.overflowed = MISSING, True
+        self.batch.places[[slot for slot, _, _, _, _ in mine], MASK] = rows
+        return others
 
     def _sent_row(self, entry: Entry, config: int) -> int:
         """The mask of ``config`` if the device has it and its place (most requests begin where others have been)."""

@@ -88,8 +88,10 @@ class WalkScheduler:
         self._jumps.send(scheduler_output, self.requests)  # type: ignore[attr-defined]
         if self._walk is not None:
             self._walk.step_is_launched()
-        if scheduler_output.pending_structured_output_tokens and self._walking() is not None:
-            scheduler_output.pending_structured_output_tokens = False
+        if scheduler_output.pending_structured_output_tokens:
+            walk = self._walking()
+            if walk is not None and not walk.lead.waits:
+                scheduler_output.pending_structured_output_tokens = False
 
     def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
         """What the workers need to sample this step."""
