@@ -115,6 +115,22 @@ def test_any_token_but_some(bytes_vocabulary: Vocabulary) -> None:
     assert set(guide.allowed_tokens()) == expected
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['start: "a" <[999999]>', 'start: "a" | <[5000-6000]>', 'start: "a" <[^0-999999]>?', 'root ::= "a" Token(999999)'],
+)
+def test_token_sets_of_which_the_vocabulary_has_none(text: str, bytes_vocabulary: Vocabulary) -> None:
+    """They were allowed once, and a text that came to one of them could not go on."""
+    with pytest.raises(InvalidSpec, match="the vocabulary has no token") as caught:
+        Index.from_grammar(text, bytes_vocabulary)
+    assert caught.value.keyword == "token"
+
+
+def test_a_range_of_tokens_that_ends_beyond_the_vocabulary(bytes_vocabulary: Vocabulary) -> None:
+    guide = Index.from_grammar(f"start: <[{ord('z')},1000-999999]>", bytes_vocabulary).guide()
+    assert guide.allowed_tokens() == [ord("z")]
+
+
 def test_forced_text(bytes_vocabulary: Vocabulary) -> None:
     guide = Index.from_regex('\\{"name":"[a-z]+"\\}', bytes_vocabulary).guide()
     assert guide.forced_bytes() == b'{"name":"'

@@ -21,6 +21,7 @@ from dotllm.automata.machine import layout, memory
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, restart
 from dotllm.automata.machine.masks import NEEDS_WORDS, find_row, known_row, remember_row
 from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
+from dotllm.errors import InvalidSpec
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
 from dotllm.index.charset_choice import counted_charsets
@@ -50,6 +51,18 @@ def token_set_rows(token_sets: TokenSets, space: TokenSpace) -> Int32:
             member[listed] = 1
         rows[i] = np.packbits(member, bitorder="little").view(np.int32)
     return rows
+
+
+def check_token_sets(token_sets: TokenSets, space: TokenSpace) -> None:
+    """Raise `InvalidSpec` for a set of which the vocabulary has no token: whoever came to it could not go on."""
+    for ids, exclude in token_sets:
+        if not exclude and not any(0 <= t < space.size for t in ids):
+            raise InvalidSpec(
+                f"the vocabulary has no token with the id {min(ids, default='')}: its ids end at {space.size - 1}",
+                keyword="token",
+            )
+        if exclude and space.size <= len({t for t in ids if 0 <= t < space.size}.union(space.eos.tolist())):
+            raise InvalidSpec("the vocabulary has no tokens but those excluded and the end tokens", keyword="token")
 
 
 class Index:
@@ -92,6 +105,7 @@ class Index:
         space = TokenSpace.of(vocabulary)
         prepared = prepare(grammar)
         nfa = lower(prepared, space.alive_bytes)
+        check_token_sets(nfa.token_sets, space)
         numbers = space.charset_numbers(nfa.charsets, nfa.charset_uses, partial(counted_charsets, prepared))
         return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets, nfa.unique_nodes)
 

@@ -389,7 +389,7 @@ class _Compiler:
         return self.grammar.tokens([self._token_of_format(value, pointer)])
 
     def _token(self, value: Any, pointer: str) -> int:
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
             return value
         if isinstance(value, str):
             if value in self.special_tokens:
@@ -402,7 +402,12 @@ class _Compiler:
 
     def _schema(self, schema: Any, pointer: str, options: Options) -> Expression:
         """A schema as one rule, shared by all uses of an equal schema."""
-        key = json.dumps([schema, options], sort_keys=False, default=str)
+        try:
+            key = json.dumps([schema, options], sort_keys=False, default=str)
+        except ValueError:  # Python writes integers of 4,300 digits
+            raise BudgetExceeded(
+                "a number of the schema has too many digits", pointer=pointer, keyword="number"
+            ) from None
         found = self._schemas.get(key)
         if found is None:
             try:

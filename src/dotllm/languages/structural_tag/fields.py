@@ -37,13 +37,17 @@ class Fields:
             if default is _MISSING:
                 raise InvalidSpec(f"the field {name!r} is missing", pointer=self.pointer or "/", keyword=name)
             return default
-        if isinstance(value, str) and not value.isascii() and HALF.search(value):
+        if isinstance(value, str):
+            self._check_text(name, value, self.at(name))
+        return value
+
+    def _check_text(self, name: str, text: str, pointer: str) -> None:
+        if not text.isascii() and HALF.search(text):
             raise InvalidSpec(
                 f"{name!r} holds half of a surrogate pair, which no Unicode text contains",
-                pointer=self.at(name),
+                pointer=pointer,
                 keyword=name,
             )
-        return value
 
     def _of(self, name: str, kind: type, what: str, default: Any) -> Any:
         value = self.any(name, default)
@@ -79,6 +83,7 @@ class Fields:
         for i, text in enumerate(found):
             if not isinstance(text, str) or not text:
                 raise InvalidSpec(f"{name!r} must hold non-empty strings", pointer=f"{self.at(name)}/{i}", keyword=name)
+            self._check_text(name, text, f"{self.at(name)}/{i}")
         return found
 
     def finish(self) -> None:
