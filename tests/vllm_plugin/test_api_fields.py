@@ -21,9 +21,9 @@ def hooks() -> Iterator[None]:
     front_end.remember(None)
 
 
-def serve(backend: str) -> None:
+def serve(backend: str, **model: Any) -> None:
     config = SimpleNamespace(backend=backend, disable_any_whitespace=False, disable_additional_properties=False)
-    front_end.remember(SimpleNamespace(structured_outputs_config=config))
+    front_end.remember(SimpleNamespace(structured_outputs_config=config, model_config=SimpleNamespace(**model)))
 
 
 def chat_request(**fields: Any) -> Any:
@@ -65,6 +65,20 @@ def test_completions_are_marked_and_chats_are_not() -> None:
     assert raw_completions.is_marked(params) and raw_completions.is_marked(params.clone())
     assert not raw_completions.is_marked(completion_request(max_tokens=8).to_sampling_params(8, {}))
     assert not raw_completions.is_marked(chat_request(**fields).to_sampling_params(8, {}))
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"), [({"skip_tokenizer_init": True}, "tokenizer"), ({"is_diffusion": True}, "diffusion")]
+)
+@pytest.mark.parametrize("kind", [{"regex": "a"}, {"structural_tag": '{"format": {"type": "any_text"}}'}])
+def test_models_without_constraints_say_so_before_a_stream_begins(
+    model: dict[str, Any], reason: str, kind: dict[str, Any]
+) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    serve("auto", **model)
+    with pytest.raises(VLLMValidationError, match=reason):
+        completion_request(structured_outputs=kind, stream=True, max_tokens=8).to_sampling_params(8, {})
 
 
 def test_options_survive_a_replacement() -> None:

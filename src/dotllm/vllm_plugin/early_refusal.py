@@ -31,6 +31,7 @@ def judge(params: Any) -> None:
     if structured is None or structured.all_constraints_none() or front_end.config() is None:
         return
     if front_end.serves(structured._backend):
+        validation.refuse_model(front_end.model_config())
         validation.judge(params, front_end.config(), front_end.special_tokens)
 
 

@@ -29,6 +29,11 @@ def config() -> Any:
     return None if _vllm_config is None else _vllm_config.structured_outputs_config
 
 
+def model_config() -> Any:
+    """The engine's ``ModelConfig``, None while there is no engine."""
+    return getattr(_vllm_config, "model_config", None)
+
+
 def serves(backend: str | None = None) -> bool:
     """Whether requests go to dotllm; ``backend`` is what vLLM has chosen for this one, if it has."""
     configured = config()

@@ -17,6 +17,7 @@ from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
 _PARAMS = "vllm.sampling_params"
+_NO_TOKENIZER = "structured outputs need a tokenizer, and the server runs with skip_tokenizer_init"
 
 
 def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> None:
@@ -28,12 +29,9 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
     from vllm.exceptions import VLLMValidationError
 
     structured = params.structured_outputs
-    if getattr(model_config, "is_diffusion", False):
-        raise VLLMValidationError(
-            "structured outputs need a model that writes from left to right; this one is a diffusion model"
-        )
+    refuse_model(model_config)
     if tokenizer is None:
-        raise VLLMValidationError("structured outputs need a tokenizer, and the server runs with skip_tokenizer_init")
+        raise VLLMValidationError(_NO_TOKENIZER)
     if structured._backend not in (None, BACKEND) and not structured._backend_was_auto:
         raise VLLMValidationError(
             f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
@@ -43,6 +41,22 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
         late.soon()
     structured._backend = BACKEND
     structured._backend_was_auto = config.backend == "auto"
+
+
+def refuse_model(model_config: Any) -> None:
+    """Refuse every constraint, if this model can have none.
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: refused.
+    """
+    from vllm.exceptions import VLLMValidationError
+
+    if getattr(model_config, "is_diffusion", False):
+        raise VLLMValidationError(
+            "structured outputs need a model that writes from left to right; this one is a diffusion model"
+        )
+    if getattr(model_config, "skip_tokenizer_init", False):
+        raise VLLMValidationError(_NO_TOKENIZER)
 
 
 def judge(params: Any, config: Any, special_tokens: Callable[[], Mapping[str, int]]) -> None:
