@@ -1,4 +1,5 @@
-"""Options of our own on ``dotllm serve``: each is a ``--dotllm-…`` flag and an environment variable.
+"""Options of our own on ``dotllm serve``: each is a ``--dotllm-…`` flag, a key of the file that ``--config`` names
+(`config_file`), and an environment variable.
 
 The flag is taken out of the arguments before vLLM parses them and becomes the environment variable, because settings
 must reach every process vLLM starts (API servers, engine core, workers), and the environment is what those inherit.
@@ -69,11 +70,11 @@ def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
         flag, equals, value = argument.partition("=")
         option = by_flag.get(flag)
         if option is None:
-            _fail(f"unknown option {flag}; known: {', '.join(by_flag)}")
+            fail(f"unknown option {flag}; known: {', '.join(by_flag)}")
         if not equals:
             following = next(arguments, None)
             if following is None:
-                _fail(f"{flag} needs a value {option.metavar}")
+                fail(f"{flag} needs a value {option.metavar}")
             value = following
         environment[option.variable] = value
     return kept
@@ -106,6 +107,7 @@ def refused(environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def _fail(message: str) -> NoReturn:
+def fail(message: str) -> NoReturn:
+    """End the program, as for a wrong argument."""
     print(f"dotllm: {message}", file=sys.stderr)
     raise SystemExit(2)

@@ -6,7 +6,7 @@ import os
 import sys
 
 from dotllm import __version__
-from dotllm.cli import options, vllm_metadata
+from dotllm.cli import config_file, options, vllm_metadata
 
 USAGE = """usage: dotllm [--version] [--help] SUBCOMMAND ...
        dotllm serve MODEL [every flag of `vllm serve`] [--dotllm-...]
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
         # Help of our own subcommands is still help; anything else needs the server.
         print("vLLM is not installed: pip install 'dotllm[cuda]' or 'dotllm[cpu]'.", file=sys.stderr)
         return 0 if is_help else 1
-    argv = options.export(rewrite(argv), os.environ)
+    argv = options.export(config_file.take(rewrite(argv), os.environ), os.environ)  # flags win
     if argv[:1] == ["serve"] and options.wants_help(argv):
         print(options.help_text())
     problem = options.refused(os.environ) if argv[:1] == ["serve"] else None
