@@ -6,6 +6,8 @@ All subsets of the keys would be the states of an automaton; `jsonschema` is the
 from __future__ import annotations
 
 import json
+import time
+from itertools import permutations
 from random import Random
 from typing import Any
 
@@ -16,6 +18,7 @@ from dotllm.errors import BudgetExceeded, SpecError
 from dotllm.languages.json_schema import json_schema_to_grammar, members
 from tests.languages.json_schema.verdicts import Acceptor
 
+SECONDS = 15  # of a processor
 KINDS = ["p", "q", "r", "s", "t"]
 KEYS = ["kind", "a", "b", "c", "d", "e", "f", "g", "h"]
 
@@ -111,3 +114,29 @@ def test_automata_that_tell_alternatives_apart_are_counted() -> None:
             json_schema_to_grammar(json.dumps({"oneOf": overlapping}))
         messages.add(str(caught.value))
     assert len(messages) == 1
+
+
+def neighbours(number: int) -> dict[str, Any]:
+    """Alternatives that each share their keys with those beside them."""
+    keys = [[f"k{n}" for n in range(i, i + 5)] for i in range(number)]
+    return {
+        "oneOf": [{"properties": {key: {"type": "string"} for key in names}, "required": names[:1]} for names in keys]
+    }
+
+
+def test_the_time_of_neighbours() -> None:
+    """Every place of the automaton knows all excluded shapes, each with its clauses: looking through all of them at every key
+    took half a minute."""
+    started = time.process_time()
+    json_schema_to_grammar(neighbours(30))
+    assert time.process_time() - started < SECONDS
+
+
+def test_the_verdicts_of_neighbours() -> None:
+    schema = neighbours(15)
+    acceptor, judge, random = Acceptor(schema), Draft202012Validator(schema), Random(0)
+    for _ in range(200):
+        numbers = sorted(random.sample(range(20), random.randint(0, 4)))
+        one = {f"k{n}": random.choice(["x", "x", 1]) for n in numbers}
+        orders = map(dict, permutations(one.items()))  # an alternative has its own keys first
+        assert any(map(acceptor.value, orders)) == judge.is_valid(one), one

@@ -269,6 +269,11 @@ class _Automaton:
         self._told: dict[tuple[Node, tuple[Node, ...], tuple[int, ...]], list[tuple[Node, frozenset[int]]]] = {}
         self._others = self._other_members()
         self._breakable = [self._breakable_until(other) for other in self.negated]
+        self._decisions: dict[tuple[frozenset[Clause], str, bool], frozenset[Clause] | None] = {}
+        self._concerned: dict[str, set[int]] = {}  # by key: the excluded shapes with a clause about it
+        for j, other in enumerate(self.negated):
+            for name in other.required.union(name for clause in other.clauses for name, _ in clause):
+                self._concerned.setdefault(name, set()).add(j)
 
     def _places(self) -> tuple[list[str], list[str]]:
         """The named keys that have a place, in order, and those that have none."""
@@ -397,15 +402,31 @@ class _Automaton:
         self, state: State, name: str, present: bool
     ) -> tuple[frozenset[Clause], tuple[tuple[int, frozenset[Clause]], ...]] | None:
         """What is open once it is known whether the key ``name`` is there; None if that must not be."""
-        open_ = decide(state.open, name, present)
+        open_ = self._after(state.open, name, present)
         if open_ is None:
             return None
+        concerned = self._concerned.get(name)
+        if concerned is None:
+            return open_, state.unbroken
         unbroken = []
-        for j, clauses in state.unbroken:
-            left = decide(clauses, name, present)
-            if left is not None:
-                unbroken.append((j, left))
+        for excluded in state.unbroken:
+            j, clauses = excluded
+            if j in concerned:
+                left = self._after(clauses, name, present)
+                if left is None:
+                    continue
+                excluded = (j, left)
+            unbroken.append(excluded)
         return open_, tuple(unbroken)
+
+    def _after(self, clauses: frozenset[Clause], name: str, present: bool) -> frozenset[Clause] | None:
+        """`decide`, of which many states ask the same."""
+        if not clauses:
+            return clauses
+        key = clauses, name, present
+        if key not in self._decisions:
+            self._decisions[key] = decide(clauses, name, present)
+        return self._decisions[key]
 
     def _breakable_until(self, other: ObjectShape) -> int:
         """The position behind which only the presence of keys can still tell an object from ``other``."""
@@ -423,18 +444,16 @@ class _Automaton:
         """Whether the object may end here: no other named key follows."""
         if state.members < self.shape.minimum:
             return False
-        absent = self.ordered[state.position :]
-        absent += [name for i, name in enumerate(self.unordered) if not state.written >> i & 1]
-        for name in absent:
-            decided = self._decided(state, name, False)
-            if decided is None:
+        # The keys that clauses are still about are all absent: one holds if it asks for an absence.
+        if any(all(present for _, present in clause) for clause in state.open):
+            return False
+        for j, clauses in state.unbroken:
+            if any(all(present for _, present in clause) for clause in clauses):
+                continue
+            least, most = self.negated[j].minimum, self.negated[j].maximum
+            if state.members >= least and (most is None or state.members <= most):
                 return False
-            state = state._replace(open=decided[0], unbroken=decided[1])
-        return all(
-            state.members < self.negated[j].minimum
-            or (self.negated[j].maximum is not None and state.members > (self.negated[j].maximum or 0))
-            for j, _ in state.unbroken
-        )
+        return True
 
     def _other_members(self) -> list[tuple[StringLanguage, Node, tuple[Node, ...]]]:
         """Keys that are not named, by what they must satisfy here and in every excluded shape."""
