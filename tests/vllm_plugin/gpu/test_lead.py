@@ -16,7 +16,7 @@ from played_engine import ANSWER, SCHEMA, Engine
 from dotllm import Index
 from dotllm.errors import BudgetExceeded
 from dotllm.vllm_plugin.gpu import walk
-from dotllm.vllm_plugin.gpu.lead import GO, WAIT, Lead
+from dotllm.vllm_plugin.gpu.lead import FEW, GO, WAIT, Lead
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
 
 pytestmark = pytest.mark.serve
@@ -46,7 +46,7 @@ def test_one_token_says_less_than_many() -> None:
     assert not lead.waits
     lead = Lead()
     lead.took(8, 8)
-    assert lead.unknown == pytest.approx(8 * one)
+    assert lead.unknown == pytest.approx(FEW * one)
 
 
 class Sometimes(Lead):
@@ -113,7 +113,7 @@ def test_who_fails_among_many_fails_alone(vllm_config: Any, index: Index, monkey
     engine = Engine(vllm_config, index, monkeypatch, jumps=False, seed=4, blocks=400)
     fresh(engine, 8)
     broken = engine.requests["3"].structured_output_request.grammar.guide.index
-    together, found = walk.mask_rows, 0
+    together, found = walk.masks_of, 0
 
     def some_fail(guides: Any) -> Any:
         nonlocal found
@@ -124,9 +124,28 @@ def test_who_fails_among_many_fails_alone(vllm_config: Any, index: Index, monkey
                 rows[i], failures[i] = -1, BudgetExceeded("no room")
         return rows, failures
 
-    monkeypatch.setattr(walk, "mask_rows", some_fail)
+    monkeypatch.setattr(walk, "masks_of", some_fail)
     engine.run()
     assert found
     assert engine.reasons.pop("3") == "error"
     assert set(engine.reasons.values()) == {"stop"}
     assert all(ANSWER.fullmatch(engine.text(name)) for name in engine.reasons)
+
+
+def test_tables_of_schemas_that_come_once_are_not_filled(
+    vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted: list[Any] = []
+    monkeypatch.setattr(walk.Prefetcher, "want", lambda _, entry: wanted.append(entry.index))
+    engine = Engine(vllm_config, index, monkeypatch, jumps=False, seed=1, blocks=400)
+    fresh(engine, 4)
+    engine.run()
+    assert len(wanted) == 4, "nothing said that they would come once"
+    assert engine.scheduler._walk.lead.waits
+    again = engine.requests["0"].structured_output_request.grammar.guide.index
+    for name in ("new", "old"):
+        new = Index.from_json_schema(SCHEMA, index.vocabulary, any_whitespace=False) if name == "new" else again
+        engine.add(name, 9, RequestGrammar(new.guide(), (), new.vocabulary, BitmaskView()))
+        engine.run()
+        assert ANSWER.fullmatch(engine.text(name))
+    assert wanted[4:] == [again]

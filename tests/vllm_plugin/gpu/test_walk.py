@@ -224,8 +224,8 @@ def test_masks_that_are_found_together_are_right(vocabulary: Vocabulary, monkeyp
     """(See `Engine.check_mask`.) Requests on indexes of their own, some with stop tokens, some that remember."""
     monkeypatch.setattr(walk_module, "Lead", lambda: SimpleNamespace(waits=True, took=lambda *_: None))
     unique = {"type": "array", "items": {"enum": ["na", "red", "re"]}, "uniqueItems": True}
-    together, found = walk_module.mask_rows, []
-    monkeypatch.setattr(walk_module, "mask_rows", lambda guides: found.append(len(guides)) or together(guides))
+    together, found = walk_module.masks_of, []
+    monkeypatch.setattr(walk_module, "masks_of", lambda guides: found.append(len(guides)) or together(guides))
     engine = Engine(Index.from_regex("a", vocabulary), seed=8, slots=16)
     for wave in range(2):
         for i in range(8):

@@ -40,6 +40,7 @@ class Entry:
         self.sent = 0  # rows that are there; the device takes those behind for unknown
         self.changed: set[int] = set()  # rows to send; guarded by the index's lock, like the table
         self.found_ahead: set[int] = set()  # masks that `prefetch` has found
+        self.uses = 0  # requests that have begun with it
         self.filled = False  # the places near the start have been visited ahead (see `prefetch`)
 
     def mask_rows(self, configs: Sequence[int], stop: Int64 | None = None) -> list[int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 WAIT = 0.1  # share of unknown places from which on steps wait
 GO = 0.05  # and below which they do not any more
 RATE = 1 / 16  # of a step, in the average
-FEW = 8  # requests, of which a step says less
+FEW = 2  # requests; a step of fewer says less
 
 
 class Lead:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dotllm.errors import SpecError
-from dotllm.index import Index, mask_rows
+from dotllm.index import Index
 from dotllm.index.gpu_tables import CLASS_TABLE, EXPANDED, FLAGS, NEVER, ROW, UNKNOWN_ROW, link_of
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import END_ROW, TokenSpace
@@ -30,7 +30,7 @@ from dotllm.vllm_plugin.gpu.follow import TableBatch
 from dotllm.vllm_plugin.gpu.lead import Lead
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS, Int32
 from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
-from dotllm.vllm_plugin.gpu.rows import RowSender
+from dotllm.vllm_plugin.gpu.rows import RowSender, masks_of
 from dotllm.vllm_plugin.gpu.walk_message import (
     ALL,
     BASE,
@@ -144,7 +144,8 @@ class Walk:
         self._entries[key] = entry
         if len(self._entries) > len(self._active) + IDLE_ENTRIES:
             del self._entries[next(k for k, e in self._entries.items() if e not in self._active and e is not entry)]
-        if not entry.filled and not grammar.stops and not grammar.guide.remembers:
+        entry.uses += 1
+        if not entry.filled and not grammar.stops and not grammar.guide.remembers and self._may_come_again(entry):
             self._filling[entry] = None
             self._prefetcher.want(entry)
         self.entry_of[slot] = entry
@@ -157,6 +158,10 @@ class Walk:
         self.grammars[slot] = grammar
         grammar.followed = True
         self._settle(slot, grammar, entry, length, None)
+
+    def _may_come_again(self, entry: Entry) -> bool:
+        """Whether the table of ``entry`` is worth filling: not where schemas come once, before this one came twice."""
+        return entry.uses > 1 or not self.lead.waits
 
     def release(self, request_id: str) -> None:
         """A request has ended."""
@@ -324,7 +329,7 @@ class Walk:
         everything about it follows the next one who comes there.
         """
         unsettled, self._unsettled = self._unsettled, []
-        if self.lead.waits and len(unsettled) >= TOGETHER:
+        if self.lead.waits and unsettled:
             unsettled = self._find_together(unsettled)
         for slot, grammar, entry, config, way in unsettled:
             here = bool(self.batch.configs[slot] == config)
@@ -359,14 +364,16 @@ class Walk:
             here = self.grammars[slot] is grammar and self.batch.configs[slot] == config
             if not here or grammar.guide.remembers:
                 others.append(one)
-            elif learning and entry not in self._filling:
+            elif learning and (entry.filled or entry.own_rows):
                 learning -= 1
                 others.append(one)
             else:
                 mine.append(one)
+        if not mine:
+            return others
         entries = {entry for _, _, entry, _, _ in mine}
         with self._prefetcher.claims.on(*(entry.index.lock for entry in entries)):
-            rows, failures = mask_rows([grammar.guide for _, grammar, _, _, _ in mine])
+            rows, failures = masks_of([grammar.guide for _, grammar, _, _, _ in mine])
             for entry in entries:
                 self._refresh(entry)
         for i, error in failures.items():
