@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
-from dotllm.vllm_plugin import cpu_no_drafts, cpu_temperatures  # noqa: E402  # after the check for what it needs
+from dotllm.vllm_plugin import cpu_no_drafts, cpu_temperatures, hook  # noqa: E402  # after the check for what it needs
 
 pytestmark = pytest.mark.serve
 
@@ -27,7 +27,7 @@ def test_top_k_without_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = SimpleNamespace(all_greedy=False, temperature=torch.ones(2), top_k=torch.tensor([1, 5]), top_p=None)
     none, counts = torch.empty((0, 10)), torch.zeros(2, dtype=torch.int32)
     original = rejection_sampler.apply_sampling_constraints
-    if not getattr(original, "is_dotllm", False):
+    if not hasattr(original, hook.REPLACEMENTS):
         with pytest.raises(RuntimeError, match="numel"):  # if this fails, vLLM has learnt it, and the hook can go
             original(none, counts, metadata)
     cpu_no_drafts.HOOK.apply()

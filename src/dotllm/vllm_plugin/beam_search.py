@@ -9,11 +9,10 @@ refused.
 from __future__ import annotations
 
 import importlib
-from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin import unread_fields
-from dotllm.vllm_plugin.hook import Hook, HookError, Target
+from dotllm.vllm_plugin.hook import Hook, HookError, Target, replace_once
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
 _OFFLINE = "vllm.entrypoints.generate.beam_search.offline"
@@ -23,13 +22,7 @@ _PROTOCOLS = {
 }
 
 
-def _apply_offline() -> None:
-    mixin = importlib.import_module(_OFFLINE).BeamSearchOfflineMixin
-    original = mixin._init_beam_search_structured_output
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _init_beam_search_structured_output_with(original: Any) -> Any:
     def _init_beam_search_structured_output(self: Any, structured_outputs: Any, tokenizer: Any) -> Any:
         vllm_config = self.llm_engine.vllm_config
         config = vllm_config.structured_outputs_config
@@ -49,8 +42,12 @@ def _apply_offline() -> None:
         )
         return backend, get_structured_output_key(structured_outputs), backend.allocate_token_bitmask(1)
 
-    _init_beam_search_structured_output.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    mixin._init_beam_search_structured_output = _init_beam_search_structured_output
+    return _init_beam_search_structured_output
+
+
+def _apply_offline() -> None:
+    mixin = importlib.import_module(_OFFLINE).BeamSearchOfflineMixin
+    replace_once(mixin, "_init_beam_search_structured_output", _init_beam_search_structured_output_with)
 
 
 def constraint_of(request: Any) -> str | None:
@@ -64,15 +61,7 @@ def constraint_of(request: Any) -> str | None:
     return None
 
 
-def _refuse_in(module: str, name: str) -> None:
-    request_class = getattr(importlib.import_module(module), name)
-    if not {"structured_outputs", "response_format"} <= set(request_class.model_fields):
-        raise HookError(f"{name} names its constraints differently")
-    original = request_class.to_beam_search_params
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _to_beam_search_params_with(original: Any) -> Any:
     def to_beam_search_params(self: Any, *args: Any, **kwargs: Any) -> Any:
         unread_fields.refuse(self)
         field = constraint_of(self)
@@ -84,8 +73,14 @@ def _refuse_in(module: str, name: str) -> None:
             )
         return original(self, *args, **kwargs)
 
-    to_beam_search_params.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    request_class.to_beam_search_params = to_beam_search_params
+    return to_beam_search_params
+
+
+def _refuse_in(module: str, name: str) -> None:
+    request_class = getattr(importlib.import_module(module), name)
+    if not {"structured_outputs", "response_format"} <= set(request_class.model_fields):
+        raise HookError(f"{name} names its constraints differently")
+    replace_once(request_class, "to_beam_search_params", _to_beam_search_params_with)
 
 
 def _apply_online() -> None:

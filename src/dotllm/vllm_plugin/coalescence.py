@@ -22,14 +22,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from functools import wraps
 from typing import Any
 
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.gpu import jump_forward
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.manager import backend_of
 from dotllm.vllm_plugin.settings import coalescence as mode
 from dotllm.vllm_plugin.settings import is_ours
@@ -205,23 +204,21 @@ def _speculates(arguments: Any) -> bool:
     return any(getattr(arguments, way, None) is not None for way in ways)
 
 
-def _speculate_by_default() -> None:
-    """Engines without a speculative method of their own get `speculative_config`, servers and ``LLM(…)`` alike."""
-    from vllm.engine.arg_utils import EngineArgs
-
-    original = EngineArgs.create_speculative_config
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _create_speculative_config_with(original: Any) -> Any:
     def create_speculative_config(self: Any, target_model_config: Any, *args: Any, **kwargs: Any) -> Any:
         needed = not _speculates(self) and is_ours(_backend(self))
         if needed and not jump_forward.is_expected(self, target_model_config):
             self.speculative_config = json.loads(speculative_config())
         return original(self, target_model_config, *args, **kwargs)
 
-    create_speculative_config.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    EngineArgs.create_speculative_config = create_speculative_config
+    return create_speculative_config
+
+
+def _speculate_by_default() -> None:
+    """Engines without a speculative method of their own get `speculative_config`, servers and ``LLM(…)`` alike."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    replace_once(EngineArgs, "create_speculative_config", _create_speculative_config_with)
 
 
 def _backend(arguments: Any) -> str:

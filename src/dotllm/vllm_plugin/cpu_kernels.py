@@ -11,24 +11,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.hook import Hook, replace_once
+
+
+def _getattr_with(original: Any) -> Any:
+    def __getattr__(self: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return original(self, name)
+
+    return __getattr__
 
 
 def _apply() -> None:
     from llvmlite.binding import ffi
 
     handle = type(ffi.lib)
-    original = handle.__getattr__
-    if getattr(original, "is_dotllm", False):
-        return
-
-    def __getattr__(self: Any, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return original(self, name)
-
-    __getattr__.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    handle.__getattr__ = __getattr__
+    replace_once(handle, "__getattr__", _getattr_with)
     if hasattr(ffi.lib, "__dict__") and not isinstance(ffi.lib.__dict__, dict):
         raise TypeError("llvmlite's library still answers to __dict__")
 

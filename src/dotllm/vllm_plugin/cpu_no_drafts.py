@@ -7,12 +7,18 @@ Coalescence makes servers speculate that were not asked to, so this is ours to m
 
 from __future__ import annotations
 
-from functools import wraps
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _MODULE = "vllm.v1.sample.rejection_sampler"
+
+
+def _apply_sampling_constraints_with(original: Any) -> Any:
+    def apply_sampling_constraints(logits: Any, cu_num_draft_tokens: Any, sampling_metadata: Any) -> Any:
+        return original(logits, cu_num_draft_tokens, sampling_metadata) if len(logits) else logits
+
+    return apply_sampling_constraints
 
 
 def _apply() -> None:
@@ -22,16 +28,7 @@ def _apply() -> None:
         return
     from vllm.v1.sample import rejection_sampler
 
-    original = rejection_sampler.apply_sampling_constraints
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
-    def apply_sampling_constraints(logits: Any, cu_num_draft_tokens: Any, sampling_metadata: Any) -> Any:
-        return original(logits, cu_num_draft_tokens, sampling_metadata) if len(logits) else logits
-
-    apply_sampling_constraints.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    rejection_sampler.apply_sampling_constraints = apply_sampling_constraints
+    replace_once(rejection_sampler, "apply_sampling_constraints", _apply_sampling_constraints_with)
 
 
 HOOK = Hook(

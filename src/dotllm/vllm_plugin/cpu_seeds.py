@@ -10,12 +10,11 @@ prompt was cut.
 
 from __future__ import annotations
 
-from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
 
@@ -36,18 +35,7 @@ def restore(runner: Any, hidden: dict[int, Any]) -> None:
         runner.input_batch.generators[index] = generator
 
 
-def _apply() -> None:
-    from vllm.platforms import current_platform
-
-    if not current_platform.is_cpu():
-        return
-    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
-
-    original = CPUModelRunner._bookkeeping_sync
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _bookkeeping_sync_with(original: Any) -> Any:
     def _bookkeeping_sync(self: Any, *args: Any, **kwargs: Any) -> Any:
         hidden = hide(self)
         try:
@@ -55,8 +43,17 @@ def _apply() -> None:
         finally:
             restore(self, hidden)
 
-    _bookkeeping_sync.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    CPUModelRunner._bookkeeping_sync = _bookkeeping_sync
+    return _bookkeeping_sync
+
+
+def _apply() -> None:
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+
+    replace_once(CPUModelRunner, "_bookkeeping_sync", _bookkeeping_sync_with)
 
 
 HOOK = Hook(

@@ -8,11 +8,10 @@ any response; the engine's validation then finds the verdict remembered.
 from __future__ import annotations
 
 import importlib
-from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin import front_end, tools_and_format, unread_fields, validation
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _REQUESTS = {
     "vllm.entrypoints.openai.chat_completion.protocol": "ChatCompletionRequest",
@@ -35,13 +34,7 @@ def judge(params: Any) -> None:
         validation.judge(params, front_end.config(), front_end.special_tokens)
 
 
-def _judge_in(module: str, name: str) -> None:
-    request_class = getattr(importlib.import_module(module), name)
-    original = request_class.to_sampling_params
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _to_sampling_params_with(original: Any) -> Any:
     def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
         unread_fields.refuse(self)
         params = original(self, *args, **kwargs)
@@ -49,8 +42,12 @@ def _judge_in(module: str, name: str) -> None:
         judge(params)
         return params
 
-    to_sampling_params.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    request_class.to_sampling_params = to_sampling_params
+    return to_sampling_params
+
+
+def _judge_in(module: str, name: str) -> None:
+    request_class = getattr(importlib.import_module(module), name)
+    replace_once(request_class, "to_sampling_params", _to_sampling_params_with)
 
 
 def _apply() -> None:

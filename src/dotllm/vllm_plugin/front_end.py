@@ -7,12 +7,11 @@ them for. It is remembered here, and what checking a specification needs is load
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import wraps
 from typing import Any
 
 from dotllm.compilation import Kind, Specification
 from dotllm.vllm_plugin import verdicts, warm_start
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.settings import is_ours
 
 _vllm_config: Any = None
@@ -61,21 +60,19 @@ def prepare(_: Any) -> None:
         verdicts.check(Specification.create(kind, text))
 
 
-def _apply() -> None:
-    from vllm.v1.engine.input_processor import InputProcessor
-
-    original = InputProcessor.__init__
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _init_with(original: Any) -> Any:
     def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         remember(vllm_config)
         warm_start.in_background(prepare, vllm_config)
         original(self, vllm_config, *args, **kwargs)
 
-    __init__.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    InputProcessor.__init__ = __init__
+    return __init__
+
+
+def _apply() -> None:
+    from vllm.v1.engine.input_processor import InputProcessor
+
+    replace_once(InputProcessor, "__init__", _init_with)
 
 
 HOOK = Hook(

@@ -10,7 +10,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
+
+REPLACEMENTS = "dotllm_replacements"
+"""The attribute of a function of vLLM's that says which of ours it has gone through; see `replace_once`."""
 
 
 class HookError(RuntimeError):
@@ -62,3 +66,18 @@ def require_parameters(function: Any, leading: tuple[str, ...], *, no_more: bool
     found = tuple(inspect.signature(function).parameters)
     if found[: len(leading)] != leading or (no_more and len(found) > len(leading)):
         raise TypeError(f"{function.__qualname__} has the parameters {found}")
+
+
+def replace_once(holder: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Put ``make(original)`` in the place of the function ``holder.name``; nothing if that has been done.
+
+    Hooks are applied again by whoever is not sure that they were. Several may replace one function, each by a ``make``
+    of its own, and whoever comes later takes over what the function says of those before.
+    """
+    original = getattr(holder, name)
+    done: frozenset[str] = getattr(original, REPLACEMENTS, frozenset())
+    ours = f"{make.__module__}.{make.__qualname__}"
+    if ours not in done:
+        replacement = wraps(original)(make(original))
+        setattr(replacement, REPLACEMENTS, done | {ours})
+        setattr(holder, name, replacement)

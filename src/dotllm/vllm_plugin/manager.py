@@ -9,11 +9,10 @@ as many threads as CPUs, and one slow compile in it holds up everyone's.
 from __future__ import annotations
 
 from concurrent.futures import Future
-from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin import requests
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.settings import BACKEND
 
 
@@ -52,14 +51,7 @@ def begin(manager: Any, request: Any) -> Any:
     return future
 
 
-def _apply() -> None:
-    from vllm.v1.structured_output import StructuredOutputManager
-
-    original = StructuredOutputManager.grammar_init
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _grammar_init_with(original: Any) -> Any:
     def grammar_init(self: Any, request: Any) -> None:
         structured = request.structured_output_request
         if structured is None or structured.params._backend != BACKEND:
@@ -67,8 +59,13 @@ def _apply() -> None:
             return
         structured.grammar = begin(self, request)
 
-    grammar_init.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    StructuredOutputManager.grammar_init = grammar_init
+    return grammar_init
+
+
+def _apply() -> None:
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    replace_once(StructuredOutputManager, "grammar_init", _grammar_init_with)
 
 
 _MANAGER = "vllm.v1.structured_output"

@@ -14,10 +14,9 @@ import os
 import shutil
 import sys
 import time
-from functools import wraps
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.manager import backend_of
 
 _PROMETHEUS = "vllm.v1.metrics.prometheus"
@@ -61,16 +60,7 @@ def _expose_of_many_processes() -> None:
     multiprocess.MultiProcessCollector = MultiProcessCollector
 
 
-def _expose() -> None:
-    from vllm.v1.metrics import prometheus
-
-    _share_directory()
-    _expose_of_many_processes()
-    original = prometheus.get_prometheus_registry
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _get_prometheus_registry_with(original: Any) -> Any:
     def get_prometheus_registry() -> Any:
         from dotllm.compilation.exposition import register
 
@@ -78,21 +68,21 @@ def _expose() -> None:
         register(registry)
         return registry
 
-    get_prometheus_registry.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    prometheus.get_prometheus_registry = get_prometheus_registry
+    return get_prometheus_registry
+
+
+def _expose() -> None:
+    from vllm.v1.metrics import prometheus
+
+    _share_directory()
+    _expose_of_many_processes()
+    replace_once(prometheus, "get_prometheus_registry", _get_prometheus_registry_with)
     router = sys.modules.get(_ROUTER)
     if router is not None:
-        router.get_prometheus_registry = get_prometheus_registry  # type: ignore[attr-defined]  # imported by name
+        router.get_prometheus_registry = prometheus.get_prometheus_registry  # type: ignore[attr-defined]  # imported by name
 
 
-def _time_masks() -> None:
-    from vllm.v1.structured_output import StructuredOutputManager
-
-    original = StructuredOutputManager.grammar_bitmask
-    if getattr(original, "is_timed", False):
-        return
-
-    @wraps(original)
+def _grammar_bitmask_with(original: Any) -> Any:
     def grammar_bitmask(
         self: Any, requests: Any, structured_output_request_ids: list[str], scheduled_spec_decode_tokens: Any
     ) -> Any:
@@ -105,8 +95,13 @@ def _time_masks() -> None:
             metrics.add("dotllm_mask_rows", amount=float(len(structured_output_request_ids)))
         return found
 
-    grammar_bitmask.is_timed = True  # type: ignore[attr-defined]  # marks the wrapper
-    StructuredOutputManager.grammar_bitmask = grammar_bitmask
+    return grammar_bitmask
+
+
+def _time_masks() -> None:
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    replace_once(StructuredOutputManager, "grammar_bitmask", _grammar_bitmask_with)
 
 
 EXPOSURE_HOOK = Hook(

@@ -11,11 +11,10 @@ become the engine's request.
 from __future__ import annotations
 
 import importlib
-from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin import front_end
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _PROTOCOL = "vllm.entrypoints.openai.completion.protocol"
 _PROCESSOR = "vllm.v1.engine.input_processor"
@@ -33,29 +32,30 @@ def is_marked(params: Any) -> bool:
     return getattr(getattr(params, "structured_outputs", None), _MARK, False) is True
 
 
-def _apply() -> None:
-    request_class = importlib.import_module(_PROTOCOL).CompletionRequest
-    processor_class = importlib.import_module(_PROCESSOR).InputProcessor
-    to_original, process_original = request_class.to_sampling_params, processor_class.process_inputs
-    if getattr(process_original, "is_dotllm", False):
-        return
-
-    @wraps(to_original)
+def _to_sampling_params_with(original: Any) -> Any:
     def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
-        params = to_original(self, *args, **kwargs)
+        params = original(self, *args, **kwargs)
         mark(params)
         return params
 
-    @wraps(process_original)
+    return to_sampling_params
+
+
+def _process_inputs_with(original: Any) -> Any:
     def process_inputs(self: Any, request_id: Any, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
-        request = process_original(self, request_id, prompt, params, *args, **kwargs)
+        request = original(self, request_id, prompt, params, *args, **kwargs)
         if is_marked(params) and request.reasoning_ended is None:
             request.reasoning_ended = True
         return request
 
-    process_inputs.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    request_class.to_sampling_params = to_sampling_params
-    processor_class.process_inputs = process_inputs
+    return process_inputs
+
+
+def _apply() -> None:
+    request_class = importlib.import_module(_PROTOCOL).CompletionRequest
+    processor_class = importlib.import_module(_PROCESSOR).InputProcessor
+    replace_once(request_class, "to_sampling_params", _to_sampling_params_with)
+    replace_once(processor_class, "process_inputs", _process_inputs_with)
 
 
 HOOK = Hook(

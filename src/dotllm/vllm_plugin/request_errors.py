@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import json
 import logging
-from functools import wraps
 from typing import Any
 
 from dotllm.compilation.errors import QueueFull
 from dotllm.errors import InvalidSpec, SpecError
 from dotllm.vllm_plugin import scheduler_class
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 logger = logging.getLogger(__name__)
 
@@ -119,22 +118,20 @@ def _exception(status: int, message: str) -> Exception:
     return graceful(message, HTTPStatus(status))  # type: ignore[no-any-return]
 
 
-def _apply() -> None:
-    from vllm.v1.engine.output_processor import RequestOutputCollector
-
-    scheduler_class.add(FailureScheduler)
-    original = RequestOutputCollector.put
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _put_with(original: Any) -> Any:
     def put(self: Any, output: Any) -> None:
         if getattr(output, "finished", False):
             output = as_exception(output) or output
         original(self, output)
 
-    put.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    RequestOutputCollector.put = put
+    return put
+
+
+def _apply() -> None:
+    from vllm.v1.engine.output_processor import RequestOutputCollector
+
+    scheduler_class.add(FailureScheduler)
+    replace_once(RequestOutputCollector, "put", _put_with)
 
 
 HOOK = Hook(

@@ -12,10 +12,10 @@ none of them is of use.
 
 from __future__ import annotations
 
-from functools import cache, wraps
+from functools import cache
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Target
+from dotllm.vllm_plugin.hook import Target, replace_once
 from dotllm.vllm_plugin.settings import is_ours
 
 TARGETS = (Target("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", ("self",)),)
@@ -32,15 +32,9 @@ def add(mixin: type) -> None:
         _mixins.append(mixin)
 
 
-def _install() -> None:
-    from vllm.config import SchedulerConfig
+def _get_scheduler_cls_with(original: Any) -> Any:
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    original = SchedulerConfig.get_scheduler_cls
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
     def get_scheduler_cls(self: Any) -> Any:
         base = original(self)
         missing = tuple(mixin for mixin in _mixins if not issubclass(base, mixin))
@@ -48,8 +42,13 @@ def _install() -> None:
             return base  # a class that shares nothing with vLLM's own does none of this our mixins change
         return _composed((_Trimmed, *missing), base)
 
-    get_scheduler_cls.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    SchedulerConfig.get_scheduler_cls = get_scheduler_cls
+    return get_scheduler_cls
+
+
+def _install() -> None:
+    from vllm.config import SchedulerConfig
+
+    replace_once(SchedulerConfig, "get_scheduler_cls", _get_scheduler_cls_with)
 
 
 @cache

@@ -13,10 +13,9 @@ Only for n-grams, which are found anew in each step. A proposer with a model of 
 
 from __future__ import annotations
 
-from functools import wraps
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook, Target, require_parameters
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once, require_parameters
 
 EVERY = 8  # steps
 IN_VAIN = 64  # batches whose drafts were looked at and did not pay, before they are asked for seldom
@@ -54,22 +53,21 @@ _PROPOSER = "vllm.v1.spec_decode.ngram_proposer"
 _PROPOSE = ("self", "num_speculative_tokens", "sampled_token_ids")
 
 
-def _apply() -> None:
-    from vllm.v1.spec_decode.ngram_proposer import NgramProposer
-
-    original = NgramProposer.propose
-    if getattr(original, "is_dotllm", False):
-        return
+def _propose_with(original: Any) -> Any:
     require_parameters(original, _PROPOSE)
 
-    @wraps(original)
     def propose(self: Any, num_speculative_tokens: int, sampled_token_ids: Any, *args: Any, **kwargs: Any) -> Any:
         if num_speculative_tokens == 0:
             return [[] for _ in sampled_token_ids]
         return original(self, num_speculative_tokens, sampled_token_ids, *args, **kwargs)
 
-    propose.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    NgramProposer.propose = propose
+    return propose
+
+
+def _apply() -> None:
+    from vllm.v1.spec_decode.ngram_proposer import NgramProposer
+
+    replace_once(NgramProposer, "propose", _propose_with)
 
 
 HOOK = Hook(

@@ -12,12 +12,11 @@ A structural tag needs no verdict there, only to be JSON (callers go on to parse
 from __future__ import annotations
 
 import json
-from functools import wraps
 from typing import Any
 
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.vllm_plugin import front_end, requests, verdicts
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 
 def check(params: Any) -> None:
@@ -42,14 +41,7 @@ def check(params: Any) -> None:
         raise InvalidSpec("the structural tag is not a JSON object")
 
 
-def _apply() -> None:
-    from vllm.v1.structured_output import backend_xgrammar
-
-    original = backend_xgrammar.validate_xgrammar_grammar
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _validate_xgrammar_grammar_with(original: Any) -> Any:
     def validate_xgrammar_grammar(sampling_params: Any) -> None:
         structured = sampling_params.structured_outputs
         # vLLM's own validation has chosen a backend before it calls this; parsing has not.
@@ -59,8 +51,13 @@ def _apply() -> None:
         else:
             original(sampling_params)
 
-    validate_xgrammar_grammar.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    backend_xgrammar.validate_xgrammar_grammar = validate_xgrammar_grammar
+    return validate_xgrammar_grammar
+
+
+def _apply() -> None:
+    from vllm.v1.structured_output import backend_xgrammar
+
+    replace_once(backend_xgrammar, "validate_xgrammar_grammar", _validate_xgrammar_grammar_with)
 
 
 HOOK = Hook(

@@ -9,11 +9,10 @@ JSON, "any JSON" is read as "any object" here. (The other styles write objects a
 from __future__ import annotations
 
 import importlib
-from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin import front_end
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _MODULE = "vllm.tool_parsers.abstract_tool_parser"
 
@@ -36,13 +35,7 @@ def only_objects(value: Any) -> bool:
     return found
 
 
-def _apply() -> None:
-    parser_class = importlib.import_module(_MODULE).ToolParser
-    original = parser_class.get_structural_tag
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _get_structural_tag_with(original: Any) -> Any:
     def get_structural_tag(self: Any, request: Any, **kwargs: Any) -> Any:
         tag = original(self, request, **kwargs)
         if tag is None or not front_end.serves():
@@ -50,8 +43,12 @@ def _apply() -> None:
         dumped = tag.model_dump()
         return type(tag).model_validate(dumped) if only_objects(dumped) else tag
 
-    get_structural_tag.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    parser_class.get_structural_tag = get_structural_tag
+    return get_structural_tag
+
+
+def _apply() -> None:
+    parser_class = importlib.import_module(_MODULE).ToolParser
+    replace_once(parser_class, "get_structural_tag", _get_structural_tag_with)
 
 
 HOOK = Hook(

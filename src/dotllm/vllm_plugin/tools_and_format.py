@@ -13,11 +13,10 @@ field were not there, vLLM forgets what is strict about the tools, and the calls
 from __future__ import annotations
 
 import importlib
-from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin import front_end
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _MODULE = "vllm.parser.abstract_parser"
 _OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
@@ -61,33 +60,34 @@ def _refusal(message: str) -> None:
     raise VLLMValidationError(message, parameter="tool_choice")
 
 
-def _apply() -> None:
-    module: Any = importlib.import_module(_MODULE)
-    adjust, to_format = module.DelegatingParser.adjust_request, module.structured_outputs_to_format
-    if getattr(adjust, "is_dotllm", False):
-        return
-
-    @wraps(adjust)
+def _adjust_request_with(original: Any) -> Any:
     def adjust_request(self: Any, request: Any) -> Any:
         if front_end.serves() and self._tool_parser is not None and request.tools and request.tool_choice is None:
             request.tool_choice = "auto"
         before = request.structured_outputs
-        adjusted = adjust(self, request)
+        adjusted = original(self, request)
         if front_end.serves():
             keep_options(before, adjusted.structured_outputs)
         return adjusted
 
-    @wraps(to_format)
+    return adjust_request
+
+
+def _structured_outputs_to_format_with(original: Any) -> Any:
     def structured_outputs_to_format(params: Any) -> Any:
         if params.grammar is not None and front_end.serves():
             from xgrammar.structural_tag import GrammarFormat
 
             return GrammarFormat(grammar=params.grammar)  # ours reads both notations
-        return to_format(params)
+        return original(params)
 
-    adjust_request.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    module.DelegatingParser.adjust_request = adjust_request
-    module.structured_outputs_to_format = structured_outputs_to_format
+    return structured_outputs_to_format
+
+
+def _apply() -> None:
+    module: Any = importlib.import_module(_MODULE)
+    replace_once(module.DelegatingParser, "adjust_request", _adjust_request_with)
+    replace_once(module, "structured_outputs_to_format", _structured_outputs_to_format_with)
 
 
 HOOK = Hook(

@@ -8,12 +8,11 @@ the few that apply to us are made in `requests` and here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import wraps
 from typing import Any
 
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import late_verdict, requests, verdicts, warm_start
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
 _PARAMS = "vllm.sampling_params"
@@ -78,14 +77,7 @@ def judge(params: Any, config: Any, special_tokens: Callable[[], Mapping[str, in
         raise late_verdict.as_refusal(error) from error
 
 
-def _apply() -> None:
-    from vllm.sampling_params import SamplingParams
-
-    original = SamplingParams._validate_structured_outputs
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _validate_structured_outputs_with(original: Any) -> Any:
     def _validate_structured_outputs(
         self: Any, model_config: Any, structured_outputs_config: Any, tokenizer: Any
     ) -> None:
@@ -98,8 +90,13 @@ def _apply() -> None:
             return
         validate(self, model_config, structured_outputs_config, tokenizer)
 
-    _validate_structured_outputs.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    SamplingParams._validate_structured_outputs = _validate_structured_outputs
+    return _validate_structured_outputs
+
+
+def _apply() -> None:
+    from vllm.sampling_params import SamplingParams
+
+    replace_once(SamplingParams, "_validate_structured_outputs", _validate_structured_outputs_with)
 
 
 HOOK = Hook(

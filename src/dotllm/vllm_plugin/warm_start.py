@@ -12,11 +12,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin import background
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.settings import is_ours
 
 logger = logging.getLogger(__name__)
@@ -117,20 +116,18 @@ def in_background(prepare: Callable[[Any], None], vllm_config: Any) -> None:
     background.run(run, "dotllm-prepare")
 
 
-def _apply() -> None:
-    from vllm.v1.executor.abstract import Executor
-
-    original = Executor.__init__
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _init_with(original: Any) -> Any:
     def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         in_background(prepare_engine, vllm_config)
         original(self, vllm_config, *args, **kwargs)
 
-    __init__.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    Executor.__init__ = __init__
+    return __init__
+
+
+def _apply() -> None:
+    from vllm.v1.executor.abstract import Executor
+
+    replace_once(Executor, "__init__", _init_with)
 
 
 HOOK = Hook(

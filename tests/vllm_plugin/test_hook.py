@@ -1,0 +1,46 @@
+"""Putting functions of ours in the place of others, without vLLM."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+from dotllm.vllm_plugin.hook import replace_once, require_parameters
+
+
+def one_more(original: Any) -> Any:
+    return lambda number: original(number) + 1
+
+
+def twice(original: Any) -> Any:
+    return lambda number: 2 * original(number)
+
+
+def identity(number: int) -> int:
+    """Itself."""
+    return number
+
+
+def test_a_function_is_replaced_once_by_each_hook() -> None:
+    holder = SimpleNamespace(function=identity)
+    for _ in range(3):
+        replace_once(holder, "function", one_more)
+        replace_once(holder, "function", twice)
+    assert holder.function(5) == 12
+
+
+def test_what_is_replaced_looks_like_the_original() -> None:
+    holder = SimpleNamespace(function=identity)
+    replace_once(holder, "function", one_more)
+    assert (holder.function.__name__, holder.function.__doc__) == ("identity", "Itself.")
+    assert inspect.signature(holder.function) == inspect.signature(identity)
+    require_parameters(holder.function, ("number",), no_more=True)
+
+
+def test_the_same_hook_in_several_classes() -> None:
+    holders = [SimpleNamespace(function=identity) for _ in range(2)]
+    for holder in holders:
+        replace_once(holder, "function", one_more)
+    assert [holder.function(1) for holder in holders] == [2, 2]
+    assert identity(1) == 1
