@@ -131,6 +131,26 @@ def test_a_range_of_tokens_that_ends_beyond_the_vocabulary(bytes_vocabulary: Voc
     assert guide.allowed_tokens() == [ord("z")]
 
 
+def test_any_token_is_none_that_only_pads_the_vocabulary() -> None:
+    vocabulary = Vocabulary.from_bytes([b"a", None, b"b", None], eos_token_ids=3, special_tokens={"<x>": 1}, size=9)
+    for text, allowed in (("start: <[*]>", [0, 1, 2]), ("start: <[^0]>", [1, 2])):
+        assert Index.from_grammar(text, vocabulary).guide().allowed_tokens() == allowed
+    with pytest.raises(InvalidSpec, match="no token but those excluded"):
+        Index.from_grammar("start: <[^0-2]>", vocabulary)
+
+
+def test_options_that_do_not_exist_are_refused(bytes_vocabulary: Vocabulary) -> None:
+    with pytest.raises(InvalidSpec, match="order must be"):
+        Index.from_json_schema({}, bytes_vocabulary, order="Any")
+    with pytest.raises(InvalidSpec, match="order must be"):
+        spec = {"format": {"type": "json_schema", "json_schema": {}}}
+        Index.from_structural_tag(spec, bytes_vocabulary, order="Any")
+    with pytest.raises(ValueError, match="dialect must be"):
+        Index.from_regex("a", bytes_vocabulary, dialect="pcre")
+    with pytest.raises(InvalidSpec, match="must be a string, not NoneType"):
+        Index.from_grammar(None, bytes_vocabulary)  # type: ignore[arg-type]  # as a request might have it
+
+
 def test_forced_text(bytes_vocabulary: Vocabulary) -> None:
     guide = Index.from_regex('\\{"name":"[a-z]+"\\}', bytes_vocabulary).guide()
     assert guide.forced_bytes() == b'{"name":"'

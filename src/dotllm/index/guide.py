@@ -13,7 +13,10 @@ from dotllm.index.index import FINISHED, INITIAL, Index
 
 
 class Guide:
-    """See the module. Not thread-safe (its Index is)."""
+    """One sequence on an `Index`, which makes it (`Index.guide`): what may come next, and what has come.
+
+    Not thread-safe (its Index is).
+    """
 
     __slots__ = ("_history", "config", "index")
 

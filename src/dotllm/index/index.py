@@ -37,37 +37,43 @@ TokenSets = list[tuple[frozenset[int], bool]]
 FINISHED, INITIAL = layout.FINISHED, layout.INITIAL
 
 
-def token_set_rows(token_sets: TokenSets, space: TokenSpace) -> Int32:
-    """Bitmasks int32 [sets, words] of sets of token ids (``exclude``: of all others but the end tokens)."""
-    rows = np.zeros((len(token_sets), space.words), np.int32)
+def token_set_rows(token_sets: TokenSets, vocabulary: Vocabulary) -> Int32:
+    """Bitmasks int32 [sets, words] of sets of token ids.
+
+    ``exclude``: of all others that stand for something, which is neither the end tokens nor ids that only pad the
+    vocabulary.
+    """
+    rows = np.zeros((len(token_sets), vocabulary.words), np.int32)
     for i, (ids, exclude) in enumerate(token_sets):
-        member = np.zeros(space.words * 32, np.uint8)
-        listed = [t for t in ids if 0 <= t < space.size]
+        member = np.zeros(vocabulary.words * 32, np.uint8)
+        listed = [t for t in ids if 0 <= t < vocabulary.size]
         if exclude:
-            member[: space.size] = 1
+            member[: vocabulary.size] = np.diff(vocabulary.token_offset) > 0
+            member[[*vocabulary.special_tokens.values()]] = 1
             member[listed] = 0
-            member[space.eos] = 0
+            member[[*vocabulary.eos_token_ids]] = 0
         else:
             member[listed] = 1
         rows[i] = np.packbits(member, bitorder="little").view(np.int32)
     return rows
 
 
-def check_token_sets(token_sets: TokenSets, space: TokenSpace) -> None:
+def check_token_sets(token_sets: TokenSets, vocabulary: Vocabulary) -> None:
     """Raise `InvalidSpec` for a set of which the vocabulary has no token: whoever came to it could not go on."""
-    for ids, exclude in token_sets:
-        if not exclude and not any(0 <= t < space.size for t in ids):
+    for (ids, exclude), row in zip(token_sets, token_set_rows(token_sets, vocabulary), strict=True):
+        if not row.any():
+            what = "but those excluded" if exclude else f"with the id {min(ids, default='')}"
             raise InvalidSpec(
-                f"the vocabulary has no token with the id {min(ids, default='')}: its ids end at {space.size - 1}",
-                keyword="token",
+                f"the vocabulary has no token {what}: its ids end at {vocabulary.size - 1}", keyword="token"
             )
-        if exclude and space.size <= len({t for t in ids if 0 <= t < space.size}.union(space.eos.tolist())):
-            raise InvalidSpec("the vocabulary has no tokens but those excluded and the end tokens", keyword="token")
 
 
 class Index:
-    """See the module. Use the ``from_…`` constructors; all of them raise `InvalidSpec`, `Unsupported` or
-    `BudgetExceeded`.
+    """A specification compiled against a vocabulary; any number of sequences walk it, each with its `guide`.
+
+    Made by the ``from_…`` constructors (or `load`), which raise `InvalidSpec`, `Unsupported` or `BudgetExceeded`, all
+    of them ValueErrors that say what and where. It grows as sequences visit new situations; `save` keeps what has
+    been found.
 
     Thread-safe: a lock is held while a kernel works on the arena.
     """
@@ -87,7 +93,7 @@ class Index:
         self.lock = threading.RLock()
         self.token_sets = token_sets
         self.charsets = list(charsets)
-        self.token_rows = token_set_rows(token_sets, self.space) if token_sets else self.space.no_token_rows
+        self.token_rows = token_set_rows(token_sets, vocabulary) if token_sets else self.space.no_token_rows
         self._set_memory(mem)
         self.space.register(self)
 
@@ -105,13 +111,16 @@ class Index:
         space = TokenSpace.of(vocabulary)
         prepared = prepare(grammar)
         nfa = lower(prepared, space.alive_bytes)
-        check_token_sets(nfa.token_sets, space)
+        check_token_sets(nfa.token_sets, vocabulary)
         numbers = space.charset_numbers(nfa.charsets, nfa.charset_uses, partial(counted_charsets, prepared))
         return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets, nfa.unique_nodes)
 
     @classmethod
     def from_regex(cls, pattern: str, vocabulary: Vocabulary, **options: Any) -> Index:
-        """Texts that match the whole ``pattern`` (see `languages.regex`)."""
+        """Texts that match the whole ``pattern`` (docs/regex.md).
+
+        Options: ``search=True``: it need only match somewhere; ``dialect``: "python", or "ecma" as in JSON Schema.
+        """
         from dotllm.languages.regex import regex_to_grammar
 
         return cls.from_grammar_object(regex_to_grammar(pattern, **options), vocabulary)
@@ -125,21 +134,28 @@ class Index:
 
     @classmethod
     def from_json_schema(cls, schema: Any, vocabulary: Vocabulary, **options: Any) -> Index:
-        """JSON texts that are valid under ``schema`` (a dict, a bool or JSON text; see `languages.json_schema`)."""
+        """JSON texts that are valid under ``schema`` (a dict, a bool or JSON text; docs/json-schema.md).
+
+        Options: ``order``: keys as "declared" or in "any" order; ``any_whitespace=False``: none between tokens;
+        ``whitespace_pattern``: a regular expression for it; ``additional_properties=False``: closes objects that
+        declare properties and say nothing of others; ``default_dialect``: of schemas without ``$schema`` ("2020-12",
+        "7", …).
+        """
         from dotllm.languages.json_schema import json_schema_to_grammar
 
         return cls.from_grammar_object(json_schema_to_grammar(schema, **options), vocabulary)
 
     @classmethod
     def from_json_object(cls, vocabulary: Vocabulary, **options: Any) -> Index:
-        """Any JSON object."""
+        """Any JSON object. Options: ``any_whitespace`` and ``whitespace_pattern``, as for JSON Schema."""
         from dotllm.languages.json_schema import json_object_to_grammar
 
         return cls.from_grammar_object(json_object_to_grammar(**options), vocabulary)
 
     @classmethod
     def from_grammar(cls, text: str, vocabulary: Vocabulary, dialect: Dialect = "auto", **options: Any) -> Index:
-        """Texts of a context-free grammar written in Lark or EBNF (see `languages.cfg`)."""
+        """Texts of a context-free grammar in Lark or EBNF notation (docs/grammars.md), which "auto" tells apart by how
+        rules are defined."""
         from dotllm.languages.cfg import grammar_to_grammar
 
         grammar = grammar_to_grammar(text, dialect=dialect, special_tokens=vocabulary.special_tokens, **options)
@@ -147,8 +163,8 @@ class Index:
 
     @classmethod
     def from_structural_tag(cls, spec: Any, vocabulary: Vocabulary, **options: Any) -> Index:
-        """Texts of a structural tag, in either request form (see `languages.structural_tag`); options as for JSON
-        Schema."""
+        """Texts of a structural tag (a dict or JSON text), in either request form (docs/structural-tags.md); options as
+        for JSON Schema."""
         from dotllm.languages.json_schema import Options
         from dotllm.languages.structural_tag import structural_tag_to_grammar
 

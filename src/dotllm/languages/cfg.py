@@ -31,6 +31,8 @@ def grammar_to_grammar(
     InvalidSpec, Unsupported or BudgetExceeded with line and column as ``pointer``. The result may be left-recursive:
     see `dotllm.grammar.transform.prepare`.
     """
+    if not isinstance(text, str):
+        raise InvalidSpec(f"a grammar must be a string, not {type(text).__name__}", keyword="grammar")
     half = HALF.search(text)
     if half is not None:
         line, column = text.count("\n", 0, half.start()) + 1, half.start() - text.rfind("\n", 0, half.start())

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.languages.json_schema import arrays, objects
@@ -43,7 +43,7 @@ from dotllm.languages.json_schema.form import (
     Region,
 )
 from dotllm.languages.json_schema.numbers import NumberLanguage
-from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.options import Options, Order
 from dotllm.languages.json_schema.real_set import exact
 from dotllm.languages.json_schema.repetition import Repetitions
 from dotllm.languages.json_schema.strings import StringLanguage
@@ -100,6 +100,8 @@ class Keywords:
     """Reads the sub-schemas of one document."""
 
     def __init__(self, document: Document, algebra: Algebra, options: Options) -> None:
+        if options.order not in get_args(Order):
+            raise InvalidSpec(f"order must be one of {get_args(Order)}, not {options.order!r}", keyword="order")
         self._kept: list[Any] = []
         self._wrong: Any = None
         self.document = document

@@ -114,6 +114,8 @@ def parse(pattern: str, dialect: Dialect = "python", flags: Flags | None = None)
     """
     if not isinstance(pattern, str):
         raise InvalidSpec(f"a regular expression must be a string, not {type(pattern).__name__}", keyword="regex")
+    if dialect not in _DOTS:
+        raise ValueError(f"dialect must be one of {tuple(_DOTS)}, not {dialect!r}")
     if len(pattern) > MAX_LENGTH:
         raise BudgetExceeded(f"a regular expression of more than {MAX_LENGTH:,} characters", keyword="length")
     return _Parser(pattern, dialect, flags or Flags()).parse()
