@@ -51,7 +51,7 @@ class Document:
         self.root = root
         dialect = self._detect(root, default)
         identifier = _identifier(root, dialect) if isinstance(root, dict) else None
-        self._base = urldefrag(identifier)[0] if identifier else ""
+        self._base = self._resolved("", identifier, root, dialect) if identifier else ""
         self.scope = Scope(dialect, self._base, ())
         self._registry: Registry[Any] | None = None
         self._foreign: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ class Document:
         if identifier is None:
             return scope
         self._load()
-        base = self._uri_of.get(id(schema)) or urldefrag(urljoin(scope.base, identifier))[0]
+        base = self._uri_of.get(id(schema)) or self._resolved(scope.base, identifier, schema, scope.dialect)
         return self._within(scope, base, self._detect(schema, scope.dialect))
 
     def follow(self, keyword: str, reference: Any, scope: Scope) -> Place:
@@ -135,7 +135,7 @@ class Document:
         if reference.startswith("#"):
             uri, fragment = scope.base, reference[1:]
         else:
-            uri, fragment = urldefrag(urljoin(scope.base, reference))
+            uri, fragment = _joined(scope.base, reference, keyword)
         try:
             if fragment and not fragment.startswith("/"):
                 anchor = registry.anchor(uri, unquote(fragment)).value
@@ -201,6 +201,15 @@ class Document:
         inner = Scope(dialect, base, entered)
         return self._scopes.setdefault(inner, inner)
 
+    def _resolved(self, base: str, identifier: str, schema: dict[str, Any], dialect: Dialect) -> str:
+        """The URI of ``schema``, which has this identifier."""
+        keyword = _name_of_identifier(dialect)
+        try:
+            return _joined(base, identifier, keyword)[0]
+        except InvalidSpec as error:
+            where = f"{self.pointer(schema)}/{keyword}"
+            raise InvalidSpec(error.message, pointer=where, keyword=keyword) from None
+
     def _dialect_of(self, registry: Registry[Any], base: str, default: Dialect) -> Dialect:
         if base == self._base:
             return self.scope.dialect
@@ -258,9 +267,22 @@ def escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
+def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
+    """What ``reference`` stands for beside ``base``: the URI and its fragment."""
+    try:
+        uri, fragment = urldefrag(urljoin(base, reference))
+    except ValueError as error:
+        raise InvalidSpec(f"{keyword} {reference!r} is no URI reference: {error}", keyword=keyword) from None
+    return uri, fragment
+
+
+def _name_of_identifier(dialect: Dialect) -> str:
+    return "id" if dialect is Dialect.DRAFT4 else "$id"
+
+
 def _identifier(schema: dict[str, Any], dialect: Dialect) -> str | None:
     """The ``$id`` that makes ``schema`` a resource of its own, None if it has none."""
-    name = "id" if dialect is Dialect.DRAFT4 else "$id"
+    name = _name_of_identifier(dialect)
     if name not in schema:
         return None
     value = schema[name]
