@@ -21,7 +21,8 @@ from dotllm.languages.json_schema.dialect import dialect_named
 from dotllm.languages.json_schema.document import Document
 from dotllm.languages.json_schema.emission import Emitter
 from dotllm.languages.json_schema.form import TRUE
-from dotllm.languages.json_schema.keywords import INTEGERS, Keywords
+from dotllm.languages.json_schema.keyword_values import INTEGERS
+from dotllm.languages.json_schema.keywords import Keywords
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.text import JsonText
 
