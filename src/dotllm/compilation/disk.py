@@ -49,6 +49,7 @@ class DiskCache:
         self._secret = secret
         self._metrics = metrics or Metrics()
         self._entries = directory / "entries"
+        self._entries_text = str(self._entries)
         self._incoming = directory / "incoming"
         self._lock_path = directory / "lock"
         self._used = 0
@@ -72,7 +73,8 @@ class DiskCache:
 
     def open(self, key: str) -> Path | None:
         """The path of a verified entry, or None. A damaged entry is removed."""
-        if not self.enabled:
+        # (Mostly there is none, and this is asked for each new specification: a question to a text takes a fifth.)
+        if not self.enabled or not os.path.exists(f"{self._entries_text}/{key[:2]}/{key}"):
             return None
         path = self.path(key)
         try:

@@ -3,7 +3,11 @@
 An index is worth most with the states and mask rows its first requests found. So it is written some seconds after it
 was compiled, and again when it has grown since, at most once per interval; the interval doubles with every write, so an
 index that grows for ever costs a bounded number of writes. An index that came from a cache and never grew is not
-written at all. One thread does it all, beside the requests.
+written at all.
+
+One thread does it all, beside the requests, and rests between writes: each takes the interpreter as long as compiling a
+small schema does, or longer. Where every request brings a schema of its own, more are compiled than it writes; the
+oldest are then not stored.
 """
 
 from __future__ import annotations
@@ -32,6 +36,8 @@ QUIET_AFTER = 30.0
 # New indexes that wait for their first write are held here even if memory has evicted them, within a bound in bytes.
 # Beyond half of it all are written at once, and beyond all of it, if that is too slow, the oldest are left to memory.
 NEW_HURRY = 0.5
+REST = 19  # times as long as a write worked: a twentieth of the interpreter
+LONGEST_REST = 1.0  # seconds
 
 
 class _Watched:
@@ -74,6 +80,8 @@ class WriteBack:
         self._new: collections.OrderedDict[str, tuple[Compiled, int]] = collections.OrderedDict()
         self._watched: dict[str, _Watched] = {}
         self._wake = threading.Event()
+        self._rest = threading.Event()  # set when nobody may rest
+        self._flushing = False
         self._closed = False
         self.enabled = disk.enabled or store is not None
         if self.enabled:
@@ -115,13 +123,21 @@ class WriteBack:
         if not self.enabled:
             return
         deadline = time.monotonic() + timeout
-        self._round(force=True, deadline=deadline)
+        self._flushing = True
+        self._rest.set()
+        try:
+            self._round(force=True, deadline=deadline)
+        finally:
+            self._flushing = False
+            if not self._closed:
+                self._rest.clear()
         if self._store is not None:
             self._store.flush(max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Stop the thread (does not flush)."""
         self._closed = True
+        self._rest.set()
         self._wake.set()
 
     def _loop(self) -> None:
@@ -138,29 +154,36 @@ class WriteBack:
             with self._lock:
                 hurry = self._in_a_hurry()
                 candidates = list(self._watched.items())
+            now = time.monotonic()
             for key, watched in candidates:
+                hurried = force or (hurry and watched.stored < 0)
+                if watched.due > now and not hurried:  # mostly, of thousands
+                    continue
+                began = time.thread_time()
+                wrote = self._visit(key, watched, now)
+                if wrote and not force:
+                    self._rest.wait(min(LONGEST_REST, REST * (time.thread_time() - began)))
                 now = time.monotonic()
-                if self._closed or now > deadline:
+                if self._closed or now > deadline or (self._flushing and not force):
                     return
-                self._visit(key, watched, now, force or (hurry and watched.stored < 0))
 
-    def _visit(self, key: str, watched: _Watched, now: float, force: bool) -> None:
+    def _visit(self, key: str, watched: _Watched, now: float) -> bool:
+        """Store an index if it is time and there is something new; whether it was written."""
         compiled = watched.compiled()
         if compiled is None:
             if watched.stored < 0:
                 self._metrics.add("dotllm_writes", "disk", "dropped")
             self._forget(key, watched)
-            return
+            return False
         if compiled.used:
             compiled.used = False
             watched.changed = now
-        if now < watched.due and not force:
-            return
         level = self._warmth(compiled.index)
         if level == watched.stored:
+            watched.due = now + self._interval
             if now - watched.changed > QUIET_AFTER:
                 self._forget(key, watched)
-            return
+            return False
         if self._write(compiled):
             watched.interval = min(watched.interval * 2, LONGEST_INTERVAL)
         watched.stored = level
@@ -168,6 +191,7 @@ class WriteBack:
         watched.due = now + watched.interval
         with self._lock:
             self._not_new(key)
+        return True
 
     def _forget(self, key: str, watched: _Watched) -> None:
         with self._lock:
