@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.index import gpu_tables  # noqa: E402
+from dotllm.vllm_plugin.gpu import heap  # noqa: E402
 from dotllm.vllm_plugin.gpu import walk as walk_module  # noqa: E402
 from dotllm.vllm_plugin.gpu.mask_table import MaskTable  # noqa: E402
 from dotllm.vllm_plugin.gpu.rows import RowSender  # noqa: E402
@@ -295,7 +297,7 @@ def test_a_token_by_its_id_waits_for_the_cpu(vocabulary: Vocabulary) -> None:
 
 
 def test_the_heap_begins_anew_when_it_is_full(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk_module, "HEAP_LIMIT", 60_000)
+    monkeypatch.setattr(heap, "HEAP_LIMIT", 60_000)
     patterns = [f"[a-z]{{2,5}}{i}" for i in range(6)]
     indexes = [Index.from_regex(p, vocabulary) for p in patterns]
     engine = Engine(indexes[0], seed=2)
@@ -307,6 +309,39 @@ def test_the_heap_begins_anew_when_it_is_full(vocabulary: Vocabulary, monkeypatc
                 engine.receive()
     engine.run()
     assert engine.walk.describe()["heap_ints"] <= 60_000
+
+
+def test_tables_that_nobody_comes_to_write_nothing_into_those_of_others(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Being filled ahead, they have something new to send when the heap begins anew, and when they are forgotten."""
+    monkeypatch.setattr(heap, "HEAP_LIMIT", 9_000)
+    monkeypatch.setattr(walk_module.Prefetcher, "want", lambda *_: None)
+    monkeypatch.setattr(walk_module, "Lead", lambda: SimpleNamespace(waits=False, took=lambda *_: None))
+    sent: list[Any] = []
+    patches_of = heap.Heap._patches_of
+
+    def checked(self: Any, entry: Any, *rest: Any) -> None:
+        sent.append(entry)
+        patches_of(self, entry, *rest)
+
+    monkeypatch.setattr(heap.Heap, "_patches_of", checked)
+    engine = Engine(Index.from_regex("a", vocabulary), seed=2)
+    for i in range(9):
+        index = Index.from_regex(f"[a-z]{{2,5}}{i}", vocabulary)
+        engine.add(str(i), index)
+        engine.run()
+        for entry in engine.walk._filling:  # what the thread does
+            with entry.index.lock:
+                entry.changed.update(entry.table.expand(range(1, entry.index.configurations)))
+        sent.clear()
+        engine.walk._send_filled()
+        engine.walk.message()
+        kept = [e for e in engine.walk._entries.values() if e.capacity]
+        ends = sorted((e.base, e.base + heap.HEADER + e.capacity * e.table.columns) for e in kept)
+        assert all(end <= start for (_, end), (start, _) in pairwise(ends))
+        assert set(sent) <= set(kept), "what is sent lies where it was put"
+    assert len(engine.walk._filling) == len(engine.walk._entries) < 9, "the heap has begun anew"
 
 
 def test_a_preempted_request_is_found_again(vocabulary: Vocabulary) -> None:

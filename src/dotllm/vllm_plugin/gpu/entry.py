@@ -40,6 +40,7 @@ class Entry:
         self.sent = 0  # rows that are there; the device takes those behind for unknown
         self.changed: set[int] = set()  # rows to send; guarded by the index's lock, like the table
         self.found_ahead: set[int] = set()  # masks that `prefetch` has found
+        self.gone = False  # nobody will come to it any more
         self.uses = 0  # requests that have begun with it
         self.filled = False  # the places near the start have been visited ahead (see `prefetch`)
 

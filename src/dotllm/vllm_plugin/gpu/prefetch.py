@@ -105,7 +105,7 @@ class Prefetcher:
             self.gate.wait()
             began = time.thread_time()  # not the clock: waiting for the interpreter is no work
             try:
-                reached = self.visit(entry, place, self._count)
+                reached = 0 if entry.gone else self.visit(entry, place, self._count)
             except SpecError:  # its budget is spent; who goes there pays for himself
                 reached = 0
             except Exception:

@@ -22,11 +22,12 @@ import numpy as np
 
 from dotllm.errors import SpecError
 from dotllm.index import Index
-from dotllm.index.gpu_tables import CLASS_TABLE, EXPANDED, FLAGS, NEVER, ROW, UNKNOWN_ROW, link_of
+from dotllm.index.gpu_tables import EXPANDED, FLAGS, NEVER, ROW, UNKNOWN_ROW, link_of
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vllm_plugin.gpu.entry import Entry
 from dotllm.vllm_plugin.gpu.follow import TableBatch
+from dotllm.vllm_plugin.gpu.heap import NO_RUNS, NOTHING, Heap
 from dotllm.vllm_plugin.gpu.lead import Lead
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS, Int32
 from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
@@ -49,14 +50,13 @@ from dotllm.vllm_plugin.step_phases import LONGEST_PAUSE
 
 logger = logging.getLogger(__name__)
 
-HEADER = CLASS_TABLE + 1  # ints before the rows of a table on the heap: byte classes, and how many rows there are
-FIRST_ROWS = 256  # that a table has room for there, until it outgrows them
-HEAP_LIMIT = 1 << 26  # ints: 256 MiB of tables on the device; then all begin anew
 FILL_STEPS = 16  # steps between sendings of what was found ahead
 IDLE_ENTRIES = 256  # tables kept for requests to come
 TOGETHER = 4  # requests at places that are not known, from which on they are dealt with at once
 LEARNING = 2  # of them whose way goes into their tables
 
+TableKey = tuple[Index, tuple[int, ...], bool]
+"""index, further stop tokens, whether forced text has its spelling"""
 Unsettled = tuple[int, RequestGrammar, Entry, int, tuple[int, int] | None]
 """slot, grammar, table, configuration come to, and from which one by which token, if by one that was sampled"""
 
@@ -79,14 +79,13 @@ class Walk:
         self.lead = Lead()
         self._free = list(range(slots))[::-1]
         self._epoch = 0
-        self._entries: dict[tuple[Index, tuple[int, ...], bool], Entry] = {}  # least recently begun first
+        self._entries: dict[TableKey, Entry] = {}  # least recently begun first
         self._active: dict[Entry, None] = {}  # those with slots
-        self._changed: dict[Entry, None] = {}  # those with rows that somebody waits for
         self._filling: dict[Entry, None] = {}  # those that `prefetch` works on
         self._prefetcher = Prefetcher(space)
         self.results_are_there = self._prefetcher.results_are_there
         """To be called when they are, of some step."""
-        self._heap_used = 0
+        self._heap = Heap(self._prefetcher.claims)
         self._space_epoch = space.epoch
         self.overflowed = False  # masks have outgrown the table: walking must end
         self._stale = True  # the GPU does not know some place that we know
@@ -96,7 +95,7 @@ class Walk:
         self._rows_needed: set[int] = set()
         self._unsettled: list[Unsettled] = []
         none = np.zeros((0, space.words), np.int32)
-        self._nothing_new = WalkStep(sender.sender, _NOTHING, none, _NO_RUNS, _NOTHING, None)
+        self._nothing_new = WalkStep(sender.sender, NOTHING, none, NO_RUNS, NOTHING, None)
         self.steps = self.tokens = self.misses = 0
         self._report_at = 1 << 12
 
@@ -143,7 +142,7 @@ class Walk:
         entry = self._entries.pop(key, None) or Entry(index, *key[1:])
         self._entries[key] = entry
         if len(self._entries) > len(self._active) + IDLE_ENTRIES:
-            del self._entries[next(k for k, e in self._entries.items() if e not in self._active and e is not entry)]
+            self._drop(next(k for k, e in self._entries.items() if e not in self._active and e is not entry))
         entry.uses += 1
         if not entry.filled and not grammar.stops and not grammar.guide.remembers and self._may_come_again(entry):
             self._filling[entry] = None
@@ -197,7 +196,7 @@ class Walk:
         places come to, or 0.
         """
         if not slots:
-            return _NOTHING
+            return NOTHING
         self.tokens += len(slots)
         if self.tokens >= self._report_at:
             self._report_at *= 2
@@ -408,7 +407,7 @@ class Walk:
             table.set_row(config, row)
             entry.changed.add(config)
         if entry.changed:
-            self._changed[entry] = None
+            self._heap.changed[entry] = None
         return row
 
     def _refresh(self, entry: Entry) -> None:
@@ -439,9 +438,17 @@ class Walk:
             self._find_masks()
         if self._filling and self.clock % FILL_STEPS == 0:
             self._send_filled()
-        if not (self._stale or self._changed or self._assigned or self._released or self._send_tokens):
+        if not (self._stale or self._heap.changed or self._assigned or self._released or self._send_tokens):
             return self._nothing_new
-        runs, patch = self._patches()
+        if self._heap.is_full():
+            self._clear_heap()
+        runs, patch, moved, masks = self._heap.patches(self.clock)
+        self._rows_needed |= masks
+        for entry in moved:
+            with self._prefetcher.claims.on(entry.index.lock):
+                self._refresh(entry)
+                self._point(entry, entry.slots)
+            self._stale = True
         if self._stale:
             # Those that were just found; and following may have found one in a table that got it from `prefetch` after
             # the table was sent.
@@ -469,61 +476,10 @@ class Walk:
     def _send_filled(self) -> None:
         """Send what was found ahead, in larger pieces."""
         for entry in list(self._filling):
-            if entry.filled:
+            if entry.filled or entry.gone:
                 del self._filling[entry]
-            if entry.changed:
-                self._changed[entry] = None
-
-    def _patches(self) -> tuple[Int32, Int32]:
-        runs: list[tuple[int, int]] = []
-        values: list[Int32] = []
-        need = sum(HEADER + _room(e) * e.table.columns for e in self._changed if len(e.table.rows) > e.capacity)
-        if self._heap_used + need > HEAP_LIMIT:
-            self._clear_heap()
-        for entry in self._changed:
-            with self._prefetcher.claims.on(entry.index.lock):
-                self._patches_of(entry, runs, values)
-        self._changed.clear()
-        if not runs:
-            return _NO_RUNS, _NOTHING
-        return np.array(runs, np.int32), np.concatenate(values, dtype=np.int32)
-
-    def _patches_of(self, entry: Entry, runs: list[tuple[int, int]], values: list[Int32]) -> None:
-        table, columns = entry.table, entry.table.columns
-        if len(table.rows) > entry.capacity:
-            self._make_room(entry)
-        if not entry.changed:
-            return
-        known, end = entry.sent, max(entry.changed) + 1
-        again = [config for config in entry.changed if config < known]
-        entry.changed.clear()
-        for config in again:
-            runs.append((entry.base + HEADER + config * columns, columns))
-            values.append(table.rows[config])
-        if end > known:
-            # Blank rows in between, too: what lies there on the device may be left from another table.
-            if known:
-                runs += [
-                    (entry.base + CLASS_TABLE, 1),
-                    (entry.base + HEADER + known * columns, (end - known) * columns),
-                ]
-                values += [np.array([end], np.int32), table.rows[known:end].ravel()]
-            else:
-                runs.append((entry.base, HEADER + end * columns))
-                values += [table.class_of, np.array([end], np.int32), table.rows[:end].ravel()]
-            again += (known + np.nonzero(table.rows[known:end, FLAGS])[0]).tolist()
-            entry.sent = end
-        table.since[again] = self.clock
-        self._rows_needed.update(row for row in table.rows[again, ROW].tolist() if row >= 0)
-
-    def _make_room(self, entry: Entry) -> None:
-        """A place on the heap for a table that has none, or has outgrown it: all of it is sent again."""
-        entry.base, entry.capacity, entry.sent = self._heap_used, _room(entry), 0
-        self._heap_used += HEADER + entry.capacity * entry.table.columns
-        entry.changed.update(np.nonzero(entry.table.rows[:, FLAGS])[0].tolist())
-        self._refresh(entry)
-        self._point(entry, entry.slots)
-        self._stale = True
+            if entry.changed and not entry.gone:
+                self._heap.changed[entry] = None
 
     def _forget_own_rows(self) -> None:
         """Masks with stop tokens in them are no index's, so their numbers hold for an epoch only: find them again."""
@@ -532,19 +488,22 @@ class Walk:
             if entry.own_rows:
                 entry.table.rows[:, ROW] = UNKNOWN_ROW
                 entry.changed |= set(np.nonzero(entry.table.rows[:, FLAGS])[0].tolist())
-                self._changed[entry] = None
+                self._heap.changed[entry] = None
 
     def _clear_heap(self) -> None:
         """Begin the heap anew. What the GPU has walked counts no more, since it may stand on a table that goes."""
-        logger.info("the byte tables on the device begin anew (%d MiB)", self._heap_used >> 18)
-        self._heap_used = 0
-        self._entries = {key: entry for key, entry in self._entries.items() if entry in self._active}
+        for key, entry in list(self._entries.items()):
+            if entry not in self._active:
+                self._drop(key)
+        self._heap.begin_anew(self._entries.values())
         for entry in self._entries.values():
-            entry.base = entry.capacity = entry.sent = 0
-            self._changed[entry] = None
             for slot in entry.slots:
                 self._epoch += 1
                 self.batch.places[slot, EPOCH] = self._epoch
+
+    def _drop(self, key: TableKey) -> None:
+        """Nobody will come to a table any more."""
+        self._entries.pop(key).gone = True
 
     def _tokens(self) -> Tokens:
         ends = np.zeros(self.space.words * 32, np.uint8)
@@ -554,13 +513,4 @@ class Walk:
 
     def describe(self) -> dict[str, Any]:
         """Counters, for logs and tests."""
-        return {"steps": self.steps, "tokens": self.tokens, "misses": self.misses, "heap_ints": self._heap_used}
-
-
-_NOTHING: Int32 = np.zeros(0, np.int32)
-_NO_RUNS: Int32 = np.zeros((0, 2), np.int32)
-
-
-def _room(entry: Entry) -> int:
-    """Rows that a table gets on the heap."""
-    return max(FIRST_ROWS, len(entry.table.rows))
+        return {"steps": self.steps, "tokens": self.tokens, "misses": self.misses, "heap_ints": self._heap.used}
