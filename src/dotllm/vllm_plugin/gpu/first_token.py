@@ -14,11 +14,10 @@ for prompts that the device was seen to take longer for than their launch: there
 from __future__ import annotations
 
 import time
-from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin import scheduler_class
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _CORE = "vllm.v1.engine.core"
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
@@ -111,23 +110,21 @@ class FirstTokenScheduler:
         return type(self).update_from_output(self, scheduler_output, model_runner_output)  # type: ignore[attr-defined]
 
 
-def wrap_step() -> None:
-    """Let the engine core's loop ask. Raises where it is not vLLM's."""
-    from vllm.v1.engine.core import EngineCore
-
-    original = EngineCore.step_with_batch_queue
-    if getattr(original, "is_dotllm", False):
-        return
-
-    @wraps(original)
+def _step_with(original: Any) -> Any:
     def step_with_batch_queue(self: Any) -> Any:
         scheduler, in_flight = self.scheduler, len(self.batch_queue)
         if in_flight == 1 and isinstance(scheduler, FirstTokenScheduler) and scheduler.awaits_first_tokens():
             return scheduler.results_first(lambda: original(self))
         return original(self)
 
-    step_with_batch_queue.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    EngineCore.step_with_batch_queue = step_with_batch_queue
+    return step_with_batch_queue
+
+
+def wrap_step() -> None:
+    """Let the engine core's loop ask. Raises where it is not vLLM's."""
+    from vllm.v1.engine.core import EngineCore
+
+    replace_once(EngineCore, "step_with_batch_queue", _step_with)
 
 
 def _apply() -> None:

@@ -21,12 +21,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import wraps
 from typing import Any, NamedTuple
 
 from dotllm.vllm_plugin.gpu import worker_hooks
 from dotllm.vllm_plugin.gpu.pace import Pace
-from dotllm.vllm_plugin.hook import Target, require_parameters
+from dotllm.vllm_plugin.hook import Target, replace_once, require_parameters
 from dotllm.vllm_plugin.settings import coalescence, gpu_masks, gpu_walk
 
 LEAST = 2  # tokens: one is generated in the step that is in flight anyway
@@ -179,16 +178,9 @@ def must_sample(request: Any) -> bool:
     )
 
 
-def wrap_add_requests() -> None:
-    """Wrap ``GPUModelRunner.add_requests``: before it, entered tokens are put into the request states. Idempotent."""
-    from vllm.v1.worker.gpu.model_runner import GPUModelRunner
-
-    original = GPUModelRunner.add_requests
-    if getattr(original, "is_dotllm", False):
-        return
+def _add_requests_with(original: Any) -> Any:
     require_parameters(original, ("self", "scheduler_output"), no_more=True)
 
-    @wraps(original)
     def add_requests(self: Any, scheduler_output: Any) -> Any:
         jumps = getattr(scheduler_output, _ATTRIBUTE, None)
         if jumps is None:
@@ -199,8 +191,14 @@ def wrap_add_requests() -> None:
             self.req_states.apply_staged_writes()  # since there are two buffers and a step may be in flight
         return result
 
-    add_requests.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    GPUModelRunner.add_requests = add_requests
+    return add_requests
+
+
+def wrap_add_requests() -> None:
+    """Wrap ``GPUModelRunner.add_requests``: before it, entered tokens are put into the request states. Idempotent."""
+    from vllm.v1.worker.gpu.model_runner import GPUModelRunner
+
+    replace_once(GPUModelRunner, "add_requests", _add_requests_with)
 
 
 def stage(states: Any, jumps: list[Jump]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from dotllm.vllm_plugin.gpu import worker_hooks
 from dotllm.vllm_plugin.gpu.constrained import FILLS, constrained
 from dotllm.vllm_plugin.gpu.message import NO_MASK
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.manager import backend_of
 from dotllm.vllm_plugin.settings import gpu_masks
 
@@ -92,13 +91,16 @@ def _message_of(grammars: list[Any] | None, sender: Any) -> Any:
 def _apply() -> None:
     from vllm.v1.structured_output import StructuredOutputManager
 
-    original = StructuredOutputManager.grammar_bitmask
-    if getattr(original, "is_dotllm", False):
-        return
     gpu_masks()
     worker_hooks.apply()
+    replace_once(StructuredOutputManager, "grammar_bitmask", _grammar_bitmask_with)
+    if hasattr(StructuredOutputManager, "should_advance"):
+        replace_once(StructuredOutputManager, "should_advance", _should_advance_with)
+    if hasattr(StructuredOutputManager, "accept_tokens"):
+        replace_once(StructuredOutputManager, "accept_tokens", _accept_tokens_with)
 
-    @wraps(original)
+
+def _grammar_bitmask_with(original: Any) -> Any:
     def grammar_bitmask(
         self: Any, requests: Any, structured_output_request_ids: list[str], scheduled_spec_decode_tokens: Any
     ) -> Any:
@@ -112,37 +114,28 @@ def _apply() -> None:
             return found
         return original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
 
-    grammar_bitmask.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    StructuredOutputManager.grammar_bitmask = grammar_bitmask
-    if hasattr(StructuredOutputManager, "should_advance"):
-        _wrap_should_advance(StructuredOutputManager)
-    if hasattr(StructuredOutputManager, "accept_tokens"):
-        _wrap_accept_tokens(StructuredOutputManager)
+    return grammar_bitmask
 
 
-def _wrap_should_advance(manager: Any) -> None:
+def _should_advance_with(original: Any) -> Any:
     """Up to 0.28 vLLM asks this for every request and token: no, where `walk` or `batch_accept` has taken the token
     already."""
-    original = manager.should_advance
 
-    @wraps(original)
     def should_advance(self: Any, request: Any, *args: Any) -> Any:
         structured = request.structured_output_request
         if structured is not None and getattr(structured._grammar, "followed", False):
             return False
         return original(self, request, *args)
 
-    manager.should_advance = should_advance
+    return should_advance
 
 
-def _wrap_accept_tokens(manager: Any) -> None:
+def _accept_tokens_with(original: Any) -> Any:
     """Since 0.32 vLLM asks this for every request and token, and it takes several calls to come to a grammar: the
     answer is known where `walk` or `batch_accept` has taken the token already, and for free requests (2 of 20 us a
     request and step).
     (No token is taken where a reasoning parser might have a say.)"""
-    original = manager.accept_tokens
 
-    @wraps(original)
     def accept_tokens(self: Any, request: Any, new_token_ids: list[int]) -> bool:
         structured = request.structured_output_request
         if structured is None:
@@ -152,7 +145,7 @@ def _wrap_accept_tokens(manager: Any) -> None:
             return True
         return bool(original(self, request, new_token_ids))
 
-    manager.accept_tokens = accept_tokens
+    return accept_tokens
 
 
 _MANAGER = "vllm.v1.structured_output"

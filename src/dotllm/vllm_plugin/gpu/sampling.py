@@ -10,12 +10,11 @@ own counts are put right instead (`_cross_out`).
 from __future__ import annotations
 
 import logging
-from functools import wraps
 from typing import Any
 
 from dotllm.vllm_plugin.gpu import worker_hooks
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
-from dotllm.vllm_plugin.hook import Target, require_parameters
+from dotllm.vllm_plugin.hook import Target, replace_once, require_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -49,16 +48,16 @@ def wrap() -> None:
     """Wrap ``GPUModelRunner.sample``. Idempotent."""
     from vllm.v1.worker.gpu.model_runner import GPUModelRunner
 
-    original = GPUModelRunner.sample
-    if getattr(original, "is_dotllm", False):
-        return
-    require_parameters(original, _SAMPLE, no_more=True)
+    replace_once(GPUModelRunner, "sample", _sample_with)
     try:
         _wrap_counts()
     except Exception as error:  # a launch more, then
         logger.info("vLLM counts sampled tokens itself: %s: %s", type(error).__name__, error)
 
-    @wraps(original)
+
+def _sample_with(original: Any) -> Any:
+    require_parameters(original, _SAMPLE, no_more=True)
+
     def sample(self: Any, hidden_states: Any, input_batch: Any, grammar_output: Any) -> Any:
         step = None if grammar_output is None else grammar_output.grammar_bitmask
         if not isinstance(step, WalkStep):
@@ -82,8 +81,7 @@ def wrap() -> None:
             _cross_out(result[1], result[2], counts[1])
         return result
 
-    sample.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    GPUModelRunner.sample = sample
+    return sample
 
 
 def _cross_out(num_sampled: Any, num_rejected: Any, missed: Any) -> None:
@@ -94,14 +92,16 @@ def _cross_out(num_sampled: Any, num_rejected: Any, missed: Any) -> None:
 def _wrap_counts() -> None:
     from vllm.v1.worker.gpu.sample import sampler
 
-    original = sampler.get_num_sampled_and_rejected
+    replace_once(sampler, "get_num_sampled_and_rejected", _counts_with)
+
+
+def _counts_with(original: Any) -> Any:
     require_parameters(original, _COUNT, no_more=True)
 
-    @wraps(original)
     def get_num_sampled_and_rejected(num_sampled: Any, *arguments: Any, **named: Any) -> Any:
         walker = worker_hooks.walking
         if walker is None or walker.counts is None:
             return original(num_sampled, *arguments, **named)
         return walker.counts
 
-    sampler.get_num_sampled_and_rejected = get_num_sampled_and_rejected
+    return get_num_sampled_and_rejected

@@ -16,7 +16,7 @@ from typing import Any
 from dotllm.vllm_plugin.gpu.logits_rows import RowsOfLogits, positions
 from dotllm.vllm_plugin.gpu.message import MaskRows
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
-from dotllm.vllm_plugin.hook import Target, require_parameters
+from dotllm.vllm_plugin.hook import Target, replace_once, require_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -74,13 +74,16 @@ def apply() -> None:
 def _wrap_v1() -> None:
     from vllm.v1.structured_output import utils
 
-    original = utils.apply_grammar_bitmask
-    if getattr(original, "is_dotllm", False):
-        return
+    replace_once(utils, "apply_grammar_bitmask", _v1_with)
+    runner = sys.modules.get(V1_RUNNER)
+    if runner is not None:  # it has imported the function by name
+        runner.apply_grammar_bitmask = utils.apply_grammar_bitmask  # type: ignore[attr-defined]
+
+
+def _v1_with(original: Any) -> Any:
     require_parameters(original, _V1_PARAMETERS)
     without_drafts = RowsOfLogits()
 
-    @wraps(original)
     def apply_grammar_bitmask(scheduler_output: Any, grammar_output: Any, input_batch: Any, logits: Any) -> None:
         message = grammar_output.grammar_bitmask
         if not isinstance(message, MaskRows):
@@ -98,23 +101,19 @@ def _wrap_v1() -> None:
             where = without_drafts(ids, input_batch.req_ids)
         table(logits.device).apply(logits, where, message)
 
-    apply_grammar_bitmask.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    utils.apply_grammar_bitmask = apply_grammar_bitmask
-    runner = sys.modules.get(V1_RUNNER)
-    if runner is not None:  # it has imported the function by name
-        runner.apply_grammar_bitmask = apply_grammar_bitmask  # type: ignore[attr-defined]
+    return apply_grammar_bitmask
 
 
 def _wrap_v2() -> None:
     from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
-    original = StructuredOutputsWorker.apply_grammar_bitmask
-    if getattr(original, "is_dotllm", False):
-        return
+    replace_once(StructuredOutputsWorker, "apply_grammar_bitmask", _v2_with)
+
+
+def _v2_with(original: Any) -> Any:
     require_parameters(original, _V2_PARAMETERS)
     without_drafts = RowsOfLogits()
 
-    @wraps(original)
     def apply_grammar_bitmask(
         self: Any, logits: Any, input_batch: Any, grammar_req_ids: list[str], grammar_bitmask: Any
     ) -> None:
@@ -131,8 +130,7 @@ def _wrap_v2() -> None:
             where = without_drafts(grammar_req_ids, input_batch.req_ids)
         table(logits.device).apply(logits, where, grammar_bitmask)
 
-    apply_grammar_bitmask.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    StructuredOutputsWorker.apply_grammar_bitmask = apply_grammar_bitmask
+    return apply_grammar_bitmask
 
 
 def on_v2_runner(wrap: Callable[[], None]) -> None:
