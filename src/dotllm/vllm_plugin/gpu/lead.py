@@ -5,7 +5,7 @@ a text through unknown places takes twice as many steps, and each of them costs 
 for each request nearly all places are unknown, and 0.5B's tokens took 2.2, 4.6 and 9.0 times as long (1, 32, 256
 requests). A step that waits, as vLLM has it, is told all places and repeats nothing: it costs the overlap of
 asynchronous scheduling, which is much less. So the share of tokens that lead to unknown places decides, in both modes:
-what fills the tables (`prefetch`) goes on meanwhile.
+what fills the tables (`prefetch`) goes on meanwhile. Figures: docs/decisions/waiting.md.
 """
 
 from __future__ import annotations
