@@ -6,6 +6,8 @@ import inspect
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from dotllm.vllm_plugin.hook import replace_once, require_parameters
 
 
@@ -44,3 +46,19 @@ def test_the_same_hook_in_several_classes() -> None:
         replace_once(holder, "function", one_more)
     assert [holder.function(1) for holder in holders] == [2, 2]
     assert identity(1) == 1
+
+
+def test_a_hook_that_does_not_hold_has_replaced_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM before 0.31 has one of the two functions that `tools_and_format` replaces, and is told that it lacks both."""
+    from dotllm.vllm_plugin import tools_and_format
+
+    class DelegatingParser:
+        def adjust_request(self, request: object) -> object:
+            return request
+
+    theirs = DelegatingParser.adjust_request
+    before = SimpleNamespace(DelegatingParser=DelegatingParser)
+    monkeypatch.setattr(tools_and_format, "importlib", SimpleNamespace(import_module=lambda _: before))
+    with pytest.raises(AttributeError, match="structured_outputs_to_format"):
+        tools_and_format._apply()
+    assert DelegatingParser.adjust_request is theirs

@@ -86,8 +86,9 @@ def _structured_outputs_to_format_with(original: Any) -> Any:
 
 def _apply() -> None:
     module: Any = importlib.import_module(_MODULE)
-    replace_once(module.DelegatingParser, "adjust_request", _adjust_request_with)
+    # First what a vLLM may lack: there nothing is replaced.
     replace_once(module, "structured_outputs_to_format", _structured_outputs_to_format_with)
+    replace_once(module.DelegatingParser, "adjust_request", _adjust_request_with)
 
 
 HOOK = Hook(
