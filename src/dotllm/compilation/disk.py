@@ -73,13 +73,14 @@ class DiskCache:
 
     def open(self, key: str) -> Path | None:
         """The path of a verified entry, or None. A damaged entry is removed."""
-        # (Mostly there is none, and this is asked for each new specification: a question to a text takes a fifth.)
-        if not self.enabled or not os.path.exists(f"{self._entries_text}/{key[:2]}/{key}"):
+        if not self.enabled:
             return None
-        path = self.path(key)
         try:
+            # (Mostly there is none, and this is asked for each new specification: a question to a text takes a fifth.)
+            used = os.stat(f"{self._entries_text}/{key[:2]}/{key}").st_mtime
+            path = self.path(key)
             envelope.verify_file(path, key, self._secret)
-            if time.time() - path.stat().st_mtime > TOUCH_AFTER:
+            if time.time() - used > TOUCH_AFTER:
                 os.utime(path)
         except FileNotFoundError:
             return None
@@ -87,7 +88,7 @@ class DiskCache:
             self.reject(key, error)
             return None
         except OSError as error:
-            logger.warning("cache on disk: %s: %s", path, error)
+            logger.warning("cache on disk: %s: %s", self.path(key), error)
             return None
         return path
 

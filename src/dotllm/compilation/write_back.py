@@ -34,7 +34,7 @@ LONGEST_INTERVAL = 600.0
 # An index unused and unchanged for this long is not looked at any more, until it is used again.
 QUIET_AFTER = 30.0
 # New indexes that wait for their first write are held here even if memory has evicted them, within a bound in bytes.
-# Beyond half of it all are written at once, and beyond all of it, if that is too slow, the oldest are left to memory.
+# Beyond half of it all are due at once, and beyond all of it, if that is too slow, the oldest are left to memory.
 NEW_HURRY = 0.5
 REST = 19  # times as long as a write worked: a twentieth of the interpreter
 LONGEST_REST = 1.0  # seconds
@@ -80,8 +80,7 @@ class WriteBack:
         self._new: collections.OrderedDict[str, tuple[Compiled, int]] = collections.OrderedDict()
         self._watched: dict[str, _Watched] = {}
         self._wake = threading.Event()
-        self._rest = threading.Event()  # set when nobody may rest
-        self._flushing = False
+        self._urgent = threading.Event()  # set while somebody flushes, and at the end: nobody rests
         self._closed = False
         self.enabled = disk.enabled or store is not None
         if self.enabled:
@@ -123,21 +122,19 @@ class WriteBack:
         if not self.enabled:
             return
         deadline = time.monotonic() + timeout
-        self._flushing = True
-        self._rest.set()
+        self._urgent.set()
         try:
             self._round(force=True, deadline=deadline)
         finally:
-            self._flushing = False
             if not self._closed:
-                self._rest.clear()
+                self._urgent.clear()
         if self._store is not None:
             self._store.flush(max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Stop the thread (does not flush)."""
         self._closed = True
-        self._rest.set()
+        self._urgent.set()
         self._wake.set()
 
     def _loop(self) -> None:
@@ -159,13 +156,12 @@ class WriteBack:
                 hurried = force or (hurry and watched.stored < 0)
                 if watched.due > now and not hurried:  # mostly, of thousands
                     continue
-                began = time.thread_time()
-                wrote = self._visit(key, watched, now)
-                if wrote and not force:
-                    self._rest.wait(min(LONGEST_REST, REST * (time.thread_time() - began)))
-                now = time.monotonic()
-                if self._closed or now > deadline or (self._flushing and not force):
+                if self._closed or now > deadline or (self._urgent.is_set() and not force):
                     return
+                began = time.thread_time()
+                if self._visit(key, watched, now) and not force:
+                    self._urgent.wait(min(LONGEST_REST, REST * (time.thread_time() - began)))
+                now = time.monotonic()
 
     def _visit(self, key: str, watched: _Watched, now: float) -> bool:
         """Store an index if it is time and there is something new; whether it was written."""

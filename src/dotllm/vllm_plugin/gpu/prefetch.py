@@ -36,9 +36,7 @@ MASKS = 512  # of an index, found ahead: distinct ones, which may travel in one 
 MASKS_OF_ALL = TABLE_SLOTS // 2  # distinct masks; beyond, none is found ahead
 PAUSE = 0.0005  # seconds, in which the engine's loop gets its turn, at least
 PAUSES = 2  # times as long as a visit worked: the loop of a small model has no time to give
-SPARE = (
-    0.001  # seconds of a step in which the loop waits for the device; with more of them a pause is as long as the visit
-)
+SPARE = 0.001  # seconds of a step in which the loop waits for the device; with more a pause is as long as the visit
 LAUNCH = 0.002  # seconds from a step's message to its being launched, at most
 IDLE = 0.02  # seconds without a step, after which there is nobody to give way to
 VISIT = 0.002  # seconds that a visit should work

@@ -328,7 +328,7 @@ class Walk:
         everything about it follows the next one who comes there.
         """
         unsettled, self._unsettled = self._unsettled, []
-        if self.lead.waits and unsettled:
+        if self.lead.waits:
             unsettled = self._find_together(unsettled)
         for slot, grammar, entry, config, way in unsettled:
             here = bool(self.batch.configs[slot] == config)
