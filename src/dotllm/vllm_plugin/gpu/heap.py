@@ -95,13 +95,15 @@ class Heap:
     def _patches_of(
         self, entry: Entry, now: int, runs: list[tuple[int, int]], values: list[Int32], masks: set[int]
     ) -> None:
+        # Copies, made under the lock: `prefetch` may find a mask before the message has all its pieces, and the device
+        # must not be told of one that is not sent with it.
         table, columns = entry.table, entry.table.columns
         known, end = entry.sent, max(entry.changed) + 1
         again = [config for config in entry.changed if config < known]
         entry.changed.clear()
         for config in again:
             runs.append((entry.base + HEADER + config * columns, columns))
-            values.append(table.rows[config])
+            values.append(table.rows[config].copy())
         if end > known:
             # Blank rows in between, too: what lies there on the device may be left from another table.
             if known:
@@ -109,10 +111,10 @@ class Heap:
                     (entry.base + CLASS_TABLE, 1),
                     (entry.base + HEADER + known * columns, (end - known) * columns),
                 ]
-                values += [np.array([end], np.int32), table.rows[known:end].ravel()]
+                values += [np.array([end], np.int32), table.rows[known:end].flatten()]
             else:
                 runs.append((entry.base, HEADER + end * columns))
-                values += [table.class_of, np.array([end], np.int32), table.rows[:end].ravel()]
+                values += [table.class_of, np.array([end], np.int32), table.rows[:end].flatten()]
             again += (known + np.nonzero(table.rows[known:end, FLAGS])[0]).tolist()
             entry.sent = end
         table.since[again] = now
