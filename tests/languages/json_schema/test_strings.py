@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -205,6 +206,16 @@ def test_budget_names_the_keyword() -> None:
     with pytest.raises(SpecError) as caught:
         grammar_of(language)
     assert isinstance(caught.value, BudgetExceeded)
+
+
+def test_the_pattern_that_zod_writes_for_emoji() -> None:
+    properties = (
+        r"[\p{Extended_Pictographic}\p{Regional_Indicator}\u20E3]",
+        r"[\p{Extended_Pictographic}\p{Emoji_Component}]",
+    )
+    accepts = acceptor(S.pattern(rf"^(?=[\s\S]*{properties[0]}){properties[1]}+$"))
+    assert all(accepts(json.dumps(text, ensure_ascii=False)) for text in ("😀", "👩‍👩‍👧", "🇫🇷", "1️⃣"))
+    assert not any(accepts(json.dumps(text, ensure_ascii=False)) for text in ("", "1", "a", "😀a"))
 
 
 def test_wrong_pattern_is_refused() -> None:

@@ -98,4 +98,10 @@ def test_scripts_and_binary_properties() -> None:
     assert prop("Assigned") == ~prop("Cn")
     assert prop("ASCII_Hex_Digit") == CharSet.of("0123456789abcdefABCDEF")
     assert prop("Cs") == CharSet(())
+    assert prop("Regional_Indicator") == prop("RI") == CharSet.of((0x1F1E6, 0x1F1FF))
+    assert prop("Emoji_Modifier") == CharSet.of((0x1F3FB, 0x1F3FF))
+    assert not (prop("RI") | prop("Emoji_Modifier") | CharSet.of("#*0123456789\u200d\ufe0f")) - prop("Emoji_Component")
+    ends = [(plane + 0xFFFE, plane + 0xFFFF) for plane in range(0, 0x110000, 0x10000)]
+    assert prop("Noncharacter_Code_Point") == CharSet.of((0xFDD0, 0xFDEF), *ends)
+    assert not prop("XID_Start") - prop("ID_Start") and not prop("ID_Start") - prop("ID_Continue")
     assert unicode_property("Klingon") is None and unicode_property("Block=Basic_Latin") is None
