@@ -18,6 +18,7 @@ NAME = "random"
 API_FLAGS = (
     *("--max-model-len", "4096", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     *("--reasoning-parser", "qwen3", "--default-chat-template-kwargs", '{"enable_thinking": false}'),
+    "--enable-scale-out",
     *("--structured-outputs-config.disable_any_whitespace", "true"),  # a random model likes blanks
 )
 

@@ -125,6 +125,21 @@ def test_completions(openai_client: Any, fields: Any, check: Any) -> None:
         check(choice.text)
 
 
+@pytest.mark.parametrize("path", ["/completions", "/chat/completions", "/messages"])
+def test_rendered_requests(openai_client: Any, path: str) -> None:
+    """Constrained as those that are not rendered first: a completion from its first token on, too."""
+    subject = {"prompt": "?"} if path == "/completions" else {"messages": MESSAGES}
+    asked: dict[str, Any] = {"response_format": RESPONSE_FORMAT}
+    if path == "/messages":
+        asked = {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}
+    body = {"model": NAME, "max_tokens": 150, **subject, **asked}
+    found = openai_client.post(f"{path}/render", body=body, cast_to=object)
+    for rendered in found if isinstance(found, list) else [found]:
+        url = str(openai_client.base_url).replace("/v1/", "/inference/v1/generate")
+        reply = openai_client.post(url, body={**rendered, "output_mode": "text"}, cast_to=object)
+        judge(reply["choices"][0]["text"])
+
+
 def test_batches_of_chats(openai_client: Any) -> None:
     body = {"model": NAME, "messages": [MESSAGES, MESSAGES], "response_format": RESPONSE_FORMAT, "max_tokens": 150}
     reply = openai_client.post("/chat/completions/batch", body=body, cast_to=object)

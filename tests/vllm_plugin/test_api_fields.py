@@ -67,6 +67,19 @@ def test_completions_are_marked_and_chats_are_not() -> None:
     assert not raw_completions.is_marked(chat_request(**fields).to_sampling_params(8, {}))
 
 
+def test_the_mark_goes_with_a_rendered_request() -> None:
+    """It comes back from the client, maybe to another server."""
+    from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
+
+    serve("auto")
+    xargs = {"mine": 1}
+    request = completion_request(structured_outputs={"regex": "a"}, vllm_xargs=xargs)
+    rendered = GenerateRequest(token_ids=[1], sampling_params=request.to_sampling_params(8, {}))
+    params = GenerateRequest.model_validate_json(rendered.model_dump_json()).sampling_params
+    assert raw_completions.is_marked(params) and params.extra_args["mine"] == 1
+    assert request.vllm_xargs == xargs == {"mine": 1}
+
+
 @pytest.mark.parametrize(
     ("model", "reason"), [({"skip_tokenizer_init": True}, "tokenizer"), ({"is_diffusion": True}, "diffusion")]
 )

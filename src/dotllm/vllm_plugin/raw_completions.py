@@ -5,7 +5,8 @@ behind it; a completion is one text, nobody parses reasoning out of it, and a mo
 comes to the constraint: vLLM answers 200 with free text. The constraint is for the text that is returned, all of it.
 
 The request is marked where it becomes sampling parameters, and the mark is turned into ``reasoning_ended`` where these
-become the engine's request.
+become the engine's request. The mark is one of ``extra_args``, since a rendered request (``/v1/completions/render``)
+makes its way from the one to the other as JSON, maybe to another server.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _PROTOCOL = "vllm.entrypoints.openai.completion.protocol"
 _PROCESSOR = "vllm.v1.engine.input_processor"
-_MARK = "_dotllm_from_first_token"
+_MARK = "dotllm_from_first_token"
 
 
 def mark(params: Any) -> None:
     """``params`` (a ``SamplingParams``) are those of a raw completion."""
     if params.structured_outputs is not None and front_end.serves(params.structured_outputs._backend):
-        setattr(params.structured_outputs, _MARK, True)
+        params.extra_args = {**(params.extra_args or {}), _MARK: True}  # a new one: it may be the request's
 
 
 def is_marked(params: Any) -> bool:
     """Whether `mark` has seen these parameters (or those they are a copy of)."""
-    return getattr(getattr(params, "structured_outputs", None), _MARK, False) is True
+    return (getattr(params, "extra_args", None) or {}).get(_MARK) is True
 
 
 def _to_sampling_params_with(original: Any) -> Any:
