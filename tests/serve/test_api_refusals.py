@@ -36,6 +36,7 @@ CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("grammar", {"grammar": "root ::= 'a'"}, "'grammar'.*structured_outputs.grammar"),
     ("json_schema", {"json_schema": SCHEMA}, "'json_schema'.*structured_outputs.json"),
     ("a schema beside json_object", {"response_format": WITH_SCHEMA}, "response_format.*schema.*json_object.*type 'json_schema'"),
+    ("response_schema beside json_object", {"response_format": {"type": "json_object", "response_schema": SCHEMA}}, "response_format.response_schema.*json_object.*type 'json_schema'"),
     ("json_schema beside json_object", {"response_format": {**RESPONSE_FORMAT, "type": "json_object"}}, "response_format.json_schema.*json_object"),
     ("a schema beside text", {"response_format": {**RESPONSE_FORMAT, "type": "text"}}, "response_format.json_schema.*text"),
     ("two constraints", {"response_format": RESPONSE_FORMAT, **structured(json={"type": "null"})}, "both given"),
@@ -93,6 +94,18 @@ def test_responses(openai_client: Any, fields: Any, reason: str, stream: bool) -
 
     with pytest.raises(BadRequestError, match=reason):
         openai_client.responses.create(model=NAME, input="?", max_output_tokens=5, stream=stream, extra_body=fields)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_tokens(openai_client: Any, stream: bool) -> None:
+    from openai import BadRequestError
+
+    url = str(openai_client.base_url).replace("/v1/", "/inference/v1/generate")
+    params = {"max_tokens": 5, "structured_outputs": {"json": BAD}}
+    with pytest.raises(BadRequestError, match="unknown type"):
+        openai_client.post(
+            url, body={"model": NAME, "token_ids": [5], "stream": stream, "sampling_params": params}, cast_to=object
+        )
 
 
 MESSAGES_FIELDS: list[tuple[str, dict[str, Any], str]] = [

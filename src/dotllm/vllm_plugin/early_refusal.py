@@ -1,8 +1,9 @@
 """A streamed request that is refused gets HTTP 400, too.
 
 vLLM validates parameters when the engine takes the request. For a streamed one the response has begun by then: the
-client sees 200 and an error event. Here the OpenAI requests are judged when their parameters are made, which is before
-any response; the engine's validation then finds the verdict remembered.
+client sees 200 and an error event. Here the OpenAI requests are judged when their parameters are made, and those of
+``/inference/v1/generate``, which bring their parameters, when they come: before any response. The engine's validation
+then finds the verdict remembered.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _REQUESTS = {
     "vllm.entrypoints.openai.completion.protocol": "CompletionRequest",
     "vllm.entrypoints.openai.responses.protocol": "ResponsesRequest",
 }
+_TOKENS = "vllm.entrypoints.scale_out.token_in_token_out.serving"
 
 
 def judge(params: Any) -> None:
@@ -50,6 +52,18 @@ def _judge_in(module: str, name: str) -> None:
     replace_once(request_class, "to_sampling_params", _to_sampling_params_with)
 
 
+def _serve_tokens_with(original: Any) -> Any:
+    async def serve_tokens(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        judge(request.sampling_params)
+        return await original(self, request, *args, **kwargs)
+
+    return serve_tokens
+
+
+def _apply_to_tokens() -> None:
+    replace_once(importlib.import_module(_TOKENS).ServingTokens, "serve_tokens", _serve_tokens_with)
+
+
 def _apply() -> None:
     for module, name in _REQUESTS.items():
         _judge_in(module, name)
@@ -65,4 +79,13 @@ HOOK = Hook(
     apply=_apply,
     required=False,
     without_it="a streamed request that is refused gets HTTP 200 and an error event",
+)
+
+TOKENS_HOOK = Hook(
+    name="early-refusal-tokens",
+    summary="the same for /inference/v1/generate",
+    targets=(Target(_TOKENS, "ServingTokens.serve_tokens", ("self", "request")),),
+    apply=_apply_to_tokens,
+    required=False,
+    without_it="a streamed request to /inference/v1/generate that is refused gets HTTP 200 and an error event",
 )

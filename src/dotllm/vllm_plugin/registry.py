@@ -48,6 +48,7 @@ HOOKS: tuple[Hook, ...] = (
     structural_tags.HOOK,
     front_end.HOOK,
     early_refusal.HOOK,
+    early_refusal.TOKENS_HOOK,
     late_verdict.HOOK,
     unread_fields.HOOK,
     raw_completions.HOOK,

@@ -65,11 +65,12 @@ def refuse(request: Any) -> None:
 
 
 def _refuse_schema_beside(name: str, form: Any) -> None:
-    """Refuse a format with a schema that its type does not speak of. (Other servers read ``schema`` in json_object.)"""
+    """Refuse a format with a schema that its type does not speak of. (Other servers read it in
+    json_object, as ``schema`` or ``response_schema``.)"""
     if getattr(form, "type", None) not in ("json_object", "text"):
         return
     given = {"json_schema": getattr(form, "json_schema", None), **(form.model_extra or {})}
-    for field in ("schema", "json_schema"):
+    for field in ("schema", "response_schema", "json_schema"):
         if given.get(field) is not None:
             _refusal(
                 f"{name}.{field} is not read with type {form.type!r} and would not be enforced: use type 'json_schema'"
