@@ -108,6 +108,52 @@ def test_a_call_comes_back(name: str, choice: Any, tokenizer: Any, vocabulary: V
         jsonschema.validate(json.loads(calls[0].arguments), SCHEMA)
 
 
+REFERRING = {
+    "$defs": {
+        "Size": {"enum": [1, 2], "type": "integer"},
+        "Tree": {
+            "type": "object",
+            "properties": {
+                "size": {"$ref": "#/$defs/Size"},
+                "kids": {"type": "array", "items": {"$ref": "#/$defs/Tree"}, "maxItems": 1},
+            },
+            "required": ["size", "kids"],
+            "additionalProperties": False,
+        },
+    },
+    "type": "object",
+    "properties": {
+        "size": {"$ref": "#/$defs/Size"},
+        "tree": {"$ref": "#/$defs/Tree"},
+        "kind": {"const": 7},
+        "some": {"anyOf": [{"$ref": "#/$defs/Size"}, {"type": "null"}]},
+    },
+    "required": ["size", "tree", "kind", "some"],
+    "additionalProperties": False,
+}
+"""As pydantic writes nested models and enumerations."""
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_types_behind_references_come_back(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
+    """vLLM's parsers follow no reference: most made strings of the numbers and objects behind them."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.parser.parser_manager import ParserManager
+
+    parser_class = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
+    tool = {"type": "function", "function": {"name": "f", "parameters": REFERRING, "strict": True}}
+    request = ChatCompletionRequest(
+        model="m", messages=[], tools=[tool], tool_choice="required", parallel_tool_calls=False
+    )
+    parser = parser_class(tokenizer, tools=request.tools)
+    request = parser.adjust_request(request)
+    index = Index.from_structural_tag(request.structured_outputs.structural_tag, vocabulary, any_whitespace=False)
+    tokens = walk(index, random.Random(name))
+    text = tokenizer.decode(tokens, skip_special_tokens=False)
+    _, _, calls = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
+    jsonschema.validate(json.loads(calls[0].arguments), REFERRING)
+
+
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "g_1"}}], ids=["required", "named"]
 )

@@ -6,6 +6,7 @@ import functools
 import logging
 
 from dotllm.vllm_plugin import (
+    argument_types,
     backend_name,
     batch_accept,
     beam_search,
@@ -54,6 +55,7 @@ HOOKS: tuple[Hook, ...] = (
     raw_completions.HOOK,
     tools_and_format.HOOK,
     tool_arguments.HOOK,
+    argument_types.HOOK,
     reasoning.HOOK,  # before the next one, so that it is asked first
     late_place.HOOK,  # and these two, too
     late_mask.HOOK,
