@@ -165,6 +165,21 @@ def test_lengths_of_raw_strings_are_enforced(vocabulary: Vocabulary) -> None:
     assert not accepts(format_, "<parameter=a>abcd</parameter>", vocabulary)
 
 
+@pytest.mark.parametrize("condition", [{}, {"format": "uri", "minLength": 9}, {"pattern": "^http:[a-z</]+$"}])
+def test_long_raw_strings_are_counted(condition: dict[str, object], vocabulary: Vocabulary) -> None:
+    """As pydantic writes an HttpUrl, or any text of bounded length: no automaton has a state for each length."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 20_000, **condition}}}
+    format_ = {"type": "qwen_xml_parameter", "json_schema": schema}
+    for text, expected in (
+        ("http://abc/", True),
+        ("http://abc".ljust(20_000, "c"), True),
+        ("http://abc".ljust(20_001, "c"), False),
+        ("http://abc</parameter>", False),
+        ("http://abc</parameter", "format" not in condition),
+    ):
+        assert accepts(format_, f"<parameter=a>{text}</parameter>", vocabulary) == expected, text[:30]
+
+
 @pytest.mark.parametrize(
     ("spec", "error", "place"),
     [

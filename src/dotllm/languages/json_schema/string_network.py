@@ -13,6 +13,7 @@ What keeps the network small, and its masks cheap:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -50,7 +51,7 @@ _NOTHING = CharSet(())
 MAX_COUNTED_STATES = 60_000
 
 # An automaton that may have so many states with its limit on the length is built with it: its masks need no counter.
-_FEW_STATES = 64
+FEW_STATES = 64
 
 # From so many places on, a set of characters beyond ASCII is a rule.
 _VERY_MANY = 8192
@@ -126,10 +127,14 @@ def content(grammar: Grammar, dfa: Dfa, low: int = 0, high: int | None = None) -
         counted = _counted(grammar, dfa, low, high)
         if counted is not None:
             return counted
-        if high is not None and high * len(dfa) > _FEW_STATES:
-            return _counting(grammar, limited(dfa, low, None), high)
+        if high is not None and high * len(dfa) > FEW_STATES:
+            return counting(grammar, limited(dfa, low, None), high)
         dfa = limited(dfa, low, high)
     return copied(grammar, dfa)
+
+
+def _character(grammar: Grammar, characters: CharSet, once: bool) -> Expression:
+    return character(grammar, characters, once=once)
 
 
 def _network(grammar: Grammar, states: int, start: int, finals: Any, edges: list[Ints], rounds: int = 0) -> Expression:
@@ -168,8 +173,11 @@ def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
         raise BudgetExceeded(error.message, keyword=keyword) from None
 
 
-def _counting(grammar: Grammar, dfa: Dfa, high: int) -> Expression:
-    """The strings of ``dfa`` of at most ``high`` characters, which the machine counts: an edge for each character."""
+def counting(
+    grammar: Grammar, dfa: Dfa, high: int, write: Callable[[Grammar, CharSet, bool], Expression] = _character
+) -> Expression:
+    """The strings of ``dfa`` of at most ``high`` characters, which the machine counts: an edge for each character.
+    ``write`` writes one out of a set; it is told whether that is at a place that is no loop."""
     if not has_length(dfa, 0, high):
         return grammar.never()
     edges, uses, sets = group_edges(dfa.table)
@@ -181,7 +189,7 @@ def _counting(grammar: Grammar, dfa: Dfa, high: int) -> Expression:
     written = np.zeros((len(sets), 2), np.int32)
     looping = (source == to).astype(np.int32)
     for one in np.unique(2 * which + looping).tolist():
-        written[one >> 1, one & 1] = character(grammar, characters[one >> 1], once=not one & 1)
+        written[one >> 1, one & 1] = write(grammar, characters[one >> 1], not one & 1)
     parts = [_edges(source, written[which, looping], to)]
     return _network(grammar, len(dfa.table), dfa.start, np.flatnonzero(dfa.accepting), parts, min(high, MAX_LENGTH))
 

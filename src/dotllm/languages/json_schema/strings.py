@@ -11,7 +11,7 @@ Lengths count code points (JSON Schema Validation §6.3). How characters are spe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
@@ -198,6 +198,11 @@ class StringLanguage:
                 return None
             found.update(dfa.strings())
         return sorted(found) if len(found) <= limit else None
+
+    def parts(self) -> Iterator[tuple[Dfa, int, int | None]]:
+        """An automaton and the bounds of the length, for each part of the language beside its ``values``."""
+        for clause in sorted(self.clauses, key=repr):
+            yield _unlimited_dfa(_without_length(clause)), clause.low, clause.high
 
     def dfa(self) -> Dfa:
         """The language as one automaton. Raises `BudgetExceeded`."""
