@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import string
 import time
 
 import pytest
@@ -136,6 +138,19 @@ def test_lists_and_expressions_do_not_grow(grammar: str, unit: str, vocabulary: 
     assert sizes[1] <= sizes[0] * 1.05
 
 
+def test_as_many_stacks_as_tokens() -> None:
+    """After every token another stack, all of them one symbol on the same bottom: they were compared one by one, so
+    this mask took 34 s."""
+    letters = string.digits + string.ascii_letters[:30]
+    words = ["".join(word) for n in (1, 2, 3) for word in itertools.product(letters, repeat=n)]
+    vocabulary = Vocabulary.from_bytes([*(word.encode() for word in words), None], eos_token_ids=[len(words)])
+    palindromes = "root ::= " + " | ".join(f'"{letter}" root "{letter}" | "{letter}"' for letter in letters)
+    started = time.process_time()
+    guide = Index.from_grammar(palindromes, vocabulary).guide()
+    assert len(list(guide.allowed_tokens())) == len(words)
+    assert time.process_time() - started < SECONDS / 4
+
+
 def test_sizes_that_double(vocabulary: Vocabulary) -> None:
     terminals = "\n".join(f"T{i}: T{i + 1} T{i + 1}" for i in range(40))
     assert not follow(f'start: T0\n{terminals}\nT40: "abc"', vocabulary, "abc" * 100)
@@ -165,3 +180,14 @@ def test_halves_of_surrogate_pairs_are_named_with_their_place(text: str) -> None
     with pytest.raises(InvalidSpec, match="surrogate") as refusal:
         grammar_to_grammar(text)
     assert refusal.value.pointer.startswith("line 2, column ")
+
+
+def test_rules_that_call_each_other_from_everywhere(vocabulary: Vocabulary) -> None:
+    """A rule ends with hundreds of frames and is called at hundreds of places: put together one after another, these
+    took 15 s."""
+    rules = "\n".join(
+        f'r{i} ::= r{(i + 1) % 20} r{(3 * i + 1) % 20} "a"? | "b"? r{(7 * i + 2) % 20}?' for i in range(20)
+    )
+    started = time.process_time()
+    assert follow(f"root ::= r0\n{rules}", vocabulary, "ab" * 9)
+    assert time.process_time() - started < SECONDS / 4

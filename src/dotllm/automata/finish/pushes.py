@@ -1,7 +1,8 @@
 """The order of pushes: calls and loop entries of one closure must be carried out left corners first.
 
 A topological order of them (depth first, reverse postorder). A cycle is left recursion, which has to be rewritten
-before (`grammar.transform`).
+before (`grammar.transform`). All calls of one rule take the place of the last of them, which is before whatever the
+rule begins with: so they follow each other, and their frames are pushed together.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def order_pushes(
     colour = np.zeros(n, np.int8)
     path = np.empty(n + 1, np.int32)
     position = np.empty(n + 1, np.int32)
+    place = np.zeros(n, np.int32)  # by called node: that of the last call
     order = n
     for first in range(n):
         if colour[first] != 0 or (kind[first] != N_CALL and kind[first] != N_ENTER):
@@ -52,6 +54,10 @@ def order_pushes(
             if position[depth - 1] >= closure_start[to + width]:
                 colour[v] = 2
                 rank[v] = order
+                if kind[v] == N_CALL:
+                    if place[to] == 0:
+                        place[to] = order
+                    rank[v] = place[to]
                 order -= 1
                 depth -= 1
                 continue

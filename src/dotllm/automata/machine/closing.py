@@ -8,7 +8,7 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32
-from dotllm.automata.machine.intern import union
+from dotllm.automata.machine.intern import merge
 from dotllm.automata.machine.kinds import MEM, N_CALL, N_END, N_ENTER, N_RETURN, I
 from dotllm.automata.machine.layout import (
     H_ACC,
@@ -93,7 +93,7 @@ def touch(mem: Int32, node: int, frames: int) -> int:
         if kind == N_CALL or kind == N_ENTER:
             heap_push(mem, node)
     else:
-        merged = union(mem, mem[acc], frames)
+        merged = merge(mem, mem[acc], frames)
         if merged < 0:
             return merged
         if merged == mem[acc]:

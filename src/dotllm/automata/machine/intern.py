@@ -18,18 +18,23 @@ from dotllm.automata.machine.layout import (
     FRAMESET,
     FULL,
     H_BUFFER,
+    H_FUEL,
     HOLE,
     L_FRAMESET,
     L_STATE,
     LISTS,
+    OUT_OF_FUEL,
     POOL,
     STATE,
     SYMBOL,
     T_FRAME,
+    T_UNION,
     TRIPLES,
     R,
 )  # fmt: skip
 from dotllm.jit import kernel
+
+_LARGE = 64  # frames in both sets of a union
 
 
 @kernel(I(I, I))
@@ -274,3 +279,20 @@ def union(mem: Int32, f: int, g: int) -> int:
         n += 1
     found = intern_list(mem, L_FRAMESET, at, n)
     return found if found < 0 else found >> 1
+
+
+@kernel(I(MEM, I, I))
+def merge(mem: Int32, f: int, g: int) -> int:
+    """`union` in a closure. That of large sets is remembered: a closure brings the same two to many nodes."""
+    sets = mem[R + 3 * FRAMESET]
+    size = mem[sets + 2 * f + 1] + mem[sets + 2 * g + 1]
+    if size <= _LARGE or f == g:
+        return union(mem, f, g)
+    found = triple_get(mem, T_UNION, f, g, 0)
+    if found >= 0:
+        return found
+    mem[H_FUEL] -= size >> 3
+    if mem[H_FUEL] < 0:
+        return OUT_OF_FUEL
+    found = union(mem, f, g)
+    return found if found < 0 else triple_put(mem, T_UNION, f, g, 0, found)

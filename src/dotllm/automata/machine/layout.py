@@ -64,7 +64,7 @@ HAS_CHARSET = 16  # some item loops over a large character set
 HOLE, ROOT, LOOP = -1, -2, -3  # LOOP - l: the counter of loop l
 
 # what a key in TRIPLES means
-T_FRAME, T_REDUCE, T_SUBST, T_COMPOSE, T_STACK, T_CONFIG, T_MEMO, T_CANON, T_CANON_FRAMES, T_WITHOUT = range(10)
+T_FRAME, T_REDUCE, T_SUBST, T_COMPOSE, T_STACK, T_CONFIG, T_MEMO, T_CANON, T_CANON_FRAMES, T_UNION = range(10)
 
 # kinds of interned lists
 L_STATE, L_FRAMESET, L_SYMBOL = 0, 1, 2

@@ -19,6 +19,7 @@ from dotllm.automata.machine.layout import (
     H_B,
     H_CLOSURE_START,
     H_FUEL,
+    H_HEAP,
     H_KIND,
     H_LOOP_AFTER,
     H_LOOP_BODY,
@@ -26,6 +27,7 @@ from dotllm.automata.machine.layout import (
     H_LOOP_MIN,
     H_PENDING,
     H_QUEUED,
+    H_RANK,
     H_TOUCH_LIST,
     H_TOUCHED,
     H_WORK,
@@ -36,8 +38,11 @@ from dotllm.automata.machine.layout import (
     ROOT,
     R,
 )  # fmt: skip
+from dotllm.automata.machine.returns import return_through
 from dotllm.automata.machine.states import intern_state
 from dotllm.jit import kernel
+
+_FEW = 4  # frames that are popped one after another
 
 
 @kernel(nb.boolean(MEM, I, I))
@@ -119,6 +124,27 @@ def push_rounds(mem: Int32, loop: int, first: int, count: int, parent: int) -> i
     return 0
 
 
+@kernel(I(MEM, I))
+def push_calls(mem: Int32, node: int) -> int:
+    """The frames of a call that has been popped off the heap and of all others of the same rule: they follow it, and no
+    other node has their rank."""
+    b, acc, heap, rank = mem[H_B], mem[H_ACC], mem[H_HEAP], mem[H_RANK]
+    n = 0
+    while True:
+        one = frame(mem, mem[b + node], 0, mem[acc + node])
+        if one < 0:
+            return one
+        at = buffer_room(mem, n + 1)
+        if at < 0:
+            return at
+        mem[at + n] = one
+        n += 1
+        if mem[H_PENDING] == 0 or mem[rank + mem[heap]] != mem[rank + node]:
+            break
+        node = heap_pop(mem)
+    return intern_sorted(mem, at, n)
+
+
 @kernel(I(MEM))
 def settle(mem: Int32) -> int:
     """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
@@ -131,6 +157,11 @@ def settle(mem: Int32) -> int:
         mem[mem[H_QUEUED] + node] = 0
         fs = mem[acc + node]
         first = pool + mem[sets + 2 * fs]
+        if mem[kind + node] == N_RETURN and mem[sets + 2 * fs + 1] > _FEW:
+            done = return_through(mem, fs)
+            if done < 0:
+                return done
+            continue
         for i in range(mem[sets + 2 * fs + 1]):
             at = frames + 3 * mem[first + i]
             label, count, parent = mem[at], mem[at + 1], mem[at + 2]
@@ -194,7 +225,7 @@ def settle(mem: Int32) -> int:
     while mem[H_PENDING] > 0:  # B
         node = heap_pop(mem)
         if mem[kind + node] == N_CALL:
-            top = singleton(mem, frame(mem, mem[b + node], 0, mem[acc + node]))
+            top = push_calls(mem, node)
             to = mem[a + node]
         elif mem[mem[H_LOOP_MIN] + mem[a + node]] < 0:
             done = push_rounds(mem, I(mem[a + node]), I(mem[b + node]), 0, mem[acc + node])

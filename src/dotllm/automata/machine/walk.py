@@ -11,6 +11,7 @@ import numpy as np
 
 from dotllm.arrays import Int32, UInt8
 from dotllm.automata.machine.canonical import canonical
+from dotllm.automata.machine.intern import mix
 from dotllm.automata.machine.kinds import MEM, N_BYTE, I
 from dotllm.automata.machine.layout import (
     COMPLEX,
@@ -57,9 +58,7 @@ K_ROWS = 17  # rows per set: [0] all tokens inside, [k] those of at most k chara
 
 _LONG_WALK = 4096  # nodes
 
-CELL = (
-    6  # ints: symbol, handle below, real stack, how deep that is (+ 1), first cell on this one, next on the one below
-)
+CELL = 6  # ints: symbol, handle below, real stack, how deep that is (+ 1), first cell of a bucket, next one of its own
 BASE_CELLS = 256  # local handles below this are cells of the real stack, by depth
 
 
@@ -84,27 +83,43 @@ def base_cell(mem: Int32, depth: int, stack: int) -> int:
         if symbol < 0:
             return symbol
     at = mem[R + 3 * LOCAL] + CELL * depth
-    mem[at], mem[at + 1], mem[at + 2], mem[at + 3], mem[at + 4] = symbol, -1, stack, depth + 1, -1
+    mem[at], mem[at + 1], mem[at + 2], mem[at + 3] = symbol, -1, stack, depth + 1
     return depth
 
 
 @kernel(I(MEM, I, I))
+def bucket(mem: Int32, symbol: int, below: int) -> int:
+    """The number of the bucket in which the cell with ``symbol`` on top of ``below`` is looked for."""
+    return mix(mix(1, symbol), below) & I(mem[R + 3 * LOCAL + 1] - 1)
+
+
+@kernel(I(MEM, I, I))
 def push_local(mem: Int32, symbol: int, below: int) -> int:
-    """The cell with ``symbol`` on top of a handle; its handle, or an error."""
-    cells = mem[R + 3 * LOCAL]
-    found = I(mem[cells + CELL * below + 4])
+    """The cell with ``symbol`` on top of a handle; its handle, or an error.
+
+    One stack may have tens of thousands of cells on it, so they are hashed; a bucket for every cell there is room for.
+    Nothing clears what other masks have left in the buckets: a bucket is empty unless it leads to a cell of its own.
+    (P. Briggs and L. Torczon, "An efficient representation for sparse sets", LOPLAS 2, 1993.)
+    """
+    cells, new = mem[R + 3 * LOCAL], I(mem[H_LOCAL])
+    mine = bucket(mem, symbol, below)
+    first = I(mem[cells + CELL * mine + 4])
+    filled = BASE_CELLS <= first < new
+    if filled:
+        filled = bucket(mem, mem[cells + CELL * first], mem[cells + CELL * first + 1]) == mine
+    if not filled:
+        first = -1
+    found = first
     while found >= 0:
-        if mem[cells + CELL * found] == symbol:
+        if mem[cells + CELL * found] == symbol and mem[cells + CELL * found + 1] == below:
             return found
         found = I(mem[cells + CELL * found + 5])
-    new = I(mem[H_LOCAL])
     if new >= mem[R + 3 * LOCAL + 1]:
         return FULL - LOCAL
     mem[H_LOCAL] = new + 1
     at = cells + CELL * new
-    mem[at], mem[at + 1], mem[at + 2], mem[at + 3], mem[at + 4] = symbol, below, 0, 0, -1
-    mem[at + 5] = mem[cells + CELL * below + 4]
-    mem[cells + CELL * below + 4] = new
+    mem[at], mem[at + 1], mem[at + 2], mem[at + 3], mem[at + 5] = symbol, below, 0, 0, first
+    mem[cells + CELL * mine + 4] = new
     return new
 
 
