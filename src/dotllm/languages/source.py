@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dotllm.errors import InvalidSpec, Unsupported
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dotllm.errors import InvalidSpec, SpecError, Unsupported
 
 
 class Source:
@@ -20,3 +23,22 @@ class Source:
 
     def unsupported(self, message: str, at: int, keyword: str) -> Unsupported:
         return Unsupported(message, pointer=self.pointer(at), keyword=keyword)
+
+    @contextmanager
+    def inside(self, at: int, first: int | None = None) -> Iterator[None]:
+        """Refusals of what is embedded at ``at`` (a schema, a regular expression) say where in the grammar that is.
+
+        ``first``: where the offset 0 of an expression is that stands in the grammar as it is.
+        """
+        try:
+            yield
+        except SpecError as error:
+            inner = error.pointer
+            if inner.startswith("line "):
+                raise
+            place = self.pointer(at)
+            if first is not None and inner.startswith("offset "):
+                place = self.pointer(max(at, first + int(inner.removeprefix("offset "))))
+            elif inner not in ("", "/"):
+                place = f"{place}: {inner}"
+            raise type(error)(error.message, pointer=place, keyword=error.keyword) from error

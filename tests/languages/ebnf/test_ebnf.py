@@ -33,6 +33,7 @@ def language(grammar: str, *texts: str) -> list[str]:
         (r'"\x41\u00e9\U0001F600\"\\\/\e\0\a"', ['Aé😀"\\/\x1b\0\a'], ["A"]),
         ('"a" # comment | "b"\n | # more\n "c"', ["a", "c"], ["b"]),
         ('a-b a_b a.b\na-b ::= "x"\na_b ::= "y"\na.b ::= "z"', ["xyz"], ["xy"]),
+        ('1st{2}2nd\n1st ::= "x"\n2nd ::= "y"', ["xxy"], ["xy"]),
         ('Token "(x)"\nToken ::= "t"', ["t(x)"], ["(x)"]),
     ],
 )
@@ -125,6 +126,7 @@ def test_regex_and_substring_macros() -> None:
         ('root ::= TagDispatch(("ab", root), excludes=("a",))', InvalidSpec, "excludes", "line 1, column 10"),
         ('root ::= TagDispatch(("ab", root), other=true)', InvalidSpec, "other", "line 1, column 36"),
         ('root ::= Regex("a", "b")', InvalidSpec, "Regex", "line 1, column 10"),
+        ('root ::= "x"\n  Regex("b(a")', InvalidSpec, "regex", "line 2, column 3: offset 1"),
     ],
 )
 def test_refusals(grammar: str, error: type[SpecError], keyword: str, where: str) -> None:

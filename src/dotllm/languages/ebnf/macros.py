@@ -56,7 +56,8 @@ class _Expansion:
             raise self._wrong()
         from dotllm.languages.regex import regex_to_expression  # few grammars need it
 
-        return regex_to_expression(texts[0], grammar, search=False)
+        with self.source.inside(self.macro.name.at):
+            return regex_to_expression(texts[0], grammar, search=False)
 
     def _dispatch(self, *, tokens: bool) -> Expression:
         loop, excludes = True, []

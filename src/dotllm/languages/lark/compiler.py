@@ -130,7 +130,7 @@ class _Compiler:
                 token = token_expression(value, self.special_tokens, grammar, self.source, node.at)
                 expression = self._lexeme(token)
             elif kind is NodeKind.JSON:
-                expression = self._lexeme(self._json(value))
+                expression = self._lexeme(self._json(value, node.at))
             elif kind is NodeKind.REFERENCE:
                 raise self.source.unsupported(
                     f"{value} refers to another grammar, and a request has only one", node.at, "@"
@@ -142,10 +142,13 @@ class _Compiler:
             found.append(expression)
         return found[-1]
 
-    def _json(self, schema: Any) -> Expression:
+    def _json(self, schema: Any, at: int) -> Expression:
         from dotllm.languages.json_schema import Options, schema_expression  # a large package, needed by few grammars
 
-        return schema_expression(schema, self.grammar, Options())
+        if isinstance(schema, str):  # (which would be read as the text of a schema)
+            raise self.source.invalid("a schema must be an object or a boolean", at, "%json")
+        with self.source.inside(at):
+            return schema_expression(schema, self.grammar, Options())
 
     # --- what is ignored
 

@@ -47,6 +47,10 @@ class Terminals:
 
     def expression(self, definition: Definition) -> Expression:
         """All of a definition, as a terminal."""
+        with self.source.inside(definition.at):
+            return self._expression(definition)
+
+    def _expression(self, definition: Definition) -> Expression:
         if not definition.lazy:
             return self._expression_of(definition.first, definition.root)
         dfa = self._dfa_of(definition.first, definition.root)
@@ -66,7 +70,9 @@ class Terminals:
         if node.kind is NodeKind.STRUCTURED_REGEX:
             return self._structured(node)
         if node.kind in (NodeKind.LITERAL, NodeKind.PATTERN):
-            return regex_to_expression(self._pattern(node), grammar, search=False, budget=self.budget)
+            pattern = self._pattern(node)
+            with self.source.inside(node.at, self._first(node, pattern)):
+                return regex_to_expression(pattern, grammar, search=False, budget=self.budget)
         raise self.source.invalid(f"a terminal cannot contain a {node.kind.value}", node.at, node.kind.value)
 
     # --- names
@@ -222,7 +228,9 @@ class Terminals:
             elif node.kind is NodeKind.RANGE:
                 dfa = Dfa.chars(CharSet.of((ord(node.value[0]), ord(node.value[1]))))
             elif node.kind in (NodeKind.LITERAL, NodeKind.PATTERN):
-                dfa = regex_to_dfa(self._pattern(node), search=False, budget=budget)
+                pattern = self._pattern(node)
+                with self.source.inside(node.at, self._first(node, pattern)):
+                    dfa = regex_to_dfa(pattern, search=False, budget=budget)
             elif node.kind is NodeKind.STRUCTURED_REGEX:
                 raise self.source.unsupported("%regex under '&', '~' or lazy is not supported", node.at, "%regex")
             else:
@@ -252,3 +260,8 @@ class Terminals:
         if unknown:
             raise self.source.unsupported(f"regex flag {min(unknown)!r} is not supported", node.at, "flags")
         return f"(?u{option.replace('u', '')}){text}"
+
+    @staticmethod
+    def _first(node: Node, pattern: str) -> int:
+        """Where offset 0 of its ``pattern`` would be: behind the slash, but for the flags put before it."""
+        return node.at + 1 + len(node.value[0]) - len(pattern)
