@@ -97,6 +97,7 @@ class _Automaton:
         self.numbers: dict[State, int] = {}
         self.pending: list[State] = []
         self._items: dict[tuple[Node, bool], Expression] = {}
+        self._meets: dict[tuple[Node, ...], Node] = {}
 
     def expression(self) -> Expression:
         """Walk all states that can be reached, then hand the automaton over."""
@@ -145,13 +146,23 @@ class _Automaton:
         for j in state.unbroken:
             by_node.setdefault(arrays.item_of(shape.negated[j], state.length), set()).add(j)
         for picked in product(*choices):
-            item = algebra.all_of([here, *(node for node, _ in picked)])
-            if item == FALSE or (item != here and algebra.is_empty(item)):
+            item = self._met((here, *[node for node, _ in picked]))
+            if item == FALSE:
                 continue
             counts = tuple(count for _, count in picked)
             for value, others in told_apart(algebra, item, by_node):
                 gone = {j for other in others for j in by_node[other]}
                 yield value, State(length, counts, state.unbroken - gone)
+
+    def _met(self, nodes: tuple[Node, ...]) -> Node:
+        """All of ``nodes``, of which many states ask the same; FALSE if no value satisfies them."""
+        found = self._meets.get(nodes)
+        if found is None:
+            found = self.emitter.algebra.all_of(nodes)
+            if found != nodes[0] and self.emitter.algebra.is_empty(found):
+                found = FALSE
+            self._meets[nodes] = found
+        return found
 
     def _accepts(self, state: State) -> bool:
         shape = self.shape

@@ -475,8 +475,8 @@ class Keywords:
         return self.algebra.of_form(form, ("absent", name))
 
     def present(self, name: str) -> Node:
-        """Not an object, or one that has the key ``name``."""
-        form = ANYTHING._replace(objects=(objects.mentioning({name: TRUE}, [name]),))
+        """An object that has the key ``name``."""
+        form = Form(0, NO_NUMBER, NO_STRING, (), (objects.mentioning({name: TRUE}, [name]),))
         return self.algebra.of_form(form, ("present", name))
 
 

@@ -69,6 +69,7 @@ class Unevaluated:
     def __init__(self, keywords: Keywords) -> None:
         self.keywords = keywords
         self.algebra = keywords.algebra
+        self.keyword = ""  # whose limits are being looked for
 
     def limit(self, schema: dict[str, Any], scope: Scope, form: Form) -> Form:
         """``form``, which is ``schema`` without its unevaluated… keywords, with them."""
@@ -77,6 +78,7 @@ class Unevaluated:
         items = keywords.node(schema.get("unevaluatedItems", True), scope)
         if members == TRUE and items == TRUE:
             return form
+        self.keyword = "unevaluatedItems" if members == TRUE else "unevaluatedProperties"
         own = self._own({**schema, "unevaluatedProperties": None, "unevaluatedItems": None}, scope)
         alternatives = []
         for condition, evaluated in self._applied(schema, scope, own, 0):
@@ -101,7 +103,7 @@ class Unevaluated:
         if not isinstance(schema, dict):
             return [(node, NOTHING_EVALUATED)]
         if depth > MAX_DEPTH:
-            raise BudgetExceeded("schemas nested in place too deeply", keyword="unevaluatedProperties")
+            raise BudgetExceeded("schemas nested in place too deeply", keyword=self.keyword)
         scope = self.keywords.document.enter(schema, scope)
         if "$ref" in schema and scope.dialect < Dialect.DRAFT2019:
             return self._cases(*self.keywords.document.follow("$ref", schema["$ref"], scope), depth + 1)
@@ -175,9 +177,7 @@ class Unevaluated:
         for group in groups:
             total *= len(group)
         if total > MAX_CASES:
-            raise BudgetExceeded(
-                f"what is evaluated depends on more than {MAX_CASES} cases", keyword="unevaluatedProperties"
-            )
+            raise BudgetExceeded(f"what is evaluated depends on more than {MAX_CASES} cases", keyword=self.keyword)
         out: list[Case] = []
         for chosen in product(*groups):
             evaluated = NOTHING_EVALUATED
