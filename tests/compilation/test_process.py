@@ -226,12 +226,12 @@ def until(condition: Any, seconds: float = 20.0) -> None:
 
 def test_whether_a_process_is_idle(make: Any) -> None:
     compiler = make(processes=2)
-    assert compiler.compile_if_idle(spec(id=0), NEVER) is None, "nothing is started for it"
+    assert compiler.compile_soon(spec(id=0), NEVER, 0) is None, "nothing is started for it"
     assert not compiler.has_idle()
     until(compiler.has_idle)
     assert len(compiler._all) == 1
-    assert compiler.compile_if_idle(spec(id=1), NEVER).text == spec(id=1).text
-    busy = threading.Thread(target=compiler.compile_if_idle, args=(spec(id=2, sleep=0.5), NEVER))
+    assert compiler.compile_soon(spec(id=1), NEVER, 0).text == spec(id=1).text
+    busy = threading.Thread(target=compiler.compile_soon, args=(spec(id=2, sleep=0.5), NEVER, 0))
     busy.start()
     until(lambda: not compiler._idle)
     assert not compiler.has_idle(), "but another one is started"
@@ -242,13 +242,25 @@ def test_whether_a_process_is_idle(make: Any) -> None:
     assert len(compiler._all) == 2, "and no third one"
 
 
+def test_a_burst_waits_for_processes(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
+    """Threads that compile would take the interpreter's lock from the loop, and be done no sooner."""
+    manager = make_manager(heavy=make(processes=2), heavy_processes=2, compile_threads=1)
+    manager.spare_the_loop()
+    until(manager.begins_elsewhere)
+    tickets = [manager.submit(spec(id=number, sleep=0.02)) for number in range(12)]
+    for ticket in tickets:
+        ticket.result(20)
+    assert not compiler.compiled
+    assert len(manager._workers) >= 2, "a thread for each process"
+
+
 def test_an_idle_process_that_dies_is_not_asked(make: Any) -> None:
     compiler = make()
     compiler.compile(spec(id=0), NEVER)
     (worker,) = compiler._all
     os.kill(worker.process.pid, signal.SIGKILL)
     worker.process.wait()
-    assert compiler.compile_if_idle(spec(id=1), NEVER) is None
+    assert compiler.compile_soon(spec(id=1), NEVER, 0) is None
     assert not compiler._all
 
 
@@ -269,7 +281,7 @@ def test_a_manager_that_spares_the_loop(make: Any, make_manager: Any, compiler: 
     slow = manager.submit(spec(id=4, sleep=1.0))
     until(lambda: not heavy._idle)
     assert not manager.begins_elsewhere()
-    assert manager.submit(spec(id=5)).result(20) and not slow.done(), "nobody waits for a process that is busy"
+    assert manager.submit(spec(id=5)).result(20) and not slow.done(), "nobody waits long for a process that is busy"
     assert len(compiler.compiled) == 3
     assert slow.result(20)
 

@@ -58,10 +58,11 @@ class HeavyCompiler(Protocol):
         """The index; ends early with `errors.Cancelled` when ``abandoned`` is set."""
 
     def has_idle(self) -> bool:
-        """Whether `compile_if_idle` would begin at once; if not, more help may get ready in the background."""
+        """Whether `compile_soon` would begin at once; if not, more help may get ready in the background."""
 
-    def compile_if_idle(self, specification: Specification, abandoned: threading.Event) -> Any:
-        """`compile` if that can begin at once on this host, else None: for specifications that are not heavy."""
+    def compile_soon(self, specification: Specification, abandoned: threading.Event, patience: float) -> Any:
+        """`compile` if that can begin within ``patience`` seconds on this host, else None: for specifications that are
+        not heavy."""
 
     def close(self) -> None:
         """End what is still running."""

@@ -60,6 +60,9 @@ AFTERWARDS = 0.005
 # Specifications this many times as large as a heavy one wait for a process that has yet to start.
 WORTH_WAITING = 8
 
+# Seconds that a job waits for a process before its thread compiles, and takes the GIL from a loop that is to be spared.
+PATIENCE = 0.25
+
 # Guessed seconds per character, and a constant; only the order of jobs depends on it (`queue`).
 _BASE_COST, _COST_PER_CHARACTER = 0.001, 1e-6
 
@@ -143,6 +146,7 @@ class CompilationManager:
         """From now on compile in a process what one can take at once, however small: for engines whose loop is busy
         with Python all the time, so that a thread would only take turns with it."""
         self._spares_the_loop = True
+        self._workers.grow(self.options.heavy_processes)  # a thread for each, since it waits there
         self.begins_elsewhere()  # (a process takes a second to start)
 
     def begins_elsewhere(self) -> bool:
@@ -257,8 +261,9 @@ class CompilationManager:
         index, level = None, "compile"
         if self._heavy is not None and self._is_heavy(specification):
             index, level = self._heavy.compile(specification, job.abandoned), self._heavy.level
-        elif self._heavy is not None and self.begins_elsewhere():
-            index = self._heavy.compile_if_idle(specification, job.abandoned)
+        elif self._heavy is not None and self._spares_the_loop:
+            self._heavy.has_idle()  # (if none has, another one starts, if there may be one)
+            index = self._heavy.compile_soon(specification, job.abandoned, PATIENCE)
         if index is None:
             faults.strike(self._faults, specification)
             index = self._engine.compile(specification, self.vocabulary)

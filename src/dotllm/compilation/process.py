@@ -120,6 +120,7 @@ class ProcessCompiler:
         self._processes = processes
         self._free = threading.BoundedSemaphore(processes)
         self._lock = threading.Lock()
+        self._given_back = threading.Condition(self._lock)
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -158,12 +159,14 @@ class ProcessCompiler:
             self._start_in_background()
         return False
 
-    def compile_if_idle(self, specification: Specification, abandoned: threading.Event) -> Any:
-        """`compile`, in a process that has nothing to do; None if there is none."""
-        if not self._free.acquire(blocking=False):
+    def compile_soon(self, specification: Specification, abandoned: threading.Event, patience: float) -> Any:
+        """`compile`, in a process that has nothing to do within ``patience`` seconds; None if there is none."""
+        deadline = time.monotonic() + patience
+        if not self._free.acquire(timeout=patience):
             return None
         try:
-            with self._lock:
+            with self._given_back:
+                self._given_back.wait_for(lambda: self._idle or not self._all, deadline - time.monotonic())
                 worker = self._idle_worker()
             return None if worker is None else self._compile(worker, specification, abandoned)
         finally:
@@ -259,10 +262,12 @@ class ProcessCompiler:
         with self._lock:
             if not self._closed:
                 self._idle.append(worker)
+                self._given_back.notify()
 
     def _drop(self, worker: _Worker) -> None:
         with self._lock:
             self._all.discard(worker)
+            self._given_back.notify_all()  # perhaps there is none to wait for any more
         worker.kill()
 
     def _directory(self) -> str:

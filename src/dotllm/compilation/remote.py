@@ -101,9 +101,9 @@ class RayCompiler:
         """As the fallback says: what is not heavy stays on this host."""
         return self._fallback.has_idle()
 
-    def compile_if_idle(self, specification: Specification, abandoned: threading.Event) -> Any:
+    def compile_soon(self, specification: Specification, abandoned: threading.Event, patience: float) -> Any:
         """By the fallback."""
-        return self._fallback.compile_if_idle(specification, abandoned)
+        return self._fallback.compile_soon(specification, abandoned, patience)
 
     def close(self) -> None:
         """Forget the cluster (the connection is vLLM's as much as ours, and stays) and close the fallback."""

@@ -49,6 +49,13 @@ class WorkerPool:
         if oldest is not None and now - oldest >= RELIEF_AFTER:
             self._start(extra=True)
 
+    def grow(self, base: int) -> None:
+        """Let there be ``base`` threads at least from now on."""
+        for _ in range(base - self.base):
+            self._start(extra=False)
+        self.base = max(self.base, base)
+        self.limit = max(self.limit, self.base)
+
     def _start(self, *, extra: bool) -> None:
         with self._lock:
             self._ever += 1
