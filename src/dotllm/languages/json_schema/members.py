@@ -254,6 +254,8 @@ class _Automaton:
             else "minProperties"
             if shape.minimum
             else "maxProperties"
+            if shape.maximum is not None
+            else "dependentRequired"
         )
         limits = [shape.minimum]
         for limited in (shape, *shape.negated):
@@ -521,14 +523,9 @@ def told_apart(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[tup
 
 def decide(clauses: frozenset[Clause], name: str, present: bool) -> frozenset[Clause] | None:
     """The clauses once it is known whether ``name`` is there; None if one of them fails."""
-    if not any((name, True) in clause or (name, False) in clause for clause in clauses):
+    holds, fails = (name, present), (name, not present)
+    concerned = [clause for clause in clauses if fails in clause or holds in clause]
+    if not concerned:
         return clauses
-    out: set[Clause] = set()
-    for clause in clauses:
-        if (name, present) in clause:
-            continue
-        clause = clause - {(name, not present)}
-        if not clause:
-            return None
-        out.add(clause)
-    return frozenset(out)
+    left = [clause - {fails} for clause in concerned if holds not in clause]
+    return clauses.difference(concerned).union(left) if all(left) else None
