@@ -28,10 +28,13 @@ _FORBIDDING = ("allowed_token_ids", "bad_words")
 
 
 class TokenNotAllowed(RuntimeError):
-    """A token was sampled that the constraint does not allow, so the mask was not all that decided."""
+    """A token was sampled that the constraint does not allow, so the mask was not all that decided: other parameters
+    forbade what it allows, or the model's logits were no numbers (NaN), of which any token may be sampled."""
 
     def __init__(self, token: int) -> None:
-        super().__init__(f"token {token} was sampled, which the constraint does not allow here")
+        super().__init__(
+            f"token {token} was sampled, which the constraint does not allow here (did the model return NaN?)"
+        )
 
 
 def encode(error: Exception, what: str = "the specification could not be compiled") -> str:

@@ -208,7 +208,7 @@ class Engine:
         manager.backend = a_backend(
             compiler=SimpleNamespace(metrics=metrics, pause=lambda seconds: None, resume=lambda: None),
         )
-        monkeypatch.setattr(walk_scheduler, "may_jump", lambda: jumps)
+        monkeypatch.setattr(walk_scheduler, "may_jump", lambda _: jumps)
         monkeypatch.setattr(pace.Pace, "pays", lambda *_: True)  # nothing here takes the time it does on a GPU
         monkeypatch.setattr(walk_scheduler, "begin", lambda *_: Walk(index.space, RowSender(index.space), STATES))
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from played_engine import ANSWER, TOKENS, Engine
 from dotllm import Index
 from dotllm.errors import Unsupported
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
-from dotllm.vllm_plugin.gpu import late_place
+from dotllm.vllm_plugin.gpu import late_place, walk_scheduler
 from dotllm.vllm_plugin.gpu.walk import Walk
 
 pytestmark = pytest.mark.serve
@@ -223,3 +225,17 @@ def test_nothing_is_sampled_without_a_mask_when_walking_ends(
     engine.run({6: lambda: engine.scheduler.finish_requests("other", aborted), 9: engine.scheduler._stop_walking})
     assert engine.reasons["late"] == "error" and not engine.answers["late"]
     assert pending.cancelled() or not pending.done()
+
+
+@pytest.mark.parametrize("mode", ["FULL", "FULL_AND_PIECEWISE", "FULL_DECODE_ONLY"])
+def test_graphs_that_entered_text_cannot_trust_are_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    from vllm.config import CUDAGraphMode
+
+    monkeypatch.setattr(walk_scheduler, "coalescence", lambda: "canonical")
+    monkeypatch.setattr(walk_scheduler.logger, "propagate", True)
+    config = SimpleNamespace(compilation_config=SimpleNamespace(cudagraph_mode=CUDAGraphMode[mode]))
+    with caplog.at_level(logging.WARNING):
+        assert walk_scheduler.may_jump(config)
+    assert ("NaN" in caplog.text) == (mode == "FULL")

@@ -76,7 +76,7 @@ class WalkScheduler:
         if backend is not self._walk_of:
             self._walk_of = backend
             self._walk = begin(scheduler, backend)
-            self._may_jump = self._walk is not None and may_jump()
+            self._may_jump = self._walk is not None and may_jump(scheduler.vllm_config)
         if self._walk is not None and self._walk.overflowed:
             logger.warning("more masks than the device keeps: constrained requests wait for the CPU from now on")
             self._stop_walking()
@@ -322,8 +322,11 @@ def step_again(request: Any) -> bool:
     return True
 
 
-def may_jump() -> bool:
-    """Whether forced text is entered into requests (see `jump_forward`), in an engine where the GPU walks."""
+def may_jump(config: Any) -> bool:
+    """Whether forced text is entered into requests (see `jump_forward`), in an engine where the GPU walks.
+
+    config: vLLM's ``VllmConfig``.
+    """
     if coalescence() != "canonical":
         return False
     try:
@@ -332,6 +335,12 @@ def may_jump() -> bool:
         logger.warning("forced text is generated token by token: %s: %s", type(error).__name__, error)
         return False
     logger.info("coalescence: canonical, without speculation")
+    mode = config.compilation_config.cudagraph_mode
+    if mode is not None and mode.mixed_mode().name == "FULL":
+        logger.warning(
+            "cudagraph_mode FULL: with graphs for steps of several tokens a request, vLLM 0.26 with FlashAttention 3 "
+            "returned NaN for single requests now and then; these end with an error (docs/performance.md)"
+        )
     return True
 
 
