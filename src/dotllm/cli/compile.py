@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from dotllm import cpus
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
 from dotllm.compilation.ahead import Result, compile_ahead
 from dotllm.compilation.inputs import BadInput, read_inputs, read_texts
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--store", metavar="URL", default="", help="shared store to fill (default: $DOTLLM_STORE)")
     parser.add_argument("--cache-dir", metavar="PATH", default="", help="cache on disk to fill (default: the user's)")
     parser.add_argument("--warm", type=Path, action="append", default=[], metavar="TEXTS", help="sample outputs")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: CPUs)")
+    parser.add_argument("--jobs", type=int, default=cpus.usable(), metavar="N", help="processes (default: CPUs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per specification, no progress bar")
     return parser
 

@@ -6,13 +6,13 @@ more threads (`cold`, `team`) and entered into the shared table. A guide that fa
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from dotllm import cpus
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.errors import SpecError
@@ -23,7 +23,7 @@ from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, known_rows
 from dotllm.index.team import Team
 from dotllm.index.token_space import CONTENTS, TokenSpace
 
-THREADS = max(1, min(8, (os.cpu_count() or 1)))
+THREADS = min(8, cpus.usable())
 _MISSES_PER_THREAD = 8  # fewer are not worth a thread
 _CHUNK = 64  # masks computed before they are entered: bounds memory, 1 MB at 131k tokens
 _FAILED = -2  # instead of a row, until the others have theirs

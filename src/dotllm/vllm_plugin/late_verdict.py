@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any
 
+from dotllm import cpus
 from dotllm.compilation.specification import Specification
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import front_end, verdicts
@@ -36,7 +36,7 @@ DELAY = 0.1
 # not wait for; so it is given here. At once where there are processors for both, so that neither the judgement nor the
 # response is in the first token's way (H200, 0.5B: a first token after 10 ms, 1.15 times the unconstrained one with a
 # judgement after 8 ms, 1.02 with one after 1); else when the engine has launched the step and, mostly, compiled.
-STREAM_DELAY = 0.001 if (os.cpu_count() or 1) >= 4 else 0.008
+STREAM_DELAY = 0.001 if cpus.usable() >= 4 else 0.008
 # Characters of which that holds. To judge more takes longer than beginning the response, so that is left to the engine.
 # (4,000 to 8,192: 1.31 times the unconstrained first token with a judgement, 1.11 without.)
 SHORT = 4096
