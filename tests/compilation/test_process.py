@@ -254,6 +254,22 @@ def test_a_burst_waits_for_processes(make: Any, make_manager: Any, compiler: fak
     assert len(manager._workers) >= 2, "a thread for each process"
 
 
+def test_nobody_waits_for_processes_that_take_long(make: Any) -> None:
+    compiler = make()
+    compiler.compile(spec(id=0), NEVER)
+    busy = threading.Thread(target=compiler.compile_soon, args=(spec(id=1, sleep=1.0), NEVER, 0))
+    busy.start()
+    until(lambda: not compiler._idle)
+    start = time.monotonic()
+    assert compiler.compile_soon(spec(id=2), NEVER, 0.2) is None
+    assert 0.1 < time.monotonic() - start < 0.9, "it has only just begun"
+    start = time.monotonic()
+    assert compiler.compile_soon(spec(id=3), NEVER, 0.2) is None
+    assert time.monotonic() - start < 0.1
+    busy.join()
+    assert compiler.compile_soon(spec(id=4), NEVER, 0.2).text == spec(id=4).text
+
+
 def test_an_idle_process_that_dies_is_not_asked(make: Any) -> None:
     compiler = make()
     compiler.compile(spec(id=0), NEVER)

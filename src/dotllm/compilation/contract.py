@@ -61,8 +61,8 @@ class HeavyCompiler(Protocol):
         """Whether `compile_soon` would begin at once; if not, more help may get ready in the background."""
 
     def compile_soon(self, specification: Specification, abandoned: threading.Event, patience: float) -> Any:
-        """`compile` if that can begin within ``patience`` seconds on this host, else None: for specifications that are
-        not heavy."""
+        """`compile` if that can begin soon on this host, else None: for specifications that are not heavy. Soon is
+        before the compile that began last takes longer than ``patience`` seconds."""
 
     def close(self) -> None:
         """End what is still running."""

@@ -60,7 +60,8 @@ AFTERWARDS = 0.005
 # Specifications this many times as large as a heavy one wait for a process that has yet to start.
 WORTH_WAITING = 8
 
-# Seconds that a job waits for a process before its thread compiles, and takes the GIL from a loop that is to be spared.
+# Seconds that compiles in processes may take for others to wait for one of these: then their threads compile, and take
+# the GIL from a loop that is to be spared.
 PATIENCE = 0.25
 
 # Guessed seconds per character, and a constant; only the order of jobs depends on it (`queue`).

@@ -126,6 +126,7 @@ class ProcessCompiler:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._closed = False
         self._starting = False
+        self._last_began = 0.0  # when the last compile did
 
     def prepare(self) -> bool:
         """Whether a process is running; if not, one is started in the background."""
@@ -160,9 +161,10 @@ class ProcessCompiler:
         return False
 
     def compile_soon(self, specification: Specification, abandoned: threading.Event, patience: float) -> Any:
-        """`compile`, in a process that has nothing to do within ``patience`` seconds; None if there is none."""
-        deadline = time.monotonic() + patience
-        if not self._free.acquire(timeout=patience):
+        """`compile`, in a process that has nothing to do, or will soon have: before the compile that began last takes
+        longer than ``patience`` seconds. None if there is none."""
+        deadline = self._last_began + patience
+        if not self._free.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return None
         try:
             with self._given_back:
@@ -209,6 +211,7 @@ class ProcessCompiler:
         return index
 
     def _ask(self, worker: _Worker, specification: Specification, abandoned: threading.Event) -> Any:
+        self._last_began = time.monotonic()
         worker.send({"specification": specification.to_json()})
         reply = self._wait(worker, self._timeout, abandoned)
         if "error" in reply:
