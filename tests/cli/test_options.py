@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dotllm.cli import options
+from dotllm.compilation.options import describe
 
 
 def test_flags_move_to_the_environment() -> None:
@@ -33,7 +34,8 @@ def test_what_a_server_cannot_start_with(monkeypatch: pytest.MonkeyPatch) -> Non
     assert options.refused({"VLLM_USE_RUST_FRONTEND": "0"}) is None
     assert "Rust" in (options.refused({"VLLM_USE_RUST_FRONTEND": "1"}) or "")
     assert "DOTLLM_MEMORY_BYTES" in (options.refused({"DOTLLM_MEMORY_BYTES": "much"}) or "")
-    for variable in ("DOTLLM_TAKE_AUTO", "DOTLLM_COALESCENCE", "DOTLLM_DRAFTS", "DOTLLM_GPU_MASKS", "DOTLLM_GPU_WALK"):
+    compilation = {row[1] for row in describe()}
+    for variable in (option.variable for option in options.OPTIONS if option.variable not in compilation):
         with monkeypatch.context() as patch:
             patch.setenv(variable, "perhaps")
             assert variable in (options.refused({}) or "")

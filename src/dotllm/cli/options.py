@@ -55,7 +55,14 @@ OPTIONS: tuple[Option, ...] = (
     ),
     *(Option(*row) for row in describe()),
 )
-SETTINGS = (settings.takes_auto, settings.coalescence, settings.drafts_always, settings.gpu_masks, settings.gpu_walk)
+SETTINGS = (
+    settings.takes_auto,
+    settings.coalescence,
+    settings.drafts_always,
+    settings.gpu_masks,
+    settings.gpu_walk,
+    settings.property_order,
+)
 
 
 def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
