@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +100,13 @@ def test_the_vocabulary_is_that_of_a_server(tmp_path: Path) -> None:
     assert vocabulary_of(str(made), None).eos_token_ids == (2, 0)
     (made / "config.json").unlink()
     assert vocabulary_of(str(made), 9000).eos_token_ids == (2,)
+
+
+def test_a_reader_that_goes(specs: Path) -> None:
+    """``dotllm check … | head -1``: the rest is written to nobody, which is no error to show."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "dotllm.cli", "check", str(specs)]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=300)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, "")

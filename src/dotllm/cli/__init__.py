@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from typing import NamedTuple
 
@@ -46,7 +47,11 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     own = available()
     if arguments and arguments[0] in own:
-        return int(importlib.import_module(own[arguments[0]].module).main(arguments[1:]))
+        try:
+            return int(importlib.import_module(own[arguments[0]].module).main(arguments[1:]))
+        except BrokenPipeError:  # whoever read our output has enough (``| head``)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
+            return 1
     from dotllm.cli import passthrough
 
     return passthrough.main(arguments)
