@@ -58,7 +58,7 @@ def tag_dispatch(
     may be empty.
     """
     ids = special_tokens or {}
-    children, tag_at, excluded_at = _trie([tag for tag, _ in tags], excluded)
+    children, tag_at, excluded_at, begins_tag = _trie([tag for tag, _ in tags], excluded)
     order = _breadth_first(children)
     fail = _failures(children, order)
     done = len(children)
@@ -70,6 +70,7 @@ def tag_dispatch(
         if not waiting[state]:
             tag_at[state] = tag_at[state] or tag_at[fail[state]]
         excluded_at[state] = excluded_at[state] or excluded_at[fail[state]]
+        begins_tag[state] = begins_tag[state] or begins_tag[fail[state]]
         for child in children[state].values():
             waiting[child] = waiting[state] or bool(tag_at[state])
     edges: list[Edge] = []
@@ -84,7 +85,7 @@ def tag_dispatch(
         for symbol, target in out.items():
             if len(symbol) == 1:
                 by_target.setdefault(target, []).append(symbol)
-            else:
+            elif begins_tag[target]:
                 edges.append((state, grammar.tokens([ids[symbol]]), target))
         for target, characters in by_target.items():
             edges.append((state, grammar.chars(CharSet.of("".join(characters))), target))
@@ -107,16 +108,18 @@ def token_tag_dispatch(
 
 def _trie(
     tags: Sequence[Symbols], excluded: Sequence[Symbols]
-) -> tuple[list[dict[str, int]], list[tuple[int, ...]], list[bool]]:
-    """Children of every prefix; the tags and whether an excluded string end there."""
+) -> tuple[list[dict[str, int]], list[tuple[int, ...]], list[bool], list[bool]]:
+    """Children of every prefix; the tags and whether an excluded string end there; whether a tag begins with it."""
     children: list[dict[str, int]] = [{}]
     ends: list[int] = []
-    for word in (*tags, *excluded):
+    begins_tag = [False]
+    for i, word in enumerate((*tags, *excluded)):
         state = 0
         for character in word:
             if character not in children[state]:
                 children[state][character] = len(children)
                 children.append({})
+                begins_tag.append(i < len(tags))
             state = children[state][character]
         ends.append(state)
     tag_at: list[tuple[int, ...]] = [()] * len(children)
@@ -126,7 +129,7 @@ def _trie(
             tag_at[state] = (*tag_at[state], i)
         else:
             excluded_at[state] = True
-    return children, tag_at, excluded_at
+    return children, tag_at, excluded_at, begins_tag
 
 
 def _breadth_first(children: Sequence[dict[str, int]]) -> list[int]:

@@ -124,6 +124,7 @@ def test_regex_and_substring_macros() -> None:
         ('root ::= TagDispatch(("", root))', InvalidSpec, "TagDispatch", "line 1, column 10"),
         ('root ::= TagDispatch(("a", x))', InvalidSpec, "x", "line 1, column 28"),
         ('root ::= TagDispatch(("ab", root), excludes=("a",))', InvalidSpec, "excludes", "line 1, column 10"),
+        ('root ::= TagDispatch(("ab", root), excludes=("b",))', InvalidSpec, "excludes", "line 1, column 10"),
         ('root ::= TagDispatch(("ab", root), other=true)', InvalidSpec, "other", "line 1, column 36"),
         ('root ::= Regex("a", "b")', InvalidSpec, "Regex", "line 1, column 10"),
         ('root ::= "x"\n  Regex("b(a")', InvalidSpec, "regex", "line 2, column 3: offset 1"),

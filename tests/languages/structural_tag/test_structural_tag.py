@@ -101,6 +101,8 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     (tag("<t>", {"type": "repeat", "min": 0, "max": 2, "content": {**TRIGGERED, "at_least_one": True}}, "!"), ["<t>!", '<t><f=1>{"a":1}</f>b!'], ['<t><f=1>{"a":1}</f>b!c!']),
     (tag("<t>", {"type": "dispatch", "rules": [["<a>", {"type": "any_text"}]]}, "!"), ["<t>x<a>y!", "<t>!"], ["<t>x<a>y!z!"]),
     (tag("<t>", {"type": "sequence", "elements": [tag("[", {"type": "any_text"}, "]"), {"type": "any_text"}]}, "!"), ["<t>[!]x!"], ["<t>[!]x!y!"]),
+    (tag("<t>", {"type": "any_text"}, "<|end|>!"), ["<t>a<|end|>!"], ["<t>a<|end|>b<|end|>!", "<t><|end|><|end|>!"]),
+    ({"type": "dispatch", "rules": [["<|tool|>a", {"type": "const_string", "value": "1"}]], "excludes": ["x<|tool|>b", "<|end|>!"]}, ["x<|tool|>a1", "<|tool|>c"], ["<|end|>", "x<|tool|>b"]),
     (tag("<t>", TRIGGERED, "</t>"), ['<t>x<f=1>{"a":1}</f>y</t>', "<t></t>"], ["<t>x</t>y</t>"]),
 ]  # fmt: skip
 
@@ -201,6 +203,8 @@ def test_long_raw_strings_are_counted(condition: dict[str, object], vocabulary: 
         ({"format": {"type": "any_text", "excludes": ["a", "\ud800"]}}, InvalidSpec, "/format/excludes/1"),
         ({"format": {"type": "token", "token": 10**400}}, InvalidSpec, "/format/token"),
         ({"format": {"type": "json_schema", "json_schema": {"maximum": 10**5000}}}, BudgetExceeded, "/format/json_schema"),
+        ({"format": {"type": "optional", "content": {**TRIGGERED, "excludes": ["f"]}}}, InvalidSpec, "/format/content"),
+        ({"format": {"type": "dispatch", "rules": [["<a>", {"type": "any_text"}]], "excludes": [">"]}}, InvalidSpec, "'<a>' holds the excluded string '>'"),
         ("{", InvalidSpec, "not JSON"),
         ({}, InvalidSpec, "format"),
     ],

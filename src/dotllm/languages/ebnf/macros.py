@@ -74,8 +74,8 @@ class _Expansion:
             return token_tag_dispatch(self.grammar, by_id, [self._number(x) for x in excludes], loop=loop)
         by_text = [(self._string(tag), expression) for tag, expression in pairs]
         excluded = [self._string(x) for x in excludes]
-        if any(tag.startswith(text) for tag, _ in by_text for text in excluded):
-            raise self.source.invalid("an excluded string is the beginning of a tag", self.macro.name.at, "excludes")
+        for tag, text in ((tag, text) for tag, _ in by_text for text in excluded if text in tag):
+            raise self.source.invalid(f"{tag!r} holds the excluded string {text!r}", self.macro.name.at, "excludes")
         return tag_dispatch(self.grammar, by_text, excluded, loop=loop)
 
     def _pair(self, value: Token | list[Token]) -> tuple[Token, Expression]:

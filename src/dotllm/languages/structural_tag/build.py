@@ -364,6 +364,8 @@ class _Compiler:
         self, rules: list[tuple[str, Expression]], excluded: list[str], ends: Ends, *, loop: bool = True
     ) -> Expression:
         """Free text with its dispatch rules, in which none of ``ends`` occurs: the first one ends the tag."""
+        for tag, text in ((tag, text) for tag, _ in rules for text in excluded if text in tag):
+            raise InvalidSpec(f"{tag!r} holds the excluded string {text!r}", keyword="excludes")
         # (an end that overlaps itself, like a blank line, may begin with the last characters of the text)
         excluded = [*excluded, *ends]
         return tag_dispatch(
