@@ -159,6 +159,8 @@ def test_terminals_used_often_are_shared() -> None:
         ("start: A\nA: B\nB: A", InvalidSpec, "A", "line 3, column 4"),
         ('start: A\nA: b\nb: "x"', InvalidSpec, "b", "line 2, column 4"),
         ('start: ("a"', InvalidSpec, "", "line 1, column 8"),
+        ('start: "a"\n %ignore', InvalidSpec, "%ignore", "line 2, column 2"),
+        ('%ignore // nothing\n\nstart: "a"', InvalidSpec, "%ignore", "line 1, column 1"),
         ('start: "a")', InvalidSpec, "", "line 1, column 11"),
         ("start: 'a'", InvalidSpec, "", "line 1, column 8"),
         ('start: "a', InvalidSpec, "", "line 1, column 8"),

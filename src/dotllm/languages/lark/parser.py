@@ -130,6 +130,8 @@ class Parser:
         token = self.token
         self.i += 1
         if token.text == "%ignore":
+            if self.token.kind in ("NEWLINE", "END") and not self._continues():
+                raise self.source.invalid("%ignore needs something to ignore", token.at, token.text)
             first = len(self.document.nodes)
             self.document.ignored.append(Definition("%ignore", first, self._expansions(), token.at))
         elif token.text == "%import":
