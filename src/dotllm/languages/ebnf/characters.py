@@ -7,8 +7,8 @@ import re
 from dotllm.automata.charset import CharSet, Range
 from dotllm.languages.source import Source
 
-_SIMPLE = {c: c for c in "\"\\/'?"} | dict(zip("nrtbfav0e", "\n\r\t\b\f\a\v\0\x1b", strict=True))
-_IN_CLASS = _SIMPLE | {c: c for c in "^$.*+()[]{}|-"}
+_SIMPLE = {c: c for c in "\"\\/'?[]-"} | dict(zip("nrtbfav0e", "\n\r\t\b\f\a\v\0\x1b", strict=True))
+_IN_CLASS = _SIMPLE | {c: c for c in "^$.*+(){}|"}
 _HEX = re.compile(r"[0-9a-fA-F]*")
 _DIGITS = {"x": 2, "u": 4, "U": 8}
 
@@ -28,6 +28,10 @@ def string(source: Source, begin: int, end: int) -> str:
 def character_class(source: Source, begin: int, end: int) -> CharSet:
     """The set that the class at ``begin:end``, brackets included, stands for; ``[^]`` is any character."""
     at, stop = begin + 1, end - 1
+    if at == stop:
+        raise source.invalid(
+            '[] is read differently by llama.cpp (no character) and others (never): write ""', begin, "[]"
+        )
     negated = source.text.startswith("^", at)
     at += negated
     ranges: list[Range | str | int] = []

@@ -17,6 +17,7 @@ from dotllm.languages.special_tokens import token_expression
 
 MAX_COUNT = 2**30 - 1
 ROOT = "root"
+_NAMES = ("NAME", "NUMBER")
 
 _OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
@@ -76,7 +77,7 @@ class _Compiler:
 
     def _is_head(self, i: int) -> bool:
         """Whether a rule begins here: ``name ::=`` or ``name[option] ::=``."""
-        if self.tokens[i].kind != "NAME":
+        if self.tokens[i].kind not in _NAMES:
             return False
         following = [token.kind for token in self.tokens[i + 1 : i + 3]]
         return following[:1] == ["::="] or following == ["CLASS", "::="]
@@ -121,7 +122,7 @@ class _Compiler:
             return grammar.chars(character_class(self.source, token.at, end))
         if token.kind == ".":
             return grammar.chars(ANY_CHAR)
-        if token.kind == "NAME":
+        if token.kind in _NAMES:
             rule = self.rules.get(token.text)
             if rule is None:
                 raise self.source.invalid(f"rule {token.text} is not defined", token.at, token.text)

@@ -9,12 +9,12 @@ from dotllm.languages.source import Source
 
 _TOKEN = re.compile(
     r"""
-      (?P<SPACE>(?:[ \t\r\n\f]|\#[^\n]*)+)
+      (?P<SPACE>(?:[ \t\r\n\f]|\#[^\r\n]*)+)
     | (?P<STRING>"(?:[^"\\\n]|\\.)*")
     | (?P<CLASS>\[(?:[^\]\\\n]|\\.)*\])
     | (?P<TOKEN>!?<(?:\[\d+\]|[^<>\s]+)>)
-    | (?P<NAME>\d*[A-Za-z_](?:[\w-]|\.(?=[\w-]))*)
-    | (?P<NUMBER>\d+)
+    | (?P<NUMBER>\d++(?![A-Za-z_-]|\.[\w-]))
+    | (?P<NAME>[\w-](?:[\w-]|\.(?=[\w-]))*)
     | (?P<SIGN>::=|[|()*+?{},.=])
     """,
     re.VERBOSE | re.ASCII,
@@ -28,7 +28,7 @@ _HINTS = {
 
 
 class Token(NamedTuple):
-    """``kind`` is a group of the expression above, or the sign itself, or "END"."""
+    """``kind`` is a group of the expression above, or the sign itself, or "END". (In GBNF a NUMBER may name a rule.)"""
 
     kind: str
     text: str
