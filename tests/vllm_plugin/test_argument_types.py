@@ -69,3 +69,27 @@ def test_a_function_is_read_once_and_forgotten_with_its_request() -> None:
     del function
     gc.collect()
     assert len(argument_types._known) <= before
+
+
+@pytest.mark.parametrize(
+    ("value", "types", "expected"),
+    [
+        (" 27", ["array", "string"], " 27"),
+        ('"a"', ["object", "string"], '"a"'),
+        ("{}", ["array", "string"], "{}"),
+        ("null", ["array", "string"], "null"),
+        ('["a"]', ["array", "string"], ["a"]),
+        ("27", ["array", "integer", "string"], 27),
+        ("null", ["array", "null", "string"], None),
+        ("true", ["boolean", "object", "string"], True),
+        ("1.5", ["array", "integer", "string"], "1.5"),
+        ("27", ["array"], 27),
+        ("27", ["array", "int", "string"], 27),
+    ],
+)
+def test_a_string_that_is_json_stays_a_string(value: str, types: list[str], expected: Any) -> None:
+    """As in ``str | list[str]``: vLLM takes any JSON for the list."""
+    from vllm.tool_parsers import utils
+
+    coerce = argument_types._coerce_to_schema_type_with(utils.coerce_to_schema_type)
+    assert coerce(value, types) == expected

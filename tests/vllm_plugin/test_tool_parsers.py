@@ -127,8 +127,11 @@ REFERRING = {
         "tree": {"$ref": "#/$defs/Tree"},
         "kind": {"const": 7},
         "some": {"anyOf": [{"$ref": "#/$defs/Size"}, {"type": "null"}]},
+        "text": {
+            "anyOf": [{"enum": ["27", "{}"]}, {"type": "array", "items": {"const": "a"}, "minItems": 1, "maxItems": 1}]
+        },
     },
-    "required": ["size", "tree", "kind", "some"],
+    "required": ["size", "tree", "kind", "some", "text"],
     "additionalProperties": False,
 }
 """As pydantic writes nested models and enumerations."""

@@ -8,6 +8,9 @@ model and enumeration.
 So they are given properties in which nothing is left to follow: each schema with all that it may be as its ``type``,
 and with ``properties``, ``items`` and ``additionalProperties`` where only one of its alternatives has them. What is
 recursive becomes cyclic. Schemas with neither keyword, and very large ones, are left as they are.
+
+And where a value may be a string or an object or array, they take any JSON for the latter: the string ``27`` came back
+as a number where a list of strings would have been allowed, too, and ``"a"`` without its quotes. Now it is a string.
 """
 
 from __future__ import annotations
@@ -24,6 +27,14 @@ from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _MODULE = "vllm.tool_parsers.utils"
 _NAME = "find_tool_properties"
+_COERCE = "coerce_to_schema_type"
+
+_TYPES: dict[type, frozenset[str]] = {
+    type(None): frozenset({"null"}), bool: frozenset({"boolean"}), int: frozenset({"integer", "number"}),
+    float: frozenset({"number"}), dict: frozenset({"object"}), list: frozenset({"array"}), str: frozenset(),
+}  # fmt: skip
+"""What a value that was read may be by a schema; a string is what there was before."""
+_NAMES = frozenset({"string"}).union(*_TYPES.values())  # vLLM knows others, as "int"
 
 _IN_PLACE = ("anyOf", "oneOf", "allOf")
 _BELOW = ("items", "additionalProperties")
@@ -150,23 +161,35 @@ def _find_tool_properties_with(original: Any) -> Any:
     return find_tool_properties
 
 
+def _coerce_to_schema_type_with(original: Any) -> Any:
+    def coerce_to_schema_type(value: str, schema_type: Any) -> Any:
+        found = original(value, schema_type)
+        if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not front_end.serves():
+            return found
+        return found if _TYPES[type(found)].intersection(schema_type) else value
+
+    return coerce_to_schema_type
+
+
 def _apply() -> None:
     utils = importlib.import_module(_MODULE)
-    original = getattr(utils, _NAME)
-    replace_once(utils, _NAME, _find_tool_properties_with)
-    for name, module in list(sys.modules.items()):  # parsers import the function by name
-        if name.startswith("vllm.") and vars(module).get(_NAME) is original:
-            setattr(module, _NAME, getattr(utils, _NAME))
+    for name, make in ((_NAME, _find_tool_properties_with), (_COERCE, _coerce_to_schema_type_with)):
+        original = getattr(utils, name)
+        replace_once(utils, name, make)
+        for where, module in list(sys.modules.items()):  # parsers import the functions by name
+            if where.startswith("vllm.") and vars(module).get(name) is original:
+                setattr(module, name, getattr(utils, name))
 
 
 HOOK = Hook(
     name="argument-types",
-    summary="arguments behind a reference in the tool's schema come back with their types",
+    summary="arguments come back with their types where the tool's schema refers to them or has several",
     targets=(
         Target(_MODULE, _NAME, ("tools", "tool_name")),
         Target(_MODULE, "extract_types_from_schema", ("schema",)),
+        Target(_MODULE, _COERCE, ("value", "schema_type")),
     ),
     apply=_apply,
     required=False,
-    without_it="numbers and objects behind a $ref come back as strings from many tool parsers",
+    without_it="numbers and objects behind a $ref come back as strings from many tool parsers, and strings as numbers",
 )
