@@ -121,9 +121,16 @@ TEXT = f"""
 Everything that costs has a budget; reaching one is a refusal that names it, the same on every machine (`Budget` in
 `src/dotllm/languages/json_schema/options.py`):
 
-| budget | default |
-|---|---|
+| budget | default | what it counts |
+|---|---|---|
 """
+BUDGETS = {
+    "steps": "work of combining sub-schemas, about a microsecond each",
+    "nodes": "combinations of sub-schemas (`allOf`, `not`, …) that are looked at",
+    "shapes": "alternatives of one type in one schema: the product of its `anyOf`, `oneOf` and `if`",
+    "edges": "size of the automaton over the members of one object or the items of one array",
+    "total_edges": "the same, of all of them",
+}
 
 
 def _cell(found: list[Verdicts]) -> str:
@@ -185,7 +192,7 @@ def document() -> str:
         out += f"|{first}| {reference} |{rest}"
     out += TEXT
     for field, default in Budget()._asdict().items():
-        out += f"| `{field}` | {default:,} |\n"
+        out += f"| `{field}` | {default:,} | {BUDGETS[field]} |\n"
     return out
 
 
