@@ -40,6 +40,22 @@ def test_what_is_replaced_looks_like_the_original() -> None:
     require_parameters(holder.function, ("number",), no_more=True)
 
 
+def with_a_keyword(number: int, *, digits: int = 0) -> float:
+    return round(number, digits)
+
+
+@pytest.mark.parametrize("make", [one_more, lambda _: lambda digits, number: 0, lambda _: lambda *numbers: 0])
+def test_what_cannot_be_called_like_the_original_does_not_replace_it(make: Any) -> None:
+    """Some release of vLLM calls a function with a parameter that others do not have: that must not be found out by
+    the first request. (0.27 to 0.29: ``should_advance(request, new_token_ids=…)`` ended the engine.)"""
+    holder = SimpleNamespace(function=with_a_keyword)
+    with pytest.raises(TypeError, match="what is to replace it"):
+        replace_once(holder, "function", make)
+    assert holder.function is with_a_keyword
+    replace_once(holder, "function", lambda original: lambda *args, **kwargs: original(*args, **kwargs))
+    assert holder.function(12, digits=-1) == 10
+
+
 def test_the_same_hook_in_several_classes() -> None:
     holders = [SimpleNamespace(function=identity) for _ in range(2)]
     for holder in holders:

@@ -68,16 +68,34 @@ def require_parameters(function: Any, leading: tuple[str, ...], *, no_more: bool
         raise TypeError(f"{function.__qualname__} has the parameters {found}")
 
 
+def _require_that_it_takes(replacement: Any, original: Any) -> None:
+    ours, theirs = (inspect.signature(function).parameters.values() for function in (replacement, original))
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    missing = [p.name for p in theirs if p.kind in named and p.name not in {one.name for one in ours}]
+    if missing and not any(p.kind is p.VAR_KEYWORD for p in ours):
+        raise TypeError(
+            f"{original.__qualname__} has parameters that what is to replace it lacks: {', '.join(missing)}"
+        )
+    for mine, its in zip(ours, theirs, strict=False):
+        if mine.kind not in named or its.kind not in named:
+            break
+        if mine.name != its.name:
+            raise TypeError(f"{original.__qualname__} has {its.name} where what is to replace it has {mine.name}")
+
+
 def replace_once(holder: Any, name: str, make: Callable[[Any], Any]) -> None:
     """Put ``make(original)`` in the place of the function ``holder.name``; nothing if that has been done.
 
     Hooks are applied again by whoever is not sure that they were. Several may replace one function, each by a ``make``
-    of its own, and whoever comes later takes over what the function says of those before.
+    of its own, and whoever comes later takes over what the function says of those before. Raises TypeError if what comes
+    in its place cannot be called in all the ways in which the function can: some release may call it so.
     """
     original = getattr(holder, name)
     done: frozenset[str] = getattr(original, REPLACEMENTS, frozenset())
     ours = f"{make.__module__}.{make.__qualname__}"
     if ours not in done:
-        replacement = wraps(original)(make(original))
+        replacement = make(original)
+        _require_that_it_takes(replacement, original)
+        replacement = wraps(original)(replacement)
         setattr(replacement, REPLACEMENTS, done | {ours})
         setattr(holder, name, replacement)

@@ -118,20 +118,20 @@ def _grammar_bitmask_with(original: Any) -> Any:
 
 
 def _should_advance_with(original: Any) -> Any:
-    """Up to 0.28 vLLM asks this for every request and token: no, where `walk` or `batch_accept` has taken the token
+    """Until 0.29 vLLM asks this for every request and token: no, where `walk` or `batch_accept` has taken the token
     already."""
 
-    def should_advance(self: Any, request: Any, *args: Any) -> Any:
+    def should_advance(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         structured = request.structured_output_request
         if structured is not None and getattr(structured._grammar, "followed", False):
             return False
-        return original(self, request, *args)
+        return original(self, request, *args, **kwargs)
 
     return should_advance
 
 
 def _accept_tokens_with(original: Any) -> Any:
-    """Since 0.32 vLLM asks this for every request and token, and it takes several calls to come to a grammar: the
+    """Since 0.30 vLLM asks this for every request and token, and it takes several calls to come to a grammar: the
     answer is known where `walk` or `batch_accept` has taken the token already, and for free requests (2 of 20 us a
     request and step).
     (No token is taken where a reasoning parser might have a say.)"""
