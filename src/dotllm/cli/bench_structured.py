@@ -50,18 +50,20 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--workloads", default="closed,bounded,free,tools", help="also regex, choice, a JSONL of schemas"
     )
-    parser.add_argument("--concurrency", default="1,32")
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--concurrency", default="1,32", help="requests at once, comma-separated (default: 1,32)")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each point is measured (default: 1)")
     parser.add_argument("--per-slot", type=int, default=4, help="requests for each slot of concurrency in a run")
-    parser.add_argument("--pairs", type=int, default=0, help="short pairs a point, for machines whose pace drifts")
+    parser.add_argument(
+        "--pairs", type=int, default=0, help="bursts and their twins a point, for machines whose pace drifts (0: runs)"
+    )
     parser.add_argument("--fresh", action="store_true", help="a constraint that nobody has seen for each request")
-    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--max-tokens", type=int, default=256, help="of an answer (default: 256)")
     parser.add_argument("--schemas", type=int, default=100, help="schemas taken from a workload that is a file")
     parser.add_argument("--ttft", type=int, default=20, help="never-seen schemas for time to first token; 0: none")
-    parser.add_argument("--endpoint", choices=("chat", "completions"), default="chat")
+    parser.add_argument("--endpoint", choices=("chat", "completions"), default="chat", help="API used (default: chat)")
     parser.add_argument("--key", default="none", help="API key")
     parser.add_argument("--out", type=Path, default=Path("bench-structured"), help="folder of the results")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of all that is drawn at random (default: 0)")
     options = parser.parse_args(own)
     options.server_flags = flags
     return options

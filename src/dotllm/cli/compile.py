@@ -62,7 +62,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--store", metavar="URL", default="", help="shared store to fill (default: $DOTLLM_STORE)")
     parser.add_argument("--cache-dir", metavar="PATH", default="", help="cache on disk to fill (default: the user's)")
-    parser.add_argument("--warm", type=Path, action="append", default=[], metavar="TEXTS", help="sample outputs")
+    parser.add_argument(
+        "--warm",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="TEXTS",
+        help="sample outputs: a .jsonl (a JSON value a line), another file (one output) or a directory of these",
+    )
     parser.add_argument("--jobs", type=int, default=cpus.usable(), metavar="N", help="processes (default: CPUs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per specification, no progress bar")
     return parser

@@ -3,7 +3,7 @@
 With asynchronous scheduling vLLM launches step n + 1 before it looks at the results of step n. That keeps the device
 busy while a batch generates, but a request that is alone has no use for it after its prompt: the device has long done
 what the host took milliseconds to launch (a prompt has no graph by default), and the first token waits for the launch
-of a step whose own token nobody needs so soon: 2 of 13 milliseconds (docs/performance.md). For a constrained request
+of a step whose own token nobody needs so soon: 1.4 of 9.4 milliseconds (docs/performance.md). For a constrained request
 that step is often for nothing, too: where its first token leads is a place that the device mostly does not know yet, so
 the step would be repeated (`walk`). With the token at hand the engine core sends the place with the step.
 
