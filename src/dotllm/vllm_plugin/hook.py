@@ -87,8 +87,8 @@ def replace_once(holder: Any, name: str, make: Callable[[Any], Any]) -> None:
     """Put ``make(original)`` in the place of the function ``holder.name``; nothing if that has been done.
 
     Hooks are applied again by whoever is not sure that they were. Several may replace one function, each by a ``make``
-    of its own, and whoever comes later takes over what the function says of those before. Raises TypeError if what comes
-    in its place cannot be called in all the ways in which the function can: some release may call it so.
+    of its own, and whoever comes later takes over what the function says of those before. Raises TypeError if what
+    comes in its place cannot be called in all the ways in which the function can: some release may call it so.
     """
     original = getattr(holder, name)
     done: frozenset[str] = getattr(original, REPLACEMENTS, frozenset())
