@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -171,25 +171,32 @@ def _coerce_to_schema_type_with(original: Any) -> Any:
     return coerce_to_schema_type
 
 
-def _apply() -> None:
+def _replace(name: str, make: Callable[[Any], Any]) -> None:
+    """In its module, and in the parsers, which import it by name."""
     utils = importlib.import_module(_MODULE)
-    for name, make in ((_NAME, _find_tool_properties_with), (_COERCE, _coerce_to_schema_type_with)):
-        original = getattr(utils, name)
-        replace_once(utils, name, make)
-        for where, module in list(sys.modules.items()):  # parsers import the functions by name
-            if where.startswith("vllm.") and vars(module).get(name) is original:
-                setattr(module, name, getattr(utils, name))
+    original = getattr(utils, name)
+    replace_once(utils, name, make)
+    for where, module in list(sys.modules.items()):
+        if where.startswith("vllm.") and vars(module).get(name) is original:
+            setattr(module, name, getattr(utils, name))
 
 
 HOOK = Hook(
     name="argument-types",
-    summary="arguments come back with their types where the tool's schema refers to them or has several",
+    summary="arguments behind a reference in the tool's schema come back with their types",
     targets=(
         Target(_MODULE, _NAME, ("tools", "tool_name")),
         Target(_MODULE, "extract_types_from_schema", ("schema",)),
-        Target(_MODULE, _COERCE, ("value", "schema_type")),
     ),
-    apply=_apply,
+    apply=lambda: _replace(_NAME, _find_tool_properties_with),
     required=False,
-    without_it="numbers and objects behind a $ref come back as strings from many tool parsers, and strings as numbers",
+    without_it="numbers and objects behind a $ref come back as strings from many tool parsers",
+)
+STRINGS_HOOK = Hook(
+    name="argument-strings",
+    summary="arguments that may be a string, or a list or object, stay strings",
+    targets=(Target(_MODULE, _COERCE, ("value", "schema_type")),),
+    apply=lambda: _replace(_COERCE, _coerce_to_schema_type_with),
+    required=False,
+    without_it="such strings come back from many tool parsers as what they are as JSON: `27` as a number",
 )

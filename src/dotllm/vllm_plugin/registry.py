@@ -56,6 +56,7 @@ HOOKS: tuple[Hook, ...] = (
     tools_and_format.HOOK,
     tool_arguments.HOOK,
     argument_types.HOOK,
+    argument_types.STRINGS_HOOK,
     reasoning.HOOK,  # before the next one, so that it is asked first
     late_place.HOOK,  # and these two, too
     late_mask.HOOK,
