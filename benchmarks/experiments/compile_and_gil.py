@@ -33,12 +33,12 @@ STEP_WORK = 3000  # iterations of plain Python: about a fifth of a millisecond
 STEP_WAIT = 0.001
 
 
-def step() -> None:
-    """One step of an engine's loop."""
+def step(work: int = STEP_WORK, wait: float = STEP_WAIT) -> None:
+    """One step of an engine's loop. work: iterations of plain Python; wait: seconds."""
     total = 0
-    for number in range(STEP_WORK):
+    for number in range(work):
         total += number
-    time.sleep(STEP_WAIT)
+    time.sleep(wait)
 
 
 def measure(seconds: float) -> np.ndarray[Any, Any]:

@@ -19,6 +19,7 @@ from itertools import count, islice
 from typing import Any
 
 from benchmarks import tokens
+from benchmarks.experiments.compile_and_gil import step
 from dotllm import Vocabulary
 from dotllm.bench import workloads
 from dotllm.compilation import manager as manager_module
@@ -28,14 +29,6 @@ from dotllm.compilation.specification import Specification
 
 STEP_WORK = 20_000  # iterations of plain Python: some 0.7 ms, as a step of a small model takes
 STEP_WAIT = 0.0005
-
-
-def step() -> None:
-    """One step of an engine's loop."""
-    total = 0
-    for number in range(STEP_WORK):
-        total += number
-    time.sleep(STEP_WAIT)
 
 
 def burst(
@@ -49,7 +42,7 @@ def burst(
     start = time.perf_counter()
     tickets = [manager.submit(one, transform=lambda _: done.append(time.perf_counter())) for one in specifications]
     while len(done) < requests:
-        step()
+        step(STEP_WORK, STEP_WAIT)
         steps += 1
     lost = time.perf_counter() - start - steps * alone
     for ticket in tickets:  # (which had to be kept until now)
@@ -72,7 +65,7 @@ def main() -> None:
     times = []
     for _ in range(300):
         start = time.perf_counter()
-        step()
+        step(STEP_WORK, STEP_WAIT)
         times.append(time.perf_counter() - start)
     alone = statistics.median(times)
     here = 0
