@@ -69,15 +69,20 @@ def require_parameters(function: Any, leading: tuple[str, ...], *, no_more: bool
 
 
 def _require_that_it_takes(replacement: Any, original: Any) -> None:
+    """Raise TypeError if ``original`` has a parameter, or an order of them, that ``replacement`` has not."""
     ours, theirs = (inspect.signature(function).parameters.values() for function in (replacement, original))
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    missing = [p.name for p in theirs if p.kind in named and p.name not in {one.name for one in ours}]
-    if missing and not any(p.kind is p.VAR_KEYWORD for p in ours):
-        raise TypeError(
-            f"{original.__qualname__} has parameters that what is to replace it lacks: {', '.join(missing)}"
-        )
+    args, kwargs = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    names, kinds = {p.name for p in ours}, {p.kind for p in ours}
+    # what takes a parameter that is not there by its name; it may be given in more than one way
+    instead: dict[Any, set[Any]] = {
+        inspect.Parameter.POSITIONAL_OR_KEYWORD: {args, kwargs},
+        inspect.Parameter.KEYWORD_ONLY: {kwargs},
+    }
+    for p in theirs:
+        if not (p.name in names and p.kind in instead) and not instead.get(p.kind, {p.kind}) <= kinds:
+            raise TypeError(f"{original.__qualname__} has the parameter {p}, which what is to replace it has not")
     for mine, its in zip(ours, theirs, strict=False):
-        if mine.kind not in named or its.kind not in named:
+        if mine.kind not in instead or its.kind not in instead:
             break
         if mine.name != its.name:
             raise TypeError(f"{original.__qualname__} has {its.name} where what is to replace it has {mine.name}")

@@ -93,11 +93,12 @@ def _apply() -> None:
 
     gpu_masks()
     worker_hooks.apply()
-    replace_once(StructuredOutputManager, "grammar_bitmask", _grammar_bitmask_with)
     if hasattr(StructuredOutputManager, "should_advance"):
         replace_once(StructuredOutputManager, "should_advance", _should_advance_with)
     if hasattr(StructuredOutputManager, "accept_tokens"):
         replace_once(StructuredOutputManager, "accept_tokens", _accept_tokens_with)
+    # Last: where one of those cannot be replaced, no row numbers are given out.
+    replace_once(StructuredOutputManager, "grammar_bitmask", _grammar_bitmask_with)
 
 
 def _grammar_bitmask_with(original: Any) -> Any:
