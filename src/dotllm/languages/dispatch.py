@@ -11,9 +11,10 @@ longer one (``<f`` and ``<form``), but the text may then neither end nor go on o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dotllm.automata.charset import CharSet
+from dotllm.errors import InvalidSpec
 from dotllm.grammar import Expression, Grammar
 
 Edge = tuple[int, Expression, int]
@@ -93,6 +94,14 @@ def tag_dispatch(
             edges.append((state, grammar.chars(~CharSet.of("".join(s for s in out if len(s) == 1))), 0))
             finals.append(state)
     return grammar.network(done + 1, 0, finals, edges)
+
+
+def refuse_excluded(tags: Iterable[str], excluded: Sequence[str]) -> None:
+    """Raise InvalidSpec if a tag could never be written, because an excluded string stands in it."""
+    for tag in tags:
+        for text in excluded:
+            if text in tag:
+                raise InvalidSpec(f"{tag!r} holds the excluded string {text!r}", keyword="excludes")
 
 
 def token_tag_dispatch(

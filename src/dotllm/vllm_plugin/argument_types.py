@@ -133,17 +133,16 @@ class _Reader:
 
     def _target(self, reference: str) -> Any:
         """What a JSON Pointer leads to; other references are left (they are rare, and vLLM's answer is no error)."""
+        from dotllm.languages.json_schema.document import below
+
         found: Any = self.root
         if reference != "#" and not reference.startswith("#/"):
             return None
-        for name in unquote(reference).split("/")[1:]:
-            name = name.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-                found = found[int(name)]
-            elif isinstance(found, dict):
-                found = found.get(name)
-            else:
+        for token in unquote(reference).split("/")[1:]:
+            step = below(found, token)
+            if step is None:
                 return None
+            (found,) = step
         return found
 
 

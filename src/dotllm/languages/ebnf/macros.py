@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dotllm.grammar import Expression, Grammar, Rule
-from dotllm.languages.dispatch import tag_dispatch, token_tag_dispatch
+from dotllm.languages.dispatch import refuse_excluded, tag_dispatch, token_tag_dispatch
 from dotllm.languages.ebnf.characters import string
 from dotllm.languages.ebnf.lexer import Token
 from dotllm.languages.source import Source
@@ -74,8 +74,8 @@ class _Expansion:
             return token_tag_dispatch(self.grammar, by_id, [self._number(x) for x in excludes], loop=loop)
         by_text = [(self._string(tag), expression) for tag, expression in pairs]
         excluded = [self._string(x) for x in excludes]
-        for tag, text in ((tag, text) for tag, _ in by_text for text in excluded if text in tag):
-            raise self.source.invalid(f"{tag!r} holds the excluded string {text!r}", self.macro.name.at, "excludes")
+        with self.source.inside(self.macro.name.at):
+            refuse_excluded((tag for tag, _ in by_text), excluded)
         return tag_dispatch(self.grammar, by_text, excluded, loop=loop)
 
     def _pair(self, value: Token | list[Token]) -> tuple[Token, Expression]:

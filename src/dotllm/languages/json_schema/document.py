@@ -121,10 +121,10 @@ class Document:
         """Follow a pointer from the root; None when it passes through another resource (a sub-schema with an id)."""
         at = self.root
         for token in fragment[1:].split("/"):
-            below = _below(at, token)
-            if below is None:
+            found = below(at, token)
+            if found is None:
                 raise InvalidSpec(f"{keyword} {reference!r} points to nothing", keyword=keyword)
-            (at,) = below
+            (at,) = found
             if isinstance(at, dict) and _identifier(at, self.scope.dialect) is not None:
                 return None
         return (at,)
@@ -243,7 +243,7 @@ class Document:
         return self._registry
 
 
-def _below(value: Any, token: str) -> tuple[Any] | None:
+def below(value: Any, token: str) -> tuple[Any] | None:
     """One step of a JSON Pointer: what ``token`` names in ``value``, None if nothing."""
     if isinstance(value, list):
         return (value[int(token)],) if _POSITION.fullmatch(token) and int(token) < len(value) else None
@@ -255,10 +255,10 @@ def _leads_somewhere(value: Any, pointer: str) -> bool:
     """Whether a JSON Pointer names something in ``value``. The library takes any text for a position that Python's
     `int` does, and fails where that does not."""
     for token in pointer.split("/")[1:]:
-        below = _below(value, token)
-        if below is None:
+        found = below(value, token)
+        if found is None:
             return False
-        (value,) = below
+        (value,) = found
     return True
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.cfg import grammar_to_grammar
-from dotllm.languages.dispatch import Symbols, literal, symbols, tag_dispatch
+from dotllm.languages.dispatch import Symbols, literal, refuse_excluded, symbols, tag_dispatch
 from dotllm.languages.json_schema.build import schema_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.regex import regex_to_expression
@@ -364,8 +364,7 @@ class _Compiler:
         self, rules: list[tuple[str, Expression]], excluded: list[str], ends: Ends, *, loop: bool = True
     ) -> Expression:
         """Free text with its dispatch rules, in which none of ``ends`` occurs: the first one ends the tag."""
-        for tag, text in ((tag, text) for tag, _ in rules for text in excluded if text in tag):
-            raise InvalidSpec(f"{tag!r} holds the excluded string {text!r}", keyword="excludes")
+        refuse_excluded((tag for tag, _ in rules), excluded)
         # (an end that overlaps itself, like a blank line, may begin with the last characters of the text)
         excluded = [*excluded, *ends]
         return tag_dispatch(
