@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,6 +189,13 @@ def test_asynchronous_scheduling_and_the_second_runner_have_none_of_it(bench: Be
     assert "second model runner" in late_mask.why_not(bench.scheduler)
     monkeypatch.setattr(bench.scheduler.vllm_config.scheduler_config, "async_scheduling", True)
     assert "asynchronous" in late_mask.why_not(bench.scheduler)
+
+
+def test_a_recurrent_state_takes_no_token_twice(bench: Bench, monkeypatch: Any) -> None:
+    """A parked request runs the last token of its prompt again."""
+    model = SimpleNamespace(is_hybrid=True, is_attention_free=False)
+    monkeypatch.setattr(bench.scheduler.vllm_config, "model_config", model)
+    assert "recurrent state" in late_mask.why_not(bench.scheduler)
 
 
 def test_compiles_begin_when_the_forward_pass_is_launched(bench: Bench) -> None:

@@ -226,6 +226,16 @@ def why_not(scheduler: Any) -> str:
     return next((reason for applies, reason in checks if applies), "")
 
 
+def has_recurrent_state(config: Any) -> bool:
+    """Whether a token that is run twice changes what the model makes of the ones behind it.
+
+    Attention writes the same into the same place of the KV cache. A recurrent state (Mamba, gated DeltaNet, short
+    convolutions, …) takes the token in once more; so where this holds, nobody may count on running one again.
+    config: vLLM's ``VllmConfig``.
+    """
+    return any(getattr(config.model_config, kind, False) for kind in ("is_hybrid", "is_attention_free"))
+
+
 def sequences(scheduler: Any) -> int:
     """How many requests may run at a time."""
     return int(scheduler.vllm_config.scheduler_config.max_num_seqs)

@@ -19,7 +19,8 @@ def test_a_batch_that_ranks_share_out_goes_the_ordinary_way(vllm_config: Any, mo
     worker_hooks.apply()
     parallel = SimpleNamespace(tensor_parallel_size=2, pipeline_parallel_size=1)
     config = SimpleNamespace(
-        use_v2_model_runner=True, parallel_config=parallel, num_speculative_tokens=0, speculative_config=None
+        use_v2_model_runner=True, parallel_config=parallel, num_speculative_tokens=0, speculative_config=None,
+        model_config=SimpleNamespace(is_hybrid=False, is_attention_free=False),
     )
     assert worker_hooks.why_not(config) == ""
     scheduler = object.__new__(vllm_config.scheduler_config.get_scheduler_cls())
@@ -33,3 +34,23 @@ def test_a_batch_that_ranks_share_out_goes_the_ordinary_way(vllm_config: Any, mo
     parallel.enable_batch_sharded_sampling = True
     assert "sampl" in worker_hooks.why_not(config)
     assert walk_scheduler.why_not(scheduler) == "batch-sharded sampling"
+
+
+@pytest.mark.parametrize("kind", ["is_hybrid", "is_attention_free"])
+def test_a_model_with_a_recurrent_state_repeats_no_step(
+    vllm_config: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Since 0.27 vLLM runs such models with its V2 runner, too. A request that sits a step out runs its last token
+    twice, and the state would take it in twice: answers would be worse, and nobody would know why."""
+    worker_hooks.apply()
+    model = SimpleNamespace(is_hybrid=False, is_attention_free=False)
+    config = SimpleNamespace(
+        use_v2_model_runner=True, parallel_config=SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1),
+        num_speculative_tokens=0, speculative_config=None, model_config=model,
+    )  # fmt: skip
+    scheduler = object.__new__(vllm_config.scheduler_config.get_scheduler_cls())
+    scheduler.vllm_config, scheduler.connector, scheduler.structured_output_manager = config, None, None
+    monkeypatch.setattr(walk_scheduler.manager_hook, "why_not", lambda manager: "")
+    assert walk_scheduler.why_not(scheduler) == ""
+    setattr(model, kind, True)
+    assert "recurrent state" in walk_scheduler.why_not(scheduler)

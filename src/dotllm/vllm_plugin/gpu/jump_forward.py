@@ -142,8 +142,12 @@ def is_expected(arguments: Any, model_config: Any) -> bool:
     decided about its model runner. Where it will not, coalescence needs a speculative configuration.
     """
     from vllm import envs
+    from vllm.config import VllmConfig
     from vllm.platforms import current_platform
 
+    kinds = ["is_hybrid", "is_attention_free"]  # where nothing walks
+    if hasattr(VllmConfig, "_is_default_v2_model_runner_model"):  # until 0.28: by default not the V2 runner
+        kinds.append("is_moe")
     structured = arguments.structured_outputs_config
     parser = structured.get("reasoning_parser") if isinstance(structured, dict) else structured.reasoning_parser
     return (
@@ -158,7 +162,7 @@ def is_expected(arguments: Any, model_config: Any) -> bool:
         and getattr(arguments, "kv_transfer_config", None) is None
         and not (parser or getattr(arguments, "reasoning_parser", ""))
         and model_config.runner_type == "generate"
-        and not any(getattr(model_config, kind, False) for kind in ("is_hybrid", "is_attention_free", "is_moe"))
+        and not any(getattr(model_config, kind, False) for kind in kinds)
     )
 
 

@@ -6,7 +6,7 @@ of masks, and `update_from_output` moves the grammars behind it. A request that 
 not known on the GPU, is treated as one whose draft was rejected: it has computed one token less than was planned.
 
 Only where all of this holds (see `why_not`): the V2 model runner, asynchronous scheduling, no speculation, no reasoning
-parser, one pipeline stage.
+parser, one pipeline stage, and a model that may run a token twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, sampling, worker_
 from dotllm.vllm_plugin.gpu.entry import FORCED, LOOKED_AT
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.manager import backend_of
-from dotllm.vllm_plugin.scheduler import graph_tokens
+from dotllm.vllm_plugin.scheduler import graph_tokens, has_recurrent_state
 from dotllm.vllm_plugin.settings import coalescence, gpu_walk
 
 logger = logging.getLogger(__name__)
@@ -359,6 +359,7 @@ def why_not(scheduler: Any) -> str:
         (getattr(config.parallel_config, "prefill_context_parallel_size", 1) > 1, "prefill context parallelism"),
         (worker_hooks.shards_batch(config.parallel_config), "batch-sharded sampling"),
         (getattr(scheduler, "connector", None) is not None, "a KV connector"),
+        (has_recurrent_state(config), "the model has a recurrent state, which takes each token once"),
         (
             getattr(scheduler.structured_output_manager, "reasoner_cls", None) is not None,
             "a reasoning parser decides where constraints begin",
