@@ -206,6 +206,7 @@ class Engine:
         manager = StructuredOutputManager(vllm_config)
         metrics = SimpleNamespace(add=self.count, observe=lambda *_, **__: None)
         manager.backend = a_backend(
+            vocabulary=index.vocabulary,
             compiler=SimpleNamespace(metrics=metrics, pause=lambda seconds: None, resume=lambda: None),
         )
         monkeypatch.setattr(walk_scheduler, "may_jump", lambda _: jumps)

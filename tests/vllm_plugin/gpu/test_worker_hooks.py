@@ -19,7 +19,10 @@ def test_a_batch_that_ranks_share_out_goes_the_ordinary_way(vllm_config: Any, mo
     worker_hooks.apply()
     parallel = SimpleNamespace(tensor_parallel_size=2, pipeline_parallel_size=1)
     config = SimpleNamespace(
-        use_v2_model_runner=True, parallel_config=parallel, num_speculative_tokens=0, speculative_config=None,
+        use_v2_model_runner=True,
+        parallel_config=parallel,
+        num_speculative_tokens=0,
+        speculative_config=None,
         model_config=SimpleNamespace(is_hybrid=False, is_attention_free=False),
     )
     assert worker_hooks.why_not(config) == ""

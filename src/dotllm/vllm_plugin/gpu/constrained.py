@@ -10,25 +10,30 @@ Without speculation: with drafts a bitmask is filled between moves of the gramma
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 FILLS = "_fill_bitmasks"
 
 
-def constrained(
-    manager: Any, grammar_bitmask: Callable[..., Any], requests: Any, ids: list[str]
-) -> list[Any | None] | None:
-    """By request the grammar whose mask holds, or None where everything is allowed. None where vLLM does more than
-    that (since 0.33 it may forbid single tokens while a model reasons), or is not understood.
+class Stance(NamedTuple):
+    """What vLLM makes of a request's constraint in the step that comes."""
 
-    grammar_bitmask: vLLM's own, unbound.
-    """
-    noted: dict[int, Any] = {}
+    grammar: Any
+    holds: bool
+    """whether the grammar's mask does; else the request is free"""
+    forbidden: tuple[int, ...]
+    """of a free request (vLLM 0.33): tokens that would end its reasoning in a way that the grammar does not allow"""
+
+
+def stances(manager: Any, grammar_bitmask: Callable[..., Any], requests: Any, ids: list[str]) -> list[Stance] | None:
+    """By request; None where vLLM is not understood. grammar_bitmask: vLLM's own, unbound."""
+    noted: dict[int, Stance] = {}
 
     def note(batch: Iterable[Any]) -> None:
         for grammar, place, holds, *forbidden in batch:
-            noted[place] = ... if any(forbidden) else grammar if holds else None
+            noted[place] = Stance(grammar, bool(holds), tuple(forbidden[0]) if forbidden else ())
 
     if not hasattr(type(manager), FILLS):
         return None
@@ -37,5 +42,28 @@ def constrained(
         grammar_bitmask(manager, requests, ids, {})
     finally:
         delattr(manager, FILLS)
-    found = [noted.get(place, ...) for place in range(len(ids))]
-    return None if ... in found else found
+    if any(place not in noted for place in range(len(ids))):
+        return None
+    return [noted[place] for place in range(len(ids))]
+
+
+def constrained(
+    manager: Any, grammar_bitmask: Callable[..., Any], requests: Any, ids: list[str]
+) -> list[Any | None] | None:
+    """By request the grammar whose mask holds, or None where everything is allowed. None where vLLM does more than
+    that (see `Stance.forbidden`), or is not understood."""
+    found = stances(manager, grammar_bitmask, requests, ids)
+    if found is None or any(stance.forbidden and not stance.holds for stance in found):
+        return None
+    return [stance.grammar if stance.holds else None for stance in found]
+
+
+def stance_of(manager: Any, request: Any) -> Stance:
+    """Of one request. Raises LookupError where vLLM is not understood."""
+    if manager.reasoner_cls is None:
+        return Stance(request.structured_output_request.grammar, True, ())
+    original = inspect.unwrap(type(manager).grammar_bitmask)
+    found = stances(manager, original, {request.request_id: request}, [request.request_id])
+    if found is None:
+        raise LookupError("vLLM does not say whether a request is constrained yet")
+    return found[0]

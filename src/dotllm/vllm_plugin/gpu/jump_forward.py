@@ -39,9 +39,14 @@ TARGETS = (
     Target(_STATES, "RequestState.apply_staged_writes", ("self",)),
     *(
         Target(_STATES, f"RequestState.__init__@{name}")
-        for name in ("req_id_to_index", "all_token_ids", "prefill_len", "total_len", "num_computed_tokens")
+        for name in (
+            "req_id_to_index", "all_token_ids", "prefill_len", "total_len", "num_computed_tokens",
+            "last_sampled_tokens",
+        )
     ),
-)
+    Target("vllm.v1.worker.gpu.sample.sampler", "Sampler.__init__@penalties_state"),
+    Target("vllm.v1.worker.gpu.sample.penalties", "PenaltiesState.__init__@output_bin_counts"),
+)  # fmt: skip
 
 
 class Jump(NamedTuple):
@@ -52,6 +57,8 @@ class Jump(NamedTuple):
     start: int
     tokens: list[int]
     computed: int
+    uncount: bool = False
+    """whether the token that the request sampled last is to leave the counts that penalties go by"""
 
 
 class JumpForward:
@@ -60,7 +67,8 @@ class JumpForward:
     def __init__(self, graph_tokens: int = 0) -> None:
         """graph_tokens: of the largest step that vLLM has a graph for."""
         self._entered: dict[str, int] = {}  # the position of the first token that the model runner has not got
-        self._certain: set[str] = set()  # requests whose result in flight is known already
+        self._certain: set[str] = set()  # requests whose result in flight is known already, or does not count
+        self._taken_back: set[str] = set()  # those of `take_back` that the model runner does not know of
         self.counts = {"tokens": 0, "steps_saved": 0}
         self._reported = dict(self.counts)
         self._graph_tokens = graph_tokens
@@ -83,6 +91,15 @@ class JumpForward:
         request.num_output_placeholders += len(tokens) - in_flight
         self.counts["tokens"] += len(tokens)
         self.counts["steps_saved"] += len(tokens) - in_flight
+
+    def take_back(self, request: Any) -> None:
+        """The step in flight has sampled a token for ``request`` that does not count. The next one runs the token
+        before it again, as the last of what was entered."""
+        self._entered.setdefault(request.request_id, request.num_tokens - 1)
+        self._certain.add(request.request_id)
+        self._taken_back.add(request.request_id)
+        request.num_output_placeholders -= 1
+        request.num_computed_tokens -= 1
 
     def time(self, launched: Any) -> None:
         """The results of a step have come while ``launched``, a scheduler output, runs: learn how long steps take."""
@@ -117,6 +134,7 @@ class JumpForward:
         """The request has ended."""
         self._entered.pop(request_id, None)
         self._certain.discard(request_id)
+        self._taken_back.discard(request_id)
 
     def send(self, scheduler_output: Any, requests: Any) -> None:
         """Tell the model runner of what has been entered, with the first step that runs it."""
@@ -130,9 +148,12 @@ class JumpForward:
             if count is None and request.num_computed_tokens:
                 continue  # it waits for its turn
             del self._entered[request_id]
+            uncount = request_id in self._taken_back
+            self._taken_back.discard(request_id)
             if count is not None:  # else it has been preempted: all of its tokens will be sent when it is resumed
                 tokens = request.all_token_ids[start:]
-                jumps.append(Jump(request_id, start, list(tokens), request.num_computed_tokens - count))
+                computed = request.num_computed_tokens - count
+                jumps.append(Jump(request_id, start, list(tokens), computed, uncount and has_penalties(request)))
         if jumps:
             setattr(scheduler_output, _ATTRIBUTE, jumps)
 
@@ -148,8 +169,6 @@ def is_expected(arguments: Any, model_config: Any) -> bool:
     kinds = ["is_hybrid", "is_attention_free"]  # where nothing walks
     if hasattr(VllmConfig, "_is_default_v2_model_runner_model"):  # until 0.28: by default not the V2 runner
         kinds.append("is_moe")
-    structured = arguments.structured_outputs_config
-    parser = structured.get("reasoning_parser") if isinstance(structured, dict) else structured.reasoning_parser
     return (
         coalescence() == "canonical"
         and gpu_walk()
@@ -160,10 +179,16 @@ def is_expected(arguments: Any, model_config: Any) -> bool:
         and arguments.async_scheduling is not False
         and arguments.pipeline_parallel_size == 1
         and getattr(arguments, "kv_transfer_config", None) is None
-        and not (parser or getattr(arguments, "reasoning_parser", ""))
         and model_config.runner_type == "generate"
         and not any(getattr(model_config, kind, False) for kind in kinds)
     )
+
+
+def has_penalties(request: Any) -> bool:
+    """Whether the sampler counts the request's tokens."""
+    parameters = request.sampling_params
+    changed = parameters.presence_penalty, parameters.frequency_penalty, parameters.repetition_penalty - 1
+    return any(changed)
 
 
 def must_sample(request: Any) -> bool:
@@ -174,9 +199,7 @@ def must_sample(request: Any) -> bool:
         parameters is None
         or request.resumable
         or parameters.logprobs is not None
-        or parameters.presence_penalty != 0
-        or parameters.frequency_penalty != 0
-        or parameters.repetition_penalty != 1
+        or has_penalties(request)
         or bool(parameters.bad_words)
         or parameters.allowed_token_ids is not None
     )
@@ -189,6 +212,7 @@ def _add_requests_with(original: Any) -> Any:
         jumps = getattr(scheduler_output, _ATTRIBUTE, None)
         if jumps is None:
             return original(self, scheduler_output)
+        uncount(self, jumps)
         stage(self.req_states, jumps)
         result = original(self, scheduler_output)
         if not scheduler_output.scheduled_new_reqs:  # else vLLM has done so: twice in a step would be once too often,
@@ -203,6 +227,16 @@ def wrap_add_requests() -> None:
     from vllm.v1.worker.gpu.model_runner import GPUModelRunner
 
     replace_once(GPUModelRunner, "add_requests", _add_requests_with)
+
+
+def uncount(runner: Any, jumps: list[Jump]) -> None:
+    """Take the tokens that do not count out of the sampler's statistics, behind the step that has sampled them."""
+    states = runner.req_states
+    for jump in jumps:
+        state = states.req_id_to_index.get(jump.request_id) if jump.uncount else None
+        if state is not None:
+            counts = runner.sampler.penalties_state.output_bin_counts
+            counts[state].index_add_(0, states.last_sampled_tokens[state].view(1).long(), counts.new_full((1,), -1))
 
 
 def stage(states: Any, jumps: list[Jump]) -> None:

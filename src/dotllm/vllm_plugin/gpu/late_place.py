@@ -44,6 +44,7 @@ class LatePlaceScheduler:
             len(self._placeless) < self._place_limit
             and scheduler.awaits_grammar(request)
             and not request.structured_output_request._grammar.done()
+            and walking.structured_output_manager.reasoner_cls is None  # whose requests mostly need no grammar yet
             and not request.resumable
             and not request.has_encoder_inputs
             and request.sampling_params.prompt_logprobs is None

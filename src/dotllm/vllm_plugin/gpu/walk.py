@@ -38,6 +38,7 @@ from dotllm.vllm_plugin.gpu.walk_message import (
     COLUMNS,
     CONFIG,
     EPOCH,
+    FREE,
     LENGTH,
     MASK,
     MISSING,
@@ -79,6 +80,7 @@ class Walk:
         self.lead = Lead()
         self._free = list(range(slots))[::-1]
         self._epoch = 0
+        self._forbidden: dict[int, tuple[int, ...]] = {}  # by slot of those that are free so far
         self._entries: dict[TableKey, Entry] = {}  # least recently begun first
         self._active: dict[Entry, None] = {}  # those with slots
         self._filling: dict[Entry, None] = {}  # those that `prefetch` works on
@@ -132,11 +134,53 @@ class Walk:
         self._stale = True
         self._assigned.append((request_id, slot))
 
+    def stay_free(self, request_id: str, length: int, forbidden: tuple[int, ...]) -> None:
+        """A slot for a request that is not constrained so far, but for these tokens, until it gets its place (`begin`)
+        or loses this one (`pause`)."""
+        self.reserve(request_id)
+        slot = self.slot_of[request_id]
+        self._forbidden[slot] = forbidden
+        place = self.batch.places[slot]
+        place[LENGTH], place[CONFIG] = length, FREE
+        self._find_free_mask(slot)
+
+    def _find_free_mask(self, slot: int) -> None:
+        forbidden, row = self._forbidden[slot], ALL
+        if forbidden:
+            mask = np.full(self.space.words, -1, np.int32)
+            for token in forbidden:
+                mask.view(np.uint32)[token >> 5] &= ~np.uint32(1 << (token & 31))
+            row = self.space.intern(mask)
+            if row >= TABLE_SLOTS:
+                row, self.overflowed = MISSING, True
+        if self.batch.places[slot, MASK] != row:
+            # What the GPU has of this slot holds no more.
+            self._epoch += 1
+            self.batch.places[slot, EPOCH] = self._epoch
+        self.batch.places[slot, MASK] = row
+        self._stale = True
+
+    def took_freely(self, slots: list[int]) -> None:
+        """These have each sampled a token that no grammar is asked about."""
+        self.batch.places[slots, LENGTH] += 1
+
+    def pause(self, request_id: str) -> None:
+        """A request is constrained from now on, and its grammar is not there: it samples nothing until `begin`."""
+        slot = self.slot_of.get(request_id)
+        if slot is not None:
+            self._forbidden.pop(slot, None)
+            self._epoch += 1
+            self.batch.places[slot] = 0
+            self.batch.places[slot, EPOCH] = self._epoch
+            self._stale = True
+
     def begin(self, request_id: str, grammar: RequestGrammar, length: int) -> None:
         """Give a request with a slot, if it has one, its place."""
         slot = self.slot_of.get(request_id)
         if slot is None:
             return
+        if slot in self._forbidden:
+            self.pause(request_id)
         index = grammar.guide.index
         key = (index, grammar.stops, grammar.spells_forced_text)
         entry = self._entries.pop(key, None) or Entry(index, *key[1:])
@@ -174,6 +218,7 @@ class Walk:
             if not entry.slots:
                 del self._active[entry]
         self.grammars[slot] = self.entry_of[slot] = None
+        self._forbidden.pop(slot, None)
         self.batch.places[slot] = 0
         self._free.append(slot)
         self._released.append(request_id)
@@ -293,7 +338,8 @@ class Walk:
         if slot is None:
             return
         grammar, entry = self.grammars[slot], self.entry_of[slot]
-        if grammar is None or entry is None:  # it has no place yet
+        if grammar is None or entry is None:  # it has no place yet, or one that stays
+            self._stale = True
             return
         if not grammar.guide.remembers:
             grammar.guide.config = int(self.batch.configs[slot])
@@ -489,6 +535,8 @@ class Walk:
                 entry.table.rows[:, ROW] = UNKNOWN_ROW
                 entry.changed |= set(np.nonzero(entry.table.rows[:, FLAGS])[0].tolist())
                 self._heap.changed[entry] = None
+        for slot in self._forbidden:
+            self._find_free_mask(slot)
 
     def _clear_heap(self) -> None:
         """Begin the heap anew. What the GPU has walked counts no more, since it may stand on a table that goes."""

@@ -9,7 +9,8 @@ them is the one that the model has just been given. A place is known
 
 What holds is decided by length: a place says after how many tokens it is, and the model runner counts them. If
 nothing fits, or the place has no mask yet, the request sits this step out: it has sampled nothing, as if its token had
-been a rejected draft, and runs again in the next step.
+been a rejected draft, and runs again in the next step. A request that is not constrained yet, because it reasons first,
+has a place that no token leads away from (`walk_message.FREE`).
 
 **Why before sampling, and not after it** (as it was: one launch for the masks, one after sampling for the walk). The
 host sets the pace of a small model, and a launch is some 25 µs of a step of 1,500. The token is on the device anyway
@@ -125,7 +126,8 @@ def _follow_and_mask(
         columns = tl.load(place + 3)
         config = tl.load(place + 4)
         mask = tl.load(place + 5)
-        if is_here == 0:
+        stays = (config < 0) & (is_before | is_walked)  # FREE
+        if (is_here | stays) == 0:
             mask = tl.full((), _MISSING, tl.int32)
             if is_before | is_walked:
                 token = tl.load(input_ids + tl.load(last + i)).to(tl.int32)

@@ -14,6 +14,8 @@ EPOCH, LENGTH, BASE, COLUMNS, CONFIG, MASK = range(6)
 PLACE = 8  # ints in a row
 # in column MASK, besides a slot of the mask table
 ALL, MISSING = -1, -2
+# in column CONFIG: no grammar holds yet; the place and its mask stay, whatever is sampled
+FREE = -1
 
 
 @dataclass
@@ -36,8 +38,8 @@ class WalkStep:
     the next runs[i, 1] ints of ``patch`` to position runs[i, 0] and after it. Runs do not overlap.
     assigned, released: constrained requests and their slots, from now on.
     places: int32 [slots, PLACE], where the engine core knows each slot to be: after LENGTH tokens (prompt included) in
-    configuration CONFIG of the table at BASE of the heap (rows of COLUMNS ints; 0: no table), with mask MASK; or None:
-    nothing that the GPU does not know.
+    configuration CONFIG of the table at BASE of the heap (rows of COLUMNS ints; 0: no table), with mask MASK, or FREE
+    with mask MASK until it is told otherwise; or None: nothing that the GPU does not know.
     """
 
     sender: int

@@ -5,8 +5,11 @@ its sampling only when that token has arrived. Here such a step is launched at o
 of masks, and `update_from_output` moves the grammars behind it. A request that sampled nothing, because its place was
 not known on the GPU, is treated as one whose draft was rejected: it has computed one token less than was planned.
 
-Only where all of this holds (see `why_not`): the V2 model runner, asynchronous scheduling, no speculation, no reasoning
-parser, one pipeline stage, and a model that may run a token twice.
+A request that reasons first is free until vLLM finds, one step late, that its reasoning has ended. The token that was
+sampled meanwhile does not count: the request runs its last token again, now under its mask (`reasoning`).
+
+Only where all of this holds (see `why_not`): the V2 model runner, asynchronous scheduling, no speculation, one pipeline
+stage, and a model that may run a token twice.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ import numpy as np
 
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import scheduler_class
-from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, sampling, worker_hooks
+from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, reasoning, sampling, worker_hooks
 from dotllm.vllm_plugin.gpu.entry import FORCED, LOOKED_AT
+from dotllm.vllm_plugin.gpu.reasoning import Reasoning
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.manager import backend_of
 from dotllm.vllm_plugin.scheduler import graph_tokens, has_recurrent_state
@@ -68,6 +72,7 @@ class WalkScheduler:
         self._careful: set[str] = set()  # preempted, or with entered text, and no result since that counts
         self._batch = Batch([], [], [], -1)  # that of the last step
         self._said: Any = None  # the `GrammarOutput` of the last step; one without news is the same again
+        self._reasoning = Reasoning(self._jumps)
 
     def _walking(self) -> Any:
         """The `walk.Walk` of this engine, or None where the GPU does not walk."""
@@ -116,6 +121,8 @@ class WalkScheduler:
         if resumed:
             for request_id in resumed:
                 walk.resumed(request_id)
+        if self._reasoning.late:
+            self._reasoning.begin_late(walk)
         step = walk.message()
         setattr(scheduler_output, _STEP, Launched(walk.clock, batch, walk.changes))
         if self._said is None or self._said.grammar_bitmask is not step:
@@ -150,7 +157,7 @@ class WalkScheduler:
         Requests come and go in almost every step of a large batch, so only those that are not as in most steps are
         looked at one by one.
         """
-        requests = self.requests  # type: ignore[attr-defined]
+        requests, manager = self.requests, self.structured_output_manager  # type: ignore[attr-defined]
         odd = [*_positions(map(is_, slots, repeat(None))), *_positions(map((1).__lt__, counts))]
         dropped, lasts = [], True
         for i in self._with_careful(odd, names):
@@ -163,7 +170,7 @@ class WalkScheduler:
                     continue
                 if request_id in getattr(self, "_placeless", ()):  # see `late_place`
                     walk.reserve(request_id)
-                else:
+                elif not self._reasoning.begins(request, walk, manager):
                     walk.assign(request_id, request.structured_output_request.grammar, request.num_tokens)
                 slots[i] = walk.slot_of[request_id]
             elif request.is_prefill_chunk:
@@ -189,7 +196,14 @@ class WalkScheduler:
             self._jumps.time(self._launched)
         if launched is not None:
             self._follow(launched, model_runner_output)
-        return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        result = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        if self._reasoning.free:
+            # A step that waits for this one's tokens has not been sampled, and will be under the mask.
+            sampled = getattr(self._launched, _STEP, None) is not None
+            self._careful.update(
+                self._reasoning.end(self._walk, self._launched.num_scheduled_tokens if sampled else ())
+            )
+        return result
 
     def _follow(self, launched: Launched, output: Any) -> None:
         clock, (ids, slots, *_), changes = launched
@@ -205,6 +219,8 @@ class WalkScheduler:
             return
         if missed:
             walk.missed(missed)
+        if self._reasoning.free:
+            ids, slots, drawn = self._reasoning.leave_out(walk, ids, slots, drawn)
         try:
             flags = walk.take(slots, list(map(itemgetter(0), drawn)), clock)
             if self._may_jump:
@@ -279,6 +295,7 @@ class WalkScheduler:
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         self._jumps.forget(request.request_id)
+        self._reasoning.forget(request.request_id)
         self._careful.discard(request.request_id)
         if self._walk is not None:
             self._walk.release(request.request_id)
@@ -360,13 +377,14 @@ def why_not(scheduler: Any) -> str:
         (worker_hooks.shards_batch(config.parallel_config), "batch-sharded sampling"),
         (getattr(scheduler, "connector", None) is not None, "a KV connector"),
         (has_recurrent_state(config), "the model has a recurrent state, which takes each token once"),
-        (
-            getattr(scheduler.structured_output_manager, "reasoner_cls", None) is not None,
-            "a reasoning parser decides where constraints begin",
-        ),
     )
     reason = next((reason for applies, reason in checks if applies), "")
-    return reason or manager_hook.why_not(scheduler.structured_output_manager) or sampling.fault()
+    return (
+        reason
+        or reasoning.why_not(scheduler)
+        or manager_hook.why_not(scheduler.structured_output_manager)
+        or sampling.fault()
+    )
 
 
 def begin(scheduler: Any, backend: Any) -> Any:
@@ -399,8 +417,7 @@ def _apply() -> None:
         if not hasattr(AsyncScheduler, name):
             raise AttributeError(f"AsyncScheduler has no {name}")
     worker_hooks.on_v2_runner(sampling.wrap)
-    if coalescence() == "canonical":
-        worker_hooks.on_v2_runner(jump_forward.wrap_add_requests)
+    worker_hooks.on_v2_runner(jump_forward.wrap_add_requests)
     scheduler_class.add(WalkScheduler)
 
 

@@ -1,0 +1,103 @@
+"""Where the GPU follows the grammars: requests that reason before they are constrained.
+
+With a reasoning parser vLLM leaves a request free until its reasoning has ended, which the engine core finds out from
+the tokens. The GPU is a step ahead of it. So for the GPU such a request stands in a place that no token leads away from
+(`walk_message.FREE`), and when vLLM says that the reasoning has ended, the next token has been sampled already, freely.
+That one does not count: its result is dropped, and the request runs the token that has ended the reasoning again, in
+the place where its grammar begins (`JumpForward.take_back`). One step a request, whatever the parser looks for.
+
+In vLLM's books the step in flight has then computed nothing for the request; in the model runner's books the request
+has one token more that comes from its list and not from the sampler, as after forced text. What the sampler keeps of a
+token besides, the counts of penalties, is put right (`jump_forward.uncount`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from dotllm.vllm_plugin.gpu import jump_forward
+from dotllm.vllm_plugin.gpu.constrained import stance_of
+from dotllm.vllm_plugin.request_grammar import RequestGrammar
+
+
+class Reasoning:
+    """The engine core's side; one per scheduler."""
+
+    def __init__(self, jumps: jump_forward.JumpForward) -> None:
+        self.free: dict[str, Any] = {}
+        """requests that are not constrained so far, by their ids"""
+        self.late: dict[str, Any] = {}
+        """those that are, and whose grammar is still being compiled (see `dotllm.vllm_plugin.reasoning`)"""
+        self._jumps = jumps
+
+    def begins(self, request: Any, walk: Any, manager: Any) -> bool:
+        """Whether a request that is to be sampled for the first time reasons; if so it has a slot now."""
+        if manager.reasoner_cls is None:
+            return False
+        stance = stance_of(manager, request)
+        if not stance.holds:
+            walk.stay_free(request.request_id, request.num_tokens, stance.forbidden)
+            self.free[request.request_id] = request
+        return not stance.holds
+
+    def leave_out(
+        self, walk: Any, ids: list[str], slots: list[int], drawn: list[list[int]]
+    ) -> tuple[list[str], list[int], list[list[int]]]:
+        """Take the results of those that are free. The others' ids, slots and tokens."""
+        here = [request_id in self.free for request_id in ids]
+        if not any(here):
+            return ids, slots, drawn
+        walk.took_freely([slot for slot, free in zip(slots, here, strict=True) if free])
+        rest = [i for i, free in enumerate(here) if not free]
+        return [ids[i] for i in rest], [slots[i] for i in rest], [drawn[i] for i in rest]
+
+    def end(self, walk: Any, sampled: Collection[str]) -> list[str]:
+        """vLLM has seen the tokens of a step: who is constrained from now on begins. Those that have to run their last
+        token again.
+
+        sampled: requests of the step in flight, if that one samples without knowing this.
+        """
+        ended = [i for i, request in self.free.items() if request.structured_output_request.reasoning_ended]
+        again = []
+        for request_id in ended:
+            request = self.free.pop(request_id)
+            if request.num_output_placeholders > 0 and request_id in sampled:
+                self._jumps.take_back(request)
+                again.append(request_id)
+            if walk is not None:
+                self._begin(request, walk)
+        return again
+
+    def begin_late(self, walk: Any) -> None:
+        """Whose grammar has come since the reasoning ended begins."""
+        for request in list(self.late.values()):
+            if isinstance(request.structured_output_request.grammar, RequestGrammar):
+                self._begin(request, walk)
+
+    def _begin(self, request: Any, walk: Any) -> None:
+        grammar = request.structured_output_request.grammar
+        if isinstance(grammar, RequestGrammar):
+            self.late.pop(request.request_id, None)
+            walk.begin(request.request_id, grammar, request.num_tokens)
+        else:
+            self.late[request.request_id] = request
+            walk.pause(request.request_id)
+
+    def forget(self, request_id: str) -> None:
+        """The request has ended."""
+        self.free.pop(request_id, None)
+        self.late.pop(request_id, None)
+
+
+def why_not(scheduler: Any) -> str:
+    """Why nothing can walk in an engine with this reasoning parser; "" if there is none, or it is no hindrance."""
+    if getattr(scheduler.structured_output_manager, "reasoner_cls", None) is None:
+        return ""
+    if getattr(scheduler.vllm_config.model_config, "logits_processors", None):
+        return "a logits processor, which may remember tokens that do not count, with a reasoning parser"
+    try:
+        jump_forward.wrap_add_requests()
+    except Exception as error:  # whatever a foreign version of vLLM makes of it
+        return f"a reasoning parser: {type(error).__name__}: {error}"
+    return ""
