@@ -9,6 +9,8 @@ in ``benchmarks/data/gpu``: closed (enums, integers, booleans, patterns), bounde
 free (strings of any length, cut at 128 tokens), tools (function calls with long key names). With ``--fresh`` each
 request has a schema that nobody has seen: one of `dotllm.bench.workloads` with other names.
 
+With ``--reasoning 30 -- --reasoning-parser deepseek_r1`` each answer comes behind some 30 tokens of reasoning.
+
 dotllm's own switches come from the environment and the flags, as in a server: ``DOTLLM_GPU_WALK=0`` leaves masks as
 rows in a table, ``DOTLLM_COALESCENCE=canonical`` enters forced text.
 """
@@ -23,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.gpu_engine import SharedEngine, teach_engine_core
+from benchmarks.reasoning_model import END, ending_after, with_reasoning_tokens
 from dotllm.bench import report
 from dotllm.bench.plan import Measurement, Plan, Point
 from dotllm.vllm_plugin import settings
@@ -52,6 +55,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pairs", default="24,12,10", help="short pairs a point, for each concurrency; 0: closed loop")
     parser.add_argument("--per-slot", type=int, default=2, help="requests for each slot of a closed loop")
     parser.add_argument("--fresh", action="store_true", help="a schema that nobody has seen for each request")
+    parser.add_argument("--reasoning", type=int, default=0, help="tokens before an answer; with a --reasoning-parser")
     parser.add_argument("--rounds", type=int, default=1, help="how often everything is measured")
     parser.add_argument("--seconds", type=float, default=3600, help="no point is begun later than this")
     parser.add_argument("--name", default="0.5B", help="what the points call the model")
@@ -85,6 +89,9 @@ def plans(options: argparse.Namespace) -> Iterator[tuple[str, int, str, Plan]]:
 async def measure(options: argparse.Namespace) -> list[Point]:
     """What `dotllm.bench` measured, with set and engine; written as it comes."""
     target = SharedEngine(options.model, [*FLAGS, "--structured-outputs-config.backend", "dotllm", *options.flags])
+    if options.reasoning:
+        target.reasoning_end = END
+        target.logit_bias = ending_after(options.reasoning, Path(options.model))
     found: list[Point] = []
     started = time.monotonic()
     try:
@@ -109,6 +116,8 @@ def of(found: Point, options: argparse.Namespace) -> Point:
     about |= {"engine": found["variant"], "run": options.run, "repetition": found["round"]}
     if options.fresh:
         about["fresh"] = True
+    if options.reasoning:
+        about["reasoning"] = options.reasoning
     if "skipped" in found:
         return about | {"skipped": found["skipped"]}
     ours = found["variant"] == "dotllm"
@@ -137,6 +146,8 @@ def of(found: Point, options: argparse.Namespace) -> Point:
 def main() -> None:
     """Measure, write, show."""
     options = parse()
+    if options.reasoning:
+        options.model = str(with_reasoning_tokens(Path(options.model)))
     if not any("compilation" in flag for flag in options.flags):
         options.flags += ["--compilation-config", GRAPHS]
     found = asyncio.run(measure(options))

@@ -7,6 +7,7 @@ what it has compiled, and takes out another one; nothing else of vLLM is changed
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dotllm.bench.client import Request, Sample
@@ -20,6 +21,7 @@ def _use_backend(core: Any, name: str) -> None:
     if manager.backend is not None:
         backends[manager.in_use] = manager.backend
     manager.backend, manager.in_use = backends.get(name), name
+    manager.backend_name = name if manager.backend is not None else None  # since 0.33 others are refused
     manager._grammar_bitmask = None  # of the size and kind that the backend wants
 
 
@@ -36,6 +38,11 @@ class SharedEngine(EngineTarget):
     A streaming client's work for each token would weigh more than what is measured.
     """
 
+    logit_bias: Mapping[int, float] | None = None
+    """of all requests"""
+    reasoning_end: str = ""
+    """Where answers begin, in a text that reasons first; "": at its beginning."""
+
     async def use(self, name: str) -> None:
         """Take another backend for what is sent from now on; nothing may be in flight."""
         self.engine.vllm_config.structured_outputs_config.backend = name  # an object that the input processor shares
@@ -48,12 +55,17 @@ class SharedEngine(EngineTarget):
         sample = Sample(request, 0.0)
         try:
             parameters = parameters_of(request, RequestOutputKind.FINAL_ONLY)
+            parameters.logit_bias = None if self.logit_bias is None else dict(self.logit_bias)
             async for output in self.engine.generate(request.prompt, parameters, f"bench-{next(self.numbers)}"):
                 answer, times = output.outputs[0], output.metrics
             sample.start, sample.end = times.queued_ts, times.last_token_ts
             sample.chunks = [times.first_token_ts, times.last_token_ts]
             sample.tokens, sample.text = len(answer.token_ids), answer.text
             sample.finish_reason = answer.finish_reason
+            if self.reasoning_end and request.constraint is not None:
+                _, end, sample.text = sample.text.partition(self.reasoning_end)
+                if not end:  # nothing to judge
+                    sample.finish_reason = "length"
             if answer.finish_reason == "error":
                 sample.error = "ended with an error"
         except Exception as error:  # a refused constraint, or whatever vLLM raises: the sample says so
