@@ -121,6 +121,7 @@ class Walker:
     def _next_counts(self, requests: int) -> Counts:
         ring = self._rings.get(requests)
         if ring is None:
-            both = torch.zeros((RING, 2, requests), dtype=torch.int32, device=self.device)
-            ring = self._rings[requests] = cycle([(sampled, rejected) for sampled, rejected in both])
+            # Each begins at a multiple of 16 bytes, as vLLM's own do: Triton compiles vLLM's kernels anew for others.
+            both = torch.zeros((RING, 2, -(-requests // 4) * 4), dtype=torch.int32, device=self.device)
+            ring = self._rings[requests] = cycle([(one[:requests], two[:requests]) for one, two in both])
         return next(ring)

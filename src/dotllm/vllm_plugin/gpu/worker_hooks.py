@@ -16,6 +16,7 @@ from typing import Any
 from dotllm.vllm_plugin.gpu.logits_rows import RowsOfLogits, positions
 from dotllm.vllm_plugin.gpu.message import MaskRows
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
+from dotllm.vllm_plugin.gpu.warm_kernels import try_to_warm
 from dotllm.vllm_plugin.hook import Target, replace_once, require_parameters
 
 logger = logging.getLogger(__name__)
@@ -122,6 +123,9 @@ def _v2_with(original: Any) -> Any:
             return
         if not isinstance(grammar_bitmask, MaskRows):
             original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
+            if not _warmed and logits.device.type != "cpu" and not input_batch.num_draft_tokens:
+                _warmed.append(True)  # (vLLM's warm-up comes before anybody else)
+                try_to_warm(logits, input_batch, grammar_bitmask.shape[1])
             return
         if input_batch.num_draft_tokens:
             first = dict(zip(input_batch.req_ids, input_batch.cu_num_logits_np.tolist(), strict=False))
@@ -149,6 +153,8 @@ def on_v2_runner(wrap: Callable[[], None]) -> None:
 
     StructuredOutputsWorker.__init__ = __init__
 
+
+_warmed: list[bool] = []
 
 walking: Any = None
 """the `walker.Walker` of the step that is being sampled in this process, if it is walked (see `sampling`)"""
