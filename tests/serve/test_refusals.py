@@ -108,6 +108,26 @@ def test_deeply_nested_json_body(server: Server, client: Any) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_a_long_one_that_the_engine_refuses_first(server: Server, stream: bool) -> None:
+    """It is too long for the front end to judge before the engine does (`late_verdict`), whose error comes in the form of
+    the API; and the second request is not told that the first was answered."""
+    from anthropic import Anthropic, BadRequestError
+
+    anthropic = Anthropic(base_url=server.url, api_key="none", timeout=120.0, max_retries=0)
+    properties = {f"p{i}-{stream}": {"type": "string", "description": "x" * 100} for i in range(60)}
+    bad = {"type": "object", "properties": {**properties, "z": {"type": "strin"}}}
+    for _ in range(2):
+        with pytest.raises(BadRequestError, match="strin"):
+            anthropic.messages.create(
+                model=NAME,
+                messages=[{"role": "user", "content": "?"}],
+                max_tokens=5,
+                stream=stream,
+                extra_body={"output_config": {"format": {"type": "json_schema", "schema": bad}}},
+            )
+
+
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     "field", [{"allowed_token_ids": [5]}, {"bad_words": ["yes", "y", "ye"]}], ids=["allowed", "bad"]
 )

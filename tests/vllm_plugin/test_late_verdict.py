@@ -15,6 +15,7 @@ from dotllm.vllm_plugin.late_verdict import LateVerdict
 
 pytestmark = pytest.mark.serve
 
+ANSWER = ['data: {"id":"chatcmpl-1"}\n\n', "second"]
 GOOD, BAD = Specification.create("regex", "[0-9]{3}"), Specification.create("regex", "(")
 
 
@@ -54,8 +55,8 @@ class Door:
         except asyncio.CancelledError:
             self.cancelled = True
             raise
-        yield "first"
-        yield "second"
+        for chunk in ANSWER:
+            yield chunk
 
     async def create(self, request: Specification) -> Any:
         late = late_verdict.current()
@@ -90,9 +91,9 @@ class Door:
 @pytest.mark.parametrize("stream", [False, True])
 def test_good_one_is_sent_before_it_is_judged(stream: bool) -> None:
     door = Door(stream=stream, seconds=0.05)
-    assert door.ask(GOOD) == ["first", "second"]
+    assert door.ask(GOOD) == ANSWER
     assert door.known_when_sent == [False] and verdicts.is_known(GOOD)
-    assert door.ask(GOOD) == ["first", "second"] and door.known_when_sent == [False, True]
+    assert door.ask(GOOD) == ANSWER and door.known_when_sent == [False, True]
 
 
 @pytest.mark.parametrize(("stream", "swallows"), [(False, False), (False, True), (True, False)])
@@ -113,8 +114,8 @@ def test_an_answer_of_the_engine_is_its_verdict(stream: bool, monkeypatch: pytes
     wait(monkeypatch, 1000.0)
     monkeypatch.setattr(verdicts, "_judge", lambda *_: pytest.fail("it has been compiled: why judge it?"))
     door = Door(stream=stream, seconds=0.0)
-    assert door.ask(GOOD) == ["first", "second"] and verdicts.is_known(GOOD)
-    assert door.ask(GOOD) == ["first", "second"] and door.known_when_sent == [False, True]
+    assert door.ask(GOOD) == ANSWER and verdicts.is_known(GOOD)
+    assert door.ask(GOOD) == ANSWER and door.known_when_sent == [False, True]
 
 
 def test_a_long_one_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,7 @@ def test_a_long_one_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(verdicts, "_judge", lambda specification, _: judged.append(specification))
     for length in (late_verdict.SHORT, late_verdict.SHORT + 1):
         specification = Specification.create("regex", "a" * length)
-        assert Door(stream=True, seconds=0.05).ask(specification) == ["first", "second"]
+        assert Door(stream=True, seconds=0.05).ask(specification) == ANSWER
         assert verdicts.is_known(specification)
     assert [specification.size for specification in judged] == [late_verdict.SHORT]
 
@@ -139,9 +140,17 @@ def test_an_answer_that_may_be_reasoning_is_no_verdict(stream: bool, monkeypatch
         Door(stream=stream, seconds=0.0).ask(BAD)
 
 
-@pytest.mark.parametrize(("stream", "error"), [(True, 'data: {"error": {}}'), (False, "object")])
+@pytest.mark.parametrize(
+    ("stream", "error"),
+    [
+        (True, 'data: {"error": {}}\n\n'),
+        (True, 'event: error\ndata: {"type":"error","error":{}}\n\n'),  # Anthropic's
+        (True, 'data: {"type": "message-end", "delta": {"error": ""}}\n\n'),  # Cohere's
+        (False, "object"),
+    ],
+)
 def test_an_error_is_no_verdict(stream: bool, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM gives some errors back as a result, and those of a stream as an event."""
+    """vLLM gives some errors back as a result, and those of a stream as an event of the API's own form."""
     from vllm.exceptions import VLLMValidationError
 
     async def says(self: Door, specification: Specification) -> AsyncGenerator[str, None]:
@@ -219,4 +228,4 @@ def test_one_door_behind_another_is_guarded_once() -> None:
         assert late_verdict.current() is None
         return answer
 
-    assert asyncio.run(run()) == ["first", "second"]
+    assert asyncio.run(run()) == ANSWER

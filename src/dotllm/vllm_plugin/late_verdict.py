@@ -47,8 +47,9 @@ _DOORS = (
     ("vllm.entrypoints.openai.completion.serving", "OpenAIServingCompletion", "create_completion"),
 )
 
-# How vLLM's streams say that something went wrong once the response has begun.
-_ERROR_EVENT = 'data: {"error"'
+# How a stream begins that has something of the engine's to say: those of OpenAI's APIs, and Anthropic's, which come
+# here in their own form since 0.33. What begins otherwise may be an error, of which every API has a form of its own.
+_ANSWERS = ('data: {"id"', "event: message_start")
 
 SpecialTokens = Callable[[], Mapping[str, int]]
 
@@ -110,7 +111,7 @@ class LateVerdict:
         first = asyncio.ensure_future(anext(stream))
         try:
             await asyncio.wait((first, self._decided), return_when=asyncio.FIRST_COMPLETED)
-            if first.done() and first.exception() is None and not str(first.result()).startswith(_ERROR_EVENT):
+            if first.done() and first.exception() is None and str(first.result()).startswith(_ANSWERS):
                 self._answered()
             else:
                 self._decide()
