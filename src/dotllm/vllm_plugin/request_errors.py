@@ -2,10 +2,10 @@
 
 Validation in the front end refuses nearly everything that is refused, with HTTP 400. What is left ends a request in the
 engine core: a budget exceeded while compiling or later, a full queue, other parameters that forbid all that the
-constraint allows, a bug of ours. vLLM only remembers there that there was an error (0.33 says more of compiles): the
-client gets "Internal server error". So the scheduler's mixin puts the reason into the output's ``stop_reason``, which
-travels anyway, and the front end turns such an output into an exception: a refusal is HTTP 400, a full queue 503,
-anything else 500, each with its message.
+constraint allows, a bug of ours. vLLM only remembers there that there was an error: the client gets "Internal server
+error" (since 0.33, where a compile failed, HTTP 400, also for a full queue and for a bug). So the scheduler's mixin
+puts the reason into the output's ``stop_reason``, which travels anyway, and the front end turns such an output into an
+exception: a refusal is HTTP 400, a full queue 503, anything else 500, each with its message.
 """
 
 from __future__ import annotations
@@ -66,9 +66,12 @@ class FailureScheduler:
         if self._reasons:
             for client in outputs.values():
                 for output in client.outputs:
-                    said = output.stop_reason or getattr(output, "error", None)
-                    if str(output.finish_reason) == "error" and said is None:
-                        output.stop_reason = self._reasons.get(output.request_id)
+                    reason = self._reasons.get(output.request_id)
+                    if reason is None or str(output.finish_reason) != "error" or output.stop_reason is not None:
+                        continue
+                    output.stop_reason = reason
+                    if getattr(output, "error", None) is not None:
+                        output.error = None  # vLLM's own words, which the front end would look at first
         return outputs
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
