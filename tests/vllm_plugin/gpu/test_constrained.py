@@ -59,7 +59,12 @@ def request(index: Index, prompt: list[int], said: list[int], ended: bool | None
     grammar = RequestGrammar(index.guide(), (), index.vocabulary, BitmaskView())
     assert grammar.accept_tokens("r", said)
     structured = SimpleNamespace(
-        grammar=grammar, _grammar=grammar, reasoning_ended=ended, reasoner=None, reasoning_parser_kwargs=None
+        grammar=grammar,
+        _grammar=grammar,
+        reasoning_ended=ended,
+        reasoner=None,
+        reasoning_parser_kwargs=None,
+        masked_reasoning_end_ids=None,
     )
     return SimpleNamespace(
         structured_output_request=structured, prompt_token_ids=prompt, use_structured_output=True, all_token_ids=prompt
