@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from dotllm.demo.server import CPU_ENVIRONMENT
+from tests.serve.releases import before
 
 pytestmark = pytest.mark.serve
 
 
 def test_offline(demo_model: Path, tmp_path: Path) -> None:
     model = shutil.copytree(demo_model, tmp_path / "model")
-    # a second end, as most chat models have: it ends generation, and never a beam (vLLM's beams know the tokenizer's)
+    # a second end, as most chat models have: it ends generation, and beams since 0.33 (before they know the tokenizer's)
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 0]}))
     script = Path(__file__).with_name("offline_script.py")
     done = subprocess.run(
@@ -43,4 +44,5 @@ def test_offline(demo_model: Path, tmp_path: Path) -> None:
         for text in beams:
             assert text.removeprefix("Hello").removesuffix("<|im_end|>") in {"one", "two", "three"}, text
     # with room for more beams than there are texts: one that took the other end would be among them
-    assert [text.removesuffix("<|im_end|>") for text in result["ends of beams"]] == ["Hello7"]
+    texts = [text.removesuffix("<|im_end|>") for text in result["ends of beams"]]
+    assert set(texts) == {"Hello7"} and len(texts) <= (1 if before("0.33") else 2)

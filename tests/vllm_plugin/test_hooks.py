@@ -156,6 +156,35 @@ def test_xgrammar_is_not_asked_about_structural_tags() -> None:
         judged(sampling(structural_tag='{"anything": "that is a JSON object"}'))
 
 
+@pytest.mark.parametrize("all_ends", [False, True])
+def test_offline_beams_end_where_vllm_ends_them(all_ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since 0.33 with all tokens that the model's generation config names, before with the tokenizer's EOS alone."""
+    from vllm.entrypoints.generate.beam_search import offline
+
+    from dotllm.vllm_plugin import backend
+
+    if all_ends:
+        monkeypatch.setattr(offline, "get_beam_search_eos_token_ids", lambda *_: {0, 2}, raising=False)
+    else:
+        monkeypatch.delattr(offline, "get_beam_search_eos_token_ids", raising=False)
+    made: list[dict[str, Any]] = []
+
+    class Backend:
+        def __init__(self, config: Any, **arguments: Any) -> None:
+            made.append(arguments)
+
+        def allocate_token_bitmask(self, rows: int) -> None: ...
+
+    monkeypatch.setattr(backend, "DotllmBackend", Backend)
+    llm = SimpleNamespace(
+        llm_engine=SimpleNamespace(vllm_config=engine("dotllm")),
+        model_config=SimpleNamespace(get_vocab_size=lambda: 3),
+    )
+    params = SimpleNamespace(_backend=None, json=None, json_object=None, regex="a")
+    offline.BeamSearchOfflineMixin._init_beam_search_structured_output(llm, params, None)  # type: ignore[arg-type]
+    assert [arguments["ends_of_model"] for arguments in made] == [all_ends]
+
+
 def test_online_beam_search_names_the_field() -> None:
     text = SimpleNamespace(type="text")
     schema = SimpleNamespace(type="json_schema")

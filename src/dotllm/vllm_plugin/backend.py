@@ -29,8 +29,8 @@ class DotllmBackend(StructuredOutputBackend):
     """Whether all tokens that the model's generation config names end a text, or the tokenizer's own alone."""
 
     def __post_init__(self) -> None:
-        ends = warm_start.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
-        self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size, ends)
+        self._ends = warm_start.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
+        self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size, self._ends)
         self.compiler = CompilationManager(self.vocabulary)
         self._view = BitmaskView()
         self._forced = ForcedTokens.shared() if settings.coalescence() == "canonical" else None
@@ -53,14 +53,15 @@ class DotllmBackend(StructuredOutputBackend):
     def compile_grammar(
         self, request_type: Any, grammar_spec: str, stop_token_ids: set[int] | None = None, **_: Any
     ) -> StructuredOutputGrammar:
-        """vLLM's own way in, used by beam search: compile now. (vLLM passes no per-request options here.)
+        """vLLM's own way in, used by beam search: compile now. (vLLM passes no per-request options here, nor the tokens
+        that end a text: those are the model's.)
 
         Raises:
             dotllm.errors.SpecError: the specification is refused.
         """
         specification = requests.of_key(request_type, grammar_spec, self.vllm_config.structured_outputs_config)
         grammar: RequestGrammar = self.compiler.submit(
-            specification, self._grammar_maker(stop_token_ids or ())
+            specification, self._grammar_maker(stop_token_ids or self._ends)
         ).result()
         return grammar
 

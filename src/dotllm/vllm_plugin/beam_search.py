@@ -22,6 +22,12 @@ _PROTOCOLS = {
 }
 
 
+def _beams_know_all_ends() -> bool:
+    """Whether a beam ends with any token that the model's generation config names (vLLM 0.33 and later), or with the
+    tokenizer's own EOS alone."""
+    return hasattr(importlib.import_module(_OFFLINE), "get_beam_search_eos_token_ids")
+
+
 def _init_beam_search_structured_output_with(original: Any) -> Any:
     def _init_beam_search_structured_output(self: Any, structured_outputs: Any, tokenizer: Any) -> Any:
         vllm_config = self.llm_engine.vllm_config
@@ -38,7 +44,7 @@ def _init_beam_search_structured_output_with(original: Any) -> Any:
             vllm_config,
             tokenizer=tokenizer,
             vocab_size=self.model_config.get_vocab_size(),
-            ends_of_model=False,  # vLLM's beams end with the tokenizer's EOS only
+            ends_of_model=_beams_know_all_ends(),
         )
         return backend, get_structured_output_key(structured_outputs), backend.allocate_token_bitmask(1)
 
