@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm.vllm_plugin import front_end, raw_completions, registry, tool_arguments, tools_and_format, unread_fields
+from dotllm.vllm_plugin.hook import REPLACEMENTS
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +103,35 @@ def test_options_survive_a_replacement() -> None:
     assert after.disable_any_whitespace is False
     tools_and_format.keep_options(before, None)
     tools_and_format.keep_options(None, after)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_parser_that_writes_a_tag_of_its_own_keeps_the_options(private: bool) -> None:
+    """Of a chat it replaces the constraint; that of a Responses request stays, and its own goes before (vLLM 0.33)."""
+
+    class Parser:
+        _tool_parser = None
+
+        def adjust_request(self, request: Any) -> Any:
+            tag = structured(structural_tag="{}")
+            if private:
+                request._parser_structured_outputs = tag
+            else:
+                request.structured_outputs = tag
+            return request
+
+    adjust_request = tools_and_format._adjust_request_with(Parser.adjust_request)
+    for backend, kept in (("xgrammar", False), ("dotllm", True)):
+        serve(backend)
+        said = structured(json={}, disable_any_whitespace=True)
+        request = adjust_request(Parser(), SimpleNamespace(tools=None, tool_choice="auto", structured_outputs=said))
+        after = request._parser_structured_outputs if private else request.structured_outputs
+        assert after is not said and after.disable_any_whitespace is kept
+
+
+def test_the_parser_of_templates_is_taken_too() -> None:
+    module = pytest.importorskip("vllm.parser.response_template")
+    assert getattr(module.ResponseTemplateParser.adjust_request, REPLACEMENTS, None)
 
 
 def test_only_json_arguments_become_objects() -> None:

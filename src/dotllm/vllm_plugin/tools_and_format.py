@@ -2,7 +2,8 @@
 
 With ``tool_choice: auto`` and a strict tool vLLM makes one structural tag of the tools and the constraint. Two things
 get lost there: how the request wants its JSON written (``disable_any_whitespace`` and the like), and a Lark grammar,
-which is given to xgrammar to be translated; what xgrammar's dialect lacks is refused, or means something else.
+which is given to xgrammar to be translated; what xgrammar's dialect lacks is refused, or means something else. (Since
+0.33 a parser that has its notation from the model's ``response_template`` makes such a tag of any constraint.)
 
 And a call that ``tool_choice`` demands is enforced or refused: some of vLLM's tool parsers describe no notation that a
 constraint could be made of, and with them vLLM lets the model write what it likes. So it does with a ``tool_choice`` of
@@ -13,12 +14,14 @@ field were not there, vLLM forgets what is strict about the tools, and the calls
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 from dotllm.vllm_plugin import front_end
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _MODULE = "vllm.parser.abstract_parser"
+_OF_TEMPLATES = "vllm.parser.response_template"  # since 0.32
 _OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 
 
@@ -67,7 +70,9 @@ def _adjust_request_with(original: Any) -> Any:
         before = request.structured_outputs
         adjusted = original(self, request)
         if front_end.serves():
-            keep_options(before, adjusted.structured_outputs)
+            # 0.33's parsers of templates put theirs beside what a Responses request says itself
+            after = getattr(adjusted, "_parser_structured_outputs", None) or adjusted.structured_outputs
+            keep_options(before, after)
         return adjusted
 
     return adjust_request
@@ -89,6 +94,10 @@ def _apply() -> None:
     # First what a vLLM may lack: there nothing is replaced.
     replace_once(module, "structured_outputs_to_format", _structured_outputs_to_format_with)
     replace_once(module.DelegatingParser, "adjust_request", _adjust_request_with)
+    if importlib.util.find_spec(_OF_TEMPLATES) is not None:
+        replace_once(
+            importlib.import_module(_OF_TEMPLATES).ResponseTemplateParser, "adjust_request", _adjust_request_with
+        )
 
 
 HOOK = Hook(
