@@ -19,6 +19,7 @@ vllm = pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.vllm_plugin import front_end, registry  # noqa: E402
+from tests.serve.releases import before  # noqa: E402
 
 SCHEMA = {
     "type": "object",
@@ -36,6 +37,7 @@ TOOLS = [
 PARSERS = (
     "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4", "deepseek_v41", "glm45", "glm47", "hermes", "kimi_k2",
     "ling3", "llama3_json", "longcat", "mimo", "minimax_m2", "plamo3", "qwen3_coder", "qwen3_xml", "step3p5",
+    *(() if before("0.33") else ("step5",)),
 )  # fmt: skip
 """Those with a notation of their own. (Not kimi_k3 and hy_v4, whose free text a random walk does not leave; mistral,
 cohere and gpt-oss, which need tokenizers and packages of their own; and the parsers that ask for JSON Schema.)"""
