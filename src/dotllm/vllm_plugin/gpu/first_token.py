@@ -77,7 +77,9 @@ class FirstTokenScheduler:
         # (neither is there if the hook after this one does not hold)
         launched, walk = getattr(scheduler, "_launched", None), getattr(scheduler, "_walk", None)
         running = scheduler.running
-        if walk is None or launched is None or not running or running[0].num_output_tokens or scheduler.waiting:
+        if walk is None or launched is None or not running or running[0].num_output_tokens:
+            return False
+        if scheduler.waiting or getattr(scheduler, "skipped_waiting", ()):  # (the latter until 0.30)
             return False
         return all(
             request.num_output_tokens == 0
