@@ -169,8 +169,12 @@ def is_expected(arguments: Any, model_config: Any) -> bool:
     kinds = ["is_hybrid", "is_attention_free"]  # where nothing walks
     if hasattr(VllmConfig, "_is_default_v2_model_runner_model"):  # until 0.28: by default not the V2 runner
         kinds.append("is_moe")
+    structured = arguments.structured_outputs_config
+    parser = structured.get("reasoning_parser") if isinstance(structured, dict) else structured.reasoning_parser
+    parser = parser or getattr(arguments, "reasoning_parser", "")
     return (
         coalescence() == "canonical"
+        and not (parser and getattr(arguments, "logits_processors", None))  # (see `reasoning.why_not`)
         and gpu_walk()
         and gpu_masks() != "off"
         and current_platform.is_cuda_alike()
