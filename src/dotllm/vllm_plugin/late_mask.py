@@ -172,7 +172,7 @@ def why_not(of: Any) -> str:
         (config.parallel_config.pipeline_parallel_size > 1, "pipeline parallelism"),
         (of.num_spec_tokens > 0, "speculative decoding"),
         (of.structured_output_manager.reasoner_cls is not None, "a reasoning parser"),
-        (scheduler.has_recurrent_state(config), "the model has a recurrent state, which takes each token once"),
+        (scheduler.has_recurrent_state(of), "the model has a recurrent state, which takes each token once"),
     )
     return next((reason for applies, reason in checks if applies), "") or scheduler.why_not(of)
 

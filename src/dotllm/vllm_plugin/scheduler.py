@@ -226,14 +226,21 @@ def why_not(scheduler: Any) -> str:
     return next((reason for applies, reason in checks if applies), "")
 
 
-def has_recurrent_state(config: Any) -> bool:
+def has_recurrent_state(scheduler: Any) -> bool:
     """Whether a token that is run twice changes what the model makes of the ones behind it.
 
     Attention writes the same into the same place of the KV cache. A recurrent state (Mamba, gated DeltaNet, short
-    convolutions, …) takes the token in once more; so where this holds, nobody may count on running one again.
-    config: vLLM's ``VllmConfig``.
+    convolutions, …) takes the token in once more; so where this holds, nobody may count on running one again. vLLM
+    keeps all such states as caches of one kind, in models that it calls hybrid and in some that it does not.
     """
-    return any(getattr(config.model_config, kind, False) for kind in ("is_hybrid", "is_attention_free"))
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    model = scheduler.vllm_config.model_config
+    if any(getattr(model, kind, False) for kind in ("is_hybrid", "is_attention_free")):
+        return True
+    groups = (group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups)
+    specs = (spec for group in groups for spec in getattr(group, "kv_cache_specs", {"": group}).values())
+    return any(isinstance(spec, MambaSpec) for spec in specs)
 
 
 def sequences(scheduler: Any) -> int:

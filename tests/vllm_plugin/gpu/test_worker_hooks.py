@@ -28,6 +28,7 @@ def test_a_batch_that_ranks_share_out_goes_the_ordinary_way(vllm_config: Any, mo
     assert worker_hooks.why_not(config) == ""
     scheduler = object.__new__(vllm_config.scheduler_config.get_scheduler_cls())
     scheduler.vllm_config, scheduler.connector = config, None
+    scheduler.kv_cache_config = SimpleNamespace(kv_cache_groups=[])
     monkeypatch.setattr(walk_scheduler.manager_hook, "why_not", lambda manager: "")
     scheduler.structured_output_manager = None
     assert walk_scheduler.why_not(scheduler) == ""
@@ -39,12 +40,14 @@ def test_a_batch_that_ranks_share_out_goes_the_ordinary_way(vllm_config: Any, mo
     assert walk_scheduler.why_not(scheduler) == "batch-sharded sampling"
 
 
-@pytest.mark.parametrize("kind", ["is_hybrid", "is_attention_free"])
+@pytest.mark.parametrize("kind", ["is_hybrid", "is_attention_free", "a cache", "one of several caches"])
 def test_a_model_with_a_recurrent_state_repeats_no_step(
     vllm_config: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Since 0.27 vLLM runs such models with its V2 runner, too. A request that sits a step out runs its last token
     twice, and the state would take it in twice: answers would be worse, and nobody would know why."""
+    from vllm.v1.kv_cache_interface import MambaSpec
+
     worker_hooks.apply()
     model = SimpleNamespace(is_hybrid=False, is_attention_free=False)
     config = SimpleNamespace(
@@ -53,7 +56,16 @@ def test_a_model_with_a_recurrent_state_repeats_no_step(
     )  # fmt: skip
     scheduler = object.__new__(vllm_config.scheduler_config.get_scheduler_cls())
     scheduler.vllm_config, scheduler.connector, scheduler.structured_output_manager = config, None, None
+    attention = SimpleNamespace(kv_cache_spec=SimpleNamespace())
+    scheduler.kv_cache_config = SimpleNamespace(kv_cache_groups=[attention])
     monkeypatch.setattr(walk_scheduler.manager_hook, "why_not", lambda manager: "")
     assert walk_scheduler.why_not(scheduler) == ""
-    setattr(model, kind, True)
+    state: Any = object.__new__(MambaSpec)
+    if kind == "a cache":
+        scheduler.kv_cache_config.kv_cache_groups.append(SimpleNamespace(kv_cache_spec=state))
+    elif kind == "one of several caches":
+        several = SimpleNamespace(kv_cache_specs={"layer 0": SimpleNamespace(), "layer 1": state})
+        scheduler.kv_cache_config.kv_cache_groups.append(SimpleNamespace(kv_cache_spec=several))
+    else:
+        setattr(model, kind, True)
     assert "recurrent state" in walk_scheduler.why_not(scheduler)

@@ -376,7 +376,7 @@ def why_not(scheduler: Any) -> str:
         (getattr(config.parallel_config, "prefill_context_parallel_size", 1) > 1, "prefill context parallelism"),
         (worker_hooks.shards_batch(config.parallel_config), "batch-sharded sampling"),
         (getattr(scheduler, "connector", None) is not None, "a KV connector"),
-        (has_recurrent_state(config), "the model has a recurrent state, which takes each token once"),
+        (has_recurrent_state(scheduler), "the model has a recurrent state, which takes each token once"),
     )
     reason = next((reason for applies, reason in checks if applies), "")
     return (
