@@ -110,15 +110,34 @@ def test_what_is_not_understood_is_left_to_vllm(manager: Any, index: Index, monk
 
     monkeypatch.setattr(type(manager), "_fill_bitmasks", forbids)
     original = inspect.unwrap(type(manager).grammar_bitmask)
-    places = constrained_module.constrained(manager, original, asked, list(asked))
-    assert places is not None and sum(place is not None for place in places) == 3
+    found = constrained_module.stances(manager, original, asked, list(asked))
+    assert found is not None and sum(stance.holds for stance in found) == 3
+    assert constrained_module.stances(manager, lambda *_: None, asked, list(asked)) is None
+    assert manager_hook._message_of(None, manager.backend.row_sender) is None
+    assert len(manager.grammar_bitmask(asked, list(asked), {}).slots) == len(asked)
+
+
+def test_tokens_that_would_end_the_reasoning_wrongly_are_masked(manager: Any, index: Index) -> None:
+    """vLLM 0.33 forbids them while a model reasons; rows serve for that, too, in any epoch."""
+    asked = requests(index, 1)
+    names = list(asked)
 
     def with_forbidden(self: Any, all_requests: Any, ids: list[str], drafts: Any) -> None:
-        self._fill_bitmasks([(None, place, False, (3,)) for place in range(len(ids))])
+        kinds = [(False, (3, 40)), (True, (3,)), (False, ()), (True, ()), (False, (3, 40))]
+        self._fill_bitmasks(
+            [(all_requests[i].structured_output_request.grammar, n, *kinds[n]) for n, i in enumerate(ids)]
+        )
 
-    assert constrained_module.constrained(manager, with_forbidden, asked, list(asked)) is None
-    assert constrained_module.constrained(manager, lambda *_: None, asked, list(asked)) is None
-    assert len(manager.grammar_bitmask(asked, list(asked), {}).slots) == len(asked)
+    sender = manager.backend.row_sender
+    for _ in range(4):
+        found = constrained_module.stances(manager, with_forbidden, asked, names)
+        message = manager_hook._message_of(found, sender)
+        masks = index.space.rows[message.slots[0]].view(np.uint32)
+        allowed = [token for token in range(len(TOKENS)) if masks[token >> 5] >> (token & 31) & 1]
+        assert sorted(set(range(len(TOKENS))) - set(allowed)) == [3, 40]
+        assert message.slots[4] == message.slots[0] and message.slots[2] == NO_MASK
+        assert message.slots[1] >= 0 and message.slots[1] != message.slots[0]
+        index.space.collect()
 
 
 def test_reasoning_with_drafts_is_vllms(manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,17 +47,6 @@ def stances(manager: Any, grammar_bitmask: Callable[..., Any], requests: Any, id
     return [noted[place] for place in range(len(ids))]
 
 
-def constrained(
-    manager: Any, grammar_bitmask: Callable[..., Any], requests: Any, ids: list[str]
-) -> list[Any | None] | None:
-    """By request the grammar whose mask holds, or None where everything is allowed. None where vLLM does more than
-    that (see `Stance.forbidden`), or is not understood."""
-    found = stances(manager, grammar_bitmask, requests, ids)
-    if found is None or any(stance.forbidden and not stance.holds for stance in found):
-        return None
-    return [stance.grammar if stance.holds else None for stance in found]
-
-
 def stance_of(manager: Any, request: Any) -> Stance:
     """Of one request. Raises LookupError where vLLM is not understood."""
     if manager.reasoner_cls is None:

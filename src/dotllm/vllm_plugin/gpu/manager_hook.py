@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from dotllm.vllm_plugin.gpu import worker_hooks
-from dotllm.vllm_plugin.gpu.constrained import FILLS, constrained
-from dotllm.vllm_plugin.gpu.message import NO_MASK
+from dotllm.vllm_plugin.gpu.constrained import FILLS, Stance, stances
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.manager import backend_of
 from dotllm.vllm_plugin.settings import gpu_masks
@@ -61,7 +60,7 @@ def message(
     if not backend.row_sender:
         return None
     if manager.reasoner_cls is not None:
-        return _message_of(constrained(manager, original, requests, ids), backend.row_sender)
+        return _message_of(stances(manager, original, requests, ids), backend.row_sender)
     grammars = [requests[i].structured_output_request._grammar for i in ids]
     if not rows.are_ours(grammars):  # a compile that nobody has looked at since it ended, or others' grammars
         grammars = [requests[i].structured_output_request.grammar for i in ids]
@@ -72,20 +71,20 @@ def message(
     return backend.row_sender.message(counts, found)
 
 
-def _message_of(grammars: list[Any] | None, sender: Any) -> Any:
-    """The message for requests some of which are not constrained in this step (None)."""
+def _message_of(found: list[Stance] | None, sender: Any) -> Any:
+    """The message for requests some of which are not constrained in this step."""
     from dotllm.vllm_plugin.gpu import rows
 
-    if grammars is None:
+    if found is None:
         return None
-    places = [place for place, grammar in enumerate(grammars) if grammar is not None]
-    ours = [grammars[place] for place in places]
-    slots = np.full(len(grammars), NO_MASK, np.int32)
+    places = [place for place, stance in enumerate(found) if stance.holds]
+    ours = [found[place].grammar for place in places]
+    slots = np.array([sender.forbidden.row(() if one.holds else one.forbidden) for one in found], np.int32)
     if ours:
         if not rows.are_ours(ours):
             return None
         slots[places] = rows.rows_of_step(ours)[1]
-    return sender.message(np.ones(len(grammars), np.int32), slots)
+    return sender.message(np.ones(len(found), np.int32), slots)
 
 
 def _apply() -> None:

@@ -14,6 +14,7 @@ from dotllm.index.batch import Failures
 from dotllm.index.draft_rows import mask_rows_along
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import END_ROW, TokenSpace
+from dotllm.vllm_plugin.gpu.forbidden_rows import ForbiddenRows
 from dotllm.vllm_plugin.gpu.message import NO_MASK, TABLE_SLOTS, Int32, MaskRows
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
@@ -30,6 +31,7 @@ class RowSender:
 
     def __init__(self, space: TokenSpace) -> None:
         self.space = space
+        self.forbidden = ForbiddenRows(space)
         self.sender = secrets.randbits(62)
         # The version of each row that the workers have: row numbers are used again (see `TokenSpace`).
         self._sent = np.zeros(TABLE_SLOTS, np.int64)

@@ -145,14 +145,9 @@ class Walk:
         self._find_free_mask(slot)
 
     def _find_free_mask(self, slot: int) -> None:
-        forbidden, row = self._forbidden[slot], ALL
-        if forbidden:
-            mask = np.full(self.space.words, -1, np.int32)
-            for token in forbidden:
-                mask.view(np.uint32)[token >> 5] &= ~np.uint32(1 << (token & 31))
-            row = self.space.intern(mask)
-            if row >= TABLE_SLOTS:
-                row, self.overflowed = MISSING, True
+        row = self.sender.forbidden.row(self._forbidden[slot])
+        if row >= TABLE_SLOTS:
+            row, self.overflowed = MISSING, True
         if self.batch.places[slot, MASK] != row:
             # What the GPU has of this slot holds no more.
             self._epoch += 1
