@@ -84,6 +84,39 @@ def test_answers_begin_when_the_reasoning_has_ended(engine_of: Any, seed: int, j
     assert not engine.scheduler._reasoning.free and not engine.scheduler._reasoning.late
 
 
+def test_vllm_is_asked_about_the_end_alone_where_it_is_known(engine_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
+
+    end, asked = min(ENDS), []
+
+    class OneToken(BaseThinkingReasoningParser):
+        start_token, end_token = "<think>", "</think>"
+
+        def __init__(self, **_: Any) -> None:
+            self.start_token_id, self.end_token_id = 0, end
+
+    inherited = OneToken.is_reasoning_end_streaming
+
+    def is_reasoning_end_streaming(self: Any, token_ids: Any, delta: Any) -> bool:
+        asked.extend(list(delta))
+        return inherited(self, token_ids, delta)
+
+    monkeypatch.setattr(BaseThinkingReasoningParser, "is_reasoning_end_streaming", is_reasoning_end_streaming)
+    engine = engine_of(seed=4, reasoner=OneToken)
+    for i in range(8):
+        engine.add(str(i), 9, max_tokens=450)
+    engine.run()
+    whole = 0
+    for name in engine.requests:
+        engine.check(name)
+        tokens = engine.answers[name]
+        if end in tokens and engine.reasons[name] == "stop":
+            text = b"".join(TOKENS[t] or b"" for t in tokens[tokens.index(end) + 1 :]).decode()
+            assert ANSWER.fullmatch(text)
+            whole += 1
+    assert whole > 1 and asked and set(asked) == {end}
+
+
 def test_free_tokens_are_drawn_from_all(engine_of: Any) -> None:
     engine = engine_of(seed=1)
     for i in range(12):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from dotllm.vllm_plugin.gpu import jump_forward
+from dotllm.vllm_plugin.gpu import jump_forward, reasoning_ends
 from dotllm.vllm_plugin.gpu.constrained import stance_of
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
@@ -39,6 +39,7 @@ class Reasoning:
         if not stance.holds:
             walk.stay_free(request.request_id, request.num_tokens, stance.forbidden)
             self.free[request.request_id] = request
+            reasoning_ends.note(request.structured_output_request)
         return not stance.holds
 
     def leave_out(
