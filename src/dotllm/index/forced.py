@@ -8,39 +8,46 @@ the forced text is a proper prefix of another token.
 
 from __future__ import annotations
 
+import numba as nb
 import numpy as np
 
+from dotllm.arrays import Int32, Int64, UInt8
 from dotllm.index.guide import Guide
-from dotllm.vocabulary import Vocabulary
+from dotllm.index.token_space import TokenSpace
+from dotllm.jit import kernel
 
 MAX_FORCED = 512  # bytes looked ahead
 
 
-def is_token_prefix(vocabulary: Vocabulary, text: bytes) -> bool:
-    """Whether some token is longer than ``text`` and starts with it."""
-    trie = vocabulary.trie
-    low, high = 0, len(trie.byte)
-    for depth, byte in enumerate(text, 1):
-        node = low
-        while node < high and trie.byte[node] != byte:
-            node = int(trie.end[node])
-        if node >= high:
-            return False
-        low, high = node + 1, int(trie.end[node])
-        if depth == len(text):
-            return high > low
-    return bool(len(trie.byte))
+@kernel(nb.int64(nb.uint8[::1], nb.int32[::1], nb.int64, nb.uint8[::1], nb.int64[::1]))
+def first_open(trie_byte: UInt8, trie_end: Int32, nodes: int, text: UInt8, starts: Int64) -> int:
+    """How many of ``starts`` (rising, offsets into ``text``) come before the first one from which the rest of the text
+    is the beginning of a longer token."""
+    for i in range(starts.shape[0]):
+        low, high = nb.int64(0), nb.int64(nodes)
+        at = starts[i]
+        while at < text.shape[0]:
+            node = low
+            while node < high and trie_byte[node] != text[at]:
+                node = nb.int64(trie_end[node])
+            if node >= high:
+                break
+            low, high = node + 1, nb.int64(trie_end[node])
+            at += 1
+        if at == text.shape[0] and high > low:
+            return i
+    return starts.shape[0]
 
 
-def stable_tokens(vocabulary: Vocabulary, text: bytes, tokens: list[int]) -> list[int]:
+def stable_tokens(space: TokenSpace, text: bytes, tokens: list[int]) -> list[int]:
     """The leading tokens of a canonical tokenisation of ``text`` that stay as they are whatever follows."""
-    ends = np.cumsum([len(vocabulary.token_bytes(t) or b"") for t in tokens]).tolist()
-    start = 0
-    for i, end in enumerate(ends):
-        if is_token_prefix(vocabulary, text[start:]):
-            return tokens[:i]
-        start = end
-    return tokens
+    offset = space.token_offset
+    lengths = offset[[token + 1 for token in tokens]] - offset[tokens]
+    starts = np.cumsum(lengths) - lengths
+    kept = first_open(
+        space.trie_byte, space.trie_end, space.main_end, np.frombuffer(text, np.uint8).copy(), starts.astype(np.int64)
+    )
+    return tokens[:kept]
 
 
 def forced_tokens(guide: Guide) -> list[int]:
@@ -49,6 +56,5 @@ def forced_tokens(guide: Guide) -> list[int]:
     text = b"" if guide.is_ambiguous else guide.index.forced_bytes(guide.config, MAX_FORCED)
     if not text:
         return []
-    vocabulary = guide.index.vocabulary
-    tokens = vocabulary.encode(text)
-    return stable_tokens(vocabulary, text, tokens)
+    tokens = guide.index.vocabulary.encode(text)
+    return stable_tokens(guide.index.space, text, tokens)

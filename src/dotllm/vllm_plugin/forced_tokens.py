@@ -47,7 +47,7 @@ class ForcedTokens:
 
     def _find(self, index: Index, config: int, known: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
         text = b"" if config == FINISHED else index.forced_bytes(config, MAX_FORCED)
-        spelt = stable_tokens(index.vocabulary, text, index.vocabulary.encode(text)) if text else []
+        spelt = stable_tokens(index.space, text, index.vocabulary.encode(text)) if text else []
         tokens: list[int] = []
         places = [config]
         for token in spelt:

@@ -47,7 +47,7 @@ class Entry:
     def mask_rows(self, configs: Sequence[int], stop: Int64 | None = None) -> list[int]:
         """The masks of ``configs``, for requests without stop tokens of their own; negative: not found. stop: see
         `index.mask_rows`."""
-        if self.forced is not None:  # whose spelling is found when somebody comes by: it takes the interpreter too long
+        if self.forced is not None:  # which is spelt when somebody comes by: from where it begins, not from its middle
             one_way = np.count_nonzero(self.table.rows[configs, NEXT:], axis=1) == 1
             rows = np.full(len(configs), UNKNOWN_ROW, np.int32)
             rows[~one_way] = self._index_rows(np.asarray(configs, np.int32)[~one_way], stop)
