@@ -16,6 +16,7 @@ def prepare() -> None:
     modules are imported, if that was never done on this machine; see `dotllm.jit`."""
     import dotllm.index
     import dotllm.index.draft_rows
+    import dotllm.index.forced
     import dotllm.index.storage  # or a server's first write-back compiles, beside its loop
     import dotllm.languages.cfg
     import dotllm.languages.choice
