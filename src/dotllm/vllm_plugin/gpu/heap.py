@@ -76,21 +76,24 @@ class Heap:
             if entry.gone:
                 continue
             with self._claims.on(entry.index.lock):
-                if len(entry.table.rows) > entry.capacity:
+                grown = len(entry.table.rows) > entry.capacity
+                if grown:  # all of it is sent again
+                    entry.changed.update(np.nonzero(entry.table.rows[:, FLAGS])[0].tolist())
+                if not entry.changed:  # a blank table gets no place, where its header would be that of another one
+                    continue
+                if grown:
                     self._make_room(entry)
                     moved.append(entry)
-                if entry.changed:
-                    self._patches_of(entry, now, runs, values, masks)
+                self._patches_of(entry, now, runs, values, masks)
         self.changed.clear()
         if not runs:
             return Patches(NO_RUNS, NOTHING, moved, masks)
         return Patches(np.array(runs, np.int32), np.concatenate(values, dtype=np.int32), moved, masks)
 
     def _make_room(self, entry: Entry) -> None:
-        """A place for a table that has none, or has outgrown it: all of it is sent again."""
+        """A place for a table that has none, or has outgrown it."""
         entry.base, entry.capacity, entry.sent = self.used, _room(entry), 0
         self.used += HEADER + entry.capacity * entry.table.columns
-        entry.changed.update(np.nonzero(entry.table.rows[:, FLAGS])[0].tolist())
 
     def _patches_of(
         self, entry: Entry, now: int, runs: list[tuple[int, int]], values: list[Int32], masks: set[int]

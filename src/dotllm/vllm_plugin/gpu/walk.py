@@ -543,6 +543,10 @@ class Walk:
             for slot in entry.slots:
                 self._epoch += 1
                 self.batch.places[slot, EPOCH] = self._epoch
+            with self._prefetcher.claims.on(entry.index.lock):
+                self._refresh(entry)
+                self._point(entry, entry.slots)  # at no table, until it has its place again
+        self._stale = True
 
     def _drop(self, key: TableKey) -> None:
         """Nobody will come to a table any more."""
