@@ -532,6 +532,15 @@ class Walk:
                 self._heap.changed[entry] = None
         for slot in self._forbidden:
             self._find_free_mask(slot)
+        for slot, grammar in enumerate(self.grammars):  # who stands still, as a preempted request does, has an old one
+            stands_on = self.entry_of[slot]
+            if stands_on is None or not stands_on.own_rows or grammar is None or not grammar.followed:
+                continue
+            if self.batch.places[slot, MASK] >= 0:
+                if not grammar.guide.remembers:
+                    grammar.guide.config = int(self.batch.configs[slot])
+                self._unsettled.append((slot, grammar, stands_on, grammar.guide.config, None))
+                self._stale = True
 
     def _clear_heap(self) -> None:
         """Begin the heap anew. What the GPU has walked counts no more, since it may stand on a table that goes."""
