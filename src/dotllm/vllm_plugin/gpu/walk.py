@@ -288,13 +288,21 @@ class Walk:
         self._stale = True
         previous = int(self.batch.configs[slot])
         remembers = grammar.guide.remembers
+        if previous == FINISHED:  # its request goes on behind the end of the text (``ignore_eos``), freely
+            if not remembers:
+                grammar.guide.config = FINISHED
+            self._stand_behind_the_end(slot, int(self.batch.places[slot, LENGTH]) + 1)
+            return
         if not remembers:
             grammar.guide.config = previous
         if config < 0 or remembers:
             # Not allowed, a stop token, or the arena must grow: the ordinary way tells them apart.
             grammar.followed = False
-            if not grammar.accept_tokens("walk", [token]) or grammar.is_terminated():
+            accepted = grammar.accept_tokens("walk", [token])
+            if not accepted or grammar.is_terminated():
                 grammar.take_back()  # vLLM asks again, and draws its conclusions
+                if accepted:  # should it go on
+                    self._stand_behind_the_end(slot, int(self.batch.places[slot, LENGTH]) + 1)
                 return
             grammar.followed = True
         else:
@@ -355,12 +363,21 @@ class Walk:
         Its mask is found for that message, not now: results wait for this, and a step is launched before its message.
         """
         config = grammar.guide.config  # (kept up to date only by those who settle)
+        if config == FINISHED or grammar.is_terminated():
+            self._stand_behind_the_end(slot, length)
+            return
         self.batch.configs[slot] = config
         place = self.batch.places[slot]
         place[LENGTH], place[CONFIG], place[MASK] = length, config, ALL
         self._stale = True
-        if config != FINISHED and not grammar.is_terminated():
-            self._unsettled.append((slot, grammar, entry, config, way))
+        self._unsettled.append((slot, grammar, entry, config, way))
+
+    def _stand_behind_the_end(self, slot: int, length: int) -> None:
+        """A text has ended, and its request may go on (``ignore_eos``): freely, as vLLM has it."""
+        self.batch.configs[slot] = FINISHED
+        place = self.batch.places[slot]
+        place[LENGTH], place[CONFIG], place[MASK] = length, FREE, ALL
+        self._stale = True
 
     def _find_masks(self) -> None:
         """For those who have settled since the last message, and are still there.
