@@ -246,10 +246,17 @@ class WalkScheduler:
                 if not counts:
                     dropped.append(i)
                     continue
-                self._careful.discard(request_id)  # what was in flight has come, and its tokens have been run
+                if self._runs(request_id):  # else it will run its tokens again, maybe one of them in a step
+                    self._careful.discard(request_id)  # what was in flight has come, and its tokens have been run
             if now[i] != slots[i]:  # it has ended
                 dropped.append(i)
         return _without(ids, dropped), _without(slots, dropped), _without(drawn, dropped), missed
+
+    def _runs(self, request_id: str) -> bool:
+        """Whether a request has not been preempted since the step whose result counts."""
+        from vllm.v1.request import RequestStatus
+
+        return bool(self.requests[request_id].status == RequestStatus.RUNNING)  # type: ignore[attr-defined]
 
     def _counts(self, request_id: str, token: list[int]) -> tuple[bool, bool]:
         """Whether the result that has come for a request counts, and whether the request has to repeat its step."""
