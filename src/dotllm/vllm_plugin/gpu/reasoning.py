@@ -59,16 +59,16 @@ class Reasoning:
 
         sampled: requests of the step in flight, if that one samples without knowing this.
         """
-        ended = [i for i, request in self.free.items() if request.structured_output_request.reasoning_ended]
-        again = []
-        for request_id in ended:
-            request = self.free.pop(request_id)
-            if request.num_output_placeholders > 0 and request_id in sampled:
-                self._jumps.take_back(request)
-                again.append(request_id)
-            if walk is not None:
+        ended = [request for request in self.free.values() if request.structured_output_request.reasoning_ended]
+        again = [r for r in ended if r.num_output_placeholders > 0 and r.request_id in sampled]
+        for request in ended:
+            del self.free[request.request_id]
+        for request in again:  # first, since this holds even if nothing can be begun
+            self._jumps.take_back(request)
+        if walk is not None:
+            for request in ended:
                 self._begin(request, walk)
-        return again
+        return [request.request_id for request in again]
 
     def begin_late(self, walk: Any) -> None:
         """Whose grammar has come since the reasoning ended begins."""

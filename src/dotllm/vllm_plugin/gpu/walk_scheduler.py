@@ -200,9 +200,15 @@ class WalkScheduler:
         if self._reasoning.free:
             # A step that waits for this one's tokens has not been sampled, and will be under the mask.
             sampled = getattr(self._launched, _STEP, None) is not None
-            self._careful.update(
-                self._reasoning.end(self._walk, self._launched.num_scheduled_tokens if sampled else ())
-            )
+            try:
+                self._careful.update(
+                    self._reasoning.end(self._walk, self._launched.num_scheduled_tokens if sampled else ())
+                )
+            except Exception:
+                logger.exception(
+                    "beginning behind a reasoning failed; constrained requests wait for the CPU from now on"
+                )
+                self._stop_walking()
         return result
 
     def _follow(self, launched: Launched, output: Any) -> None:
