@@ -196,7 +196,15 @@ class Engine:
     """vLLM's loop with one step in flight."""
 
     def __init__(
-        self, vllm_config: Any, index: Index, monkeypatch: Any, *, jumps: bool, seed: int, blocks: int
+        self,
+        vllm_config: Any,
+        index: Index,
+        monkeypatch: Any,
+        *,
+        jumps: bool,
+        seed: int,
+        blocks: int,
+        reasoner: Any = None,
     ) -> None:
         from vllm.v1.core.sched.async_scheduler import AsyncScheduler
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
@@ -204,6 +212,7 @@ class Engine:
 
         vllm_config.cache_config.num_gpu_blocks = blocks
         manager = StructuredOutputManager(vllm_config)
+        manager.reasoner_cls, manager.tokenizer = reasoner, None
         metrics = SimpleNamespace(add=self.count, observe=lambda *_, **__: None)
         manager.backend = a_backend(
             vocabulary=index.vocabulary,
