@@ -277,7 +277,7 @@ def test_counts_of_penalties_forget_what_did_not_count() -> None:
     assert counts[2, 77] == 2 and int(counts.sum()) == 2
 
 
-def test_where_a_reasoning_parser_is_a_hindrance() -> None:
+def test_where_a_reasoning_parser_is_a_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
     def scheduler(reasoner: Any, processors: Any) -> Any:
         return SimpleNamespace(
             structured_output_manager=SimpleNamespace(reasoner_cls=reasoner),
@@ -287,4 +287,7 @@ def test_where_a_reasoning_parser_is_a_hindrance() -> None:
     assert gpu_reasoning.why_not(scheduler(None, ["mine.Processor"])) == ""
     assert gpu_reasoning.why_not(scheduler(Reasoner, None)) == ""
     assert "logits processor" in gpu_reasoning.why_not(scheduler(Reasoner, ["mine.Processor"]))
+    monkeypatch.setattr(gpu_reasoning, "entry_points", lambda group: ["a plugin's"])
+    assert "logits processor" in gpu_reasoning.why_not(scheduler(Reasoner, None))
+    assert gpu_reasoning.why_not(scheduler(None, None)) == ""
     assert walk_scheduler.reasoning is gpu_reasoning
