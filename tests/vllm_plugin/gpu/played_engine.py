@@ -8,7 +8,7 @@ have seen the token that stands there in the answer, whatever was in flight in b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +42,11 @@ SCHEMA = {
     "additionalProperties": False,
 }
 ANSWER = re.compile(r'\{"number_of_items":[0-9]+,"shipping_address":"[a-c]{0,5}","is_gift":(true|false)\}')
+
+
+def spelt(tokens: Sequence[int]) -> str:
+    """Their text."""
+    return b"".join(TOKENS[token] or b"" for token in tokens).decode()
 
 
 class Staged:
@@ -305,7 +310,7 @@ class Engine:
                     self.reasons[one.request_id] = str(one.finish_reason)
 
     def text(self, name: str) -> str:
-        return b"".join(TOKENS[t] or b"" for t in self.answers[name]).decode()
+        return spelt(self.answers[name])
 
     def check(self, name: str) -> None:
         """What the model has run at each position is what stands there."""

@@ -68,3 +68,8 @@ def test_not_where_something_else_forbids_it(arguments: dict[str, Any]) -> None:
 def test_not_where_it_is_switched_off(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     monkeypatch.setenv(variable, value)
     assert not expected()
+
+
+def test_logits_processors_that_plug_in_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jump_forward, "entry_points", lambda group: ["a plugin's"])
+    assert expected() and not expected(reasoning_parser="qwen3")

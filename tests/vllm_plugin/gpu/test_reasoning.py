@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 pytest.importorskip("vllm")
 
-from played_engine import ANSWER, EOS, TOKENS, Engine
+from played_engine import ANSWER, EOS, TOKENS, Engine, spelt
 
 from dotllm import Index
 from dotllm.vllm_plugin.gpu import constrained, jump_forward, walk_scheduler
@@ -52,7 +52,7 @@ def parts(engine: Engine, name: str) -> tuple[list[int], str]:
     """(reasoning with its last token, answer)"""
     tokens = engine.answers[name]
     end = next((i for i, token in enumerate(tokens) if token in ENDS), len(tokens))
-    return tokens[: end + 1], b"".join(TOKENS[t] or b"" for t in tokens[end + 1 :]).decode()
+    return tokens[: end + 1], spelt(tokens[end + 1 :])
 
 
 def check(engine: Engine) -> int:
@@ -111,7 +111,7 @@ def test_vllm_is_asked_about_the_end_alone_where_it_is_known(engine_of: Any, mon
         engine.check(name)
         tokens = engine.answers[name]
         if end in tokens and engine.reasons[name] == "stop":
-            text = b"".join(TOKENS[t] or b"" for t in tokens[tokens.index(end) + 1 :]).decode()
+            text = spelt(tokens[tokens.index(end) + 1 :])
             assert ANSWER.fullmatch(text)
             whole += 1
     assert whole > 1 and asked and set(asked) == {end}
@@ -252,7 +252,7 @@ def test_an_end_token_that_is_part_of_the_answer(engine_of: Any) -> None:
         engine.check(name)
         tokens = engine.answers[name]
         if brace in tokens:
-            text = b"".join(TOKENS[t] or b"" for t in tokens[tokens.index(brace) :]).decode()
+            text = spelt(tokens[tokens.index(brace) :])
             assert ANSWER.fullmatch(text) or engine.reasons[name] == "length", text
             whole += 1
     assert whole > 2
@@ -287,7 +287,7 @@ def test_where_a_reasoning_parser_is_a_hindrance(monkeypatch: pytest.MonkeyPatch
     assert gpu_reasoning.why_not(scheduler(None, ["mine.Processor"])) == ""
     assert gpu_reasoning.why_not(scheduler(Reasoner, None)) == ""
     assert "logits processor" in gpu_reasoning.why_not(scheduler(Reasoner, ["mine.Processor"]))
-    monkeypatch.setattr(gpu_reasoning, "entry_points", lambda group: ["a plugin's"])
+    monkeypatch.setattr(jump_forward, "entry_points", lambda group: ["a plugin's"])
     assert "logits processor" in gpu_reasoning.why_not(scheduler(Reasoner, None))
     assert gpu_reasoning.why_not(scheduler(None, None)) == ""
     assert walk_scheduler.reasoning is gpu_reasoning

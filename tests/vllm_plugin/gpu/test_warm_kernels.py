@@ -77,6 +77,10 @@ def test_behind_the_first_bitmask_of_a_device(monkeypatch: pytest.MonkeyPatch) -
     for kind in ("cpu", "cuda", "cuda"):
         apply(None, SimpleNamespace(device=SimpleNamespace(type=kind)), a_batch(2), [], bitmask)
     assert done == ["cpu", "cuda", "cuda"] and warmed == [10]
+    worker_hooks._warmed.clear()
+    monkeypatch.setenv("DOTLLM_GPU_MASKS", "off")
+    apply(None, SimpleNamespace(device=SimpleNamespace(type="cuda")), a_batch(2), [], bitmask)
+    assert warmed == [10], "compiled for nothing"
 
 
 def test_counts_are_aligned_as_vllms_are(monkeypatch: pytest.MonkeyPatch) -> None:

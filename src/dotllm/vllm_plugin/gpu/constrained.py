@@ -49,8 +49,6 @@ def stances(manager: Any, grammar_bitmask: Callable[..., Any], requests: Any, id
 
 def stance_of(manager: Any, request: Any) -> Stance:
     """Of one request. Raises LookupError where vLLM is not understood."""
-    if manager.reasoner_cls is None:
-        return Stance(request.structured_output_request.grammar, True, ())
     original = inspect.unwrap(type(manager).grammar_bitmask)
     found = stances(manager, original, {request.request_id: request}, [request.request_id])
     if found is None:

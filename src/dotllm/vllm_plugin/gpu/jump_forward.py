@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 from dotllm.vllm_plugin.gpu import worker_hooks
@@ -174,7 +175,7 @@ def is_expected(arguments: Any, model_config: Any) -> bool:
     parser = parser or getattr(arguments, "reasoning_parser", "")
     return (
         coalescence() == "canonical"
-        and not (parser and getattr(arguments, "logits_processors", None))  # (see `reasoning.why_not`)
+        and not (parser and has_logits_processors(arguments))  # (see `reasoning.why_not`)
         and gpu_walk()
         and gpu_masks() != "off"
         and current_platform.is_cuda_alike()
@@ -186,6 +187,15 @@ def is_expected(arguments: Any, model_config: Any) -> bool:
         and model_config.runner_type == "generate"
         and not any(getattr(model_config, kind, False) for kind in kinds)
     )
+
+
+def has_logits_processors(config: Any) -> bool:
+    """Whether the engine has logits processors of the user's, which may remember tokens that do not count.
+
+    config: vLLM's ``EngineArgs`` or ``ModelConfig``.
+    """
+    named = getattr(config, "logits_processors", None)
+    return bool(named or entry_points(group="vllm.logits_processors"))
 
 
 def has_penalties(request: Any) -> bool:

@@ -124,12 +124,11 @@ def _should_advance_with(original: Any) -> Any:
 
     def should_advance(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         structured = request.structured_output_request
-        if structured is not None and getattr(structured._grammar, "followed", False):
-            return False
-        if structured is not None and goes_on(
-            structured, request.all_token_ids[-1:]
-        ):  # (nothing speculates: one token)
-            return False
+        if structured is not None:
+            if getattr(structured._grammar, "followed", False):
+                return False
+            if goes_on(structured, request.all_token_ids[-1:]):  # (nothing speculates there: one token)
+                return False
         return original(self, request, *args, **kwargs)
 
     return should_advance

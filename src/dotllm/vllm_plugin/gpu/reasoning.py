@@ -14,7 +14,6 @@ token besides, the counts of penalties, is put right (`jump_forward.uncount`).
 from __future__ import annotations
 
 from collections.abc import Collection
-from importlib.metadata import entry_points
 from typing import Any
 
 from dotllm.vllm_plugin.gpu import jump_forward, reasoning_ends
@@ -96,8 +95,7 @@ def why_not(scheduler: Any) -> str:
     """Why nothing can walk in an engine with this reasoning parser; "" if there is none, or it is no hindrance."""
     if getattr(scheduler.structured_output_manager, "reasoner_cls", None) is None:
         return ""
-    named = getattr(scheduler.vllm_config.model_config, "logits_processors", None)
-    if named or entry_points(group="vllm.logits_processors"):
+    if jump_forward.has_logits_processors(scheduler.vllm_config.model_config):
         return "a logits processor, which may remember tokens that do not count, with a reasoning parser"
     try:
         jump_forward.wrap_add_requests()

@@ -344,9 +344,7 @@ class Walk:
         if grammar is None or entry is None:  # it has no place yet, or one that stays
             self._stale = True
             return
-        if not grammar.guide.remembers:
-            grammar.guide.config = int(self.batch.configs[slot])
-        self._settle(slot, grammar, entry, int(self.batch.places[slot, LENGTH]), None)
+        self._settle_again(slot, grammar, entry)
 
     def missed(self, count: int) -> None:
         """``count`` requests have sat a step out."""
@@ -371,6 +369,12 @@ class Walk:
         place[LENGTH], place[CONFIG], place[MASK] = length, config, ALL
         self._stale = True
         self._unsettled.append((slot, grammar, entry, config, way))
+
+    def _settle_again(self, slot: int, grammar: RequestGrammar, entry: Entry) -> None:
+        """`_settle` where a slot is."""
+        if not grammar.guide.remembers:
+            grammar.guide.config = int(self.batch.configs[slot])
+        self._settle(slot, grammar, entry, int(self.batch.places[slot, LENGTH]), None)
 
     def _stand_behind_the_end(self, slot: int, length: int) -> None:
         """A text has ended, and its request may go on (``ignore_eos``): freely, as vLLM has it."""
@@ -554,10 +558,7 @@ class Walk:
             if stands_on is None or not stands_on.own_rows or grammar is None or not grammar.followed:
                 continue
             if self.batch.places[slot, MASK] >= 0:
-                if not grammar.guide.remembers:
-                    grammar.guide.config = int(self.batch.configs[slot])
-                self._unsettled.append((slot, grammar, stands_on, grammar.guide.config, None))
-                self._stale = True
+                self._settle_again(slot, grammar, stands_on)
 
     def _clear_heap(self) -> None:
         """Begin the heap anew. What the GPU has walked counts no more, since it may stand on a table that goes."""

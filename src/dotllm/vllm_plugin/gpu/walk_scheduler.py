@@ -225,9 +225,9 @@ class WalkScheduler:
             return
         if missed:
             walk.missed(missed)
-        if self._reasoning.free:
-            ids, slots, drawn = self._reasoning.leave_out(walk, ids, slots, drawn)
         try:
+            if self._reasoning.free:
+                ids, slots, drawn = self._reasoning.leave_out(walk, ids, slots, drawn)
             flags = walk.take(slots, list(map(itemgetter(0), drawn)), clock)
             if self._may_jump:
                 self._jump(walk, ids, slots, flags, drawn)

@@ -18,6 +18,7 @@ from dotllm.vllm_plugin.gpu.message import MaskRows
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
 from dotllm.vllm_plugin.gpu.warm_kernels import try_to_warm
 from dotllm.vllm_plugin.hook import Target, replace_once, require_parameters
+from dotllm.vllm_plugin.settings import gpu_masks
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +126,8 @@ def _v2_with(original: Any) -> Any:
             original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
             if not _warmed and logits.device.type != "cpu" and not input_batch.num_draft_tokens:
                 _warmed.append(True)  # (vLLM's warm-up comes before anybody else)
-                try_to_warm(logits, input_batch, grammar_bitmask.shape[1])
+                if gpu_masks() != "off":
+                    try_to_warm(logits, input_batch, grammar_bitmask.shape[1])
             return
         if input_batch.num_draft_tokens:
             first = dict(zip(input_batch.req_ids, input_batch.cu_num_logits_np.tolist(), strict=False))
