@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import cached_property
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -58,6 +59,9 @@ class RequestGrammar(StructuredOutputGrammar):
     and is complete with it. So an EOS token beyond the tokenizer's own is treated as a stop token where the grammar
     speaks of it.
     """
+
+    failures: ClassVar[int] = 0
+    """how many times one of them has `failed`"""
 
     def __init__(
         self,
@@ -294,6 +298,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
     def _fail(self, where: str, error: Exception) -> None:
         self.failed = True
+        RequestGrammar.failures += 1
         self.error = self.error or error
         logger.error("internal error in %s, ending this request: %s", where, error, exc_info=error)
 

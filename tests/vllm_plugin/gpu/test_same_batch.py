@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("vllm")
@@ -33,7 +35,7 @@ def test_who_samples_and_where_is_found_anew_when_it_changes(
         # (a step that waits for the tokens of the last one may have lost somebody by now)
         requests = [self.requests[name] for name in output.num_scheduled_tokens if name in self.requests]
         expected = [r.request_id for r in requests if r.use_structured_output and not r.is_prefill_chunk]
-        assert batch.ids == expected and batch.slots == [walk.slot_of[name] for name in expected]
+        assert batch.ids == expected and batch.slots.tolist() == [walk.slot_of[name] for name in expected]
         return batch
 
     monkeypatch.setattr(WalkScheduler, "_batch_of", checked)
@@ -52,4 +54,4 @@ def test_every_slot_has_its_token(index: Index) -> None:
     """Memory beyond a list that is too short is not read."""
     batch = TableBatch(index.space, 4, 8)
     with pytest.raises(ValueError, match="1 tokens for 2 slots"):
-        batch.follow_tables([0, 1], [5], 1)
+        batch.follow_tables(np.array([0, 1], np.int32), array("i", [5]), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
@@ -158,7 +159,9 @@ class Engine:
                 missed += 1
         self.walk.missed(missed)
         self.sat_out += missed
-        self.walk.take([self.walk.slot_of[name] for name, _ in taken], [token for _, token in taken], clock)
+        self.walk.take(
+            self.walk.slots_of([name for name, _ in taken]), array("i", [token for _, token in taken]), clock
+        )
         for name, token in taken:  # vLLM's own call
             assert self.requests[name].grammar.accept_tokens(name, [token])
             if token in (EOS, *self.requests[name].grammar.stops):
@@ -412,7 +415,7 @@ def test_a_failing_grammar_ends_alone(vocabulary: Vocabulary, monkeypatch: pytes
     monkeypatch.setattr(bad, "mask_row", fails)
     engine.launch()
     clock, results = engine.flight[0]
-    engine.walk.take([engine.walk.slot_of[n] for n, _ in results], [t[0] for _, t in results], clock)
+    engine.walk.take(engine.walk.slots_of([n for n, _ in results]), array("i", [t[0] for _, t in results]), clock)
     engine.walk.message()
     assert engine.requests["bad"].grammar.failed and not engine.requests["good"].grammar.failed
 

@@ -23,7 +23,8 @@ from dotllm.jit import kernel
 # Written out here, since the cache of machine code knows the sources of this folder only.
 ROW, FLAGS, NEXT, EXPANDED, TAKES_TOKENS, UNKNOWN_ROW = 0, 1, 2, 1, 4, -2
 LINKS, CLASS_TABLE, P_LENGTH, P_CONFIG, P_MASK = 9, 256, 1, 4, 5
-ADDRESSES = 13  # of a `TableBatch`, with some sizes among them
+ADDRESSES = 14  # of a `TableBatch`, with some sizes among them
+WORK = 4  # ints a slot that `follow_tables` works with
 for _name in (
     "ROW", "FLAGS", "NEXT", "EXPANDED", "TAKES_TOKENS", "UNKNOWN_ROW", "LINKS", "CLASS_TABLE", "P_LENGTH", "P_CONFIG",
     "P_MASK",
@@ -40,6 +41,11 @@ def follow_tables(context: int, tokens: int, number: int, now: int) -> int:
     context: address of `TableBatch.addresses`; tokens: of int32 [number]. (Passing arrays would take longer than
     following a token or two does.) ``flags`` gets, by position, those of the place that was come to, as the table has
     them; 0 for those in ``left``.
+
+    Between two steps the loop runs through megabytes of Python's objects, so next to nothing of what is read here lies
+    in a near cache, and each byte of a token leads to a row that nobody can name before. So it is not one request after
+    the other that goes through its bytes, but all of them through their first byte, then through their second: the
+    loads of a round do not wait for one another, and the processor has many of them under way.
     """
     at = nb.carray(_pointer(context), (ADDRESSES,), nb.int64)
     count = at[4]
@@ -53,41 +59,59 @@ def follow_tables(context: int, tokens: int, number: int, now: int) -> int:
     token_data = nb.carray(_pointer(at[9]), (at[10],), nb.uint8)
     token_offset = nb.carray(_pointer(at[11]), (vocabulary + 1,), nb.int32)
     ends = nb.carray(_pointer(at[12]), (vocabulary,), nb.uint8)
+    # by position: where a request has come to (0: nobody knows), its next byte, its last one; and who has bytes left
+    work = nb.carray(_pointer(at[13]), (WORK, count), nb.int32)
+    come_to, byte, last, active = work[0], work[1], work[2], work[3]
     sampled = nb.carray(_pointer(tokens), (number,), nb.int32)
-    behind = 0
+
+    walking = 0
     for i in range(number):
-        s = slots[i]
-        link = links[s]
-        token = sampled[i]
-        config = I(configs[s])
-        known = False
-        row = 0
-        flags[i] = 0
-        if link[7] > 0 and 0 <= token < vocabulary and ends[token] == 0 and 0 < config < link[7]:
+        token, config = sampled[i], configs[slots[i]]
+        come_to[i] = 0
+        if 0 <= token < vocabulary and ends[token] == 0 and 0 < config < links[slots[i], 7]:
+            byte[i], last[i] = token_offset[token], token_offset[token + 1] - 1
+            come_to[i] = config
+            active[walking] = i
+            walking += 1
+    takes_tokens = TAKES_TOKENS  # in the first round only: a token that is taken by its id has no bytes
+    while walking:
+        going_on = 0
+        for j in range(walking):
+            i = active[j]
+            link, config = links[slots[i]], come_to[i]
             table = nb.carray(_pointer(link[4]), (link[7], link[8]), nb.int32)
             since = nb.carray(_pointer(link[5]), (link[7],), nb.int32)
             class_of = nb.carray(_pointer(link[6]), (CLASS_TABLE,), nb.int32)
-            start, end = token_offset[token], token_offset[token + 1]
-            known = start < end and table[config, FLAGS] & TAKES_TOKENS == 0
-            for at in range(start, end):
-                if not known:
-                    break
-                known = since[config] <= now and table[config, FLAGS] & EXPANDED != 0
-                config = I(table[config, NEXT + class_of[token_data[at]]])
-                known = known and 0 < config < table.shape[0]
-            if known:
-                row = table[config, ROW]
-                known = since[config] <= now and row != UNKNOWN_ROW
-                if known:
-                    flags[i] = table[config, FLAGS]
-        if known:
-            configs[s] = config
-            places[s, P_LENGTH] += 1
-            places[s, P_CONFIG] = config
-            places[s, P_MASK] = row
-        else:
-            left[behind] = i
-            behind += 1
+            come_to[i] = 0
+            if byte[i] > last[i] or since[config] > now or table[config, FLAGS] & (EXPANDED | takes_tokens) != EXPANDED:
+                continue
+            config = table[config, NEXT + class_of[token_data[byte[i]]]]
+            if 0 < config < table.shape[0]:
+                come_to[i] = config
+                if byte[i] < last[i]:
+                    byte[i] += 1
+                    active[going_on] = i
+                    going_on += 1
+        walking, takes_tokens = going_on, 0
+
+    behind = 0
+    for i in range(number):
+        s, config = slots[i], come_to[i]
+        flags[i] = 0
+        if config > 0:
+            link = links[s]
+            table = nb.carray(_pointer(link[4]), (link[7], link[8]), nb.int32)
+            since = nb.carray(_pointer(link[5]), (link[7],), nb.int32)
+            row = table[config, ROW]
+            if since[config] <= now and row != UNKNOWN_ROW:
+                flags[i] = table[config, FLAGS]
+                configs[s] = config
+                places[s, P_LENGTH] += 1
+                places[s, P_CONFIG] = config
+                places[s, P_MASK] = row
+                continue
+        left[behind] = i
+        behind += 1
     return behind
 
 
@@ -128,13 +152,14 @@ class TableBatch(Batch):
         super()._point()
         space, slots = self._space, len(self.configs)
         self._slots, self._left, self._flags = (np.empty(slots, np.int32) for _ in range(3))
-        self._filled: list[int] = []
-        """the list that ``_slots`` was made of"""
+        self._filled = self._slots[:0]
+        """the array that ``_slots`` is a copy of"""
+        self._work = np.empty((WORK, slots), np.int32)
         arrays = (self._slots, self._left, self._flags)
         self.addresses: Int64 = np.array(
             (
                 *self._context, *(a.ctypes.data for a in arrays), len(space.ends), space.token_data.ctypes.data,
-                len(space.token_data), space.token_offset.ctypes.data, space.ends.ctypes.data,
+                len(space.token_data), space.token_offset.ctypes.data, space.ends.ctypes.data, self._work.ctypes.data,
             ),
             np.int64,
         )  # fmt: skip
@@ -146,16 +171,15 @@ class TableBatch(Batch):
         count = unsent_masks(self._at, sent, versions, rows, step)
         return self._left[:count].tolist() if count else []
 
-    def follow_tables(self, slots: list[int], tokens: list[int], now: int) -> tuple[list[int], Int32]:
-        """(positions left behind, flags by position); see `follow_tables`.
+    def follow_tables(self, slots: Int32, tokens: array[int], now: int) -> tuple[list[int], Int32]:
+        """(positions left behind, flags by position); see `follow_tables`. slots, tokens: int32 [n].
 
-        Nobody may change ``slots`` afterwards: a list that comes again is not looked at again.
+        Nobody may change ``slots`` afterwards: an array that comes again is not looked at again.
         """
         if len(slots) != len(tokens):
             raise ValueError(f"{len(tokens)} tokens for {len(slots)} slots")
         if slots is not self._filled:
             self._slots[: len(slots)] = slots
             self._filled = slots
-        sampled = array("i", tokens)
-        behind = follow_tables(self._at, sampled.buffer_info()[0], len(slots), now)
+        behind = follow_tables(self._at, tokens.buffer_info()[0], len(slots), now)
         return self._left[:behind].tolist() if behind else [], self._flags[: len(slots)]

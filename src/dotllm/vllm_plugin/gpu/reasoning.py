@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from dotllm.arrays import Int32
 from dotllm.vllm_plugin.gpu import jump_forward, reasoning_ends
 from dotllm.vllm_plugin.gpu.constrained import stance_of
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
@@ -42,16 +43,15 @@ class Reasoning:
             reasoning_ends.note(request.structured_output_request)
         return not stance.holds
 
-    def leave_out(
-        self, walk: Any, ids: list[str], slots: list[int], drawn: list[list[int]]
-    ) -> tuple[list[str], list[int], list[list[int]]]:
-        """Take the results of those that are free. The others' ids, slots and tokens."""
-        here = [request_id in self.free for request_id in ids]
-        if not any(here):
-            return ids, slots, drawn
-        walk.took_freely([slot for slot, free in zip(slots, here, strict=True) if free])
-        rest = [i for i, free in enumerate(here) if not free]
-        return [ids[i] for i in rest], [slots[i] for i in rest], [drawn[i] for i in rest]
+    def take(self, walk: Any, ids: list[str], slots: Int32, dropped: list[int]) -> list[int]:
+        """Take the results of a step's requests that are free; those at the positions ``dropped`` do not count. Returns
+        the positions of both, rising."""
+        if not self.free:
+            return dropped
+        free = {i for i, request_id in enumerate(ids) if request_id in self.free}.difference(dropped)
+        if free:
+            walk.took_freely(slots[sorted(free)])
+        return sorted(free.union(dropped))
 
     def end(self, walk: Any, sampled: Collection[str]) -> list[str]:
         """vLLM has seen the tokens of a step: who is constrained from now on begins. Those that have to run their last

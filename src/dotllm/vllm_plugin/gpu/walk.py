@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import logging
 import time
+from array import array
 from collections.abc import Iterable
-from itertools import count
-from typing import Any
+from itertools import count, repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,6 +65,15 @@ Unsettled = tuple[int, RequestGrammar, Entry, int, tuple[int, int] | None]
 _CHANGES = count()
 
 
+class Taken(NamedTuple):
+    """What has become of a step's tokens."""
+
+    flags: Int32
+    """by position the flags that the tables have of the places come to, or 0"""
+    left: list[int]
+    """positions of those that the tables did not lead on; the only ones that vLLM may have to be told about"""
+
+
 class Walk:
     """See the module. One per engine core."""
 
@@ -74,6 +84,8 @@ class Walk:
         self.slot_of: dict[str, int] = {}
         self.changes = next(_CHANGES)
         """which state of ``slot_of`` this is; no two have one number, in any walk"""
+        self.leases: Int32 = np.zeros(slots, np.int32)
+        """int32 [slots], how often each has been given back: who holds one knows by this whether it is still his"""
         self.grammars: list[RequestGrammar | None] = [None] * slots
         self.entry_of: list[Entry | None] = [None] * slots
         self.batch = TableBatch(space, slots, PLACE)
@@ -155,7 +167,11 @@ class Walk:
         self.batch.places[slot, MASK] = row
         self._stale = True
 
-    def took_freely(self, slots: list[int]) -> None:
+    def slots_of(self, requests: list[str]) -> Int32:
+        """int32 [n], -1 for those that have none."""
+        return np.fromiter(map(self.slot_of.get, requests, repeat(-1)), np.int32, len(requests))
+
+    def took_freely(self, slots: Int32) -> None:
         """These have each sampled a token that no grammar is asked about."""
         self.batch.places[slots, LENGTH] += 1
 
@@ -207,6 +223,7 @@ class Walk:
         if slot is None:
             return
         self.changes = next(_CHANGES)
+        self.leases[slot] += 1
         entry = self.entry_of[slot]
         if entry is not None:
             entry.slots.discard(slot)
@@ -221,30 +238,30 @@ class Walk:
     def _grow(self) -> None:
         old = len(self.grammars)
         self._free = list(range(old, 2 * old))[::-1]
+        self.leases = np.concatenate((self.leases, np.zeros(old, np.int32)))
         self.grammars += [None] * old
         self.entry_of += [None] * old
         self.batch.grow(2 * old)
 
     # ---- after a step
 
-    def take(self, slots: list[int], tokens: list[int], now: int) -> Int32:
-        """Follow the tokens sampled in the step of message ``now``, for requests that are still wanted. (A list of
+    def take(self, slots: Int32, tokens: array[int], now: int) -> Taken:
+        """Follow the tokens sampled in the step of message ``now``, for requests that are still wanted. (An array of
         ``slots`` that comes more than once must not be changed in between.)
 
         vLLM's own call for these tokens finds them taken (see `RequestGrammar.followed`), but for one that is not
-        allowed or ends the request: that is left to vLLM. Returns by position the flags that the tables have of the
-        places come to, or 0.
+        allowed or ends the request: that is left to vLLM.
         """
-        if not slots:
-            return NOTHING
+        if not len(slots):
+            return Taken(NOTHING, [])
         self.tokens += len(slots)
         if self.tokens >= self._report_at:
             self._report_at *= 2
             logger.info("the GPU has followed %d tokens; %d times the CPU had to help", self.tokens, self.misses)
         left, flags = self.batch.follow_tables(slots, tokens, now)
-        unknown = self._take_by_machine([slots[i] for i in left], [tokens[i] for i in left], now) if left else 0
+        unknown = self._take_by_machine(slots[left].tolist(), [tokens[i] for i in left], now) if left else 0
         self.lead.took(len(slots), unknown)
-        return flags
+        return Taken(flags, left)
 
     def _take_by_machine(self, slots: list[int], tokens: list[int], now: int) -> int:
         """Follow tokens about which the tables said nothing. Returns how many of them went on to places that these do

@@ -15,16 +15,19 @@ stage, and a model that may run a token twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from itertools import compress, count, repeat
-from operator import is_, itemgetter, ne, not_
+from array import array
+from collections.abc import Iterable
+from itertools import chain, compress, count
+from operator import not_
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from dotllm.arrays import Int32
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, reasoning, sampling, worker_hooks
+from dotllm.vllm_plugin.gpu.asked import Asked
 from dotllm.vllm_plugin.gpu.entry import FORCED, LOOKED_AT
 from dotllm.vllm_plugin.gpu.reasoning import Reasoning
 from dotllm.vllm_plugin.hook import Hook, Target
@@ -36,14 +39,19 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+NOTHING = np.zeros(0, np.int32)
+
 _STEP = "dotllm_walk"  # attribute of a scheduler output: a `Launched`
 
 
 class Batch(NamedTuple):
-    """Requests whose step samples under a grammar, and their slots. Lists are shared by steps: nobody changes them."""
+    """Requests whose step samples under a grammar, and where they are. Shared by steps: nobody changes any of it."""
 
     ids: list[str]
-    slots: list[int]
+    slots: Int32
+    """int32 [n]"""
+    leases: Int32
+    """int32 [n], `Walk.leases` of these slots"""
     scheduled: list[str]
     """all requests of the step"""
     changes: int
@@ -53,6 +61,7 @@ class Batch(NamedTuple):
 class Launched(NamedTuple):
     """A step that the GPU walks."""
 
+    walk: Any
     clock: int
     batch: Batch
     changes: int
@@ -70,9 +79,10 @@ class WalkScheduler:
         self._launched: Any = None  # the scheduler output of the last step
         self._may_jump = False
         self._careful: set[str] = set()  # preempted, or with entered text, and no result since that counts
-        self._batch = Batch([], [], [], -1)  # that of the last step
+        self._batch = Batch([], NOTHING, NOTHING, [], -1)  # that of the last step
         self._said: Any = None  # the `GrammarOutput` of the last step; one without news is the same again
         self._reasoning = Reasoning(self._jumps)
+        self._asked = Asked(self.structured_output_manager)  # type: ignore[attr-defined]
 
     def _walking(self) -> Any:
         """The `walk.Walk` of this engine, or None where the GPU does not walk."""
@@ -124,7 +134,7 @@ class WalkScheduler:
         if self._reasoning.late:
             self._reasoning.begin_late(walk)
         step = walk.message()
-        setattr(scheduler_output, _STEP, Launched(walk.clock, batch, walk.changes))
+        setattr(scheduler_output, _STEP, Launched(walk, walk.clock, batch, walk.changes))
         if self._said is None or self._said.grammar_bitmask is not step:
             from vllm.v1.core.sched.output import GrammarOutput
 
@@ -135,35 +145,38 @@ class WalkScheduler:
         """Those of a step. Mostly they are those of the step before: then nothing else is looked at."""
         scheduled = scheduler_output.num_scheduled_tokens
         names, last = list(scheduled), self._batch
-        plain = not self._careful and scheduler_output.total_num_scheduled_tokens == len(names)
+        further = scheduler_output.total_num_scheduled_tokens - len(names)  # tokens, behind the first one of each
+        plain = not self._careful and not further
         if plain and last.changes == walk.changes and last.scheduled == names:
             return last
-        slots = list(map(walk.slot_of.get, names))
-        if plain and None not in slots:
-            batch = Batch(names, slots, names, walk.changes)
+        slots = walk.slots_of(names)
+        if plain and slots.min(initial=0) >= 0:
+            batch = Batch(names, slots, walk.leases[slots], names, walk.changes)
         else:
-            ids, here, lasts = self._sampled_here(walk, names, scheduled.values(), slots)
-            batch = Batch(ids, here, names, walk.changes if plain and lasts else -1)
+            ids, slots, lasts = self._sampled_here(walk, names, scheduled, slots, further)
+            batch = Batch(ids, slots, walk.leases[slots], names, walk.changes if plain and lasts else -1)
         self._batch = batch
         return batch
 
     def _sampled_here(
-        self, walk: Any, names: list[str], counts: Iterable[int], slots: list[Any]
-    ) -> tuple[list[str], list[int], bool]:
+        self, walk: Any, names: list[str], counts: dict[str, int], slots: Int32, further: int
+    ) -> tuple[list[str], Int32, bool]:
         """Those of a step's requests that are constrained and whose step samples, and their slots. And whether that
-        would be so again for the same requests: whether all others are free. counts: how many tokens each runs. slots:
-        those known before; new ones get one.
+        would be so again for the same requests: whether all others are free. counts: how many tokens each runs;
+        further: how many there are behind the first one of each. slots: those known before, or -1; these get one.
 
         Requests come and go in almost every step of a large batch, so only those that are not as in most steps are
         looked at one by one.
         """
         requests, manager = self.requests, self.structured_output_manager  # type: ignore[attr-defined]
-        odd = [*_positions(map(is_, slots, repeat(None))), *_positions(map((1).__lt__, counts))]
+        odd = np.flatnonzero(slots < 0).tolist()
+        if further > sum(counts[names[i]] - 1 for i in odd):  # somebody with a slot runs several
+            odd = [*odd, *_positions(map((1).__lt__, counts.values()))]
         dropped, lasts = [], True
         for i in self._with_careful(odd, names):
             request_id = names[i]
             request = requests.get(request_id)
-            if slots[i] is None:
+            if slots[i] < 0:
                 if request is None or not request.use_structured_output or request.is_prefill_chunk:
                     lasts = lasts and request is not None and not request.use_structured_output
                     dropped.append(i)
@@ -176,7 +189,7 @@ class WalkScheduler:
             elif request.is_prefill_chunk:
                 lasts = False
                 dropped.append(i)
-        return _without(names, dropped), _without(slots, dropped), lasts
+        return _without(names, dropped), np.delete(slots, dropped) if dropped else slots, lasts
 
     def _with_careful(self, odd: Iterable[int], names: list[str]) -> list[int]:
         """The places ``odd``, and those of careful ones among ``names``; they rise."""
@@ -196,7 +209,8 @@ class WalkScheduler:
             self._jumps.time(self._launched)
         if launched is not None:
             self._follow(launched, model_runner_output)
-        result = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        with self._asked:
+            result = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         if self._reasoning.free:
             # A step that waits for this one's tokens has not been sampled, and will be under the mask.
             sampled = getattr(self._launched, _STEP, None) is not None
@@ -212,37 +226,47 @@ class WalkScheduler:
         return result
 
     def _follow(self, launched: Launched, output: Any) -> None:
-        clock, (ids, slots, *_), changes = launched
-        walk, drawn = self._walk, output.sampled_token_ids
+        batch, walk, drawn = launched.batch, self._walk, output.sampled_token_ids
+        ids, slots = batch.ids, batch.slots
         if output.req_ids != ids:
             drawn = list(map(drawn.__getitem__, map(output.req_id_to_index.__getitem__, ids)))
-        now, missed = slots, 0  # where they are by now
-        if walk is None or changes != walk.changes:
-            now = list(map({}.get if walk is None else walk.slot_of.get, ids))
-        if self._careful or not all(drawn) or now != slots:
-            ids, slots, drawn, missed = self._that_count(ids, slots, now, drawn, of_all=walk is None)
-        if walk is None:  # walking has ended since; tokens go the ordinary way
+        of_all = walk is not launched.walk  # walking has ended since
+        gone: list[int] = []  # positions of those whose requests have
+        dropped: list[int] = []
+        missed = 0
+        if not of_all and launched.changes != walk.changes:
+            gone = np.flatnonzero(walk.leases[slots] != batch.leases).tolist()
+        if gone or of_all or self._careful or not all(drawn):
+            dropped, missed = self._that_do_not_count(ids, gone, drawn, of_all=of_all)
+        if of_all:  # tokens go the ordinary way
             return
         if missed:
             walk.missed(missed)
         try:
-            if self._reasoning.free:
-                ids, slots, drawn = self._reasoning.leave_out(walk, ids, slots, drawn)
-            flags = walk.take(slots, list(map(itemgetter(0), drawn)), clock)
+            dropped = self._reasoning.take(walk, ids, slots, dropped)
+            if dropped:
+                ids, slots, drawn = _without(ids, dropped), np.delete(slots, dropped), _without(drawn, dropped)
+            taken = walk.take(slots, array("i", chain.from_iterable(drawn)), launched.clock)
             if self._may_jump:
-                self._jump(walk, ids, slots, flags, drawn)
+                self._jump(walk, ids, slots, taken.flags, drawn)
         except Exception:
             logger.exception("following the GPU failed; these requests end, and others wait for the CPU from now on")
-            for slot in slots:
+            for slot in slots.tolist():
                 if walk.grammars[slot] is not None:
                     walk.grammars[slot].fail("walk", RuntimeError("the GPU was not followed"))
             self._stop_walking()
+            return
+        self._asked.after((*map(ids.__getitem__, taken.left), *map(batch.ids.__getitem__, dropped)), walk.grammars)
 
-    def _that_count(
-        self, ids: list[str], slots: list[int], now: Sequence[int | None], drawn: list[list[int]], *, of_all: bool
-    ) -> tuple[list[str], list[int], list[list[int]], int]:
-        """(ids, slots, tokens) of those whose results count and who are still there; and how many repeat their step."""
-        odd = range(len(ids)) if of_all else [*_positions(map(ne, slots, now)), *_positions(map(not_, drawn))]
+    def _that_do_not_count(
+        self, ids: list[str], gone: Iterable[int], drawn: list[list[int]], *, of_all: bool
+    ) -> tuple[list[int], int]:
+        """(positions whose results are not to be followed, rising; how many repeat their step).
+
+        gone: positions of requests that have ended since the step was launched; of_all: ask each.
+        """
+        ended = set(gone)
+        odd = range(len(ids)) if of_all else [*ended, *_positions(map(not_, drawn))]
         dropped, missed = [], 0
         for i in self._with_careful(odd, ids):
             request_id = ids[i]
@@ -254,9 +278,9 @@ class WalkScheduler:
                     continue
                 if self._runs(request_id):  # else it will run its tokens again, maybe one of them in a step
                     self._careful.discard(request_id)  # what was in flight has come, and its tokens have been run
-            if now[i] != slots[i]:  # it has ended
+            if i in ended:
                 dropped.append(i)
-        return _without(ids, dropped), _without(slots, dropped), _without(drawn, dropped), missed
+        return dropped, missed
 
     def _runs(self, request_id: str) -> bool:
         """Whether a request has not been preempted since the step whose result counts."""
@@ -276,25 +300,26 @@ class WalkScheduler:
             return False, step_again(request)
         return not is_dropped(request), False
 
-    def _jump(self, walk: Any, ids: list[str], slots: list[int], flags: Any, sampled: list[list[int]]) -> None:
+    def _jump(self, walk: Any, ids: list[str], slots: Int32, flags: Int32, sampled: list[list[int]]) -> None:
         """Enter what is forced after the tokens that these requests have sampled (see `jump_forward`)."""
         from vllm.v1.request import RequestStatus
 
         found = []
         for i in np.nonzero((flags & (LOOKED_AT | FORCED)) != LOOKED_AT)[0].tolist():
-            grammar = walk.grammars[slots[i]]
+            slot = int(slots[i])
+            grammar = walk.grammars[slot]
             request = self.requests[ids[i]]  # type: ignore[attr-defined]
             if not grammar.followed or grammar.failed or request.status != RequestStatus.RUNNING:
                 continue
             if grammar.guide.remembers:
                 continue
             try:
-                forced = self._jumps.room(request, walk.spelling(slots[i]))
+                forced = self._jumps.room(request, walk.spelling(slot))
             except SpecError as error:
                 grammar.fail("forced text", error)
                 continue
             if forced:
-                found.append((request, slots[i], forced, sampled[i]))
+                found.append((request, slot, forced, sampled[i]))
         if found and self._jumps.pays([forced for _, _, forced, _ in found], self):
             for request, slot, forced, token in found:
                 walk.jump(slot, forced)
