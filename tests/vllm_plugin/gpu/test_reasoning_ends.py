@@ -5,13 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("vllm")
 
 from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
 
-from dotllm.vllm_plugin.gpu import reasoning_ends
+from dotllm.vllm_plugin.gpu import reasoning, reasoning_ends
 
 pytestmark = pytest.mark.serve
 
@@ -45,16 +46,58 @@ def test_of_others_nothing_is_known() -> None:
     assert reasoning_ends.ends_of(SimpleNamespace(reasoning_end_token_ids=frozenset([7]))) is None
 
 
-def test_vllm_is_asked_about_tokens_that_may_be_the_end() -> None:
-    structured = SimpleNamespace(reasoner=OneToken(), reasoning_ended=False)
-    assert not reasoning_ends.goes_on(structured, [1]), "nobody has noted it"
-    reasoning_ends.note(structured)
-    assert reasoning_ends.goes_on(structured, [1]) and not reasoning_ends.goes_on(structured, [1, 7])
-    structured.reasoning_ended = True
-    assert not reasoning_ends.goes_on(structured, [1])
-    structured = SimpleNamespace(reasoner=LooksAtTheText(), reasoning_ended=False)
-    reasoning_ends.note(structured)
-    assert not reasoning_ends.goes_on(structured, [1])
+class Manager:
+    """vLLM's, with a parser for each request that says so itself; what it is asked goes to ``stances``."""
+
+    reasoner_cls: Any = object
+    enable_in_reasoning = False
+
+
+def reasoning_of(monkeypatch: pytest.MonkeyPatch, *parsers: Any) -> Any:
+    """A `Reasoning` with a free request for each of ``parsers``, called "0", "1", …"""
+    monkeypatch.setattr(reasoning, "stance_of", lambda *_: SimpleNamespace(holds=False, forbidden=()))
+    found = reasoning.Reasoning(SimpleNamespace())  # type: ignore[arg-type]
+    for i, parser in enumerate(parsers):
+        structured = SimpleNamespace(reasoner=parser, reasoning_ended=False)
+        request = SimpleNamespace(
+            request_id=str(i), num_tokens=5, structured_output_request=structured, num_output_placeholders=0
+        )
+        assert found.begins(request, SimpleNamespace(stay_free=lambda *_: None), Manager())
+    return found
+
+
+def taken(found: Any, drawn: list[int], dropped: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """(slots that took freely, positions of the free and the dropped, those asked about) for requests "0", "1", …"""
+    freely: list[int] = []
+    walk = SimpleNamespace(took_freely=lambda slots: freely.extend(slots.tolist()))
+    ids, slots = [str(i) for i in range(len(drawn))], 10 + np.arange(len(drawn), dtype=np.int32)
+    return freely, *found.take(walk, ids, slots, [[token] if token else [] for token in drawn], dropped)
+
+
+def test_vllm_is_asked_about_tokens_that_may_be_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reasoning_of(monkeypatch, OneToken(7), OneToken(8))
+    assert taken(found, [1, 7, 7], []) == ([10, 11], [0, 1], [1])  # (the third is constrained)
+    assert taken(found, [8, 0, 1], [1, 2]) == ([10], [0, 1, 2], [0, 1, 2])
+    found.free["0"].structured_output_request.reasoning_ended = True
+    assert found.end(None, ()) == [] and list(found.free) == ["1"]
+
+
+def test_vllm_is_asked_about_all_tokens_where_the_end_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reasoning_of(monkeypatch, OneToken(7), LooksAtTheText())
+    assert taken(found, [1, 2, 3], []) == ([10, 11], [0, 1], [0, 1])
+    found.forget("1")
+    found.forget("0")
+    assert taken(found, [1, 2, 3], [2]) == ([], [2], [2])
+
+
+def test_after_a_step_that_was_not_walked_all_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reasoning_of(monkeypatch, OneToken(7), OneToken(7))
+    taken(found, [1, 1], [])
+    found.free["1"].structured_output_request.reasoning_ended = True
+    found.end(None, ())
+    assert "1" in found.free, "vLLM had not been asked about it"
+    found.end(None, ())
+    assert "1" not in found.free
 
 
 @pytest.mark.parametrize("name", ["deepseek_r1", "glm45", "hunyuan_a13b", "kimi_k2", "minimax_m2", "mistral", "step3"])

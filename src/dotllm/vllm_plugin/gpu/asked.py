@@ -3,8 +3,8 @@
 vLLM asks after each token of each request, and to find out that `walk` has taken it already is to look at three objects
 of the request's that lie in no near cache: a hundred microseconds of a step at 256 requests, as long as taking the
 tokens. After a step that was walked it is known of whom vLLM has to ask: those whose token the tables did not lead on
-(an end, a token that is not allowed), and those whose results do not count. For the duration of that one call the
-manager's answer about all others is at hand.
+(an end, a token that is not allowed) or may have ended the reasoning, and those whose results do not count. For the
+duration of that one call the manager's answer about all others is at hand.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ import numpy as np
 
 from dotllm.vllm_plugin.gpu import worker_hooks
 from dotllm.vllm_plugin.gpu.constrained import FILLS, Stance, stances
-from dotllm.vllm_plugin.gpu.reasoning_ends import goes_on
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.manager import backend_of
 from dotllm.vllm_plugin.settings import gpu_masks
@@ -120,15 +119,12 @@ def _grammar_bitmask_with(original: Any) -> Any:
 
 def _should_advance_with(original: Any) -> Any:
     """Until 0.29 vLLM asks this for every request and token: no, where `walk` or `batch_accept` has taken the token
-    already, or where it cannot end the reasoning."""
+    already."""
 
     def should_advance(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         structured = request.structured_output_request
-        if structured is not None:
-            if getattr(structured._grammar, "followed", False):
-                return False
-            if goes_on(structured, request.all_token_ids[-1:]):  # (nothing speculates there: one token)
-                return False
+        if structured is not None and getattr(structured._grammar, "followed", False):
+            return False
         return original(self, request, *args, **kwargs)
 
     return should_advance
@@ -136,8 +132,8 @@ def _should_advance_with(original: Any) -> Any:
 
 def _accept_tokens_with(original: Any) -> Any:
     """Since 0.30 vLLM asks this for every request and token, and it takes several calls to come to a grammar (2 of 20
-    us a request and step): the answer is known where `walk` or `batch_accept` has taken the token already, where it
-    cannot end the reasoning, and for free requests."""
+    us a request and step): the answer is known where `walk` or `batch_accept` has taken the token already, and for free
+    requests. (After most steps of `walk` not even this is asked: see `asked`.)"""
 
     def accept_tokens(self: Any, request: Any, new_token_ids: list[int]) -> bool:
         structured = request.structured_output_request
@@ -146,7 +142,7 @@ def _accept_tokens_with(original: Any) -> Any:
         grammar = structured._grammar
         if getattr(grammar, "followed", False) and not grammar.failed:
             return True
-        return goes_on(structured, new_token_ids) or bool(original(self, request, new_token_ids))
+        return bool(original(self, request, new_token_ids))
 
     return accept_tokens
 

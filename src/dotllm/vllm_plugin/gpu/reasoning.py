@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
+
 from dotllm.arrays import Int32
-from dotllm.vllm_plugin.gpu import jump_forward, reasoning_ends
+from dotllm.vllm_plugin.gpu import jump_forward
 from dotllm.vllm_plugin.gpu.constrained import stance_of
+from dotllm.vllm_plugin.gpu.reasoning_ends import ends_of
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
 
@@ -31,6 +34,10 @@ class Reasoning:
         self.late: dict[str, Any] = {}
         """those that are, and whose grammar is still being compiled (see `dotllm.vllm_plugin.reasoning`)"""
         self._jumps = jumps
+        self._ends: frozenset[int] | None = frozenset()
+        """tokens without which nobody's reasoning ends (see `reasoning_ends`), of those in ``free``; None: not known"""
+        self._asked: list[str] | None = None
+        """requests about which vLLM is asked in the step it looks at; None: about all"""
 
     def begins(self, request: Any, walk: Any, manager: Any) -> bool:
         """Whether a request that is to be sampled for the first time reasons; if so it has a slot now."""
@@ -39,19 +46,29 @@ class Reasoning:
         stance = stance_of(manager, request)
         if not stance.holds:
             walk.stay_free(request.request_id, request.num_tokens, stance.forbidden)
+            ends = ends_of(request.structured_output_request.reasoner)
+            before = self._ends if self.free else frozenset()
+            self._ends = None if ends is None or before is None else before | ends
             self.free[request.request_id] = request
-            reasoning_ends.note(request.structured_output_request)
         return not stance.holds
 
-    def take(self, walk: Any, ids: list[str], slots: Int32, dropped: list[int]) -> list[int]:
-        """Take the results of a step's requests that are free; those at the positions ``dropped`` do not count. Returns
-        the positions of both, rising."""
+    def take(
+        self, walk: Any, ids: list[str], slots: Int32, drawn: list[list[int]], dropped: list[int]
+    ) -> tuple[list[int], list[int]]:
+        """Take what a step has drawn for requests that are free; what was drawn at the positions ``dropped`` does not
+        count. Returns the positions of both, rising, and those of them that vLLM has to be asked about."""
         if not self.free:
-            return dropped
-        free = {i for i, request_id in enumerate(ids) if request_id in self.free}.difference(dropped)
-        if free:
-            walk.took_freely(slots[sorted(free)])
-        return sorted(free.union(dropped))
+            return dropped, dropped
+        free = np.fromiter(map(self.free.__contains__, ids), np.bool_, len(ids))
+        free[dropped] = False
+        walk.took_freely(slots[free])
+        ask = free.copy()
+        if self._ends is not None:
+            ask[np.fromiter(map(self._ends.isdisjoint, drawn), np.bool_, len(ids))] = False
+        ask[dropped] = free[dropped] = True
+        asked = np.flatnonzero(ask).tolist()
+        self._asked = list(map(ids.__getitem__, asked))
+        return np.flatnonzero(free).tolist(), asked
 
     def end(self, walk: Any, sampled: Collection[str]) -> list[str]:
         """vLLM has seen the tokens of a step: who is constrained from now on begins. Those that have to run their last
@@ -59,7 +76,9 @@ class Reasoning:
 
         sampled: requests of the step in flight, if that one samples without knowing this.
         """
-        ended = [request for request in self.free.values() if request.structured_output_request.reasoning_ended]
+        asked = self.free.values() if self._asked is None else [r for r in map(self.free.get, self._asked) if r]
+        self._asked = None
+        ended = [request for request in asked if request.structured_output_request.reasoning_ended]
         again = [r for r in ended if r.num_output_placeholders > 0 and r.request_id in sampled]
         for request in ended:
             del self.free[request.request_id]

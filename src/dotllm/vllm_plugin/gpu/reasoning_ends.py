@@ -1,4 +1,4 @@
-"""Which tokens can end a request's reasoning, so that vLLM need not be asked about every other one.
+"""Which tokens can end a request's reasoning, so that vLLM need not be asked about every other one (`asked`).
 
 vLLM asks its reasoning parser about each token of each constrained request that reasons, a microsecond in the engine's
 loop: with 256 requests a fiftieth of the step of an 8B model. Most parsers look for one token, or for a set of tokens
@@ -8,8 +8,6 @@ that they name. Of those that do anything else nothing is known here, and vLLM i
 from __future__ import annotations
 
 from typing import Any
-
-_ENDS = "dotllm_reasoning_ends"  # attribute of vLLM's ``StructuredOutputRequest``
 
 
 def ends_of(reasoner: Any) -> frozenset[int] | None:
@@ -24,14 +22,3 @@ def ends_of(reasoner: Any) -> frozenset[int] | None:
     ):
         found = frozenset([reasoner.end_token_id])
     return found or None
-
-
-def note(structured: Any) -> None:
-    """Remember `ends_of` the parser of a ``StructuredOutputRequest``, which reasons."""
-    setattr(structured, _ENDS, ends_of(structured.reasoner))
-
-
-def goes_on(structured: Any, tokens: list[int]) -> bool:
-    """Whether a request that has been noted reasons on after ``tokens``, as far as that is known."""
-    ends = getattr(structured, _ENDS, None)
-    return ends is not None and not structured.reasoning_ended and ends.isdisjoint(tokens)

@@ -243,7 +243,7 @@ class WalkScheduler:
         if missed:
             walk.missed(missed)
         try:
-            dropped = self._reasoning.take(walk, ids, slots, dropped)
+            dropped, asked = self._reasoning.take(walk, ids, slots, drawn, dropped)
             if dropped:
                 ids, slots, drawn = _without(ids, dropped), np.delete(slots, dropped), _without(drawn, dropped)
             taken = walk.take(slots, array("i", chain.from_iterable(drawn)), launched.clock)
@@ -256,7 +256,7 @@ class WalkScheduler:
                     walk.grammars[slot].fail("walk", RuntimeError("the GPU was not followed"))
             self._stop_walking()
             return
-        self._asked.after((*map(ids.__getitem__, taken.left), *map(batch.ids.__getitem__, dropped)), walk.grammars)
+        self._asked.after((*map(ids.__getitem__, taken.left), *map(batch.ids.__getitem__, asked)), walk.grammars)
 
     def _that_do_not_count(
         self, ids: list[str], gone: Iterable[int], drawn: list[list[int]], *, of_all: bool
