@@ -28,7 +28,7 @@ class Manager:
         self.asked.append(request.request_id)
         return False
 
-    def should_advance(self, request: Any) -> bool:
+    def should_advance(self, request: Any, new_token_ids: list[int] | None = None) -> bool:
         self.asked.append(request.request_id)
         return True
 
@@ -37,7 +37,7 @@ def answers(manager: Manager) -> list[Any]:
     found: list[Any] = []
     for name in "ab":
         request = SimpleNamespace(request_id=name)
-        found += [manager.accept_tokens(request, [1]), manager.should_advance(request)]
+        found += [manager.accept_tokens(request, [1]), manager.should_advance(request, new_token_ids=[1])]
     return found
 
 

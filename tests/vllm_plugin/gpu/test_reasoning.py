@@ -98,7 +98,8 @@ def test_vllm_is_asked_about_the_end_alone_where_it_is_known(engine_of: Any, mon
     inherited = OneToken.is_reasoning_end_streaming
 
     def is_reasoning_end_streaming(self: Any, token_ids: Any, delta: Any) -> bool:
-        asked.extend(list(delta))
+        delta = list(delta)  # (an iterator until 0.27)
+        asked.extend(delta)
         return inherited(self, token_ids, delta)
 
     monkeypatch.setattr(BaseThinkingReasoningParser, "is_reasoning_end_streaming", is_reasoning_end_streaming)

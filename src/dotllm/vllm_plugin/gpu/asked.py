@@ -59,7 +59,7 @@ class Asked:
 
 
 def _unless_in(requests: set[str], original: Any, answer: bool) -> Any:
-    def asked(request: Any, *tokens: Any) -> Any:
-        return original(request, *tokens) if request.request_id in requests else answer
+    def asked(request: Any, *tokens: Any, **named: Any) -> Any:  # (by name from 0.27 to 0.29)
+        return original(request, *tokens, **named) if request.request_id in requests else answer
 
     return asked

@@ -123,7 +123,11 @@ def _should_advance_with(original: Any) -> Any:
 
     def should_advance(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         structured = request.structured_output_request
-        if structured is not None and getattr(structured._grammar, "followed", False):
+        if (
+            structured is not None
+            and getattr(structured._grammar, "followed", False)
+            and not structured._grammar.failed
+        ):
             return False
         return original(self, request, *args, **kwargs)
 
