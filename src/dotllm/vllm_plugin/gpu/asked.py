@@ -14,6 +14,7 @@ from typing import Any
 
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
+LEAST = 4  # requests of a step; to ask of fewer takes less than all this
 # What vLLM asks a ``StructuredOutputManager`` about each request (until 0.29; since 0.30), and what it hears of one
 # whose grammar has taken its token.
 _ANSWERS = {"should_advance": False, "accept_tokens": True}

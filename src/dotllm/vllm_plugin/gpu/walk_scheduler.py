@@ -27,7 +27,7 @@ from dotllm.arrays import Int32
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, reasoning, sampling, worker_hooks
-from dotllm.vllm_plugin.gpu.asked import Asked
+from dotllm.vllm_plugin.gpu.asked import LEAST, Asked
 from dotllm.vllm_plugin.gpu.entry import FORCED, LOOKED_AT
 from dotllm.vllm_plugin.gpu.reasoning import Reasoning
 from dotllm.vllm_plugin.hook import Hook, Target
@@ -256,7 +256,8 @@ class WalkScheduler:
                     walk.grammars[slot].fail("walk", RuntimeError("the GPU was not followed"))
             self._stop_walking()
             return
-        self._asked.after((*map(ids.__getitem__, taken.left), *map(batch.ids.__getitem__, asked)), walk.grammars)
+        if len(batch.ids) >= LEAST or self._reasoning.free:  # (a reasoning parser takes its time)
+            self._asked.after((*map(ids.__getitem__, taken.left), *map(batch.ids.__getitem__, asked)), walk.grammars)
 
     def _that_do_not_count(
         self, ids: list[str], gone: Iterable[int], drawn: list[list[int]], *, of_all: bool
