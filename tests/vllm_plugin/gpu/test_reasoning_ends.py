@@ -47,7 +47,7 @@ def test_of_others_nothing_is_known() -> None:
 
 
 class Manager:
-    """vLLM's, with a parser for each request that says so itself; what it is asked goes to ``stances``."""
+    """vLLM's, with a reasoning parser."""
 
     reasoner_cls: Any = object
     enable_in_reasoning = False
@@ -79,7 +79,7 @@ def test_vllm_is_asked_about_tokens_that_may_be_the_end(monkeypatch: pytest.Monk
     assert taken(found, [1, 7, 7], []) == ([10, 11], [0, 1], [1])  # (the third is constrained)
     assert taken(found, [8, 0, 1], [1, 2]) == ([10], [0, 1, 2], [0, 1, 2])
     found.free["0"].structured_output_request.reasoning_ended = True
-    assert found.end(None, ()) == [] and list(found.free) == ["1"]
+    assert found.end(None, (), {"0"}) == [] and list(found.free) == ["1"]
 
 
 def test_vllm_is_asked_about_all_tokens_where_the_end_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +94,9 @@ def test_after_a_step_that_was_not_walked_all_are_looked_at(monkeypatch: pytest.
     found = reasoning_of(monkeypatch, OneToken(7), OneToken(7))
     taken(found, [1, 1], [])
     found.free["1"].structured_output_request.reasoning_ended = True
-    found.end(None, ())
+    found.end(None, (), {"0"})
     assert "1" in found.free, "vLLM had not been asked about it"
-    found.end(None, ())
+    found.end(None, (), None)
     assert "1" not in found.free
 
 

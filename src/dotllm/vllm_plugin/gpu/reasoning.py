@@ -36,8 +36,6 @@ class Reasoning:
         self._jumps = jumps
         self._ends: frozenset[int] | None = frozenset()
         """tokens without which nobody's reasoning ends (see `reasoning_ends`), of those in ``free``; None: not known"""
-        self._asked: list[str] | None = None
-        """requests about which vLLM is asked in the step it looks at; None: about all"""
 
     def begins(self, request: Any, walk: Any, manager: Any) -> bool:
         """Whether a request that is to be sampled for the first time reasons; if so it has a slot now."""
@@ -66,19 +64,21 @@ class Reasoning:
         if self._ends is not None:
             ask[np.fromiter(map(self._ends.isdisjoint, drawn), np.bool_, len(ids))] = False
         ask[dropped] = free[dropped] = True
-        asked = np.flatnonzero(ask).tolist()
-        self._asked = list(map(ids.__getitem__, asked))
-        return np.flatnonzero(free).tolist(), asked
+        return np.flatnonzero(free).tolist(), np.flatnonzero(ask).tolist()
 
-    def end(self, walk: Any, sampled: Collection[str]) -> list[str]:
+    def end(self, walk: Any, sampled: Collection[str], asked: Collection[str] | None) -> list[str]:
         """vLLM has seen the tokens of a step: who is constrained from now on begins. Those that have to run their last
         token again.
 
-        sampled: requests of the step in flight, if that one samples without knowing this.
+        sampled: requests of the step in flight, if that one samples without knowing this; asked: those that vLLM has
+        asked about, None: all.
         """
-        asked = self.free.values() if self._asked is None else [r for r in map(self.free.get, self._asked) if r]
-        self._asked = None
-        ended = [request for request in asked if request.structured_output_request.reasoning_ended]
+        looked_at = (
+            list(self.free.values())
+            if asked is None
+            else [self.free[name] for name in sorted(asked) if name in self.free]
+        )
+        ended = [request for request in looked_at if request.structured_output_request.reasoning_ended]
         again = [r for r in ended if r.num_output_placeholders > 0 and r.request_id in sampled]
         for request in ended:
             del self.free[request.request_id]

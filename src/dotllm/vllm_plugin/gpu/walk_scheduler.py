@@ -29,6 +29,7 @@ from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, reasoning, sampling, worker_hooks
 from dotllm.vllm_plugin.gpu.asked import LEAST, Asked
 from dotllm.vllm_plugin.gpu.entry import FORCED, LOOKED_AT
+from dotllm.vllm_plugin.gpu.heap import NOTHING
 from dotllm.vllm_plugin.gpu.reasoning import Reasoning
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.manager import backend_of
@@ -38,8 +39,6 @@ from dotllm.vllm_plugin.settings import coalescence, gpu_walk
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-NOTHING = np.zeros(0, np.int32)
 
 _STEP = "dotllm_walk"  # attribute of a scheduler output: a `Launched`
 
@@ -209,6 +208,7 @@ class WalkScheduler:
             self._jumps.time(self._launched)
         if launched is not None:
             self._follow(launched, model_runner_output)
+        asked = self._asked.about
         with self._asked:
             result = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         if self._reasoning.free:
@@ -216,7 +216,7 @@ class WalkScheduler:
             sampled = getattr(self._launched, _STEP, None) is not None
             try:
                 self._careful.update(
-                    self._reasoning.end(self._walk, self._launched.num_scheduled_tokens if sampled else ())
+                    self._reasoning.end(self._walk, self._launched.num_scheduled_tokens if sampled else (), asked)
                 )
             except Exception:
                 logger.exception(
