@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.grammar.grammar import Expression, Grammar, Rule
+
+if TYPE_CHECKING:
+    from dotllm.languages.json_schema.excludes import Excludes
 
 
 def _of_ascii() -> Int32:
@@ -16,7 +20,8 @@ def _of_ascii() -> Int32:
 
 @dataclass(slots=True)
 class Context:
-    """One per grammar. ``memo``: the call of the rule that was made for a language (or another key).
+    """One per grammar. ``memo``: the call of the rule that was made for a language (or another key). ``excludes``: what
+    no string holds.
 
     For `other_keys`. ``keys_but``: by the names, the call of the rule of all keys but these; ``undefined``: those of
     these rules that have no body yet, with the text of their names. ``letters``: the expression of each ASCII character
@@ -33,6 +38,7 @@ class Context:
     spelled: set[str] = field(default_factory=set)
     ways_out: dict[int, Expression] = field(default_factory=dict)
     single_ways_out: Int32 = field(default_factory=_of_ascii)
+    excludes: Excludes | None = None
 
     def copied(self, grammar: Grammar) -> Context:
         """The same for a grammar that begins with this one (`Grammar.begin_with`), after `other_keys.build_ahead`:

@@ -31,3 +31,5 @@ class Options(NamedTuple):
     additional_properties: bool | None = None
     default_dialect: str = "2020-12"
     budget: Budget = Budget()
+    excludes: tuple[str, ...] = ()
+    """texts that no string holds, keys included (see `excludes`)"""

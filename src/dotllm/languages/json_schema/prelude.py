@@ -5,8 +5,8 @@ nodes of an ordinary schema's grammar do not depend on the schema, and building 
 from a schema to its grammar. A copy takes some microseconds, and what a schema does not need costs nothing later:
 lowering only follows what the start needs.
 
-A grammar that has begun with something else (a structural tag, a Lark grammar with schemas in it) gets these pieces
-when they are needed, as if there were no prelude.
+A grammar that has begun with something else (a structural tag, a Lark grammar with schemas in it), or whose strings may
+not hold some texts, gets these pieces when they are needed, as if there were no prelude.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dotllm.languages.json_schema.text import JsonText
 
 def begun(grammar: Grammar, options: Options) -> JsonText:
     """The pieces of documents for ``grammar``. Raises `InvalidSpec` or `Unsupported` for the pattern of white space."""
-    if not grammar.is_new:
+    if options.excludes or not grammar.is_new:
         return JsonText(grammar, options)
     prelude = _prelude(options.any_whitespace, options.whitespace_pattern)
     grammar.begin_with(prelude.grammar)

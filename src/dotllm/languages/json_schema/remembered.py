@@ -24,6 +24,10 @@ _KEYS = 64  # more are many
 
 def remembered_open(emitter: Emitter, shape: ArrayShape) -> Expression:
     """The bracket of an array that is ``unique``. Raises Unsupported."""
+    if shape.minimum > 1 and emitter.options.excludes:
+        raise Unsupported(
+            "uniqueItems and minItems together with texts that strings must not hold", keyword="uniqueItems"
+        )
     last = shape.minimum - 1
     positions = range(min(last, len(shape.prefix)) + 1) if last > 0 else range(0)
     for i in positions:

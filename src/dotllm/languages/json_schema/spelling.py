@@ -194,6 +194,14 @@ def has_one_spelling(text: str) -> bool:
     return text.isprintable() or not any(char < " " for char in text)
 
 
+def spellings_of_escaped(point: int) -> list[str]:
+    """The canonical spellings of a character that needs an escape."""
+    short = [f"\\{chr(_SHORT[point][0])}"] if point in _SHORT else []
+    if point >= 0x20:
+        return short
+    return [*short, *sorted({f"\\u{point:04x}", f"\\u{point:04X}"})]
+
+
 def text_inside(grammar: Grammar, text: str) -> Expression:
     """A text in all its canonical spellings, without quotes."""
     if has_one_spelling(text):

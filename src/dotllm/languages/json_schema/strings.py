@@ -13,14 +13,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dotllm.automata.dfa import Budget, Dfa, union_of
+from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema import formats, other_keys, spelling, string_network
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
+
+if TYPE_CHECKING:
+    from dotllm.languages.json_schema.excludes import Excludes
 
 # A union of more clauses than this becomes one automaton.
 MAX_CLAUSES = 16
@@ -127,6 +131,11 @@ class StringLanguage:
         return cls((Clause(0, known.longest, frozenset((Atom("format", known.name),))),))
 
     @classmethod
+    def automaton(cls, dfa: Dfa) -> StringLanguage:
+        """The strings of ``dfa``."""
+        return cls((Clause(having=frozenset((Atom("automaton", dfa),))),))
+
+    @classmethod
     def finite(cls, values: Iterable[str]) -> StringLanguage:
         """Exactly these strings. Raises `InvalidSpec` for one that is no Unicode text (a lone surrogate)."""
         return cls((), values)
@@ -224,13 +233,19 @@ class StringLanguage:
 
     def to_expression(self, grammar: Grammar, context: Context) -> Expression:
         """The JSON strings, quotes included, as one rule of ``grammar`` shared by all uses."""
-        return self._rule(grammar, context, as_key=False)
+        if context.excludes is None:
+            return self._rule(grammar, context, as_key=False)
+        if self == _EVERY_STRING:
+            return _in_any_spelling(context, context.excludes)
+        return (self & context.excludes.strings)._rule(grammar, context, as_key=False)
 
     def to_key_expression(self, grammar: Grammar, context: Context) -> Expression:
         """The same as names of members: canonical spelling only, so that a name cannot hide behind escapes.
 
         Rules of `other_keys` are defined later.
         """
+        if context.excludes is not None:
+            return (self & context.excludes.strings)._rule(grammar, context, as_key=True)
         if len(self.clauses) == 1 and not self.values:
             (clause,) = self.clauses
             if clause.excluded and clause == Clause(excluded=clause.excluded):
@@ -261,6 +276,18 @@ class StringLanguage:
         if after_quote:
             choices.append(grammar.seq([grammar.literal(b'"'), grammar.alt(after_quote)]))
         return grammar.alt(choices)
+
+
+def _in_any_spelling(context: Context, excludes: Excludes) -> Expression:
+    """Every string that holds none of the excluded texts."""
+    found = context.memo.get(excludes)
+    if found is None:
+        grammar = context.grammar
+        rule, quote = grammar.rule("string"), grammar.literal(b'"')
+        context.memo[excludes] = found = grammar.call(rule)
+        inside = dfa_to_grammar(excludes.spelled, grammar, grammar.chars)
+        grammar.define(rule, grammar.seq([quote, inside, quote]))
+    return found
 
 
 def _after_quote(context: Context, clause: Clause, *, as_key: bool) -> Expression:

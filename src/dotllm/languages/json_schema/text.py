@@ -16,6 +16,7 @@ from dotllm.automata.dfa import Dfa
 from dotllm.errors import InvalidSpec, SpecError, Unsupported
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.excludes import without
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
@@ -33,7 +34,9 @@ class JsonText:
     def __init__(self, grammar: Grammar, options: Options) -> None:
         self.grammar = grammar
         self.whitespace = whitespace(grammar, options)
-        self.context = Context(grammar, self.whitespace)
+        self.context = Context(
+            grammar, self.whitespace, excludes=without(options.excludes) if options.excludes else None
+        )
         self.anything: Expression | None = None  # any JSON value, once there is a rule for it
         self.comma = self._then_space(b",")
         self.object_open = self._then_space(b"{")
@@ -73,6 +76,8 @@ class JsonText:
     def named_member(self, name: str, value: Expression) -> Expression:
         """A member whose key the schema names, and the white space after it."""
         if not _NOT_RAW_IN_KEYS.search(name):
+            if self.context.excludes is not None and not self.context.excludes.admits(name):
+                return self.grammar.never()
             key = b'"%s"' % name.encode()
             if not self.spaced:
                 return self.grammar.seq([self.grammar.literal(key + b":"), value])
@@ -84,7 +89,7 @@ class JsonText:
     def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
         """`named_member` for each: nearly all members there are, so they are made many at a time."""
         joined = "".join(names)
-        if not names or _NOT_RAW_IN_KEYS.search(joined):
+        if not names or self.context.excludes is not None or _NOT_RAW_IN_KEYS.search(joined):
             return [self.named_member(name, value) for name, value in zip(names, values, strict=True)]
         grammar, n = self.grammar, len(names)
         lengths = [*map(len, names)] if joined.isascii() else [len(name.encode()) for name in names]

@@ -135,8 +135,7 @@ class _Compiler:
         blanks = fields.count("max_whitespace_cnt", None)
         if blanks is not None:
             options = options._replace(whitespace_pattern=rf"[ \t\n\r]{{0,{blanks}}}")
-        if fields.strings("excludes"):
-            raise Unsupported("'excludes' of a json_schema", pointer=fields.at("excludes"), keyword="excludes")
+        options = options._replace(excludes=tuple(fields.strings("excludes")))
         if style == "json":
             return self._schema(schema, fields.at("json_schema"), options)
         return self._styled(schema, fields, style, options)
@@ -148,6 +147,8 @@ class _Compiler:
         from dotllm.languages.structural_tag import markup
         from dotllm.languages.structural_tag.styles import STYLES, styled_expression
 
+        if options.excludes and style in markup.STYLES:
+            raise Unsupported(f"'excludes' in the style {style!r}", pointer=fields.at("excludes"), keyword="excludes")
         try:
             if style in markup.STYLES:
                 return markup.markup_expression(schema, self.grammar, options, style, self._text)
@@ -173,19 +174,22 @@ class _Compiler:
     def _format_any_text(self, fields: Fields, ends: Ends) -> Expression:
         excluded = fields.strings("excludes")
         tokens, characters = fields.count("max_tokens", None), fields.count("max_chars", None)
-        for limit, name in ((tokens, "max_tokens"), (characters, "max_chars")):
-            if limit is not None and (excluded or ends):
-                raise Unsupported(
-                    f"{name!r} together with an end string or 'excludes'", pointer=fields.at(name), keyword=name
-                )
+        if tokens is not None and (excluded or ends):
+            raise Unsupported(
+                "'max_tokens' together with an end string or 'excludes'",
+                pointer=fields.at("max_tokens"),
+                keyword="max_tokens",
+            )
         if characters is not None and tokens is not None:
             raise Unsupported(
                 "'max_tokens' together with 'max_chars'", pointer=fields.at("max_chars"), keyword="max_chars"
             )
         if characters is not None:
-            from dotllm.automata.charset import ANY_CHAR
+            from dotllm.languages.structural_tag.raw import some_characters
 
-            return self.grammar.repeat(self.grammar.chars(ANY_CHAR), 0, characters)
+            # Special tokens are no characters, so a text with one in it does not occur anyway.
+            plain = [text for text in (*excluded, *ends) if len(self._symbols(text)) == len(text)]
+            return some_characters(self.grammar, characters, tuple(plain))
         if tokens is not None:
             ordinary = self.grammar.tokens(self.special_tokens.values(), exclude=True)
             return self.grammar.repeat(ordinary, 0, tokens)

@@ -151,7 +151,7 @@ class _Cohere(_Markup):
             choices.append(grammar.seq([self.write(f' type="{kind}">'), *content, self.write(close)]))
 
         if form.string is not NO_STRING:
-            typed("raw", [raw_string(form.string, grammar, close)])
+            typed("raw", [raw_string(form.string, grammar, (close,))])
         scalars = self.scalars(form)
         if scalars:
             typed("json", [self.space, grammar.alt(scalars), self.space])
@@ -190,7 +190,7 @@ class _MinimaxM3(_Markup):
             raise Unsupported(f"{MINIMAX_M3} cannot tell the types of values apart: give it one", keyword="type")
         choices = self.scalars(form)
         if form.string is not NO_STRING:
-            choices.append(raw_string(form.string, self.grammar, _MARK))
+            choices.append(raw_string(form.string, self.grammar, (_MARK,)))
         choices += [self._items(shape) for shape in form.arrays]
         choices += [self.members(shape) for shape in form.objects]
         return self.grammar.alt(choices)

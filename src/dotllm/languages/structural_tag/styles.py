@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra import Algebra
@@ -109,7 +108,7 @@ class _Writer(Emitter):
         grammar, blank = self.grammar, self.text.whitespace
         choices: list[Expression] = []
         if form.string is not NO_STRING:
-            raw = raw_string(form.string, grammar, self.style.close)
+            raw = raw_string(form.string, grammar, (self.style.close, *self.options.excludes))
             choices.append(grammar.seq([self.write(self.style.kinds[0]), raw]))
         for kind, part in enumerate(_kinds(form)[1:], 1):
             if part is not None:
@@ -166,14 +165,16 @@ class _Members:
         return self.grammar.seq([writer.text.whitespace, writer.write(style.before), key, after, value])
 
     def named_member(self, name: str, value: Expression) -> Expression:
+        if any(text in name for text in self.options.excludes):
+            return self.grammar.never()
         return self._key(self.grammar.literal(name), value)
 
     def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
         return [self.named_member(name, value) for name, value in zip(names, values, strict=True)]
 
     def member(self, keys: StringLanguage, value: Expression) -> Expression:
-        names = keys & _NAMES
-        return self._key(dfa_to_grammar(names.dfa(), self.grammar, self.grammar.chars), value)
+        name = raw_string(keys & _NAMES, self.grammar, self.options.excludes)
+        return self._key(name, value)
 
     def object(self, states: int, finals: Sequence[int], edges: Sequence[tuple[int, Expression, int]]) -> Expression:
         network = self.grammar.network(states, 0, finals, edges)
