@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,119 @@ def test_a_call_comes_back(name: str, choice: Any, tokenizer: Any, vocabulary: V
         assert calls and len(calls) == 1, text
         assert calls[0].name in (("f", "g_1") if choice == "required" else ("g_1",))
         jsonschema.validate(json.loads(calls[0].arguments), SCHEMA)
+
+
+TEXTS = {
+    "type": "object",
+    "properties": {"s": {"type": "string"}, "n": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["s", "n"],
+    "additionalProperties": False,
+}
+_ENDS = {
+    "json": '"', "qwen_xml": "</parameter>", "minimax_xml": "</parameter>", "glm_xml": "</arg_value>",
+    "deepseek_xml": "</｜DSML｜parameter>", "deepseek_v4_1_xml": "</｜DSML｜ parameter>",
+}  # fmt: skip
+"""What ends a string, by the style of the arguments."""
+
+
+def spelled(text: str, vocabulary: Vocabulary) -> list[int]:
+    """In ordinary tokens of one byte each."""
+    single = {vocabulary.token_bytes(i): i for i in range(vocabulary.size)}
+    return [single[bytes([byte])] for byte in text.encode()]
+
+
+def walk_with(text: str, index: Index, end: list[int], generator: random.Random) -> list[int] | None:
+    """Tokens of a call with ``text`` in a string that ``end`` closes; None if it may not be there."""
+    guide = index.guide()
+    tokens: list[int] = []
+
+    def said(way: list[int]) -> bool:
+        if guide.accepts(way) < len(way):
+            return False
+        tokens.extend(way)
+        return all(map(guide.advance, way))
+
+    def go_on() -> None:
+        assert len(tokens) < 1000
+        said([generator.choice([t for t in guide.allowed_tokens() if t not in index.vocabulary.eos_token_ids])])
+
+    while not said(spelled("qz", index.vocabulary)):
+        go_on()
+        if guide.can_finish:  # the string was empty, and one token
+            return walk_with(text, index, end, generator)
+    if not said(spelled(f"{text}zq", index.vocabulary)):
+        return None
+    assert said(end)
+    while not guide.can_finish:
+        go_on()
+    return tokens
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_mark_in_a_string_does_not_end_the_call(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
+    """What the mask lets a string hold comes back whole, in a stream as well; what would end the call it does not."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.parser.parser_manager import ParserManager
+
+    parser_class = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
+    tool = {"type": "function", "function": {"name": "f", "parameters": TEXTS, "strict": True}}
+
+    def new() -> tuple[Any, Any]:
+        request = ChatCompletionRequest(
+            model="m", messages=[], tools=[tool], tool_choice="required", parallel_tool_calls=False
+        )
+        parser = parser_class(tokenizer, tools=request.tools)
+        return parser, parser.adjust_request(request)
+
+    tag = new()[1].structured_outputs.structural_tag
+    index = Index.from_structural_tag(tag, vocabulary, any_whitespace=False)
+    marks = {mark for text in strings(json.loads(tag)["format"]) for mark in re.findall(r"<[^<>\n]+>", text)}
+    (style,) = set(re.findall(r'"style": "(\w+)"', tag))
+    end = tokenizer.encode(_ENDS[style], add_special_tokens=False)
+    refused = 0
+    for mark in ["", *sorted(marks)]:
+        tokens = walk_with(mark, index, end, random.Random(name))
+        if tokens is None:
+            refused += 1
+            continue
+        text = tokenizer.decode(tokens, skip_special_tokens=False)
+        parser, request = new()
+        _, _, calls = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
+        parser, request = new()
+        streamed = [*stream(parser, request, tokens, tokenizer)]
+        for found in ([call.arguments for call in calls or []], streamed):
+            assert len(found) == 1, (mark, text)
+            assert f"qz{mark}zq" in json.loads(found[0])["s"]
+    assert refused or not marks
+
+
+def strings(value: Any) -> Iterator[str]:
+    """The fixed texts of a tag."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for part in value:
+            yield from strings(part)
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            if name not in ("json_schema", "excludes"):
+                yield from strings(part)
+
+
+def stream(parser: Any, request: Any, tokens: list[int], tokenizer: Any) -> list[str]:
+    """The arguments of the calls in a text that comes token by token."""
+    arguments: dict[int, str] = {}
+    before = ""
+    for i, token in enumerate(tokens):
+        last = i + 1 == len(tokens)
+        text = tokenizer.decode(tokens[: i + 1], skip_special_tokens=False)
+        if text.endswith("\ufffd") and not last:
+            text = before
+        delta = parser.parse_delta(text[len(before) :], [token], request, [], finished=last)
+        before = text
+        for call in delta.tool_calls if delta else ():
+            arguments[call.index] = arguments.get(call.index, "") + (call.function.arguments or "")
+    return [*arguments.values()]
 
 
 REFERRING = {

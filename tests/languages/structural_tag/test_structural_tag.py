@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from typing import Any
 
 import pytest
 
+import dotllm.languages
 from dotllm import BudgetExceeded, Index, InvalidSpec, Unsupported, Vocabulary
+from dotllm.automata.dfa import Budget
 from dotllm.languages.structural_tag import structural_tag_to_grammar
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
@@ -232,3 +236,10 @@ def test_deep_nesting_is_a_named_error() -> None:
         format_ = {"type": "optional", "content": format_}
     with pytest.raises(BudgetExceeded):
         structural_tag_to_grammar({"format": format_})
+
+
+def test_no_module_keeps_a_budget() -> None:
+    """One for each specification: a module's own was used up by some 5,000 tools, and then refused all others."""
+    for module in pkgutil.walk_packages(dotllm.languages.__path__, "dotllm.languages."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            assert not isinstance(value, Budget), f"{module.name}.{name}"

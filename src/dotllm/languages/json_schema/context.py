@@ -45,5 +45,6 @@ class Context:
         then all characters are spelled, and all ways out that leave out one are known, so these do not change."""
         memo, keys_but = self.memo.copy(), self.keys_but.copy()
         return Context(
-            grammar, self.whitespace, memo, keys_but, [], self.letters, self.spelled, {}, self.single_ways_out
-        )
+            grammar, self.whitespace, memo, keys_but, [], self.letters, self.spelled, {}, self.single_ways_out,
+            self.excludes,
+        )  # fmt: skip

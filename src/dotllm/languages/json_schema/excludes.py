@@ -4,9 +4,10 @@ Readers of tool calls that look for a closing text (``</tool_call>``) look for i
 string as it is written, escapes included, between its quotes: ``<`` is another text than ``\u003c``. (xgrammar 0.2.8,
 `structural_tag.py`, JSONSchemaFormat, has the same rule, but lets strings with a pattern or format hold the texts.)
 
-The language of a string meets that of the strings whose spelling holds none of the texts. Strings with a condition and
-keys have canonical spellings (see `spelling`), and a value of which only one holds a text is left out; a string without
-any condition may be written in all ways that hold none.
+A string without a condition, or with a length only, may be written in all ways that hold none (`inside`): an automaton
+reads it a character at a time, raw or escaped, and is in the state that the automaton which looks for the texts is in
+behind what has been written. Others, and keys, have canonical spellings (see `spelling`), and a value of which one
+holds a text is left out (`Excludes.strings`).
 """
 
 from __future__ import annotations
@@ -15,26 +16,37 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa
+from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.automata.dfa.nfa import Nfa
+from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.spelling import MUST_ESCAPE, RAW, spellings_of_escaped
+from dotllm.languages.json_schema.string_network import MAX_LENGTH
 from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.regex import regex_to_dfa
 
-# RFC 8259 §7, without unpaired surrogates: the same as `spelling.any_character`, any number of times.
-_ANY_SPELLING = (
-    r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|u[dD][0-7][0-9a-fA-F]{2}'
-    r"|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))*"
+# One escape of RFC 8259 §7, without unpaired surrogates, as in `spelling.any_character`.
+_ESCAPE = (
+    r'\\(?:["\\/bfnrt]|u[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|u[dD][0-7][0-9a-fA-F]{2}'
+    r"|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 )
+
+# A lower limit on the length is counted state by state.
+_MAX_STATES = 4_096
 
 
 class Excludes(NamedTuple):
     """What is left of all strings."""
 
     texts: tuple[str, ...]
-    spelled: Dfa
-    """what may stand between the quotes, in any spelling"""
+    raw: tuple[tuple[int, CharSet, int], ...]
+    """edges of the automaton of written strings (state 0 is dead, 1 the first one, all but 0 final): characters"""
+    escaped: tuple[tuple[int, Dfa, int], ...]
+    """the same: one escape each"""
+    states: int
     strings: StringLanguage
     """those of which no canonical spelling holds one of the texts"""
 
@@ -47,9 +59,10 @@ class Excludes(NamedTuple):
 def without(texts: tuple[str, ...]) -> Excludes:
     """All strings but those that hold one of ``texts``, none of which is empty. Raises BudgetExceeded."""
     budget = Budget()
-    holding = holding_one_of(texts, budget)
-    spelled = regex_to_dfa(_ANY_SPELLING, search=False, budget=budget).difference(holding, budget)
-    return Excludes(texts, spelled, StringLanguage.automaton(~_spelled_with(holding, budget)))
+    lacking = ~holding_one_of(texts, budget)
+    raw, escaped = _raw_edges(lacking), _escape_edges(lacking, budget)
+    strings = StringLanguage.automaton(~_some_spelling_in(~lacking, budget))
+    return Excludes(texts, raw, escaped, len(lacking.table), strings)
 
 
 def holding_one_of(texts: tuple[str, ...], budget: Budget) -> Dfa:
@@ -59,24 +72,73 @@ def holding_one_of(texts: tuple[str, ...], budget: Budget) -> Dfa:
     return regex_to_dfa("|".join(map(re.escape, texts)), search=True, budget=budget)
 
 
-def _spelled_with(holding: Dfa, budget: Budget) -> Dfa:
+def inside(grammar: Grammar, excludes: Excludes, low: int, high: int | None) -> Expression | None:
+    """What stands between the quotes of a string of ``low`` to ``high`` characters, in any spelling. None if that takes
+    too many states."""
+    states = excludes.states
+    if (low + 1) * states > _MAX_STATES:
+        return None
+    edges = [(source, grammar.chars(charset), target) for source, charset, target in excludes.raw]
+    for source, dfa, target in excludes.escaped:
+        escape = grammar.once(("escape", dfa), lambda dfa=dfa: dfa_to_grammar(dfa, grammar, grammar.chars))  # type: ignore[misc]
+        edges.append((source, escape, target))
+    # A layer of states for each character that must still come, and one in which the string may end.
+    layered = [
+        (layer * states + source, character, min(layer + 1, low) * states + target)
+        for layer in range(low + 1)
+        for source, character, target in edges
+    ]
+    finals = range(low * states + 1, (low + 1) * states)
+    return grammar.network((low + 1) * states, 1, finals, layered, 0 if high is None else min(high, MAX_LENGTH))
+
+
+def _raw_edges(lacking: Dfa) -> tuple[tuple[int, CharSet, int], ...]:
+    edges = []
+    for state, row in enumerate(lacking.rows):
+        for target in sorted(set(row) - {0}):
+            classes = sum(1 << cls for cls, to in enumerate(row) if to == target)
+            charset = lacking.alphabet.charset(classes) & RAW
+            if charset:
+                edges.append((state, charset, target))
+    return tuple(edges)
+
+
+def _escape_edges(lacking: Dfa, budget: Budget) -> tuple[tuple[int, Dfa, int], ...]:
+    """Mostly every escape leads from every state to the first one: the texts begin with ``<``."""
+    escape = regex_to_dfa(_ESCAPE, search=False, budget=budget)
+    edges = []
+    for state in range(1, len(lacking.table)):
+        left, target = escape, lacking.start
+        others = iter(range(1, len(lacking.table)))
+        while left:
+            reached = np.zeros(len(lacking.table), np.bool_)
+            reached[target] = True
+            leading = Dfa.of_table(lacking.alphabet, lacking.table, reached, state, budget, "excluded texts")
+            part = left.intersection(leading, budget)
+            if part:
+                edges.append((state, part, target))
+                left = left.difference(part, budget)
+            found = next(others, None)
+            if found is None:
+                break
+            target = found
+    return tuple(edges)
+
+
+def _some_spelling_in(holding: Dfa, budget: Budget) -> Dfa:
     """The strings of which some canonical spelling is in ``holding``: its automaton, read a character at a time."""
     nfa = Nfa(budget)
     for _ in range(len(holding.table)):
         nfa.state()
     alphabet, rows = holding.alphabet, holding.rows
-    raw = [alphabet.charset(1 << cls) & RAW for cls in range(alphabet.size)]
-    escaped = [point for low, high in MUST_ESCAPE.ranges for point in range(low, high + 1)]
-    ways = [
-        (CharSet.of(point), [alphabet.encode(way).tolist() for way in spellings_of_escaped(point)]) for point in escaped
-    ]
+    points = [point for low, high in MUST_ESCAPE.ranges for point in range(low, high + 1)]
+    written = [[alphabet.encode(way).tolist() for way in spellings_of_escaped(point)] for point in points]
+    for state, charset, target in _raw_edges(holding):
+        nfa.edge(state, charset, target)
     for state in range(len(rows)):
-        for cls, charset in enumerate(raw):
-            if charset:
-                nfa.edge(state, charset, rows[state][cls])
-        for charset, spellings in ways:
+        for point, spellings in zip(points, written, strict=True):
             for target in {_after(rows, state, spelling) for spelling in spellings}:
-                nfa.edge(state, charset, target)
+                nfa.edge(state, CharSet.of(point), target)
     nfa.starts.append(holding.start)
     nfa.finals.extend(holding.accepting.nonzero()[0].tolist())
     return nfa.determinise("excluded texts")

@@ -1,12 +1,13 @@
-"""What the grammars of nearly all schemas have in common, built once for each way of white space and then copied.
+"""What the grammars of nearly all schemas have in common, built once for each way of white space (and each
+set of texts that strings must not hold) and then copied.
 
 Any JSON value, any string, number or key, the white space, the characters that keys are told apart by: half of the
 nodes of an ordinary schema's grammar do not depend on the schema, and building them one by one took half of the time
 from a schema to its grammar. A copy takes some microseconds, and what a schema does not need costs nothing later:
 lowering only follows what the start needs.
 
-A grammar that has begun with something else (a structural tag, a Lark grammar with schemas in it), or whose strings may
-not hold some texts, gets these pieces when they are needed, as if there were no prelude.
+A grammar that has begun with something else (a structural tag, a Lark grammar with schemas in it) gets these pieces
+when they are needed, as if there were no prelude.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from dotllm.languages.json_schema.text import JsonText
 
 def begun(grammar: Grammar, options: Options) -> JsonText:
     """The pieces of documents for ``grammar``. Raises `InvalidSpec` or `Unsupported` for the pattern of white space."""
-    if options.excludes or not grammar.is_new:
+    if not grammar.is_new:
         return JsonText(grammar, options)
-    prelude = _prelude(options.any_whitespace, options.whitespace_pattern)
+    prelude = _prelude(options.any_whitespace, options.whitespace_pattern, options.excludes)
     grammar.begin_with(prelude.grammar)
     return prelude.copied(grammar)
 
 
 @lru_cache(maxsize=16)
-def _prelude(any_whitespace: bool, whitespace_pattern: str | None) -> JsonText:
-    options = Options(any_whitespace, whitespace_pattern)
+def _prelude(any_whitespace: bool, whitespace_pattern: str | None, excludes: tuple[str, ...]) -> JsonText:
+    options = Options(any_whitespace, whitespace_pattern, excludes=excludes)
     text = JsonText(Grammar(), options)
     keywords = Keywords(Document(True, dialect_named(options.default_dialect)), Algebra(options.budget), options)
     text.anything = Emitter(text, keywords, options).expression(TRUE)

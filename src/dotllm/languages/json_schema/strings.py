@@ -16,7 +16,6 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dotllm.automata.dfa import Budget, Dfa, union_of
-from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema import formats, other_keys, spelling, string_network
@@ -233,11 +232,9 @@ class StringLanguage:
 
     def to_expression(self, grammar: Grammar, context: Context) -> Expression:
         """The JSON strings, quotes included, as one rule of ``grammar`` shared by all uses."""
-        if context.excludes is None:
-            return self._rule(grammar, context, as_key=False)
-        if self == _EVERY_STRING:
-            return _in_any_spelling(context, context.excludes)
-        return (self & context.excludes.strings)._rule(grammar, context, as_key=False)
+        if context.excludes is not None:
+            return _without_texts(self, context, context.excludes)
+        return self._rule(grammar, context, as_key=False)
 
     def to_key_expression(self, grammar: Grammar, context: Context) -> Expression:
         """The same as names of members: canonical spelling only, so that a name cannot hide behind escapes.
@@ -278,15 +275,23 @@ class StringLanguage:
         return grammar.alt(choices)
 
 
-def _in_any_spelling(context: Context, excludes: Excludes) -> Expression:
-    """Every string that holds none of the excluded texts."""
-    found = context.memo.get(excludes)
-    if found is None:
-        grammar = context.grammar
-        rule, quote = grammar.rule("string"), grammar.literal(b'"')
-        context.memo[excludes] = found = grammar.call(rule)
-        inside = dfa_to_grammar(excludes.spelled, grammar, grammar.chars)
-        grammar.define(rule, grammar.seq([quote, inside, quote]))
+def _without_texts(language: StringLanguage, context: Context, excludes: Excludes) -> Expression:
+    """The JSON strings of a language that hold none of the excluded texts."""
+    from dotllm.languages.json_schema.excludes import inside
+
+    grammar, memo = context.grammar, context.memo
+    if language.values or len(language.clauses) != 1:
+        return (language & excludes.strings)._rule(grammar, context, as_key=False)
+    (clause,) = language.clauses
+    key = (excludes.texts, clause)
+    if key in memo:
+        return memo[key]
+    text = inside(grammar, excludes, clause.low, clause.high) if clause.simple and not clause.excluded else None
+    if text is None:
+        return (language & excludes.strings)._rule(grammar, context, as_key=False)
+    rule, quote = grammar.rule("string"), grammar.literal(b'"')
+    memo[key] = found = grammar.call(rule)
+    grammar.define(rule, grammar.seq([quote, text, quote]))
     return found
 
 
