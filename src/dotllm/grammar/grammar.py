@@ -343,16 +343,20 @@ class Grammar:
             found = self._calls[rule] = self._node(_CALL, rule)
         return found
 
-    def unique_open(self) -> Expression:
-        """The bracket that begins an array of JSON (up to its closing bracket) in which no two items are equal.
+    def unique_open(self, bracket: bytes = b"[") -> Expression:
+        """The bracket that begins an array of JSON (up to its closing bracket) in which no two items are equal, or
+        (``{``) an object in which no two keys are.
 
-        The grammar of what follows does not say so; guides of an index remember the items (`index.unique`).
+        The grammar of what follows does not say so; guides of an index remember them (`index.unique`).
         """
-        if not self.unique_rules:
-            rule = self.rule("array without equal items")
-            self.define(rule, self.literal(b"["))
+
+        def make() -> Expression:
+            rule = self.rule("array without equal items" if bracket == b"[" else "object without equal keys")
+            self.define(rule, self.literal(bracket))
             self.unique_rules.append(rule)
-        return self.call(self.unique_rules[0])
+            return self.call(rule)
+
+        return self.once(("unique open", bracket), make)
 
     def arrays(self) -> tuple[Int32, ...]:
         """kind, a, b, c, children and rule_body for a kernel. The grammar cannot grow as long as somebody has them."""

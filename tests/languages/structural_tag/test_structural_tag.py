@@ -179,6 +179,18 @@ def test_lengths_of_raw_strings_are_enforced(vocabulary: Vocabulary) -> None:
     assert not accepts(format_, "<parameter=a>abcd</parameter>", vocabulary)
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [{"minProperties": 2}, {"dependentRequired": {"a": ["b"]}, "required": ["a"]}, {"not": {"maxProperties": 1}}],
+)
+def test_conditions_on_the_parameters(condition: dict[str, object], vocabulary: Vocabulary) -> None:
+    properties = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    schema = {"type": "object", "properties": properties, "additionalProperties": False, **condition}
+    format_ = {"type": "json_schema", "json_schema": schema, "style": "qwen_xml"}
+    assert accepts(format_, "<parameter=a>1</parameter><parameter=b>2</parameter>", vocabulary)
+    assert not accepts(format_, "<parameter=a>1</parameter>", vocabulary)
+
+
 @pytest.mark.parametrize("condition", [{}, {"format": "uri", "minLength": 9}, {"pattern": "^http:[a-z</]+$"}])
 def test_long_raw_strings_are_counted(condition: dict[str, object], vocabulary: Vocabulary) -> None:
     """As pydantic writes an HttpUrl, or any text of bounded length: no automaton has a state for each length."""

@@ -1,7 +1,9 @@
-"""``uniqueItems`` over values that are not finitely many: what a sequence has already said, remembered by its guide.
+"""``uniqueItems`` over values that are not finitely many, and objects whose keys are counted: what a sequence has
+already said, remembered by its guide.
 
-No pushdown automaton can hold it, so the machine knows only where such an array begins (`Grammar.unique_open`); from
-there a guide reads the array's text, keeps its values, and takes out of the machine's masks what would repeat one.
+No pushdown automaton can hold it, so the machine knows only where such an array or object begins
+(`Grammar.unique_open`); from there a guide reads its text, keeps its items (its keys), and takes out of the machine's
+masks what would repeat one.
 
 In files: `values` (equal values, equal keys), `scanner` (JSON text, byte by byte), `likeness` (may what has begun still
 become a value that was?), `paths` (the machine's steps, remembered), `room` (is there another way on?), `tokens` (of

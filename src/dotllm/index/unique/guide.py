@@ -1,4 +1,4 @@
-"""UniqueGuide: a sequence on an Index with arrays without equal items.
+"""UniqueGuide: a sequence on an Index with arrays without equal items, or objects without equal keys.
 
 It holds threads (see `threads`) where a `Guide` holds a configuration; they are immutable, so it goes back and forks in
 the same way. Its masks are its own.
@@ -14,7 +14,7 @@ from dotllm.arrays import Int32
 from dotllm.index.guide import Guide
 from dotllm.index.index import FINISHED, INITIAL, Index
 from dotllm.index.unique import masks
-from dotllm.index.unique.paths import OPENING, Paths
+from dotllm.index.unique.paths import Paths
 from dotllm.index.unique.room import any_has_room
 from dotllm.index.unique.scanner import OUTSIDE
 from dotllm.index.unique.threads import Thread, Threads, walk
@@ -66,7 +66,7 @@ class UniqueGuide(Guide):
             return ()
         data = self._tokens.bytes_of(token)
         is_end = bool(index.space.ends[token])
-        if len(threads) == 1 and threads[0].state is OUTSIDE and (is_end or OPENING not in data):
+        if len(threads) == 1 and threads[0].state is OUTSIDE and (is_end or not self._opens(data)):
             after = index.advance(threads[0].config, token)
             return (Thread(after, OUTSIDE),) if after >= 0 else ()
         if is_end and any(thread.state is OUTSIDE and index.can_finish(thread.config) for thread in threads):
@@ -83,6 +83,9 @@ class UniqueGuide(Guide):
                     out.append(Thread(by_id, OUTSIDE))
         distinct = tuple(thread for i, thread in enumerate(out) if thread not in out[:i])
         return tuple(thread for thread in distinct if any_has_room(self._paths, (thread,)))
+
+    def _opens(self, data: bytes) -> bool:
+        return any(bracket in data for bracket in self._paths.openings)
 
     def accepts(self, token_ids: Sequence[int]) -> int:
         threads = self._threads

@@ -1,6 +1,7 @@
 """May what has begun still become equal to an item that was? "Yes" may be wrong, "no" never is.
 
-Of the members of an object that may be written again (additional keys may) only the keys count.
+Of the members of an object that may be written again (additional keys may) only the keys count. In an object that must
+not repeat a key, a key is like an item: only while it is being written.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ def is_free(state: State) -> bool:
     """No: the present item of some array may become one that it already has. Yes: it cannot, whatever follows."""
     inside: list[Open] = []  # what is open in the present item, innermost first
     top: Open | None = state.top
+    if state.top.keys is not None and _key_is_like_one(state, state.top.keys):
+        return False
     while top is not None:
         if isinstance(top.done, Seen) and len(top.done):
             if not inside:
@@ -61,6 +64,15 @@ def is_free(state: State) -> bool:
         inside.append(top)
         top = top.below
     return True
+
+
+def _key_is_like_one(state: State, keys: Seen) -> bool:
+    if state.mode == KEY:
+        return len(keys) > 0
+    if state.mode != NAME:
+        return False
+    at = bisect_left(keys.strings, state.text)
+    return at < len(keys.strings) and keys.strings[at].startswith(state.text)
 
 
 def _leaf_is_like_one(state: State, seen: Seen) -> bool:
@@ -76,7 +88,7 @@ def _leaf_is_like_one(state: State, seen: Seen) -> bool:
 
 class Leaf:
     """The strings that, completed in ``top`` as a value (as a key, if ``names``), would leave the present item like one
-    that was. Inside of such a string nothing else decides."""
+    that was, or repeat a key. Inside of such a string nothing else decides."""
 
     def __init__(self, top: Open, *, names: bool) -> None:
         self.top = top
@@ -115,6 +127,8 @@ def _leaf_strings(state: State) -> set[str]:
     out: set[str] = set()
     inside: list[Open] = []
     top: Open | None = state.top
+    if state.mode == NAME and state.top.keys is not None:
+        out.update(state.top.keys.strings)
     while top is not None:
         if isinstance(top.done, Seen):
             if not inside:

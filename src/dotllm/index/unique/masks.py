@@ -1,4 +1,4 @@
-"""What must be taken out of a mask of the machine: the tokens after which an item is repeated, or must be.
+"""What must be taken out of a mask of the machine: the tokens after which an item (or a key) is repeated, or must be.
 
 Such a token either runs along the text of an item that was, which is a walk over the few nodes of the token trie that
 do; or it completes the present item and goes on with the next, so it holds a comma. Which of the latter need a look at
@@ -72,12 +72,17 @@ def _is_safe(paths: Paths, thread: Thread, data: bytes, ways: int) -> bool:
     state = thread.state
     limit = int(not isinstance(state, State) or state.mode != AFTER or state.top.kind != UNIQUE)
     completed = 0
+    keys_left = int(isinstance(state, State) and state.mode in (KEY, NAME))  # the present one is looked at by `_along`
     for byte in _significant(paths, thread, data):
         before = threads[0].state
         threads = step(paths, threads, byte)
         if len(threads) != 1:
             return False
         after = threads[0].state
+        if isinstance(after, State) and after.top.keys is not None and byte == 0x22 and after.mode == COLON:
+            keys_left -= 1
+            if keys_left < 0:
+                return False
         if isinstance(before, State) and before.mode == NUMBER and before.top.kind == UNIQUE:
             completed += not isinstance(after, State) or after.mode != NUMBER
             if byte not in _CLOSES:

@@ -1,4 +1,4 @@
-"""The machine's steps by bytes, remembered, and where arrays without equal items begin.
+"""The machine's steps by bytes, remembered, and where arrays without equal items (objects without equal keys) begin.
 
 Most steps that looking ahead takes have been taken before: the inside of a string is one configuration. What is kept is
 of an index, and for ever, as configurations are.
@@ -38,12 +38,13 @@ from dotllm.index.unique.likeness import Leaf
 if TYPE_CHECKING:
     from dotllm.index.index import Index
 
-OPENING = 0x5B
+OPENINGS = b"[{"
 _KEPT = 1 << 16  # configurations: some 30 MB at most, then they are asked for anew
 _TABLE = 1 << 18  # configurations of higher numbers are expanded byte by byte
 
 NONE, ALL, SOME = range(3)
-"""Which of the texts that are possible begin, with the next bracket, an array without equal items."""
+"""Which of the texts that are possible begin, with the next bracket, an array without equal items (an object without
+equal keys)."""
 
 
 class Paths:
@@ -61,8 +62,8 @@ class Paths:
     def __init__(self, index: Index) -> None:
         self._index = weakref.ref(index)
         self._rows: dict[int, list[int]] = {}
-        self._openings: dict[int, int] = {}
-        self._splits: dict[int, tuple[int, int]] = {}
+        self._openings: dict[tuple[int, int], int] = {}
+        self._splits: dict[tuple[int, int], tuple[int, int]] = {}
         self._allowed: dict[int, tuple[int, ...]] = {}
         mem = index.mem
         first, classes = int(mem[H_CLASS_BYTE]), int(mem[H_CLASSES])
@@ -72,6 +73,7 @@ class Paths:
         first = int(mem[H_CLASS_OF])
         self._class_of = mem[first : first + 256].tolist()
         self.plain = self.plain_classes()
+        self.openings = self._marked_brackets()
         self.rooms: dict[object, tuple[int, int]] = {}  # see `room`: ways, and how far they have been counted
         self.leaves: dict[int, Leaf] = {}  # by the identity of what they are in, which they hold; see `masks`
         self.unsafe: dict[object, tuple[int, ...]] = {}  # see `masks`
@@ -101,6 +103,16 @@ class Paths:
         self._rows[config] = row
         return row
 
+    def _marked_brackets(self) -> bytes:
+        """Those of OPENINGS that begin something marked somewhere."""
+        mem = self.index.mem
+        found = set()
+        for node in self.index.unique_nodes:
+            edges = mem[mem[H_EDGE_START] + node : mem[H_EDGE_START] + node + 2].tolist()
+            packed = mem[mem[H_EDGE_BYTES] + edges[0] : mem[H_EDGE_BYTES] + edges[1]].tolist()
+            found |= {bracket for bracket in OPENINGS for p in packed if p & 255 <= bracket <= p >> 8}
+        return bytes(sorted(found))
+
     def plain_classes(self) -> list[tuple[int, int]]:
         """(a byte, how many are like it) of the characters that need no escape in a JSON string."""
         counts: dict[int, list[int]] = {}
@@ -119,22 +131,22 @@ class Paths:
             self._allowed[config] = found
         return found
 
-    def opening(self, config: int) -> int:
-        """NONE, ALL or SOME, for the bracket that may come next."""
-        found = self._openings.get(config)
+    def opening(self, config: int, bracket: int) -> int:
+        """NONE, ALL or SOME, for the bracket (one of OPENINGS) that may come next."""
+        found = self._openings.get((config, bracket))
         if found is None:
-            marked, others = self._items(config)
-            found = self._openings[config] = NONE if not marked else ALL if not others else SOME
+            marked, others = self._items(config, bracket)
+            found = self._openings[config, bracket] = NONE if not marked else ALL if not others else SOME
         return found
 
-    def split(self, config: int) -> tuple[int, int]:
-        """Where SOME: the configurations after the bracket, as one of the arrays without equal items and as others."""
-        found = self._splits.get(config)
+    def split(self, config: int, bracket: int) -> tuple[int, int]:
+        """Where SOME: the configurations after the bracket, as one that is marked and as others."""
+        found = self._splits.get((config, bracket))
         if found is None:
-            marked, others = self._items(config)
-            found = self._splits[config] = (
-                self.step(self._only(config, marked), OPENING),
-                self.step(self._only(config, others), OPENING),
+            marked, others = self._items(config, bracket)
+            found = self._splits[config, bracket] = (
+                self.step(self._only(config, marked), bracket),
+                self.step(self._only(config, others), bracket),
             )
         return found
 
@@ -151,8 +163,8 @@ class Paths:
             raw = index.run(lambda mem: int(token_step(mem, state, index.token_rows, token)))
             return self._settled(raw, stack) if raw else -1
 
-    def _items(self, config: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """The items (node, frame set) that take a bracket: those that begin an array without equal items, others."""
+    def _items(self, config: int, bracket: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """The items (node, frame set) that take a bracket: those that are marked, others."""
         index = self.index
         marked: list[tuple[int, int]] = []
         others: list[tuple[int, int]] = []
@@ -165,7 +177,7 @@ class Paths:
             for node, frames in zip(flat[::2], flat[1::2], strict=True):
                 edges = mem[mem[H_EDGE_START] + node : mem[H_EDGE_START] + node + 2].tolist()
                 packed = mem[mem[H_EDGE_BYTES] + edges[0] : mem[H_EDGE_BYTES] + edges[1]].tolist()
-                if any(p & 255 <= OPENING <= p >> 8 for p in packed):
+                if any(p & 255 <= bracket <= p >> 8 for p in packed):
                     (marked if node in index.unique_nodes else others).append((node, frames))
         return marked, others
 

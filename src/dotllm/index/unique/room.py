@@ -11,7 +11,7 @@ from __future__ import annotations
 from dotllm.errors import BudgetExceeded
 from dotllm.index.unique.likeness import is_free, rivals, seen_by
 from dotllm.index.unique.paths import Paths
-from dotllm.index.unique.scanner import AFTER, NAME, NUMBER, OBJECT, STRING, UNIQUE, WHITESPACE, Open, State
+from dotllm.index.unique.scanner import AFTER, COLON, NAME, NUMBER, OBJECT, STRING, UNIQUE, WHITESPACE, Open, State
 from dotllm.index.unique.threads import Thread, Threads, one_step
 from dotllm.index.unique.values import Seen
 
@@ -38,7 +38,7 @@ def shape_of(state: State) -> Shape:
     out = [state.mode, len(state.pending)]
     top: Open | None = state.top
     while top is not None:
-        out.append(top.kind)
+        out.append(top.kind if top.keys is None else -top.kind)
         top = top.below
     return tuple(out)
 
@@ -52,7 +52,8 @@ def emptied(state: State) -> State:
         top = top.below
     below: Open | None = None
     for old in reversed(kinds):
-        below = Open(old.kind, Seen() if old.kind == UNIQUE else (), below, old.key)
+        keys = Seen() if old.keys is not None else None
+        below = Open(old.kind, Seen() if old.kind == UNIQUE else (), below, old.key, keys=keys)
     assert below is not None  # a state has at least one
     return State(below, state.mode, state.text, state.pending)
 
@@ -113,6 +114,8 @@ def _room(paths: Paths, start: Thread, enough: int) -> int:
             return most
         if state.mode == AFTER and state.top.kind == UNIQUE and thread is not start:
             continue  # an item is complete, and is perhaps none that may be
+        if state.mode == COLON and state.top.keys is not None:
+            continue  # so is a key
         for byte in _ways(state, paths.allowed(config)):
             for after in one_step(paths, thread, byte):
                 if not isinstance(after.state, State):

@@ -1,5 +1,5 @@
-"""Reads the text of an array that must not repeat an item, byte by byte. A state is immutable, so going back, forking
-and looking ahead cost nothing.
+"""Reads the text of an array that must not repeat an item, or of an object that must not repeat a key, byte by byte. A
+state is immutable, so going back, forking and looking ahead cost nothing.
 
 What is read has passed the machine, so it is JSON of the schema; here only its values matter. (Looking ahead asks for
 bytes that no JSON text has there, too; these are no step.)
@@ -27,13 +27,15 @@ _WORDS = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
 class Open(NamedTuple):
     """An array or an object that is not closed. ``done``: `Seen` of a UNIQUE one, a tuple of values of an ARRAY, of
     (key, value) of an OBJECT; ``key``: whose value is being read; ``fixed``: of so many members of an OBJECT, from the
-    first, it is sure that they are not written again (as additional keys may be)."""
+    first, it is sure that they are not written again (as additional keys may be); ``keys``: those of an OBJECT that
+    must not repeat one, None if it may."""
 
     kind: int
     done: Any
     below: Open | None
     key: str = ""
     fixed: int = 0
+    keys: Seen | None = None
 
 
 class State(NamedTuple):
@@ -46,8 +48,11 @@ class State(NamedTuple):
     pending: bytes = b""
 
 
-START = State(Open(UNIQUE, Seen(), None), VALUE)
-"""Behind the bracket of an outermost array."""
+START = {
+    0x5B: State(Open(UNIQUE, Seen(), None), VALUE),
+    0x7B: State(Open(OBJECT, (), None, keys=Seen()), KEY),
+}
+"""Behind the bracket of an outermost array, or object."""
 
 
 class End:
@@ -57,15 +62,16 @@ class End:
 
 
 OUTSIDE = End()
-"""The outermost array is closed, or has not begun."""
+"""The outermost array or object is closed, or has not begun."""
 REPEATED = End()
-"""An item is complete that the array already has."""
+"""An item is complete that the array already has, or a key that the object has."""
 NO_STEP = End()
 """This byte cannot come here in JSON."""
 
 
 def feed(state: State, byte: int, unique: bool = False) -> State | End:
-    """After one more byte. ``unique``: the bracket that begins here is that of an array without equal items."""
+    """After one more byte. ``unique``: the bracket that begins here is that of an array without equal items, or of an
+    object without equal keys."""
     mode = state.mode
     if mode == STRING or mode == NAME:
         return _in_string(state, byte)
@@ -91,7 +97,7 @@ def feed(state: State, byte: int, unique: bool = False) -> State | End:
         if byte in _WORDS:
             return State(top, WORD, chr(byte))
         if byte == 0x7B:
-            return State(Open(OBJECT, (), top), KEY)
+            return State(Open(OBJECT, (), top, keys=Seen() if unique else None), KEY)
         if byte == 0x5B:
             return State(Open(UNIQUE, Seen(), top) if unique else Open(ARRAY, (), top), VALUE)
         return _close(top) if byte == 0x5D and top.kind != OBJECT and not len(top.done) else NO_STEP
@@ -110,7 +116,7 @@ def _in_string(state: State, byte: int) -> State | End:
     top, mode, text, pending = state
     if not pending:
         if byte == 0x22:
-            return _complete(top, text) if mode == STRING else State(top._replace(key=text), COLON)
+            return _complete(top, text) if mode == STRING else _named(top, text)
         if byte == 0x5C or byte >= 0xC2:
             return State(top, mode, text, bytes((byte,)))
         return State(top, mode, text + chr(byte)) if 0x20 <= byte < 0x80 else NO_STEP
@@ -142,6 +148,16 @@ def _in_string(state: State, byte: int) -> State | End:
     return State(top, mode, text + chr(0x10000 + ((int(pending[2:6], 16) & 0x3FF) << 10) + (unit & 0x3FF)))
 
 
+def _named(top: Open, key: str) -> State | End:
+    """A key is complete, in ``top``."""
+    keys = top.keys
+    if keys is not None:
+        if key in keys.members:
+            return REPEATED
+        keys = Seen((*keys.items, key), keys)
+    return State(top._replace(key=key, keys=keys), COLON)
+
+
 def _complete(top: Open, value: Value) -> State | End:
     """A value is complete, in ``top``."""
     done = top.done
@@ -150,7 +166,8 @@ def _complete(top: Open, value: Value) -> State | End:
             return REPEATED
         return State(top._replace(done=Seen((*done.items, value), done)), AFTER)
     if top.kind == OBJECT:
-        return State(top._replace(done=(*done, (top.key, value)), key=""), AFTER)
+        fixed = len(done) + 1 if top.keys is not None else top.fixed
+        return State(top._replace(done=(*done, (top.key, value)), key="", fixed=fixed), AFTER)
     return State(top._replace(done=(*done, value)), AFTER)
 
 

@@ -1,7 +1,7 @@
-"""A thread: where the machine is, and what has been read of the array that one is in.
+"""A thread: where the machine is, and what has been read of the array (or object) that one is in.
 
 There is one, unless an array may at the same time be one with ``uniqueItems`` and one without (alternatives that
-overlap): then the text is followed as both, and is allowed as long as one of them goes on.
+overlap; likewise an object): then the text is followed as both, and is allowed as long as one of them goes on.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from dotllm.index.unique.paths import ALL, NONE, OPENING, Paths
+from dotllm.index.unique.paths import ALL, NONE, OPENINGS, Paths
 from dotllm.index.unique.scanner import AFTER, KEY, OBJECT, OUTSIDE, START, VALUE, WHITESPACE, End, State, feed
 
 
 class Thread(NamedTuple):
-    """``state`` is OUTSIDE where no array without equal items is open."""
+    """``state`` is OUTSIDE where no array without equal items is open, and no object without equal keys."""
 
     config: int
     state: State | End
@@ -36,12 +36,12 @@ def step(paths: Paths, threads: Threads, byte: int) -> Threads:
 def one_step(paths: Paths, thread: Thread, byte: int) -> Threads:
     """`step` of one thread."""
     config, state = thread
-    if byte == OPENING:
+    if byte in OPENINGS:
         begins = not isinstance(state, State) or state.mode == VALUE
-        opening = paths.opening(config) if begins else NONE
+        opening = paths.opening(config, byte) if begins else NONE
         if opening != NONE:
-            here = (paths.step(config, byte), -1) if opening == ALL else paths.split(config)
-            inside = feed(state, byte, True) if isinstance(state, State) else START
+            here = (paths.step(config, byte), -1) if opening == ALL else paths.split(config, byte)
+            inside = feed(state, byte, True) if isinstance(state, State) else START[byte]
             out = [Thread(here[0], inside)] if here[0] >= 0 else []
             if here[1] >= 0:
                 out.append(Thread(here[1], feed(state, byte) if isinstance(state, State) else OUTSIDE))

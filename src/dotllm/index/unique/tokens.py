@@ -14,10 +14,10 @@ import numpy as np
 from dotllm.arrays import Int32
 from dotllm.vocabulary import Vocabulary
 
-# A comma (of an array), also behind the quote of a string that one is inside of, or behind the bracket.
+# A comma, also behind the quote of a string that one is inside of, or behind the bracket.
 _GOES_ON = re.compile(rb",")
 _LEAVES_AND_GOES_ON = re.compile(rb'".*,', re.DOTALL)
-_OPENS_AND_GOES_ON = re.compile(rb"\[.*,", re.DOTALL)
+_OPENS_AND_GOES_ON = re.compile(rb"[\[{].*,", re.DOTALL)
 
 ROOT = -1
 
@@ -59,7 +59,7 @@ class Tokens:
     @cached_property
     def opening(self) -> Int32:
         """Bitmask: tokens in which a comma follows an opening bracket."""
-        return self._matching(_OPENS_AND_GOES_ON, b"[")
+        return self._matching(_OPENS_AND_GOES_ON, b",")
 
     def children(self, node: int) -> dict[int, int]:
         """Byte → node."""

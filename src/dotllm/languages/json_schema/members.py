@@ -9,6 +9,10 @@ Counts, conditions on which keys are there, and shapes the object must not have 
 open: the count so far, the clauses that are not yet decided, the excluded shapes that are not yet broken; and by
 which of the keys without a place have been written. (With ``order="any"`` such a shape is first made a union of
 shapes without conditions, if that is possible.)
+
+Keys that the schema does not name may come twice, which changes nothing where all that is said of them is what values
+they have. Where they are counted, or one of them must have some value, guides remember them (`Grammar.unique_open`);
+where they are few, they are named first.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 MAX_TOLD_APART = 64
 MAX_EXPANDED = 128
+MAX_FEW_KEYS = 64
 MAX_UNORDERED = 5
 """Keys without a declared place may come in any order if they are no more than this; else in the order of mention."""
 
@@ -41,7 +46,7 @@ def object_expression(emitter: Emitter, shape: ObjectShape) -> Expression:
         return _chains(emitter, shape, ())
     if emitter.options.order == "any":
         plain = expanded(emitter.algebra, shape, by_value=True) or expanded(emitter.algebra, shape, by_value=False)
-        if plain is not None:
+        if plain is not None and not any(_few(keys) for one, some in plain for keys, _ in _special(one, some)):
             return emitter.grammar.alt([_chains(emitter, one, others) for one, others in plain])
     return _Automaton(emitter, shape).expression()
 
@@ -99,7 +104,7 @@ def _chains(emitter: Emitter, shape: ObjectShape, some: Sequence[Region]) -> Exp
         if i > last_required:
             edges.append((done, skip, 1))
     emitter.spend(len(edges), "properties")
-    return text.object(end + 2, (1,), edges)
+    return text.object(end + 2, (1,), edges, "not" if _special(shape, some) else None)
 
 
 def expanded(
@@ -214,6 +219,68 @@ def _breaking(
                 yield shape, (*some[:i], (here, value), *some[i + 1 :])
 
 
+def _counts_unnamed(shape: ObjectShape) -> bool:
+    """Whether it matters that two keys that the schema does not name are different, or that the last one of equal keys
+    is the one that counts."""
+    return shape.minimum > len(shape.required) + 1 or any(
+        other.maximum is not None or any(node not in (TRUE, FALSE) for _, node in other.regions)
+        for other in shape.negated
+    )
+
+
+def _special(shape: ObjectShape, some: Sequence[Region]) -> list[Region]:
+    """Those of ``some``, other keys of which there must be one each, whose values not all keys like them have."""
+    if len(shape.regions) == 1:
+        return [region for region in some if region[1] != shape.regions[0][1]]
+    return [
+        (keys, node)
+        for keys, node in some
+        if any(value != node and not (keys & language).is_empty() for language, value in shape.regions)
+    ]
+
+
+def _few(keys: StringLanguage) -> list[str]:
+    """All strings of a language of a few."""
+    return keys.finite_values(MAX_FEW_KEYS) or []
+
+
+def _with_few_named(shape: ObjectShape) -> ObjectShape:
+    """The same with names for the keys of every region that has only a few: of the others there is always one more."""
+    while True:
+        regions = _regions(shape)
+        few = sorted({name for language, _, _ in regions for name in _few(language)})
+        if not few:
+            break
+        nodes = {name: objects.value_of(shape, name) for name in few}
+        shape = shape._replace(properties={**shape.properties, **nodes}, mentioned=shape.mentioned.union(few))
+    if shape.minimum > MAX_FEW_KEYS and any(language.dfa().is_finite() for language, _, _ in regions):
+        raise BudgetExceeded(
+            f"at least {shape.minimum} keys out of finitely many that are not named", keyword="minProperties"
+        )
+    return shape
+
+
+def _regions(shape: ObjectShape) -> list[tuple[StringLanguage, Node, tuple[Node, ...]]]:
+    """Keys that are not named, by what they must satisfy in a shape and in every one that it excludes."""
+    names = dict.fromkeys(shape.properties)
+    for other in shape.negated:
+        names.update(dict.fromkeys(other.properties))
+    regions: list[tuple[StringLanguage, Node, tuple[Node, ...]]] = [
+        (language, node, ()) for language, node in other_keys(shape.regions, names) if node != FALSE
+    ]
+    for other in shape.negated:
+        if len(other.regions) == 1:
+            regions = [(language, node, (*nodes, other.regions[0][1])) for language, node, nodes in regions]
+            continue
+        split = [
+            (language & keys, node, (*nodes, value))
+            for language, node, nodes in regions
+            for keys, value in other.regions
+        ]
+        regions = [region for region in split if not region[0].is_empty()]
+    return regions
+
+
 def other_keys(regions: Iterable[Region], names: Iterable[str]) -> list[Region]:
     """The regions without the named keys."""
     named = StringLanguage.excluding(names) if names else ANY_STRING
@@ -243,7 +310,7 @@ class _Automaton:
 
     def __init__(self, emitter: Emitter, shape: ObjectShape) -> None:
         self.emitter = emitter
-        self.shape = shape
+        shape = self.shape = _with_few_named(shape) if _counts_unnamed(shape) else shape
         self.negated = shape.negated
         self.ordered, self.unordered = self._places()
         self.keyword = (
@@ -269,7 +336,7 @@ class _Automaton:
         self._members: dict[object, Expression] = {}
         self._excluded: dict[str, tuple[Node, ...]] = {}  # by key: its values in the excluded shapes
         self._told: dict[tuple[Node, tuple[Node, ...], tuple[int, ...]], list[tuple[Node, frozenset[int]]]] = {}
-        self._others = self._other_members()
+        self._others = _regions(shape)
         self._breakable = [self._breakable_until(other) for other in self.negated]
         self._decisions: dict[tuple[frozenset[Clause], str, bool], frozenset[Clause] | None] = {}
         self._concerned: dict[str, set[int]] = {}  # by key: the excluded shapes with a clause about it
@@ -314,7 +381,8 @@ class _Automaton:
             if len(self.edges) > limit:
                 raise BudgetExceeded(f"an object needs an automaton of more than {limit} edges", keyword=self.keyword)
         self.emitter.spend(len(self.edges), self.keyword)
-        return text.object(2 + len(self.numbers), (1,), self.edges)
+        remembered = self._others and _counts_unnamed(self.shape)
+        return text.object(2 + len(self.numbers), (1,), self.edges, self.keyword if remembered else None)
 
     def _start(self) -> State | None:
         """Before the first member: of the keys that are impossible it is known that they are not there."""
@@ -456,26 +524,6 @@ class _Automaton:
             if state.members >= least and (most is None or state.members <= most):
                 return False
         return True
-
-    def _other_members(self) -> list[tuple[StringLanguage, Node, tuple[Node, ...]]]:
-        """Keys that are not named, by what they must satisfy here and in every excluded shape."""
-        names = dict.fromkeys(self.shape.properties)
-        for other in self.negated:
-            names.update(dict.fromkeys(other.properties))
-        regions: list[tuple[StringLanguage, Node, tuple[Node, ...]]] = [
-            (language, node, ()) for language, node in other_keys(self.shape.regions, names) if node != FALSE
-        ]
-        for other in self.negated:
-            if len(other.regions) == 1:
-                regions = [(language, node, (*nodes, other.regions[0][1])) for language, node, nodes in regions]
-                continue
-            split = [
-                (language & keys, node, (*nodes, value))
-                for language, node, nodes in regions
-                for keys, value in other.regions
-            ]
-            regions = [region for region in split if not region[0].is_empty()]
-        return regions
 
     def _member(self, key: str | StringLanguage, value: Node) -> Expression:
         found = self._members.get((key, value))

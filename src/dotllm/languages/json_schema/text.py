@@ -63,11 +63,12 @@ class JsonText:
 
     def unique_open(self) -> Expression:
         """The bracket of an array whose items guides remember. Raises Unsupported."""
+        return self._remembered(b"[", "uniqueItems")
+
+    def _remembered(self, bracket: bytes, keyword: str) -> Expression:
         if self._pattern is not None and regex_to_dfa(self._pattern, search=False) - _BLANKS:
-            raise Unsupported(
-                "uniqueItems with a whitespace_pattern that is no white space of JSON", keyword="uniqueItems"
-            )
-        return self.grammar.seq([self.grammar.unique_open(), self.whitespace])
+            raise Unsupported(f"{keyword} with a whitespace_pattern that is no white space of JSON", keyword=keyword)
+        return self.grammar.seq([self.grammar.unique_open(bracket), self.whitespace])
 
     def item(self, value: Expression) -> Expression:
         """A value in an array and the white space after it."""
@@ -109,10 +110,18 @@ class JsonText:
         key = keys.to_key_expression(self.grammar, self.context)
         return self.grammar.seq([key, self._colon, value, self.whitespace])
 
-    def object(self, states: int, finals: Sequence[int], edges: Sequence[tuple[int, Expression, int]]) -> Expression:
-        """An object whose members are what a network reads from state 0; commas are on its edges."""
+    def object(
+        self,
+        states: int,
+        finals: Sequence[int],
+        edges: Sequence[tuple[int, Expression, int]],
+        distinct: str | None = None,
+    ) -> Expression:
+        """An object whose members are what a network reads from state 0; commas are on its edges. ``distinct``: guides
+        remember its keys, so that none comes twice, because of this keyword. Raises Unsupported."""
         network = self.grammar.network(states, 0, finals, edges)
-        return self.grammar.seq([self.object_open, network, self.object_close])
+        opening = self.object_open if distinct is None else self._remembered(b"{", distinct)
+        return self.grammar.seq([opening, network, self.object_close])
 
 
 def whitespace(grammar: Grammar, options: Options) -> Expression:

@@ -122,8 +122,8 @@ class _Pieces(JsonText):
         self.whitespace, self.context, self.spaced = json.whitespace, json.context, json.spaced
         self.comma = self.object_open = self.object_close = self.array_open = self.array_close = self.grammar.empty()
 
-    def unique_open(self) -> Expression:
-        raise Unsupported("uniqueItems where arrays are not written as JSON", keyword="uniqueItems")
+    def _remembered(self, bracket: bytes, keyword: str) -> Expression:
+        raise Unsupported(f"{keyword} where arrays and objects are not written as JSON", keyword=keyword)
 
     def item(self, value: Expression) -> Expression:
         item = self.writer.item(value)

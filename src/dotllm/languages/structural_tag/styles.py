@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpec, Unsupported
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.build import parse
@@ -145,6 +145,7 @@ class _Members:
         self.writer = writer
         self.grammar = writer.grammar
         self.options = writer.options
+        self.algebra = writer.algebra
         self.text = self
         self.comma = self.grammar.empty()
 
@@ -176,6 +177,14 @@ class _Members:
         name = raw_string(keys & _NAMES, self.grammar, self.options.excludes)
         return self._key(name, value)
 
-    def object(self, states: int, finals: Sequence[int], edges: Sequence[tuple[int, Expression, int]]) -> Expression:
+    def object(
+        self,
+        states: int,
+        finals: Sequence[int],
+        edges: Sequence[tuple[int, Expression, int]],
+        distinct: str | None = None,
+    ) -> Expression:
+        if distinct is not None:
+            raise Unsupported(f"{distinct} where the object is not written as JSON", keyword=distinct)
         network = self.grammar.network(states, 0, finals, edges)
         return self.grammar.seq([network, self.writer.text.whitespace])
