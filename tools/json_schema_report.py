@@ -104,9 +104,9 @@ TEXT = f"""
   request's `"vllm_xargs": {{"dotllm_property_order": "any"}}`, allows any order.
 * **Additional keys** (and those that match `patternProperties`) are spelled canonically and are never one of the
   declared keys, so no spelling hides one. An additional key may appear twice, as in any JSON text, where that changes
-  nothing; where such keys are counted (`minProperties` above the required keys and one more, `not` of `maxProperties`) or
-  one of them must have some value (`not` of `additionalProperties`), guides remember them, and none does. A key that the
-  schema names (also in `required` or `dependentRequired`) never appears twice.
+  nothing; where such keys are counted (`minProperties` above the required keys and one more, `not` of
+  `maxProperties`) or one of them must have some value (`not` of `additionalProperties`), guides remember them, and none
+  does. A key that the schema names (also in `required` or `dependentRequired`) never appears twice.
 * **White space** is JSON's, at most {MAX_WHITESPACE} characters between two tokens, none around the document.
   `disable_any_whitespace` leaves none; `whitespace_pattern` replaces it. Documents as `json.dumps` writes them are
   always among those allowed.
