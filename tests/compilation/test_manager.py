@@ -15,7 +15,7 @@ import pytest
 from fake_engine import spec
 
 from dotllm.compilation import CompilationManager
-from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull
+from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
 from dotllm.errors import Unsupported
 
 Make = Callable[..., CompilationManager]
@@ -235,6 +235,66 @@ def test_back_pressure(make_manager: Make, compiler: fake_engine.Compiler) -> No
     compiler.gate.set()
     assert blocker.result(5) and late.result(5)
     assert manager.submit(spec(id=11)).result(5), "being refused for a full queue is not remembered"
+
+
+def test_what_made_room_in_a_full_queue_can_be_asked_for_again(
+    make_manager: Make, compiler: fake_engine.Compiler
+) -> None:
+    compiler.gate = threading.Event()
+    manager = make_manager(compile_threads=1, queue_limit=3)
+    manager._workers.limit = 1
+    blocker = manager.submit(spec(gated=True))
+    wait_for(lambda: len(compiler.compiled) == 1)
+    gone = [manager.submit(spec(id=i)) for i in range(3)]
+    for ticket in gone:
+        ticket.cancel()
+    late = manager.submit(spec(id="late"))
+    again = manager.submit(spec(id=0))
+    assert len(manager._jobs) == 3, "the blocker and these two"
+    compiler.gate.set()
+    for ticket in (blocker, late, again):
+        assert ticket.result(5)
+    assert manager.metrics.value("dotllm_compiles", "json_schema", "cancelled") == 3
+    wait_for(lambda: not manager._has_work())
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_who_comes_while_a_compile_is_cancelled_gets_a_new_one(make_manager: Make, detached: bool) -> None:
+    first, ended = threading.Event(), threading.Event()
+
+    def compile_(specification: Any, vocabulary: Any) -> Any:
+        if not first.is_set():
+            first.set()
+            assert ended.wait(10)
+            raise Cancelled("nobody waits")
+        return fake_engine.FakeIndex(specification.text, 10)
+
+    manager = make_manager(compiler=compile_)
+    gone = manager.submit(spec(id=1))
+    assert first.wait(10)
+    gone.cancel()
+    (job,) = manager._jobs.values()
+    job.abandoned.set()  # as the supervisor does
+    ticket = manager.submit(spec(id=1), detached=detached)
+    if detached:
+        ticket.cancel()
+    ended.set()
+    wait_for(lambda: manager.cached(spec(id=1)) is not None)
+    assert detached or ticket.result(5)
+
+
+def test_the_end_while_a_compile_is_cancelled(make_manager: Make) -> None:
+    """`close` has begun: nobody would run a new job."""
+    manager = make_manager()
+    manager._queue.pause(60)
+    ticket = manager.submit(spec(id=1))
+    (job,) = manager._jobs.values()
+    manager._closed = True
+    manager._cancelled(job)
+    assert manager._jobs == {job.key: job}
+    manager._closed = False
+    manager.close(flush=0)
+    assert isinstance(ticket.exception(5), CompilationError)
 
 
 def test_back_pressure_by_bytes(make_manager: Make, compiler: fake_engine.Compiler) -> None:

@@ -9,7 +9,7 @@ then looks on disk, asks the shared store *while* it compiles, and whoever comes
                                                                                    └ compile: thread, process, Ray
 
 Rules the code below keeps:
- * one job per key (single flight); every job ends exactly once, in `_finish` or `_fail`;
+ * one job per key (single flight); every job ends exactly once, in `_finish`, `_fail` or `_end_unwanted`;
  * `self._lock` guards memory, failures and jobs, is held for microseconds and never while anything is compiled, loaded,
    written, or a ticket resolved (which runs foreign code);
  * whatever goes wrong, the tickets of that job get an exception and nothing else happens.
@@ -214,17 +214,26 @@ class CompilationManager:
             if detached:
                 job.detach()
             try:
-                self._queue.put(job)
+                self._enqueue(job)
             except QueueFull as error:
                 self.metrics.add("dotllm_compiles", specification.kind.value, "queue_full")
                 return error, "refused"
-            self._jobs[key] = job
             level = "miss"
         else:
             job.attach(ticket)
             if detached:
                 job.detach()
         return None, level
+
+    def _enqueue(self, job: Job) -> None:
+        """With the lock held: let the job be run. Raises `QueueFull` if all that fills the queue is still wanted."""
+        try:
+            self._queue.put(job)
+        except QueueFull:
+            for unwanted in self._queue.drop_unwanted():
+                self._end_unwanted(unwanted)
+            self._queue.put(job)
+        self._jobs[job.key] = job
 
     def _run(self, job: Job) -> None:
         """On a worker thread: from a job to its end."""
@@ -237,8 +246,7 @@ class CompilationManager:
             if job.finished:
                 return
             if not job.wanted():
-                self._end(job)
-                self.metrics.add("dotllm_compiles", job.specification.kind.value, "cancelled")
+                self._end_unwanted(job)
                 return
             job.started = time.monotonic()
         try:
@@ -344,28 +352,30 @@ class CompilationManager:
 
     def _cancelled(self, job: Job) -> None:
         """The compile was ended because nobody waited. If somebody came in the meantime, start again."""
+        full: QueueFull | None = None
         with self._lock:
-            if job.finished:
+            if job.finished or self._closed:  # (`close` fails it)
                 return
-            waiting = job.waiting()
-            self._end(job)
-            again = Job(job.key, job.specification, job.estimate)
-            for ticket in waiting:
-                again.attach(ticket)
-            if waiting and not self._closed:
-                self._jobs[job.key] = again
-        self.metrics.add("dotllm_compiles", job.specification.kind.value, "cancelled")
-        if waiting:
-            try:
-                self._queue.put(again)
-            except QueueFull as error:
-                self._fail(again, error, remember=False)
+            self._end_unwanted(job)
+            again = job.again()
+            if again is not None:
+                try:
+                    self._enqueue(again)
+                except QueueFull as error:
+                    full = error
+        if again is not None and full is not None:
+            self._fail(again, full, remember=False)
 
     def _end(self, job: Job) -> None:
         """With the lock held: the job is over."""
         job.finished = True
         if self._jobs.get(job.key) is job:
             del self._jobs[job.key]
+
+    def _end_unwanted(self, job: Job) -> None:
+        """With the lock held: the job is over without a result, since nobody waits for one."""
+        self._end(job)
+        self.metrics.add("dotllm_compiles", job.specification.kind.value, "cancelled")
 
     def _count(
         self, job: Job, outcome: str, level: str, compiled: Compiled | None = None, error: BaseException | None = None

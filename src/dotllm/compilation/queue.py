@@ -41,11 +41,9 @@ class JobQueue:
         return self._idle
 
     def put(self, job: Job) -> None:
-        """Add a job; raises `QueueFull` (after dropping the jobs nobody wants any more)."""
+        """Add a job; raises `QueueFull`. Jobs that nobody wants any more count until `drop_unwanted`."""
         size = job.specification.size
         with self._condition:
-            if len(self._heap) >= self.limit or self._text + size > self.text_limit:
-                self._drop_unwanted()
             if len(self._heap) >= self.limit:
                 raise QueueFull(f"{len(self._heap)} specifications are waiting to be compiled (limit {self.limit})")
             if self._text + size > self.text_limit and self._heap:
@@ -99,6 +97,17 @@ class JobQueue:
         with self._condition:
             return min((job.submitted for _, _, job in self._heap), default=None)
 
+    def drop_unwanted(self) -> list[Job]:
+        """Take the jobs out that nobody wants any more. Whoever asks must end them: nobody will run them."""
+        with self._condition:
+            dropped = [job for _, _, job in self._heap if not job.wanted()]
+            if dropped:
+                gone = set(map(id, dropped))  # (who is wanted may change meanwhile)
+                self._heap = [entry for entry in self._heap if id(entry[2]) not in gone]
+                heapq.heapify(self._heap)
+                self._text -= sum(job.specification.size for job in dropped)
+            return dropped
+
     def close(self) -> list[Job]:
         """Wake all workers for the last time; returns the jobs nobody will run."""
         with self._condition:
@@ -113,10 +122,3 @@ class JobQueue:
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
-
-    def _drop_unwanted(self) -> None:
-        kept = [entry for entry in self._heap if entry[2].wanted()]
-        if len(kept) < len(self._heap):
-            heapq.heapify(kept)
-            self._heap = kept
-            self._text = sum(job.specification.size for _, _, job in kept)

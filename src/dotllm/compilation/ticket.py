@@ -81,3 +81,13 @@ class Job:
     def wanted(self) -> bool:
         """Whether anybody still waits for the result."""
         return not self.abandoned.is_set() and (self._detached or bool(self.waiting()))
+
+    def again(self) -> Job | None:
+        """A new job for those who still wait for this one, which is over; None if nobody does."""
+        waiting = self.waiting()
+        if not waiting and not self._detached:
+            return None
+        job = Job(self.key, self.specification, self.estimate)
+        job._tickets = [weakref.ref(ticket) for ticket in waiting]
+        job._detached = self._detached
+        return job
