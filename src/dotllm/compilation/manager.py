@@ -34,6 +34,7 @@ from dotllm.compilation.memory import MemoryCache
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.queue import JobQueue
+from dotllm.compilation.reasons import reason
 from dotllm.compilation.specification import Specification
 from dotllm.compilation.store import SharedStore
 from dotllm.compilation.stored import StoredIndexes
@@ -344,11 +345,11 @@ class CompilationManager:
             logger.error("compiling %s failed", job.key[:12], exc_info=error)
         for ticket in waiting:
             ticket.fail(failure)
-        reason = ""
+        outcome = "failed"
         if isinstance(failure, SpecError):
-            reason = failure.keyword or type(failure).__name__
-            self.metrics.add("dotllm_refused", job.specification.kind.value, reason)
-        self._count(job, "refused" if reason else "failed", "", error=failure)
+            outcome = "refused"
+            self.metrics.add("dotllm_refused", job.specification.kind.value, reason(failure))
+        self._count(job, outcome, "", error=failure)
 
     def _cancelled(self, job: Job) -> None:
         """The compile was ended because nobody waited. If somebody came in the meantime, start again."""

@@ -1,0 +1,47 @@
+"""The name under which /metrics counts a refusal: one of a closed set.
+
+`SpecError.keyword` names what was refused, and often that is a word the user wrote: a rule that is not defined, a field
+nobody knows, the name of a Unicode property. As the value of a label each such word would be a time series for ever,
+and would show one customer's names to whoever reads the metrics. So only words of ours and of the standards become
+labels; for all others the class of the error is one. The user's word is in the error's message.
+"""
+
+from __future__ import annotations
+
+from dotllm.errors import SpecError
+
+_JSON_SCHEMA = frozenset(
+    {"$schema", "$id", "$ref", "$dynamicRef", "$recursiveRef", "type", "enum", "const", "format", "pattern"}
+    | {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependencies", "dependentSchemas", "dependentRequired"}
+    | {"multipleOf", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "maxLength", "minLength"}
+    | {"items", "additionalItems", "prefixItems", "contains", "minContains", "maxContains", "maxItems", "minItems"}
+    | {"uniqueItems", "unevaluatedItems", "unevaluatedProperties", "properties", "patternProperties", "required"}
+    | {"additionalProperties", "propertyNames", "maxProperties", "minProperties"}
+    | {"order", "whitespace_pattern", "number"}
+)
+_REGEX = frozenset(
+    {"regex", "anchor", "atomic group", "back-reference", "backtracking verb", "branch reset", "character class"}
+    | {"conditional", "locale flag", "look-around", "recursion", "repetition"}
+    | {"\\G", "\\K", "\\R", "\\X", "\\C"}
+)
+_GRAMMARS = frozenset(
+    {"grammar", "left recursion", "special token", "template", "flags", "start", "stop", "max_tokens", "temperature"}
+    | {"%json", "%regex", "%ignore", "%import", "%declare", "%override", "%extend", "%lark", "%llguidance"}
+    | {"%grammar_options", "allow_invalid_utf8", "(=", "::", "@", "[]", "\\x", "unordered"}
+)
+_STRUCTURAL_TAGS = frozenset(
+    {"structural_tag", "structures", "schema", "json_schema", "any_order", "at_least_one", "begin", "content"}
+    | {"elements", "end", "excludes", "loop", "max", "max_chars", "max_whitespace_cnt", "min", "rules", "separator"}
+    | {"stop_after_first", "style", "tags", "token", "triggers", "value"}
+)
+_OURS = frozenset(
+    {"budget", "choice", "fault", "injected", "json_object", "length", "memory", "nesting", "size", "steps", "time"}
+    | {"vocabulary"}
+)
+
+KNOWN = _JSON_SCHEMA | _REGEX | _GRAMMARS | _STRUCTURAL_TAGS | _OURS
+
+
+def reason(error: SpecError) -> str:
+    """The label of a refusal: its keyword if that is a `KNOWN` word, else the name of its class."""
+    return error.keyword if error.keyword in KNOWN else type(error).__name__
