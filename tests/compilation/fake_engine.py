@@ -1,6 +1,7 @@
 """A stand-in for the engine: an index that is a text, sizes and faults as the specification's text asks for.
 
-The text of a specification is a JSON object: {"bytes": nbytes, "sleep": s, "refuse": reason, "fail": text, "id": …}.
+The text of a specification is a JSON object: {"bytes": nbytes, "sleep": s, "refuse": reason, "exceed": budget, "fail": text,
+"id": …}.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from dotllm.compilation.contract import Engine
 from dotllm.compilation.specification import Specification
-from dotllm.errors import Unsupported
+from dotllm.errors import BudgetExceeded, Unsupported
 
 
 class FakeVocabulary:
@@ -66,6 +67,8 @@ class Compiler:
         time.sleep(request.get("sleep", 0))
         if "refuse" in request:
             raise Unsupported(request["refuse"], pointer="/a", keyword="not")
+        if "exceed" in request:
+            raise BudgetExceeded(request["exceed"], keyword="memory")
         if "fail" in request:
             raise RuntimeError(request["fail"])
         return FakeIndex(specification.text, request.get("bytes", 100))

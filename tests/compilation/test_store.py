@@ -22,6 +22,7 @@ from dotllm.compilation.breaker import FAILURES, FIRST_PAUSE, CircuitBreaker
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.store import SharedStore
 from dotllm.compilation.transports import PREFIX, FsspecTransport, open_transport, pack, unpack
+from dotllm.errors import BudgetExceeded, Unsupported
 
 Make = Callable[..., CompilationManager]
 
@@ -141,17 +142,18 @@ def test_a_colder_index_from_the_store_replaces_nothing(
     assert compiled.level == "compile" and compiled.index.nbytes == 5000
 
 
-def test_refusal_waits_for_a_store_that_may_know_better(
-    make_manager: Make, transport: FakeTransport, store: SharedStore
+@pytest.mark.parametrize("how", ["exceed", "fail"])
+def test_a_failure_waits_for_a_store_that_may_know_better(
+    make_manager: Make, transport: FakeTransport, store: SharedStore, how: str
 ) -> None:
     """What this host cannot compile within its budget, another may have."""
     manager = make_manager(store=store)
     transport.delay = 0.1
-    request = spec(id=1, refuse="too large for this host")
+    request = spec(id=1, **{how: "too large for this host"})
     fill(transport, manager, request)
     assert manager.submit(request).result(5).level == "store"
-    unknown = spec(id=2, refuse="too large for anybody")
-    with pytest.raises(ValueError, match="for anybody"):
+    unknown = spec(id=2, **{how: "too large for anybody"})
+    with pytest.raises((ValueError, RuntimeError), match="for anybody"):
         manager.submit(unknown).result(5)
 
 
@@ -233,8 +235,12 @@ def test_trouble_delays_nobody(make_manager: Make, transport: FakeTransport, sto
 def test_a_refusal_is_not_held_back_by_a_dead_store(make_manager: Make, transport: FakeTransport) -> None:
     transport.hang = threading.Event()
     manager = make_manager(store=SharedStore(transport, timeout=0.2))
-    with pytest.raises(ValueError):
-        manager.submit(spec(refuse="no")).result(10)
+    with pytest.raises(BudgetExceeded):
+        manager.submit(spec(exceed="no")).result(10)
+    patient = make_manager(store=SharedStore(transport, timeout=60))
+    with pytest.raises(Unsupported):  # as it is on every server: nobody has stored an index of it
+        patient.submit(spec(refuse="no")).result(10)
+    wait_for(lambda: patient.metrics.value("dotllm_compiles", "json_schema", "refused") == 1)
     transport.hang.set()
 
 

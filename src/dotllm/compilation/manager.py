@@ -42,7 +42,7 @@ from dotllm.compilation.supervisor import Supervisor
 from dotllm.compilation.switch_interval import SwitchInterval
 from dotllm.compilation.ticket import Job, Ticket, Transform
 from dotllm.compilation.workers import WorkerPool
-from dotllm.errors import SpecError
+from dotllm.errors import BudgetExceeded, SpecError
 
 logger = logging.getLogger(__name__)
 
@@ -328,12 +328,12 @@ class CompilationManager:
             self._count(job, "ok" if level in ("compile", "remote") else "cached", level, compiled=compiled)
 
     def _fail(self, job: Job, error: BaseException, *, remember: bool = True) -> None:
-        """No index for the job, unless the store still has one."""
+        """No index for the job, unless the store may still have one."""
         failure = error if isinstance(error, SpecError | CompilationError) else _wrapped(error)
         with self._lock:
             if job.finished:
                 return
-            if job.store_pending and not self._closed:
+            if job.store_pending and not self._closed and _may_differ_elsewhere(failure):
                 job.error = failure
                 return
             self._end(job)
@@ -453,6 +453,12 @@ class CompilationManager:
         if evictions:
             self.metrics.add("dotllm_evictions", "memory", amount=evictions)
         self.metrics.publish()
+
+
+def _may_differ_elsewhere(failure: Exception) -> bool:
+    """Whether another server may have an index all the same: it had more time or memory, or met no bug. What is
+    refused here is refused everywhere, and must not wait for a store that hangs."""
+    return isinstance(failure, BudgetExceeded) or not isinstance(failure, SpecError)
 
 
 def _wrapped(error: BaseException) -> Exception:
