@@ -16,7 +16,7 @@ import fake_engine
 import pytest
 from fake_engine import spec
 
-from dotllm.compilation import wire
+from dotllm.compilation import process, wire
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileMemory, CompileTimeout
 from dotllm.compilation.process import PIPE_BYTES, ProcessCompiler
 from dotllm.errors import BudgetExceeded, Unsupported
@@ -240,6 +240,93 @@ def test_whether_a_process_is_idle(make: Any) -> None:
     busy.join()
     until(lambda: not compiler._starting)
     assert len(compiler._all) == 2, "and no third one"
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_who_comes_while_the_first_process_starts_waits_for_it(
+    make: Any, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    started: list[Any] = []
+    start = process._Worker.__init__
+    monkeypatch.setattr(
+        process._Worker, "__init__", lambda self, command: (started.append(self), start(self, command))[1]
+    )
+    compiler = make(processes=processes)
+    assert not compiler.prepare() and not compiler.prepare()
+    assert not compiler.has_idle()
+    assert compiler.compile(spec(id=1), NEVER).text == spec(id=1).text
+    assert compiler.prepare() and compiler.has_idle()
+    until(lambda: not compiler._starting)
+    assert len(started) == 1
+
+
+def test_never_more_processes_than_allowed(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 0
+    start = process._Worker.__init__
+
+    def counted(self: Any, command: Any) -> None:
+        nonlocal most
+        start(self, command)
+        most = max(most, len([worker for worker in compiler._all if worker.process.poll() is None]) + 1)
+
+    monkeypatch.setattr(process._Worker, "__init__", counted)
+    compiler = make(processes=2)
+    threads = []
+    for number in range(6):
+        compiler.prepare()
+        compiler.has_idle()
+        threads.append(threading.Thread(target=compiler.compile, args=(spec(id=number, sleep=0.1), NEVER)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join(60)
+        compiler.has_idle()
+    until(lambda: not compiler._starting)
+    assert most == 2 == len(compiler._all)
+
+
+def test_waiting_for_the_first_process_can_be_abandoned(make: Any) -> None:
+    compiler = make()
+    compiler.prepare()
+    abandoned = threading.Event()
+    abandoned.set()
+    with pytest.raises(Cancelled):
+        compiler.compile(spec(id=1), abandoned)
+    until(compiler.has_idle)
+
+
+def test_a_process_that_does_not_start(make: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    escaped: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", escaped.append)
+    compiler = make()
+    monkeypatch.setattr(compiler, "_command", ("/no/such/program",))
+    compiler.prepare()
+    until(lambda: not compiler._starting)
+    monkeypatch.setattr(compiler, "_command", (sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(process, "START_TIMEOUT", 0.2)
+    compiler.prepare()
+    until(lambda: not compiler._starting)
+    assert len([record for record in caplog.records if "does not start" in record.message]) == 2
+    with pytest.raises(CompilationError, match="not ready within"):  # no fault of the specification
+        compiler.compile(spec(id=1), NEVER)
+    assert not compiler._all and not escaped
+
+
+def test_a_process_that_starts_while_all_ends(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = make()
+    started: list[Any] = []
+    start = process._Worker.__init__
+
+    def slowly(self: Any, command: Any) -> None:
+        compiler.close()
+        start(self, command)
+        started.append(self)
+
+    monkeypatch.setattr(process._Worker, "__init__", slowly)
+    compiler.prepare()
+    until(lambda: started and not compiler._starting)
+    assert started[0].process.poll() is not None
+    with pytest.raises(CompilationError, match="closed"):
+        compiler.compile(spec(id=1), NEVER)
 
 
 def test_a_burst_waits_for_processes(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:

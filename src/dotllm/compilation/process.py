@@ -54,6 +54,8 @@ class _Worker:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._stdout, selectors.EVENT_READ)
         self._buffer = bytearray()
+        self.ready = False
+        """It has loaded what every compile needs."""
 
     def send(self, request: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError):  # `receive` sees the end of the output
@@ -131,34 +133,36 @@ class ProcessCompiler:
     def prepare(self) -> bool:
         """Whether a process is running; if not, one is started in the background."""
         with self._lock:
-            if self._all or self._starting or self._closed:
-                return bool(self._all) and not self._starting
-            self._start_in_background()
-        return False
+            if not self._all:
+                self._start_in_background()
+            return any(worker.ready for worker in self._all)
 
     def _start_in_background(self) -> None:
-        """With the lock held: start a process that will be idle."""
+        """With the lock held: start a process that will be idle, unless there is no room for it."""
+        if self._starting or self._closed or not self._free.acquire(blocking=False):
+            return
         self._starting = True
         threading.Thread(target=self._start_ahead, name="dotllm-compile-process", daemon=True).start()
 
     def _start_ahead(self) -> None:
+        """With a place of `_free`, as whoever starts a process has one: so there are never too many."""
         try:
-            self._give_back(self._take(threading.Event()))
-        except CompilationError as error:
-            logger.warning("the process for heavy compiles does not start: %s", error)
+            self._give_back(self._start())
+        except Exception as error:
+            logger.warning("the process for heavy compiles does not start: %s: %s", type(error).__name__, error)
         finally:
-            self._starting = False
+            with self._given_back:
+                self._starting = False
+                self._given_back.notify_all()
+            self._free.release()
 
     def has_idle(self) -> bool:
         """Whether a process has nothing to do. If none has, and there may be another one, it is started in the
         background."""
         with self._lock:
-            if self._idle:
-                return True
-            if self._starting or self._closed or len(self._all) >= self._processes:
-                return False
-            self._start_in_background()
-        return False
+            if not self._idle and len(self._all) < self._processes:
+                self._start_in_background()
+            return bool(self._idle)
 
     def compile_soon(self, specification: Specification, abandoned: threading.Event, patience: float) -> Any:
         """`compile`, in a process that has nothing to do, or will soon have: before the compile that began last takes
@@ -234,21 +238,31 @@ class ProcessCompiler:
                 raise CompileTimeout(f"compiling took longer than {timeout:g} s and was ended", keyword="time")
 
     def _take(self, abandoned: threading.Event) -> _Worker:
-        with self._lock:
-            if self._closed:
-                raise CompilationError("the compiler is closed")
-            idle = self._idle_worker()
-        if idle is not None:
-            return idle
+        """A process that has nothing to do: one that is there, or is being started in the background, or a new one."""
+        with self._given_back:
+            while (idle := self._idle_worker()) is None and self._starting:
+                self._given_back.wait(POLL)
+                if abandoned.is_set():
+                    raise Cancelled("nobody waits for this specification any more")
+        return self._start(abandoned) if idle is None else idle
+
+    def _start(self, abandoned: threading.Event | None = None) -> _Worker:
+        """A new process, ready to compile."""
         vocabulary = Path(self._directory(), "vocabulary")
         worker = _Worker([*self._command, str(vocabulary), str(self._memory), str(os.getpid())])
         with self._lock:
             self._all.add(worker)
         try:
-            self._wait(worker, START_TIMEOUT, abandoned)
+            if self._closed:  # meanwhile: `close` did not see it
+                raise CompilationError("the compiler is closed")
+            self._wait(worker, START_TIMEOUT, abandoned or threading.Event())
+        except CompileTimeout:
+            self._drop(worker)
+            raise CompilationError(f"the compile process was not ready within {START_TIMEOUT:g} s") from None
         except BaseException:
             self._drop(worker)
             raise
+        worker.ready = True
         return worker
 
     def _idle_worker(self) -> _Worker | None:
@@ -275,6 +289,8 @@ class ProcessCompiler:
 
     def _directory(self) -> str:
         with self._lock:
+            if self._closed:
+                raise CompilationError("the compiler is closed")
             if self._scratch is None:
                 self._scratch = tempfile.TemporaryDirectory(prefix="dotllm-compile-")
                 Path(self._scratch.name, "vocabulary").write_bytes(wire.pack_vocabulary(self._vocabulary))
