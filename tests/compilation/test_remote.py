@@ -23,7 +23,7 @@ NEVER = threading.Event()
 
 
 class FakeRay(types.ModuleType):
-    """The eight functions of Ray that are used, on a thread per task."""
+    """The nine functions of Ray that are used, on a thread per task. What was made in an earlier ``cluster`` is lost."""
 
     def __init__(self) -> None:
         super().__init__("ray")
@@ -31,6 +31,8 @@ class FakeRay(types.ModuleType):
         self.cancelled: list[Any] = []
         self.tasks = 0
         self.error: Exception | None = None
+        self.cluster = 1
+        self.connected_to = 0
 
     def is_initialized(self) -> bool:
         return bool(self.initialised)
@@ -39,9 +41,15 @@ class FakeRay(types.ModuleType):
         if self.error:
             raise self.error
         self.initialised.append(arguments)
+        self.connected_to = self.cluster
+
+    def shutdown(self) -> None:
+        self.initialised.clear()
 
     def put(self, value: Any) -> Any:
-        return ("ref", value)
+        if self.connected_to != self.cluster:
+            raise ConnectionError("the cluster is gone")
+        return ("ref", value, self.cluster)
 
     def remote(self, **resources: Any) -> Any:
         assert set(resources) == {"num_cpus", "memory", "max_retries"}
@@ -55,6 +63,8 @@ class FakeRay(types.ModuleType):
         self.tasks += 1
         if self.error:
             raise self.error
+        if any(a[2] != self.cluster for a in arguments if isinstance(a, tuple) and a[:1] == ("ref",)):
+            raise RuntimeError("ObjectLostError")
         values = [a[1] if isinstance(a, tuple) and a[:1] == ("ref",) else a for a in arguments]
         reference = types.SimpleNamespace(result=None, done=threading.Event())
 
@@ -123,7 +133,7 @@ def test_compiles_there_and_connects_once(ray: FakeRay, fallback: Fallback) -> N
 
 
 def test_uses_the_connection_vllm_has(ray: FakeRay, fallback: Fallback) -> None:
-    ray.initialised.append({"address": "by vLLM"})
+    ray.init(address="by vLLM")
     make(fallback, "ray://auto").compile(spec(id=1), NEVER)
     assert len(ray.initialised) == 1
 
@@ -153,14 +163,38 @@ def test_a_dead_cluster_is_compiled_around(ray: FakeRay, fallback: Fallback) -> 
     assert compiler._breaker.is_open, f"asked {FAILURES} times, then no more"
 
 
+@pytest.mark.parametrize("connected_by_vllm", [False, True])
+def test_a_cluster_that_comes_back_is_used_again(
+    ray: FakeRay, fallback: Fallback, monkeypatch: pytest.MonkeyPatch, connected_by_vllm: bool
+) -> None:
+    if connected_by_vllm:
+        ray.init(address="by vLLM")
+    compiler = make(fallback)
+    assert compiler.compile(spec(id=1), NEVER) and fallback.compiled == 0
+    ray.cluster = 2
+    assert compiler.compile(spec(id=2), NEVER) and fallback.compiled == 1, "what it knew of us is lost"
+    if connected_by_vllm:
+        assert compiler.compile(spec(id=3), NEVER) and fallback.compiled == 2, "it is vLLM's to connect again"
+        ray.init(address="by vLLM")
+    before = fallback.compiled
+    for number in range(4, 7):
+        assert compiler.compile(spec(id=number), NEVER).text == spec(id=number).text
+    assert fallback.compiled == before
+
+
+def test_a_failed_task_does_not_end_the_connection(ray: FakeRay, fallback: Fallback) -> None:
+    compiler = make(fallback)
+    compiler.compile(spec(id=1), NEVER)
+    ray.error = RuntimeError("WorkerCrashedError")
+    compiler.compile(spec(id=2), NEVER)
+    ray.error = None
+    compiler.compile(spec(id=3), NEVER)
+    assert fallback.compiled == 1 and len(ray.initialised) == 1
+
+
 def test_another_version_there_is_not_used(ray: FakeRay, fallback: Fallback, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = make(fallback)
-    compiler._connect()
-    compiler._task = types.SimpleNamespace(
-        remote=lambda specification, vocabulary, engine: ray._start(
-            remote.compile_task, (specification, b"vocabulary", "another engine")
-        )
-    )
+    monkeypatch.setattr(remote, "engine_fingerprint", iter(("another engine", "this engine")).__next__)
     assert compiler.compile(spec(id=1), NEVER).nbytes == 1 and fallback.compiled == 1
 
 

@@ -3,6 +3,7 @@
 The vocabulary is put into the cluster once; a task gets a specification and returns the saved index as bytes, or a
 refusal as data. The nodes need dotllm installed. When the cluster cannot be reached or a task is lost, the compile
 falls back to this host, and a circuit breaker keeps us from asking again at once: a cluster is help, not a dependency.
+One that was restarted knows nothing of us, so what failed is tried with a new task and vocabulary the next time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from dotllm.compilation import wire
 from dotllm.compilation.breaker import CircuitBreaker
@@ -43,6 +44,14 @@ def compile_task(specification: dict[str, Any], vocabulary: bytes, engine: str) 
         return {"error": wire.pack_error(error)}
 
 
+class _Connection(NamedTuple):
+    """What a cluster knows of us: gone with it, and new when it has come back."""
+
+    task: Any
+    vocabulary: Any
+    """The reference to it."""
+
+
 class RayCompiler:
     """Compiles on Ray, or by ``fallback`` when there is no help to be had. Thread-safe."""
 
@@ -69,8 +78,8 @@ class RayCompiler:
         self._load = load
         self._lock = threading.Lock()
         self._breaker = CircuitBreaker()
-        self._task: Any = None
-        self._vocabulary_ref: Any = None
+        self._connection: _Connection | None = None
+        self._ours = False  # whether we have connected this process, and not vLLM
 
     def prepare(self) -> bool:
         """A cluster is always worth asking."""
@@ -107,21 +116,48 @@ class RayCompiler:
 
     def close(self) -> None:
         """Forget the cluster (the connection is vLLM's as much as ours, and stays) and close the fallback."""
-        self._vocabulary_ref = None
+        self._connection = None
         self._fallback.close()
 
-    def _connect(self) -> None:
+    def _connect(self) -> _Connection:
         with self._lock:
-            if self._task is not None:
-                return
-            if not self._ray.is_initialized():  # vLLM may have connected this process already
-                self._ray.init(address=self._address, ignore_reinit_error=True, log_to_driver=False)
-            self._vocabulary_ref = self._ray.put(wire.pack_vocabulary(self._vocabulary))
-            self._task = self._ray.remote(num_cpus=1, memory=self._memory, max_retries=1)(compile_task)
+            if self._connection is None:
+                try:
+                    self._connection = self._introduced()
+                except Exception:
+                    if not self._ours:
+                        raise
+                    # It was to a cluster that is gone; perhaps there is another one at its address.
+                    self._ours = False
+                    self._ray.shutdown()
+                    self._connection = self._introduced()
+            return self._connection
+
+    def _introduced(self) -> _Connection:
+        """A connection to the cluster as it is now."""
+        if not self._ray.is_initialized():  # vLLM may have connected this process already
+            self._ray.init(address=self._address, ignore_reinit_error=True, log_to_driver=False)
+            self._ours = True
+        vocabulary = self._ray.put(wire.pack_vocabulary(self._vocabulary))
+        task = self._ray.remote(num_cpus=1, memory=self._memory, max_retries=1)(compile_task)
+        return _Connection(task, vocabulary)
 
     def _ask(self, specification: Specification, abandoned: threading.Event) -> dict[str, Any]:
-        self._connect()
-        reference = self._task.remote(specification.to_json(), self._vocabulary_ref, engine_fingerprint())
+        connection = self._connect()
+        try:
+            return self._reply(connection, specification, abandoned)
+        except (Cancelled, CompileTimeout):
+            raise
+        except Exception:
+            with self._lock:
+                if self._connection is connection:
+                    self._connection = None
+            raise
+
+    def _reply(
+        self, connection: _Connection, specification: Specification, abandoned: threading.Event
+    ) -> dict[str, Any]:
+        reference = connection.task.remote(specification.to_json(), connection.vocabulary, engine_fingerprint())
         deadline = time.monotonic() + self._timeout
         while True:
             ready, _ = self._ray.wait([reference], timeout=POLL)
