@@ -59,6 +59,24 @@ m.publish()
     assert 'dotllm_compile_seconds_sum{kind="regex"} 2.0004' in text
 
 
+def test_gauges_of_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+    processes = [Metrics() for _ in range(3)]
+    for number, (one, available) in enumerate(zip(processes, (1.0, 0.0, 1.0), strict=True)):
+        one.set("dotllm_store_available", "redis://one", value=available)
+        one.set("dotllm_store_available", "redis://two", value=1.0)
+        one.set("dotllm_cache_bytes", "disk", value=1000 + number)
+        one.set("dotllm_cache_bytes", "memory", value=10)
+        one.set("dotllm_cache_entries", "memory", value=3)
+        one.publish()
+    text = scrape(tmp_path)
+    assert 'dotllm_store_available{store="redis://one"} 0.0' in text, "one process lacks it"
+    assert 'dotllm_store_available{store="redis://two"} 1.0' in text
+    assert 'dotllm_cache_bytes{level="disk"} 1002.0' in text, "there is one directory"
+    assert 'dotllm_cache_bytes{level="memory"} 30.0' in text
+    assert 'dotllm_cache_entries{level="memory"} 9.0' in text
+
+
 def test_everything_is_described_and_unlabelled_ones_start_at_zero(tmp_path: Path) -> None:
     text = scrape(tmp_path)
     for name in [*COUNTERS, *GAUGES, *HISTOGRAMS]:

@@ -7,7 +7,7 @@ not need it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from dotllm.compilation.metrics import COUNTERS, GAUGES, HISTOGRAMS, merge, shar
 
 
 class Collector:
-    """Sums what all processes published in ``directory``. Every metric is exposed, at zero before its first event
-    if it has no labels, so that dashboards and alerts can be written before traffic comes."""
+    """Merges what all processes published in ``directory``. Every metric is exposed, at zero before its first event if
+    it has no labels, so that dashboards and alerts can be written before traffic comes."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -35,12 +35,12 @@ class Collector:
     def collect(self) -> Iterator[Any]:
         """Called by prometheus_client at each scrape."""
         merged = merge(self._snapshots())
-        families: list[tuple[Any, dict[str, tuple[str, tuple[str, ...]]], str]] = [
+        families: list[tuple[Any, Mapping[str, tuple[Any, ...]], str]] = [
             (CounterMetricFamily, COUNTERS, "counters"),
             (GaugeMetricFamily, GAUGES, "gauges"),
         ]
         for family_class, described, section in families:
-            for name, (help_text, label_names) in described.items():
+            for name, (help_text, label_names, *_) in described.items():
                 family = family_class(name, help_text, labels=label_names)
                 values = {labels: value for (n, labels), value in merged[section].items() if n == name}
                 for labels, value in sorted(values.items()) or ([((), 0.0)] if not label_names else []):

@@ -16,7 +16,7 @@ import os
 import tempfile
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,35 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "dotllm_drafts_dropped": ("Draft tokens of constrained requests that were not verified, as that is slower.", ()),
     "dotllm_steps_saved": ("Forward steps that single requests did not need, because coalescence drafted.", ()),
 }
-GAUGES: dict[str, tuple[str, Labels]] = {
-    "dotllm_queue_depth": ("Specifications waiting for a compile worker.", ()),
-    "dotllm_compiles_running": ("Compiles running now.", ()),
-    "dotllm_waiting_requests": ("Requests waiting for an index.", ()),
-    "dotllm_cache_bytes": ("Bytes held, by cache level.", ("level",)),
-    "dotllm_cache_entries": ("Entries held, by cache level.", ("level",)),
-    "dotllm_store_available": ("1 while the shared store answers, 0 while its circuit breaker is open.", ("store",)),
+
+
+def _sum(_: Labels, a: float, b: float) -> float:
+    return a + b
+
+
+def _least(_: Labels, a: float, b: float) -> float:
+    """What one process lacks is worth an alert, whatever the others have."""
+    return min(a, b)
+
+
+def _bytes_held(labels: Labels, a: float, b: float) -> float:
+    """Each process has its own memory; the directory on disk is one, and each tells its size."""
+    return max(a, b) if labels == ("disk",) else a + b
+
+
+GAUGES: dict[str, tuple[str, Labels, Callable[[Labels, float, float], float]]] = {
+    "dotllm_queue_depth": ("Specifications waiting for a compile worker.", (), _sum),
+    "dotllm_compiles_running": ("Compiles running now.", (), _sum),
+    "dotllm_waiting_requests": ("Requests waiting for an index.", (), _sum),
+    "dotllm_cache_bytes": ("Bytes held, by cache level.", ("level",), _bytes_held),
+    "dotllm_cache_entries": ("Entries held, by cache level.", ("level",), _sum),
+    "dotllm_store_available": (
+        "1 while the shared store answers all processes, 0 while one has its circuit breaker open.",
+        ("store",),
+        _least,
+    ),
 }
+"""The last: the value of two processes together."""
 HISTOGRAMS: dict[str, tuple[str, Labels, tuple[float, ...]]] = {
     "dotllm_compile_seconds": ("Seconds of one compile, first mask included.", ("kind",), SECONDS_BUCKETS),
     "dotllm_wait_seconds": ("Seconds from request to index, by the level that had it.", ("level",), SECONDS_BUCKETS),
@@ -144,7 +165,9 @@ def shared_directory() -> Path:
 
 
 def merge(snapshots: Sequence[Mapping[str, Any]]) -> dict[str, dict[tuple[str, Labels], Any]]:
-    """Sum of several processes' snapshots: {"counters" | "gauges" | "histograms": {(name, labels): value}}."""
+    """Several processes' snapshots as one: {"counters" | "gauges" | "histograms": {(name, labels): value}}.
+
+    Counts are added; each gauge has its own way (`GAUGES`)."""
     merged: dict[str, dict[tuple[str, Labels], Any]] = {"counters": {}, "gauges": {}, "histograms": {}}
     for snapshot in snapshots:
         for section, values in merged.items():
@@ -153,6 +176,8 @@ def merge(snapshots: Sequence[Mapping[str, Any]]) -> dict[str, dict[tuple[str, L
                 if section == "histograms":
                     before = values.get(key)
                     values[key] = value if before is None else [a + b for a, b in zip(before, value, strict=True)]
+                elif name in GAUGES and key in values:
+                    values[key] = GAUGES[name][2](key[1], values[key], value)
                 else:
                     values[key] = values.get(key, 0.0) + value
     return merged
