@@ -16,6 +16,7 @@ from fake_engine import spec
 
 from dotllm.compilation import CompilationManager
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
+from dotllm.compilation.memory import grown
 from dotllm.errors import Unsupported
 
 Make = Callable[..., CompilationManager]
@@ -371,6 +372,50 @@ def test_memory_is_bounded_and_growth_is_noticed(make_manager: Make, monkeypatch
     assert manager._memory.nbytes <= 1_000_000
     assert manager.cached(spec(id=199, bytes=20_000)) is not None, "the least recently used went, not this one"
     wait_for(lambda: manager.metrics.value("dotllm_evictions", "memory") >= 150)
+
+
+def test_submit_does_not_wait_while_memory_is_measured(make_manager: Make) -> None:
+    asked: list[bool] = []
+
+    class Index(fake_engine.FakeIndex):
+        measured = False
+
+        @property
+        def nbytes(self) -> int:
+            if Index.measured:
+                asked.append(manager._lock.locked())
+            return 100
+
+        @nbytes.setter
+        def nbytes(self, _: int) -> None:
+            pass
+
+    manager = make_manager(compiler=lambda specification, vocabulary: Index(specification.text, 100))
+    for number in range(600):
+        manager.submit(spec(id=number)).result(5)
+    wait_for(lambda: not manager._jobs)
+    Index.measured = True
+    manager._measure_memory(0.0)
+    assert len(asked) >= 600 and not any(asked)
+
+
+def test_what_goes_while_it_is_measured_counts_no_more(make_manager: Make) -> None:
+    manager = make_manager()
+    for number in range(10):
+        manager.submit(spec(id=number)).result(5)
+    memory = manager._memory
+    measured = memory.measured()
+    for entry, _ in measured:
+        entry.index.nbytes += 1000
+    sizes = grown(measured)
+    assert [entry.key for entry, _ in sizes] == [entry.key for entry, _ in measured]
+    evicted = memory.evict(0.5)
+    assert [json.loads(entry.specification.text)["id"] for entry in evicted] == [0, 1, 2, 3, 4]
+    assert memory.resize(sizes) == []
+    assert memory.nbytes == sum(entry.nbytes for entry, _ in sizes if entry not in evicted)
+    assert not grown(memory.measured())
+    memory.evict(1.0)
+    assert memory.nbytes == 0 and not memory.measured()
 
 
 def test_one_log_line_per_compile(make_manager: Make, caplog: pytest.LogCaptureFixture) -> None:

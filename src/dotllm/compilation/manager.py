@@ -30,7 +30,7 @@ from dotllm.compilation.contract import Engine, HeavyCompiler
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.failures import FailureCache
 from dotllm.compilation.heavy import heavy_compiler
-from dotllm.compilation.memory import MemoryCache
+from dotllm.compilation.memory import MemoryCache, grown
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.queue import JobQueue
@@ -55,6 +55,7 @@ SLOW_AFTER = 0.05
 # Also the time between two collections of mask rows; a step of the engine must be much shorter (`index.token_space`).
 REMEASURE_EVERY = 2.0
 EVICTED_SHARE = 0.25
+MEASURED_AT_ONCE = 256  # some 0.3 ms
 # Seconds between the end of a job and its accounts (metrics, a line in the log), which would take the GIL from a loop
 # that has just got what it waits for.
 AFTERWARDS = 0.005
@@ -310,7 +311,7 @@ class CompilationManager:
                 if known is None or self._engine.warmth(index) <= self._engine.warmth(known.index):
                     return
                 known.upgrade(index, level)
-                self._memory.remeasure()
+                self._memory.resize([(known, known.nbytes)])
                 compiled = known
             else:
                 return
@@ -432,9 +433,16 @@ class CompilationManager:
             self._engine.collect(self.vocabulary)
             crowded = self._engine.shared_bytes(self.vocabulary) > self.options.memory_bytes // 2
         with self._lock:
-            self._memory.remeasure()
+            measured = self._memory.measured()
+        sizes: list[tuple[Compiled, int]] = []
+        for first in range(0, len(measured), MEASURED_AT_ONCE):
+            sizes += grown(measured[first : first + MEASURED_AT_ONCE])
+            time.sleep(0)  # who waits for the interpreter goes first
+        with self._lock:
+            evicted = self._memory.resize(sizes)
             if crowded:
-                self._memory.evict(EVICTED_SHARE)
+                evicted += self._memory.evict(EVICTED_SHARE)
+        del evicted, measured, sizes  # without the lock
 
     def _publish(self, _: float) -> None:
         set_gauge = self.metrics.set

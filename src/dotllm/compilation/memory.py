@@ -1,14 +1,15 @@
 """The first cache: indexes in memory, least recently used out first, bounded in bytes.
 
-An index grows while it is used (states and mask rows are found on demand), so sizes are measured again by `remeasure`,
-not only when an entry comes in. Mask rows are shared by all indexes of a vocabulary; they are counted once, through
+An index grows while it is used (states and mask rows are found on demand), so sizes are measured again now and then
+(`measured`, `grown`, `resize`), not only when an entry comes in. Measuring thousands takes milliseconds; only entering
+what has changed needs the lock. Mask rows are shared by all indexes of a vocabulary; they are counted once, through
 ``shared_bytes``, against the same bound. An evicted index lives on while a running request still has a guide on it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from dotllm.compilation.compiled import Compiled
 
@@ -21,7 +22,7 @@ class MemoryCache:
         self.evictions = 0
         self._shared_bytes = shared_bytes
         self._entries: OrderedDict[str, Compiled] = OrderedDict()
-        self._sizes: dict[str, int] = {}
+        self._measured: dict[str, tuple[Compiled, int]] = {}
         self._own_bytes = 0
 
     @property
@@ -50,32 +51,52 @@ class MemoryCache:
         """
         self._forget(entry.key)
         self._entries[entry.key] = entry
-        self._measure(entry)
-        self._shrink()
-
-    def remeasure(self) -> None:
-        """Measure all entries again and evict until the bound holds."""
-        for entry in self._entries.values():
-            self._measure(entry)
-        self._shrink()
-
-    def evict(self, share: float) -> None:
-        """Evict this share of the entries (at least one, if there are any), least recently used first."""
-        for key in list(self._entries)[: max(1, int(len(self._entries) * share))]:
-            self._forget(key)
-            self.evictions += 1
-
-    def _measure(self, entry: Compiled) -> None:
         size = entry.nbytes
-        self._own_bytes += size - self._sizes.get(entry.key, 0)
-        self._sizes[entry.key] = size
+        self._measured[entry.key] = entry, size
+        self._own_bytes += size
+        self._shrink()
+
+    def measured(self) -> list[tuple[Compiled, int]]:
+        """All entries, in no particular order, with their sizes as last measured."""
+        return list(self._measured.values())
+
+    def resize(self, sizes: Iterable[tuple[Compiled, int]]) -> list[Compiled]:
+        """Enter the sizes of those entries that are still here, and evict others until the bound holds.
+
+        Returns what was evicted, as `evict` does.
+        """
+        for entry, size in sizes:
+            if self._entries.get(entry.key) is entry:
+                self._own_bytes += size - self._measured[entry.key][1]
+                self._measured[entry.key] = entry, size
+        return self._shrink()
+
+    def evict(self, share: float) -> list[Compiled]:
+        """Evict this share of the entries (at least one, if there are any), least recently used first.
+
+        Returns them, for the caller to drop without the lock: to free the memory of a thousand takes a while.
+        """
+        evicted = list(self._entries.values())[: max(1, int(len(self._entries) * share))]
+        for entry in evicted:
+            self._forget(entry.key)
+        self.evictions += len(evicted)
+        return evicted
 
     def _forget(self, key: str) -> None:
         if self._entries.pop(key, None) is not None:
-            self._own_bytes -= self._sizes.pop(key)
+            self._own_bytes -= self._measured.pop(key)[1]
 
-    def _shrink(self) -> None:
+    def _shrink(self) -> list[Compiled]:
         own_limit = self.limit - min(self._shared_bytes(), self.limit // 2)
+        evicted: list[Compiled] = []
         while self._entries and self._own_bytes > own_limit:
-            self._forget(next(iter(self._entries)))
-            self.evictions += 1
+            oldest = next(iter(self._entries.values()))
+            self._forget(oldest.key)
+            evicted.append(oldest)
+        self.evictions += len(evicted)
+        return evicted
+
+
+def grown(measured: Iterable[tuple[Compiled, int]]) -> list[tuple[Compiled, int]]:
+    """Those of ``measured`` that have another size now, with this size."""
+    return [(entry, size) for entry, before in measured if (size := entry.nbytes) != before]
