@@ -432,6 +432,22 @@ def test_urls_that_cannot_work_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
         open_transport("redis://x", 1.0)
 
 
+@pytest.mark.parametrize("secret", ["", "long and random"])
+def test_a_store_without_a_secret_is_worth_a_warning(
+    make_manager: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, secret: str
+) -> None:
+    make_manager(store=f"file://{tmp_path / 'store'}", store_secret=secret)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == (not secret)
+    assert secret or "DOTLLM_STORE_SECRET" in warnings[0]
+    assert not secret or secret not in caplog.text
+
+
+def test_no_store_needs_no_secret(make_manager: Make, caplog: pytest.LogCaptureFixture) -> None:
+    make_manager(disk_bytes=1 << 20)
+    assert not caplog.records
+
+
 def test_the_password_is_not_in_the_name(tmp_path: Path) -> None:
     store = SharedStore.open("redis://:secret@localhost:1/0", timeout=0.1, readonly=True, secret=b"", metrics=Metrics())
     assert "secret" not in store.name

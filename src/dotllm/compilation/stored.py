@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +17,12 @@ from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.store import SharedStore
 from dotllm.compilation.write_back import WriteBack
 
+logger = logging.getLogger(__name__)
+
+NO_SECRET = (
+    "the shared store has no secret: whoever can write to it can change what masks allow and crash this server. Set "
+    "DOTLLM_STORE_SECRET to the same long random text on all servers that share it"
+)
 # One part in so many of the memory of compiled indexes is for those that are not stored yet.
 NEW_SHARE = 8
 
@@ -32,6 +39,8 @@ class StoredIndexes:
         secret = options.store_secret.encode()
         self.disk = DiskCache(options.disk_directory, options.disk_bytes, secret=secret, metrics=metrics)
         if store is None and options.store:
+            if not secret:
+                logger.warning(NO_SECRET)
             store = SharedStore.open(
                 options.store,
                 timeout=options.store_timeout,

@@ -2,9 +2,13 @@
 
 Layout: MAGIC, lengths of header and payload (uint64, little-endian), the CRC-32 of all the rest (uint32), the header
 (JSON), the payload: int32 arrays back to back. What follows is not ours to read (caches keep a trailer there, with a
-stronger checksum). No pickle, and nothing is trusted before the checksum holds. Of the arena only what is in use is
-written (hash tables are rebuilt); mask rows are written as differences, because most are either nearly empty or nearly
-equal to another one.
+stronger checksum). Of the arena only what is in use is written (hash tables are rebuilt); mask rows are written as
+differences, because most are either nearly empty or nearly equal to another one.
+
+No pickle. The checksum finds accidents (a file cut off, a flipped bit), and nothing is read before it holds; it proves
+nothing about who wrote the file, and the numbers in the arrays are used as they are, unchecked, as places in memory.
+So load only what comes from somebody you trust: a made-up file can allow any text, and crash the process. The caches
+authenticate their entries if they have a secret (`compilation.envelope`).
 """
 
 from __future__ import annotations
