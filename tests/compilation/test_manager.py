@@ -14,6 +14,7 @@ import fake_engine
 import pytest
 from fake_engine import spec
 
+from dotllm import abandonment
 from dotllm.compilation import CompilationManager
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.memory import grown
@@ -314,7 +315,7 @@ def test_back_pressure_by_bytes(make_manager: Make, compiler: fake_engine.Compil
 
 
 def test_time_limit(make_manager: Make, compiler: fake_engine.Compiler) -> None:
-    manager = make_manager(compile_timeout=-0.9)  # the supervisor gives a second of grace
+    manager = make_manager(compile_timeout=0.1)
     compiler.gate = threading.Event()  # it would be closed for ten seconds
     with pytest.raises(CompileTimeout, match="longer than"):
         manager.submit(spec(gated=True)).result(5)
@@ -323,14 +324,55 @@ def test_time_limit(make_manager: Make, compiler: fake_engine.Compiler) -> None:
     compiler.gate.set()
 
 
+class Endless:
+    """A compile that ends only when it is told that nobody wants its result."""
+
+    def __init__(self) -> None:
+        self.began, self.ended = threading.Semaphore(0), threading.Semaphore(0)
+        self.endless = True
+
+    def __call__(self, specification: Any, vocabulary: Any) -> Any:
+        self.began.release()
+        try:
+            while self.endless:
+                abandonment.check()
+                time.sleep(0.005)
+        finally:
+            self.ended.release()
+        return fake_engine.FakeIndex(specification.text, 10)
+
+
+def test_a_compile_on_a_thread_ends_when_its_time_is_over(make_manager: Make) -> None:
+    compile_ = Endless()
+    manager = make_manager(compile_timeout=0.1, compiler=compile_)
+    with pytest.raises(CompileTimeout):
+        manager.submit(spec(id=1)).result(5)
+    assert compile_.ended.acquire(timeout=5)
+    with pytest.raises(CompileTimeout):  # not a second time: the failure is remembered
+        manager.submit(spec(id=1)).result(5)
+    assert manager.metrics.value("dotllm_compiles", "json_schema", "cancelled") == 0
+
+
+def test_a_compile_on_a_thread_ends_when_nobody_waits(make_manager: Make) -> None:
+    compile_ = Endless()
+    manager = make_manager(compiler=compile_)
+    ticket = manager.submit(spec(id=1))
+    assert compile_.began.acquire(timeout=5)
+    ticket.cancel()
+    assert compile_.ended.acquire(timeout=5)
+    wait_for(lambda: not manager._jobs)
+    compile_.endless = False
+    assert manager.submit(spec(id=1)).result(5), "and it can be asked for again"
+
+
 def test_loading_the_engine_is_not_time_of_the_first_compile(make_manager: Make) -> None:
     """On a machine without compiled kernels it takes a minute, and the limit of a compile is 20 s."""
-    manager = make_manager(compile_timeout=0.1)
+    manager = make_manager(compile_timeout=1.0)
     loaded = threading.Event()
 
     def prepare() -> None:
         if not loaded.is_set():
-            time.sleep(1.5)  # beyond the limit and the supervisor's grace
+            time.sleep(1.5)  # beyond the limit
             loaded.set()
 
     manager._engine = manager._engine._replace(prepare=prepare)

@@ -15,6 +15,7 @@ from itertools import accumulate
 import numba as nb
 import numpy as np
 
+from dotllm import abandonment
 from dotllm.arrays import Bool, Int32, UInt8
 from dotllm.automata.charset import CharSet
 from dotllm.automata.finish import DONE, LACKS_BYTES, LEFT_RECURSIVE, TOO_MANY_CLOSURES, UNSATISFIABLE, finish
@@ -71,6 +72,7 @@ def lower(grammar: Grammar, alive_bytes: np.ndarray[tuple[int], np.dtype[np.bool
     Raises InvalidSpec if nothing satisfies the grammar, Unsupported for left recursion, BudgetExceeded beyond
     NODE_BUDGET nodes.
     """
+    abandonment.check()
     if UNDEFINED in grammar.rule_body:
         name = grammar.rule_names[grammar.rule_body.index(UNDEFINED)]
         raise InvalidSpec(f"rule {name!r} is used but not defined")

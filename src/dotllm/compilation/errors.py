@@ -14,7 +14,8 @@ class QueueFull(CompilationError):
 
 
 class CompileTimeout(BudgetExceeded):
-    """The compile took longer than ``compile_timeout`` and was killed (separate process) or given up (thread)."""
+    """The compile took longer than ``compile_timeout`` and was killed (separate process) or given up (thread), where
+    it ends itself soon."""
 
 
 class CompileMemory(BudgetExceeded):

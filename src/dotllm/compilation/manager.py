@@ -23,6 +23,7 @@ import threading
 import time
 from typing import Any
 
+from dotllm.abandonment import Abandoned, abandonable
 from dotllm.compilation import faults, fingerprint
 from dotllm.compilation.compiled import Compiled
 from dotllm.compilation.compiler import ENGINE
@@ -52,6 +53,8 @@ EXTRA_THREADS = 30
 REMEMBERED_FAILURES = 4096
 # A compile that has run this long is slow.
 SLOW_AFTER = 0.05
+# Compiles in processes and on Ray keep the time limit themselves, and say more: this many seconds they may be late.
+GRACE = 1.0
 # Also the time between two collections of mask rows; a step of the engine must be much shorter (`index.token_space`).
 REMEASURE_EVERY = 2.0
 EVICTED_SHARE = 0.25
@@ -259,7 +262,7 @@ class CompilationManager:
             job.store_pending = self._stored.store is not None
             self._stored.fetch(job.key, lambda found: self._fetched(job, found))
             index, level = self._compile_job(job)
-        except Cancelled:
+        except (Cancelled, Abandoned):
             self._cancelled(job)
         except BaseException as error:  # SystemExit of a front end included: somebody waits for this ticket
             self._fail(job, error)
@@ -271,13 +274,17 @@ class CompilationManager:
         start = time.perf_counter()
         index, level = None, "compile"
         if self._heavy is not None and self._is_heavy(specification):
+            job.elsewhere = True
             index, level = self._heavy.compile(specification, job.abandoned), self._heavy.level
         elif self._heavy is not None and self._spares_the_loop:
             self._heavy.has_idle()  # (if none has, another one starts, if there may be one)
+            job.elsewhere = True
             index = self._heavy.compile_soon(specification, job.abandoned, PATIENCE)
         if index is None:
+            job.elsewhere = False
             faults.strike(self._faults, specification)
-            index = self._engine.compile(specification, self.vocabulary)
+            with abandonable(job.abandoned):
+                index = self._engine.compile(specification, self.vocabulary)
         self.metrics.observe("dotllm_compile_seconds", specification.kind.value, value=time.perf_counter() - start)
         return index, level
 
@@ -418,8 +425,8 @@ class CompilationManager:
         self._switch_interval.set(short=slow)
         limit = self.options.compile_timeout
         for job in running:
-            if job.started is not None and now - job.started > limit + 1.0:
-                # A thread cannot be killed; its fuel ends it. The requests do not wait for that.
+            if job.started is not None and now - job.started > limit + (GRACE if job.elsewhere else 0.0):
+                # A thread cannot be killed; it ends itself soon (`abandonment`). The requests do not wait for that.
                 self._fail(job, CompileTimeout(f"compiling took longer than {limit:g} s", keyword="time"))
 
     def _measure_memory(self, _: float) -> None:

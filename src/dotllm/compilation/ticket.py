@@ -55,6 +55,8 @@ class Job:
         """Guessed seconds; only their order matters."""
         self.submitted = time.monotonic()
         self.started: float | None = None
+        self.elsewhere = False
+        """Its compile keeps the time limit itself, in a process or on another machine."""
         self.finished = False
         self.abandoned = threading.Event()
         """Set when the result is of no use any more: an index came from elsewhere, or the time limit passed."""

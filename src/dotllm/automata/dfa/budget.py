@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dotllm import abandonment
 from dotllm.errors import BudgetExceeded
 
 # Entries of one transition table, which minimising holds several times over.
@@ -12,12 +13,15 @@ class Budget:
     """Limits of the DFA algebra. ``steps`` is spent, operation by operation; ``states`` holds per automaton.
 
     A step is one elementary move of a kernel (a transition looked at), some nanoseconds; the default stops a
-    determinisation that explodes after about 30 ms. Give one instance to all operations that serve one specification.
+    determinisation that explodes after about 30 ms. Give one instance to all operations that serve one pattern, or one
+    combination of patterns. (A specification may have thousands of these, each within its budget: what they take
+    together is ended by the time limit of a compile, so this is where that is asked for.)
     """
 
     __slots__ = ("states", "steps")
 
     def __init__(self, states: int = 20_000, steps: int = 10_000_000) -> None:
+        abandonment.check()
         self.states = states
         self.steps = steps
 
@@ -27,6 +31,7 @@ class Budget:
 
     def spend(self, steps: int, what: str) -> None:
         """Take ``steps`` out of the budget; raises BudgetExceeded when it is gone."""
+        abandonment.check()
         self.steps -= steps
         if self.steps < 0:
             self.steps = 0

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from dotllm import abandonment
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.languages.json_schema import arrays, objects
 from dotllm.languages.json_schema.document import Scope
@@ -162,6 +163,7 @@ class Algebra:
 
     def spend(self, steps: int) -> None:
         """Count work against the budget (see `objects.Nodes`)."""
+        abandonment.check()
         self._steps_left -= steps
         if self._steps_left < 0:
             raise BudgetExceeded(

@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from dotllm import abandonment
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.cfg import grammar_to_grammar
@@ -106,6 +107,7 @@ class _Compiler:
 
     def format(self, value: Any, pointer: str, ends: Ends) -> Expression:
         """One format. ``ends``: the strings that end the innermost tag around it (free text does not hold them)."""
+        abandonment.check()
         fields = Fields(value, pointer)
         kind = fields.string("type")
         method = getattr(self, f"_format_{kind}", None)
