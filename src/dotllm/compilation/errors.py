@@ -13,6 +13,15 @@ class QueueFull(CompilationError):
     """Too many specifications wait to be compiled; this one was not taken. Try again later (HTTP 503 in spirit)."""
 
 
+class IndexesHeld(QueueFull):
+    """Requests hold so many bytes of indexes that nothing more is compiled until some have ended."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"running requests hold more than {limit >> 20} MiB of indexes (--dotllm-held-bytes); try again later"
+        )
+
+
 class CompileTimeout(BudgetExceeded):
     """The compile took longer than ``compile_timeout`` and was killed (separate process) or given up (thread), where
     it ends itself soon."""

@@ -27,10 +27,11 @@ from dotllm.abandonment import Abandoned, abandonable
 from dotllm.compilation import faults, fingerprint
 from dotllm.compilation.compiled import Compiled
 from dotllm.compilation.compiler import ENGINE
-from dotllm.compilation.contract import Engine, HeavyCompiler
-from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
+from dotllm.compilation.contract import CompiledIndex, Engine, HeavyCompiler
+from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, IndexesHeld, QueueFull
 from dotllm.compilation.failures import FailureCache
 from dotllm.compilation.heavy import heavy_compiler
+from dotllm.compilation.held import HeldIndexes
 from dotllm.compilation.memory import MemoryCache, grown
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
@@ -99,6 +100,7 @@ class CompilationManager:
         self._stored = StoredIndexes(vocabulary, engine, options, self.metrics, store)
         bound = options.memory_bytes - self._stored.memory_bytes
         self._memory = MemoryCache(bound, lambda: engine.shared_bytes(vocabulary))
+        self._held = HeldIndexes(options.held_bytes)
         self._heavy = heavy if heavy is not None else heavy_compiler(vocabulary, options, engine.load)
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)
@@ -255,6 +257,8 @@ class CompilationManager:
                 return
             job.started = time.monotonic()
         try:
+            if self._held.may_be_full and self._held.count(self._cached_indexes()) > self.options.held_bytes:
+                raise IndexesHeld(self.options.held_bytes)
             index = self._stored.from_disk(job.key)
             if index is not None:
                 self._finish(job, index, "disk")
@@ -308,6 +312,7 @@ class CompilationManager:
     def _finish(self, job: Job, index: Any, level: str) -> None:
         """An index for the job. The first resolves the tickets; a later one from the store replaces it if warmer."""
         compiled = Compiled(job.key, job.specification, index, level)
+        self._held.add(index)
         with self._lock:
             first = not job.finished
             if first:
@@ -345,15 +350,15 @@ class CompilationManager:
                 job.error = failure
                 return
             self._end(job)
-            if remember:
+            if remember and not isinstance(failure, QueueFull):
                 self._failures.put(job.key, failure, time.monotonic())
             waiting = job.waiting()
         job.abandoned.set()
-        if not isinstance(failure, SpecError) and remember:
+        if not isinstance(failure, SpecError | QueueFull) and remember:
             logger.error("compiling %s failed", job.key[:12], exc_info=error)
         for ticket in waiting:
             ticket.fail(failure)
-        outcome = "failed"
+        outcome = "queue_full" if isinstance(failure, QueueFull) else "failed"
         if isinstance(failure, SpecError):
             outcome = "refused"
             self.metrics.add("dotllm_refused", job.specification.kind.value, reason(failure))
@@ -450,6 +455,11 @@ class CompilationManager:
             if crowded:
                 evicted += self._memory.evict(EVICTED_SHARE)
         del evicted, measured, sizes  # without the lock
+        self._held.count(self._cached_indexes())
+
+    def _cached_indexes(self) -> list[CompiledIndex]:
+        with self._lock:
+            return [entry.index for entry, _ in self._memory.measured()]
 
     def _publish(self, _: float) -> None:
         set_gauge = self.metrics.set
@@ -463,6 +473,7 @@ class CompilationManager:
         set_gauge("dotllm_waiting_requests", value=waiting)
         set_gauge("dotllm_cache_bytes", "memory", value=size)
         set_gauge("dotllm_cache_entries", "memory", value=entries)
+        set_gauge("dotllm_held_bytes", value=self._held.nbytes)
         if self._stored.disk.enabled:
             set_gauge("dotllm_cache_bytes", "disk", value=self._stored.disk.used)
         if evictions:

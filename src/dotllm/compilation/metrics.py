@@ -64,6 +64,7 @@ GAUGES: dict[str, tuple[str, Labels, Callable[[Labels, float, float], float]]] =
     "dotllm_waiting_requests": ("Requests waiting for an index.", (), _sum),
     "dotllm_cache_bytes": ("Bytes held, by cache level.", ("level",), _bytes_held),
     "dotllm_cache_entries": ("Entries held, by cache level.", ("level",), _sum),
+    "dotllm_held_bytes": ("Bytes of indexes that only running requests hold.", (), _sum),
     "dotllm_store_available": (
         "1 while the shared store answers all processes, 0 while one has its circuit breaker open.",
         ("store",),

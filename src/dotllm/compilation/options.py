@@ -61,6 +61,9 @@ class CompilationOptions:
     """All options of the CompilationManager and its caches. See docs/operations.md for advice on each."""
 
     memory_bytes: int = _option(512 * MIB, "SIZE", "bound of the in-memory cache of compiled indexes", parse_bytes)
+    held_bytes: int = _option(
+        2 * GIB, "SIZE", "beyond this much that running requests hold, nothing new is compiled (503)", parse_bytes
+    )
     disk_bytes: int = _option(1 * GIB, "SIZE", "bound of the on-disk cache; 0 turns it off", parse_bytes)
     cache_dir: str = _option("", "PATH", "where the on-disk cache lives (default: ~/.cache/dotllm)")
     store: str = _option("", "URL", "shared store: s3://…, gs://…, redis://…, file://…, any fsspec URL (default: none)")

@@ -1,0 +1,49 @@
+"""What running requests hold: beyond a bound nothing new is compiled, and nobody else notices."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import pytest
+from fake_engine import spec
+
+from dotllm.compilation import CompilationManager
+from dotllm.compilation.errors import IndexesHeld
+from dotllm.compilation.held import HeldIndexes
+
+Make = Callable[..., CompilationManager]
+
+
+class Sized:
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+def test_what_nobody_has_does_not_count() -> None:
+    held = HeldIndexes(100)
+    some = [Sized(40), Sized(50)]
+    for index in some:
+        held.add(index)  # type: ignore[arg-type]  # all that is asked of it
+    assert not held.may_be_full
+    cached = Sized(70)
+    held.add(cached)  # type: ignore[arg-type]
+    assert held.may_be_full, "until it is known that it is in the cache"
+    assert held.count([cached]) == held.nbytes == 90 and not held.may_be_full  # type: ignore[list-item]
+    some[0].nbytes = 60  # they grow
+    assert held.count([cached]) == 110 and held.may_be_full  # type: ignore[list-item]
+    del some[0], index
+    gc.collect()
+    assert held.count([cached]) == 50  # type: ignore[list-item]
+
+
+def test_beyond_the_bound_nothing_new_is_compiled(make_manager: Make) -> None:
+    manager = make_manager(memory_bytes=30_000, held_bytes=50_000)
+    running = [manager.compile(spec(id=i, bytes=20_000)).index for i in range(4)]  # the cache has one of them
+    with pytest.raises(IndexesHeld, match="--dotllm-held-bytes"):
+        manager.compile(spec(id="new"))
+    assert manager.metrics.value("dotllm_compiles", "json_schema", "queue_full") == 1
+    manager.compile(spec(id=3, bytes=20_000))  # what is in the cache is served
+    running.clear()
+    gc.collect()
+    manager.compile(spec(id="new"))  # at once: the refusal is not remembered
