@@ -28,7 +28,7 @@ class Subcommand(NamedTuple):
 SUBCOMMANDS: dict[str, Subcommand] = {
     "hooks": Subcommand("dotllm.cli.hooks", "apply our hooks to the installed vLLM and say which of them hold"),
     "demo": Subcommand("dotllm.cli.demo", "make a small demo model, serve it and ask it a structured request"),
-    "check": Subcommand("dotllm.cli.check", "say whether a specification is enforced exactly, and what it allows"),
+    "check": Subcommand("dotllm.cli.check", "say whether a specification is enforced exactly, and if not, why not"),
     "compile": Subcommand("dotllm.cli.compile", "compile specifications ahead of time into a store"),
     "warmup": Subcommand("dotllm.cli.warmup", "compile the engine's kernels into the cache (for an image build)"),
     "bench-structured": Subcommand(

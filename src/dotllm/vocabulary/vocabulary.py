@@ -51,7 +51,6 @@ class Vocabulary:
     """
 
     def __init__(self, content: Content, encoder: Callable[[str], list[int]] | None = None) -> None:
-        self._content = content
         self._encoder = encoder
         self.token_data: Bytes = content.token_data
         self.token_offset: Ints = content.token_offset

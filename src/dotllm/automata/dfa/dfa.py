@@ -276,10 +276,6 @@ class Dfa:
         """Whether no string is in the language."""
         return self.start == 0
 
-    def is_universal(self) -> bool:
-        """Whether every string is in the language."""
-        return self == _ANYTHING
-
     def is_finite(self) -> bool:
         """Whether the language has finitely many strings."""
         return self._order() is not None
