@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,7 +15,16 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dotllm.vllm_plugin import backend_name, beam_search, early_refusal, front_end, registry, validation
+from dotllm.vllm_plugin import (
+    backend_name,
+    beam_search,
+    early_refusal,
+    front_end,
+    registry,
+    structural_tags,
+    validation,
+    verdicts,
+)
 from dotllm.vllm_plugin.hook import Hook, HookError
 
 
@@ -228,3 +239,33 @@ def test_requests_are_judged_before_a_response_begins() -> None:
     early_refusal.judge(good)
     front_end.remember(engine("xgrammar"))
     early_refusal.judge(bad)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_no_event_loop_waits_for_a_judgement(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where vLLM makes parameters, shows a constraint to xgrammar, and validates; the engine's door awaits it."""
+    from vllm.exceptions import VLLMValidationError
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    loop_thread, judged_in = threading.get_ident(), []
+    judge = verdicts._judge
+    monkeypatch.setattr(verdicts, "_memory", verdicts._Memory())
+    monkeypatch.setattr(verdicts, "_judge", lambda *given: (judged_in.append(threading.get_ident()), judge(*given)))
+    front_end.remember(engine("auto"))
+
+    async def original(self: Any, request_id: str, prompt: str, params: Any) -> str:
+        validation.validate(params, None, engine("auto").structured_outputs_config, object())
+        return "sent"
+
+    async def ask(pattern: str) -> Any:
+        params = sampling(regex=pattern)
+        early_refusal.judge(params)
+        structural_tags.check(params)
+        return await early_refusal._add_request_with(original)(None, "1", "prompt", params)
+
+    assert hasattr(AsyncLLM.add_request, "dotllm_replacements")
+    for _ in range(1 + known):
+        assert asyncio.run(ask("a{7}")) == "sent"
+        with pytest.raises(VLLMValidationError, match="regular expression"):
+            asyncio.run(ask("(7"))
+    assert len(judged_in) == 2 and loop_thread not in judged_in

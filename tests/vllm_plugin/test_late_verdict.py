@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import threading
+import time
+from collections.abc import AsyncGenerator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from dotllm.compilation import Specification
 from dotllm.vllm_plugin import front_end, late_verdict, verdicts
-from dotllm.vllm_plugin.late_verdict import LateVerdict
+from dotllm.vllm_plugin.verdict_pool import VerdictPool
 
 pytestmark = pytest.mark.serve
 
@@ -20,13 +22,14 @@ GOOD, BAD = Specification.create("regex", "[0-9]{3}"), Specification.create("reg
 
 
 def wait(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    for name in ("DELAY", "STREAM_DELAY"):
+    for name in ("DELAY_S", "STREAM_DELAY_S"):
         monkeypatch.setattr(late_verdict, name, seconds)
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "_memory", verdicts._Memory())
+    monkeypatch.setattr(verdicts, "_pool", VerdictPool())
     wait(monkeypatch, 0.0)
 
 
@@ -39,17 +42,19 @@ class Door:
         self.known_when_sent: list[bool] = []
         self.cancelled = False
 
-    def _send(self, specification: Specification) -> None:
+    async def _send(self, specification: Specification) -> None:
         late = late_verdict.current()
-        if late is None or not late.put_off(specification, dict):
-            verdicts.check(specification)
+        if late is not None:
+            await late.before_sending()
+        if not verdicts.check_known(specification):
+            assert late is not None and late.put_off(specification, dict)
         if late is not None:
             late.soon()
         self.sent.append(specification)
         self.known_when_sent.append(verdicts.is_known(specification))
 
     async def _engine(self, specification: Specification) -> AsyncGenerator[str, None]:
-        self._send(specification)
+        await self._send(specification)
         try:
             await asyncio.sleep(self.seconds)
         except asyncio.CancelledError:
@@ -120,7 +125,7 @@ def test_an_answer_of_the_engine_is_its_verdict(stream: bool, monkeypatch: pytes
 
 def test_a_long_one_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """To judge it would take longer than beginning the response of a stream."""
-    monkeypatch.setattr(late_verdict, "DELAY", 1000.0)
+    monkeypatch.setattr(late_verdict, "DELAY_S", 1000.0)
     judged: list[Specification] = []
     monkeypatch.setattr(verdicts, "_judge", lambda specification, _: judged.append(specification))
     for length in (late_verdict.SHORT, late_verdict.SHORT + 1):
@@ -154,7 +159,7 @@ def test_an_error_is_no_verdict(stream: bool, error: str, monkeypatch: pytest.Mo
     from vllm.exceptions import VLLMValidationError
 
     async def says(self: Door, specification: Specification) -> AsyncGenerator[str, None]:
-        self._send(specification)
+        await self._send(specification)
         yield error
 
     async def returns(self: Door, request: Specification) -> Any:
@@ -175,7 +180,7 @@ def test_the_front_ends_refusal_wins_over_the_engines(stream: bool, monkeypatch:
     from vllm.exceptions import VLLMValidationError
 
     async def fails(self: Door, specification: Specification) -> AsyncGenerator[str, None]:
-        self._send(specification)
+        await self._send(specification)
         raise RuntimeError("the engine's words")
         yield ""
 
@@ -185,6 +190,84 @@ def test_the_front_ends_refusal_wins_over_the_engines(stream: bool, monkeypatch:
         Door(stream=stream).ask(BAD)
     with pytest.raises(RuntimeError, match="the engine's words"):
         Door(stream=stream).ask(GOOD)
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Judgements take for ever."""
+    go_on, judge = threading.Event(), verdicts._judge
+
+    def slowly(specification: Specification, tokens: Any) -> None:
+        go_on.wait(60)
+        judge(specification, tokens)
+
+    monkeypatch.setattr(verdicts, "_judge", slowly)
+    monkeypatch.setattr(verdicts, "VERDICT_TIMEOUT_S", 0.05)
+    yield
+    go_on.set()
+
+
+@pytest.mark.usefixtures("stuck")
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("may_reason", [False, True])
+def test_a_slow_judgement_holds_up_neither_its_request_nor_the_loop(
+    stream: bool, may_reason: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front_end, "may_reason", lambda: may_reason)
+    door = Door(stream=stream, seconds=0.05)
+
+    async def ask() -> Any:
+        answer = await late_verdict._guarded(Door.create)(door, GOOD)
+        return [chunk async for chunk in answer] if stream else answer
+
+    async def beside() -> float:
+        longest, asked = 0.0, asyncio.create_task(ask())
+        while not asked.done():
+            began = time.perf_counter()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.perf_counter() - began)
+        assert await asked == ANSWER
+        return longest
+
+    assert asyncio.run(asyncio.wait_for(beside(), 20)) < 10.0
+    assert verdicts.is_known(GOOD) == (not may_reason)
+
+
+@pytest.mark.usefixtures("stuck")
+@pytest.mark.parametrize(("code", "words"), [(400, "VLLMValidationError: too much"), (503, "too much")])
+def test_an_error_of_the_engine_before_a_stream_has_begun_is_a_status(
+    code: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the front end does not know better."""
+
+    async def says(self: Door, specification: Specification) -> AsyncGenerator[str, None]:
+        await self._send(specification)
+        yield f'data: {{"error": {{"message": "too much", "type": "T", "param": null, "code": {code}}}}}\n\n'
+        yield "data: [DONE]\n\n"
+
+    monkeypatch.setattr(Door, "_engine", says)
+    with pytest.raises(Exception, match="too much") as error:
+        Door(stream=True).ask(BAD)
+    assert words in f"{type(error.value).__name__}: {error.value}"
+
+
+def test_a_door_of_its_own_says_nothing_before_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Responses begin before the engine has said anything."""
+    from vllm.exceptions import VLLMValidationError
+
+    async def create(self: Door, request: Specification) -> Any:
+        late = late_verdict.current()
+        assert late is not None and late.put_off(request, dict)
+        return begun() if self.stream else "queued"
+
+    async def begun() -> AsyncGenerator[Any, None]:
+        yield "created"
+
+    wait(monkeypatch, 1000.0)
+    for stream in (False, True):
+        with pytest.raises(VLLMValidationError):
+            asyncio.run(late_verdict._own_guarded(create)(Door(stream=stream), BAD))
+        monkeypatch.setattr(verdicts, "_memory", verdicts._Memory())
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -204,14 +287,24 @@ def test_client_that_goes_away_cancels_as_ever(stream: bool, monkeypatch: pytest
     assert door.cancelled
 
 
-def test_large_and_known_ones_are_judged_at_once() -> None:
-    async def puts_off(specification: Specification) -> bool:
-        return LateVerdict().put_off(specification, dict)
+def test_large_ones_are_judged_before_they_are_sent_and_known_ones_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait(monkeypatch, 1000.0)
+    large = Specification.create("regex", "a" * (late_verdict.LARGEST + 1))
+    door = Door(seconds=0.0)
+    assert door.ask(large) == ANSWER and door.known_when_sent == [True]
+    monkeypatch.setattr(verdicts, "_judge", lambda *_: pytest.fail("it is known: why judge it?"))
+    assert door.ask(large) == ANSWER
 
-    assert asyncio.run(puts_off(GOOD))
-    assert not asyncio.run(puts_off(Specification.create("regex", "a" * (late_verdict.LARGEST + 1))))
-    verdicts.check(GOOD)
-    assert not asyncio.run(puts_off(GOOD))
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_large_bad_ones_are_not_sent(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    wait(monkeypatch, 1000.0)
+    door = Door(stream=stream)
+    with pytest.raises(VLLMValidationError):
+        door.ask(Specification.create("regex", "a" * late_verdict.LARGEST + "("))
+    assert door.sent == []
 
 
 def test_one_door_behind_another_is_guarded_once() -> None:

@@ -4,6 +4,10 @@ vLLM validates parameters when the engine takes the request. For a streamed one 
 client sees 200 and an error event. Here the OpenAI requests are judged when their parameters are made, and those of
 ``/inference/v1/generate``, which bring their parameters, when they come: before any response. The engine's validation
 then finds the verdict remembered.
+
+vLLM makes parameters inside its event loop, where nobody waits for a judgement: only what is known is refused there,
+and the rest put off (`late_verdict`). Whatever comes to the engine by another way is judged when it is added, by a
+coroutine of vLLM's (`EngineClient`'s callers, batches of chats).
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from dotllm.vllm_plugin import front_end, tools_and_format, unread_fields, validation
+from dotllm.vllm_plugin import front_end, late_verdict, tools_and_format, unread_fields, validation, verdicts
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _REQUESTS = {
@@ -19,21 +23,39 @@ _REQUESTS = {
     "vllm.entrypoints.openai.completion.protocol": "CompletionRequest",
     "vllm.entrypoints.openai.responses.protocol": "ResponsesRequest",
 }
+_ENGINE = "vllm.v1.engine.async_llm"
 _TOKENS = "vllm.entrypoints.scale_out.token_in_token_out.serving"
 
 
 def judge(params: Any) -> None:
+    """Refuse ``params`` (a ``SamplingParams``) if they go to dotllm and are known not to be enforceable; what is not
+    known is put off, or judged where no event loop waits.
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: refused.
+    """
+    if _is_ours(params):
+        validation.judge(params, front_end.config(), front_end.special_tokens, may_wait=not verdicts.in_event_loop())
+
+
+async def settle(params: Any) -> None:
     """Refuse ``params`` (a ``SamplingParams``) if they go to dotllm and cannot be enforced.
 
     Raises:
         vllm.exceptions.VLLMValidationError: refused.
     """
-    structured = params.structured_outputs
+    if _is_ours(params):
+        await validation.settle(params, front_end.config(), front_end.special_tokens)
+
+
+def _is_ours(params: Any) -> bool:
+    structured = getattr(params, "structured_outputs", None)
     if structured is None or structured.all_constraints_none() or front_end.config() is None:
-        return
-    if front_end.serves(structured._backend):
-        validation.refuse_model(front_end.model_config())
-        validation.judge(params, front_end.config(), front_end.special_tokens)
+        return False
+    if not front_end.serves(structured._backend):
+        return False
+    validation.refuse_model(front_end.model_config())
+    return True
 
 
 def _to_sampling_params_with(original: Any) -> Any:
@@ -54,10 +76,29 @@ def _judge_in(module: str, name: str) -> None:
 
 def _serve_tokens_with(original: Any) -> Any:
     async def serve_tokens(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        judge(request.sampling_params)
+        await settle(request.sampling_params)
         return await original(self, request, *args, **kwargs)
 
     return serve_tokens
+
+
+def _add_request_with(original: Any) -> Any:
+    async def add_request(self: Any, request_id: Any, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(params, "structured_outputs", None) is None:
+            return await original(self, request_id, prompt, params, *args, **kwargs)
+        late = late_verdict.current()
+        if late is None:
+            await settle(params)
+        else:
+            await late.before_sending()
+        with validation.judged():
+            return await original(self, request_id, prompt, params, *args, **kwargs)
+
+    return add_request
+
+
+def _apply_to_engine() -> None:
+    replace_once(importlib.import_module(_ENGINE).AsyncLLM, "add_request", _add_request_with)
 
 
 def _apply_to_tokens() -> None:
@@ -88,4 +129,13 @@ TOKENS_HOOK = Hook(
     apply=_apply_to_tokens,
     required=False,
     without_it="a streamed request to /inference/v1/generate that is refused gets HTTP 200 and an error event",
+)
+
+ENGINE_HOOK = Hook(
+    name="awaited-verdict",
+    summary="what comes to the engine without a verdict is judged beside the event loop",
+    targets=(Target(_ENGINE, "AsyncLLM.add_request", ("self", "request_id", "prompt", "params")),),
+    apply=_apply_to_engine,
+    required=False,
+    without_it="it is judged inside the event loop, and everybody waits for that",
 )

@@ -50,6 +50,7 @@ HOOKS: tuple[Hook, ...] = (
     front_end.HOOK,
     early_refusal.HOOK,
     early_refusal.TOKENS_HOOK,
+    early_refusal.ENGINE_HOOK,
     late_verdict.HOOK,
     unread_fields.HOOK,
     raw_completions.HOOK,

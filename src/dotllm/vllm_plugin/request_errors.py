@@ -107,11 +107,12 @@ def as_exception(output: Any) -> Exception | None:
             continue
         failure = decode(completion.stop_reason)
         if failure is not None:
-            return _exception(*failure)
+            return as_http(*failure)
     return None
 
 
-def _exception(status: int, message: str) -> Exception:
+def as_http(status: int, message: str) -> Exception:
+    """What vLLM answers with this status and message."""
     from vllm import exceptions
 
     if status == 400:

@@ -5,8 +5,10 @@ combined with tool calls. On a server of ours neither answer is xgrammar's to gi
 passes what we refuse. All callers import ``validate_xgrammar_grammar`` inside functions, so it is rebound in its
 module.
 
-A structural tag needs no verdict there, only to be JSON (callers go on to parse it): the same request meets
-`validation` a moment later, whose message reaches the user, while the callers here would replace it by a general one.
+vLLM asks inside its event loop, where nobody waits for a judgement: what is not known passes, and is judged later, as
+what vLLM has made of it. A structural tag needs no verdict there, only to be JSON (callers go on to parse it): the same
+request meets `validation` a moment later, whose message reaches the user, while the callers here would replace it by a
+general one.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 
 def check(params: Any) -> None:
-    """Our judgement of a ``SamplingParams`` that vLLM shows to xgrammar.
+    """Our judgement of a ``SamplingParams`` that vLLM shows to xgrammar, in an event loop as far as it is known.
 
     Raises:
         dotllm.errors.SpecError: refused.
@@ -29,7 +31,11 @@ def check(params: Any) -> None:
     if structured is None:
         return
     if structured.structural_tag is None:
-        verdicts.check(requests.of_sampling_params(params, front_end.config()), front_end.special_tokens)
+        specification = requests.of_sampling_params(params, front_end.config())
+        if not verdicts.in_event_loop():
+            verdicts.check(specification, front_end.special_tokens)
+        else:
+            verdicts.check_known(specification)
         return
     try:
         tag = json.loads(structured.structural_tag)

@@ -1,4 +1,4 @@
-"""Judging a specification in vLLM's front end, inside its event loop: quick, bounded, and remembered.
+"""Judging a specification in vLLM's front end: beside its event loop, bounded, and remembered.
 
 The check is the first half of a compile: the text becomes a `Grammar`, and the Grammar an NFA, which is where
 everything that is refused is found out (syntax, unsupported keywords, what nothing can satisfy). It needs no
@@ -7,8 +7,9 @@ find (a vocabulary that cannot spell a byte the specification demands) ends the 
 kind of message.
 
 The budgets count work, so that a verdict is the same on every machine, and there are many of them: a specification that
-keeps within each can still take seconds. An event loop answers everybody, so it waits for `PATIENCE` only, and leaves
-the verdict to the engine then, which compiles beside its loop.
+keeps within each can still take seconds. An event loop answers everybody, so it never waits for a judgement: it awaits
+one on a thread (`settle`), and that for `VERDICT_TIMEOUT_S` only, or takes what is known already (`check_known`). What
+has no verdict then is left to the engine, which compiles beside its loop, and ends what it refuses.
 """
 
 from __future__ import annotations
@@ -18,34 +19,67 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.errors import BudgetExceeded, SpecError
+from dotllm.vllm_plugin.verdict_pool import VerdictPool
 
 REMEMBERED = 4096
 """Verdicts kept (a digest and, for a refusal, its message)."""
-PATIENCE = 0.5
-"""Seconds that an event loop waits for a verdict. (Seven of MaskBench's 5,679 schemas take more than 0.1.)"""
+VERDICT_TIMEOUT_S = 0.5
+"""Seconds that a request waits for a verdict. (Seven of MaskBench's 5,679 schemas take more than 0.1.)"""
 
 
 def check(specification: Specification, special_tokens: Callable[[], Mapping[str, int]] = dict) -> None:
-    """Refuse what cannot be enforced. ``special_tokens`` gives the tokenizer's special tokens, if they are needed.
-
-    In an event loop returns without a verdict after `PATIENCE`; one that comes later is remembered.
+    """Refuse what cannot be enforced; not for event loops. ``special_tokens`` gives the tokenizer's special tokens, if
+    they are needed.
 
     Raises:
         dotllm.errors.SpecError: refused; remembered for equal specifications.
     """
     key = specification.key(b"")
-    if _memory.knows(key):
-        return
+    if not _memory.knows(key):
+        _judge_and_remember(key, specification, special_tokens)
+
+
+def in_event_loop() -> bool:
+    """Whether who asks holds up everybody while they wait."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        _judge_and_remember(key, specification, special_tokens)
-    else:
-        _aside.run(lambda: _judge_and_remember(key, specification, special_tokens))
+        return False
+    return True
+
+
+def check_known(specification: Specification) -> bool:
+    """Whether ``specification`` has been found good.
+
+    Raises:
+        dotllm.errors.SpecError: it has been refused.
+    """
+    return _memory.knows(specification.key(b""))
+
+
+async def settle(
+    specification: Specification,
+    special_tokens: Callable[[], Mapping[str, int]] = dict,
+    timeout_s: float | None = VERDICT_TIMEOUT_S,
+) -> bool:
+    """`check` for event loops, on a thread. Whether there is a verdict; one that comes later is remembered.
+
+    Raises:
+        dotllm.errors.SpecError: refused.
+    """
+    key = specification.key(b"")
+
+    def work() -> None:
+        if not _memory.has(key):  # by now the engine may have compiled it
+            with suppress(SpecError):  # it is remembered
+                _judge_and_remember(key, specification, special_tokens)
+
+    return _memory.knows(key) or (await _pool.run(key, work, timeout_s) and _memory.knows(key))
 
 
 def _judge_and_remember(
@@ -109,35 +143,6 @@ def _judge(specification: Specification, special_tokens: Callable[[], Mapping[st
     lower(prepare(grammar))
 
 
-class _Aside:
-    """A thread for whoever cannot wait for long."""
-
-    def __init__(self) -> None:
-        self._overdue: threading.Thread | None = None
-
-    def run(self, work: Callable[[], None]) -> None:
-        """Do ``work``, and raise what it raises, if that takes no longer than `PATIENCE`; else it goes on by itself.
-
-        Not begun while an earlier one does: they would only take each other's time.
-        """
-        if self._overdue is not None and self._overdue.is_alive():
-            return
-        errors: list[Exception] = []
-
-        def run() -> None:
-            try:
-                work()
-            except Exception as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=run, name="dotllm-verdict", daemon=True)
-        thread.start()
-        thread.join(PATIENCE)
-        self._overdue = thread if thread.is_alive() else None
-        if self._overdue is None and errors:
-            raise errors.pop()
-
-
 class _Memory:
     """The last `REMEMBERED` verdicts. Only messages are kept of refusals: an exception holds on to its whole
     traceback.
@@ -173,4 +178,4 @@ class _Memory:
 
 
 _memory = _Memory()
-_aside = _Aside()
+_pool = VerdictPool()
