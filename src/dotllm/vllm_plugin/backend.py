@@ -70,7 +70,9 @@ class DotllmBackend(StructuredOutputBackend):
         return torch.full((max_num_seqs, self.vocabulary.words), -1, dtype=torch.int32)
 
     def destroy(self) -> None:
-        """Stop compiling; what is new goes to the caches that outlive this process."""
+        """Stop compiling, and working ahead; what is new goes to the caches that outlive this process."""
+        if self.walk is not None:
+            self.walk.close()
         self.compiler.close()
 
     @property

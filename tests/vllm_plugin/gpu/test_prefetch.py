@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,9 +16,11 @@ pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary
 from dotllm.index.gpu_tables import ROW, UNKNOWN_ROW
+from dotllm.vllm_plugin.backend import DotllmBackend
 from dotllm.vllm_plugin.gpu import prefetch
 from dotllm.vllm_plugin.gpu.entry import Entry
 from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
+from dotllm.vllm_plugin.gpu.walk import Walk
 
 PATTERN = "the quick brown fox jumps over the lazy dog, who (a|bc){0,9} sleeps"
 
@@ -93,3 +99,51 @@ def test_waiting_for_the_interpreter_is_no_work(bytes_vocabulary: Vocabulary, mo
     prefetcher.close()
     assert max(worked) < 0.1
     assert prefetcher._count > 4, "more places a visit"
+
+
+@pytest.mark.parametrize("moment", ["clear", "wait"])
+def test_what_is_wanted_while_the_thread_goes_to_sleep_wakes_it(
+    moment: str, bytes_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was forgotten until the next one came."""
+    monkeypatch.setattr(prefetch, "HEAD_START", 0.0)
+    first, late = (Entry(Index.from_regex(pattern, bytes_vocabulary)) for pattern in ("a", "b"))
+    prefetcher = Prefetcher(first.index.space)
+
+    class Wake(threading.Event):
+        def wants(self, now: str) -> None:
+            if now == moment and first.filled and not late.filled and not prefetcher._wanted:
+                prefetcher.want(late)
+
+        def clear(self) -> None:
+            self.wants("clear")
+            super().clear()
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.wants("wait")
+            return super().wait(timeout)
+
+    prefetcher._wake = Wake()
+    prefetcher.want(first)
+    deadline = time.monotonic() + 20
+    while not late.filled and time.monotonic() < deadline:
+        time.sleep(0.001)
+    prefetcher.close()
+    assert late.filled
+
+
+def test_a_backend_that_is_destroyed_leaves_no_thread_that_holds_its_tables(bytes_vocabulary: Vocabulary) -> None:
+    sender: Any = SimpleNamespace(sender=0)
+    entry = Entry(Index.from_regex("a", bytes_vocabulary))
+    walk = Walk(entry.index.space, sender, 16)
+    walk._prefetcher.want(entry)
+    thread, held = walk._prefetcher._thread, weakref.ref(walk._prefetcher)
+    backend: Any = object.__new__(DotllmBackend)
+    backend.walk, backend.compiler = walk, SimpleNamespace(close=lambda: None)
+    backend.destroy()
+    assert thread is not None
+    thread.join(60)
+    assert not thread.is_alive()
+    del walk, backend
+    gc.collect()
+    assert held() is None

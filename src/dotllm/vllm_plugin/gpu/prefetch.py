@@ -92,11 +92,13 @@ class Prefetcher:
         self._wake.set()
 
     def _run(self) -> None:
-        while not self._closed:
+        while True:
+            self._wake.clear()  # before looking: what is wanted after the look wakes
+            if self._closed:
+                return
             with self._lock:
                 entry, place = next(reversed(self._wanted.items()), (None, 0))
             if entry is None:
-                self._wake.clear()
                 self._wake.wait()
                 time.sleep(HEAD_START)
                 continue

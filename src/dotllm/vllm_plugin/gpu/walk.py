@@ -126,6 +126,10 @@ class Walk:
         self._prefetcher.gate.open()
         self._prefetcher.step_has_its_message()
 
+    def close(self) -> None:
+        """Nobody walks here any more: end the thread that works ahead."""
+        self._prefetcher.close()
+
     # ---- requests
 
     def assign(self, request_id: str, grammar: RequestGrammar, length: int) -> None:

@@ -330,6 +330,7 @@ class WalkScheduler:
 
     def _stop_walking(self) -> None:
         self._walk.leave()
+        self._walk.close()
         self._walk = self._walk_of.walk = None
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
