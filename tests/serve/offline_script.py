@@ -41,6 +41,13 @@ def main() -> None:
         generate(regex="(")
     except Exception as error:
         result["refused"] = f"{type(error).__name__}: {error}"
+    # DOTLLM_FAULTS lets what contains "boom" fail while it is compiled
+    both = [
+        SamplingParams(max_tokens=20, structured_outputs=StructuredOutputsParams(regex=regex))
+        for regex in ("boom[0-9]", "fine[0-9]")
+    ]
+    ended = [output.outputs[0] for output in llm.generate(["Hello"] * 2, both, use_tqdm=False)]
+    result["failed"] = [[choice.text, choice.finish_reason, choice.stop_reason] for choice in ended]
     result["after"] = generate(choice=["alive"])
 
     def beams(width: int, choice: list[str]) -> list[str]:

@@ -17,6 +17,8 @@ from tests.serve.releases import before
 
 pytestmark = pytest.mark.serve
 
+FAULTS = [{"needle": "boom", "do": "fail"}]
+
 
 def test_offline(demo_model: Path, tmp_path: Path) -> None:
     model = shutil.copytree(demo_model, tmp_path / "model")
@@ -28,7 +30,7 @@ def test_offline(demo_model: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=550,
-        env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0"},
+        env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0", "DOTLLM_FAULTS": json.dumps(FAULTS)},
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
@@ -37,6 +39,10 @@ def test_offline(demo_model: Path, tmp_path: Path) -> None:
     assert set(result["choice"]) <= {"yes", "no"}
     assert set(result["json"]) <= {'{"a":true}', '{"a":false}'}
     assert "VLLMValidationError" in result["refused"] and "group" in result["refused"]
+    failed, fine = result["failed"]
+    why = "the specification could not be compiled: RuntimeError: injected failure"
+    assert failed == ["", "error", why] and why in done.stdout + done.stderr
+    assert re.fullmatch("fine[0-9]", fine[0]) and fine[1:] == ["stop", None]
     assert result["after"] == ["alive"] * 4
     for backend in ("dotllm", "auto"):
         beams = result[f"beams {backend}"]

@@ -539,6 +539,11 @@ def test_reasons_become_the_answer(error: Exception, status: int, message: str) 
     assert answer.code == status and message in answer.message
     assert request_errors.as_exception(output("error", None)) is None
     assert request_errors.as_exception(output("stop", "\n")) is None
+    offline = output("error", request_errors.encode(error)), output("error", None), output("stop", "\n")
+    for told in offline:
+        request_errors.tell(told)
+    assert message in offline[0].outputs[0].stop_reason and "{" not in offline[0].outputs[0].stop_reason
+    assert [told.outputs[0].stop_reason for told in offline[1:]] == [None, "\n"]
 
 
 @pytest.mark.parametrize(

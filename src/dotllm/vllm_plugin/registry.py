@@ -63,6 +63,7 @@ HOOKS: tuple[Hook, ...] = (
     late_mask.HOOK,
     scheduler.HOOK,
     request_errors.HOOK,
+    request_errors.OFFLINE_HOOK,
     warm_start.HOOK,
     manager_hook.HOOK,
     first_token.HOOK,  # before the next one, which knows the last step

@@ -6,6 +6,9 @@ constraint allows, a bug of ours. vLLM only remembers there that there was an er
 error" (since 0.33, where a compile failed, HTTP 400, also for a full queue and for a bug). So the scheduler's mixin
 puts the reason into the output's ``stop_reason``, which travels anyway, and the front end turns such an output into an
 exception: a refusal is HTTP 400, a full queue 503, anything else 500, each with its message.
+
+Offline vLLM raises nothing for a request that has ended with an error: it is an output with the finish reason "error"
+among the others, which are not lost. So it stays, with the message alone as its ``stop_reason``, and is logged.
 """
 
 from __future__ import annotations
@@ -134,6 +137,35 @@ def _put_with(original: Any) -> Any:
     return put
 
 
+def tell(output: Any) -> None:
+    """Put the message alone where ``output`` (a ``RequestOutput``) says how it ended, if that is ours to say."""
+    completions = getattr(output, "outputs", None)
+    if not isinstance(completions, list):
+        return
+    for completion in completions:
+        failure = decode(completion.stop_reason) if completion.finish_reason == "error" else None
+        if failure is not None:
+            completion.stop_reason = failure[1]
+            logger.error("request %s was ended: %s", output.request_id, failure[1])
+
+
+def _step_with(original: Any) -> Any:
+    def step(self: Any) -> Any:
+        outputs = original(self)
+        for output in outputs:
+            if output.finished:
+                tell(output)
+        return outputs
+
+    return step
+
+
+def _apply_offline() -> None:
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    replace_once(LLMEngine, "step", _step_with)
+
+
 def _apply() -> None:
     from vllm.v1.engine.output_processor import RequestOutputCollector
 
@@ -154,4 +186,13 @@ HOOK = Hook(
     apply=_apply,
     required=False,
     without_it='the client is only told "Internal server error"',
+)
+
+OFFLINE_HOOK = Hook(
+    name="request-errors-offline",
+    summary="the output of a request that its constraint ends with an error says why",
+    targets=(Target("vllm.v1.engine.llm_engine", "LLMEngine.step", ("self",)),),
+    apply=_apply_offline,
+    required=False,
+    without_it="its stop_reason is what our processes say to each other",
 )
