@@ -4,8 +4,8 @@ Most specifications compile in a few milliseconds, which is less than the forwar
 for masks after it has launched that pass, so the compile is over by then and has cost nothing: no step waits for it,
 and the last token of the prompt needs no step of its own (see `scheduler`, which holds such a request back).
 
-When the mask is needed and the grammar is not there, the step waits for it, but not beyond `LATEST` after the request
-was first looked at: nobody else in the batch may suffer. Then the token that was sampled for this request, without a
+When the mask is needed and the grammar is not there, the step waits for it, and the whole batch with it, until
+`LATEST` after the request was first looked at: at most 15 ms for each newly arrived request, once. Then the token that was sampled for this request, without a
 mask, is dropped, and the request is *parked*: all its tokens are computed, so vLLM's scheduler has nothing to run for
 it. When its grammar comes, the last token of its prompt is run again, and what is sampled then counts. A compile that
 fails while its request is parked, or still runs its prompt, is registered by vLLM's own code for waiting requests.
