@@ -205,6 +205,8 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(verdicts, "VERDICT_TIMEOUT_S", 0.05)
     yield
     go_on.set()
+    while verdicts._pool._jobs:  # else they would be remembered in the next test
+        time.sleep(0.001)
 
 
 @pytest.mark.usefixtures("stuck")
