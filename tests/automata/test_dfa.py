@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa, Nfa, union_of
 from dotllm.errors import BudgetExceeded
+from dotllm.languages.regex import regex_to_dfa
 
 LETTERS = "abé\U0001f600"
 LONGEST = 4
@@ -206,3 +207,12 @@ def test_counting_modulo(n: int) -> None:
     assert dfa == Dfa.length(n, n).repeat(2, None) | Dfa.literal("") | Dfa.length(n, n)
     assert [k for k in range(40) if dfa.accepts("x" * k)] == list(range(0, 40, n))
     assert re.fullmatch(f"(.{{{n}}})*", "x" * n)
+
+
+def test_large_tables_are_not_kept_as_lists() -> None:
+    """Those take ten times as much."""
+    large = regex_to_dfa("".join(f"[{chr(i)}{chr(i + 1)}]" for i in range(0x4E00, 0x4E60)) + "*", search=False)
+    assert large.table.size > 4096 and large.shortest() is not None
+    text = "".join(map(chr, range(0x4E00, 0x4E60)))
+    assert large.accepts(text) and large.accepts(text[:-1]) and not large.accepts(text[:-2]) and not large.accepts("")
+    assert large.count() is None and large._rows is None and large.nbytes < 2 * large.table.nbytes

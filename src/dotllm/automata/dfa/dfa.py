@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from dotllm.automata.dfa.nfa import subset_construction
 # What a boolean operation keeps: bit 2·a + b for the verdicts a, b of its operands.
 _AND, _OR, _MINUS, _XOR = 0b1000, 0b1110, 0b0100, 0b0110
 _NOTHING = np.empty(0, np.int32)
+_KEPT_ENTRIES = 4096  # of a table that is kept as lists, too
 
 
 class Dfa:
@@ -267,10 +269,18 @@ class Dfa:
 
     @property
     def rows(self) -> list[list[int]]:
-        """The table as lists, for loops in Python. Do not change it."""
-        if self._rows is None:
-            self._rows = self.table.tolist()
-        return self._rows
+        """The table as lists, for loops in Python, which ask once. Do not change it. Not kept of a large one: it takes
+        up to ten times as much."""
+        rows: list[list[int]] = self.table.tolist() if self._rows is None else self._rows
+        if self.table.size <= _KEPT_ENTRIES:
+            self._rows = rows
+        return rows
+
+    @property
+    def nbytes(self) -> int:
+        """About what it takes, with its alphabet, and with its `rows` where they are kept."""
+        kept = 40 * self.table.size if self.table.size <= _KEPT_ENTRIES else 0
+        return self.table.nbytes + kept + 64 * (len(self.table) + len(self.alphabet.starts)) + 512
 
     def is_empty(self) -> bool:
         """Whether no string is in the language."""
@@ -284,7 +294,8 @@ class Dfa:
         """Whether ``text`` is in the language; a text with lone surrogates never is."""
         if not _is_text(text):
             return False
-        rows, starts, class_of = self.rows, self.alphabet.starts, self.alphabet.class_of
+        starts, class_of = self.alphabet.starts, self.alphabet.class_of
+        rows: Any = self.rows if self.table.size <= _KEPT_ENTRIES else self.table
         state = self.start
         for char in text:
             state = rows[state][class_of[bisect_right(starts, ord(char)) - 1]]
@@ -337,9 +348,10 @@ class Dfa:
         order = self._order()
         if order is None:
             return len(shortest), None
+        rows = self.rows
         longest = [0] * len(self.table)
         for state in order:
-            for to in self.rows[state]:
+            for to in rows[state]:
                 longest[to] = max(longest[to], longest[state] + 1)
         return len(shortest), max(longest[state] for state in order)
 
@@ -348,11 +360,11 @@ class Dfa:
         order = self._order()
         if order is None:
             return None
-        sizes = self.alphabet.sizes
+        sizes, rows = self.alphabet.sizes, self.rows
         ways = [0] * len(self.table)
         for state in reversed(order):
             ways[state] = int(self.accepting[state]) + sum(
-                size * ways[to] for size, to in zip(sizes, self.rows[state], strict=False) if to
+                size * ways[to] for size, to in zip(sizes, rows[state], strict=False) if to
             )
         return ways[self.start]
 
@@ -364,13 +376,14 @@ class Dfa:
             [(cls, chr(point)) for low, high in [bounds] for point in range(low, high + 1)]
             for bounds, cls in self._intervals()
         ]
+        rows = self.rows
         flat = [pair for interval in letters for pair in interval] if self.start else []
         stack: list[tuple[int, str]] = [(self.start, "")] if self.start else []
         while stack:
             state, prefix = stack.pop()
             if self.accepting[state]:
                 yield prefix
-            row = self.rows[state]
+            row = rows[state]
             stack.extend((row[cls], prefix + char) for cls, char in reversed(flat) if row[cls])
 
     def _intervals(self) -> list[tuple[tuple[int, int], int]]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
+from functools import partial
+from sys import getsizeof
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dotllm.automata.dfa import Budget, Dfa, union_of
@@ -20,6 +21,7 @@ from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema import formats, other_keys, spelling, string_network
 from dotllm.languages.json_schema.context import Context
+from dotllm.languages.memo import memoised
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 
 if TYPE_CHECKING:
@@ -41,6 +43,11 @@ _UNUSUAL = (("\x7f", 1), ("\x7f", 0), ("~", 2))
 
 # Languages of so many strings are looked at string by string.
 _FEW = 16
+
+# Bytes that each memory of automata, and of what was found out with them, may take in a process (`Memo`). Automata of
+# users' patterns take a kilobyte or a megabyte.
+_AUTOMATA_MEMO = 16 << 20
+_SMALL_MEMO = 4 << 20
 
 # Building the automaton of a clause, in steps of the algebra (microseconds, about): of each of its conditions, and
 # moves of the automata's kernels per step.
@@ -480,20 +487,37 @@ def _examples(clause: Clause) -> Iterable[str]:
     return tuple(char * max(clause.low, length) for char, length in _UNUSUAL) if clause.low < 64 else ()
 
 
-@lru_cache(maxsize=4096)
+def _bytes_of(value: object, *arguments: object) -> int:
+    """About what a `Memo` keeps alive: both the value and what was asked, which users write, too."""
+    total = 200
+    for part in (value, *arguments):
+        if isinstance(part, Dfa):
+            total += part.nbytes
+        elif isinstance(part, str):
+            total += getsizeof(part)
+        elif isinstance(part, (tuple, frozenset, list)):
+            total += _bytes_of(*part) if part else 64
+    return total
+
+
+@memoised(_bytes_of, limit=_SMALL_MEMO)
 def _satisfies(text: str, atom: Atom) -> bool:
     if atom.kind == "format":
         return formats.FORMATS[str(atom.content)].accepts(text)
     return _automaton(atom).accepts(text)
 
 
-@lru_cache(maxsize=1024)
 def _automaton(atom: Atom) -> Dfa:
     if isinstance(atom.content, Dfa):
         return atom.content
     if atom.kind == "format":
-        return formats.FORMATS[atom.content].dfa()
-    return regex_to_dfa(atom.content, search=True, dialect="ecma")
+        return formats.FORMATS[atom.content].dfa()  # which remembers it
+    return _automaton_of_pattern(atom.content)
+
+
+@memoised(_bytes_of, limit=_AUTOMATA_MEMO)
+def _automaton_of_pattern(pattern: str) -> Dfa:
+    return regex_to_dfa(pattern, search=True, dialect="ecma")
 
 
 def _is_irregular(atom: Atom) -> bool:
@@ -505,7 +529,7 @@ def _unlimited_dfa(clause: Clause) -> Dfa:
     return _unlimited(clause)[0]
 
 
-@lru_cache(maxsize=1024)
+@memoised(_bytes_of, limit=_AUTOMATA_MEMO)
 def _unlimited(clause: Clause) -> tuple[Dfa, int]:
     """`_unlimited_dfa`, and the steps that it took."""
     budget = Budget()
@@ -541,16 +565,21 @@ def _combined(clause: Clause, budget: Budget) -> Dfa:
     return out.difference(Dfa.literals(excluded, budget), budget) if excluded else out
 
 
-@lru_cache(maxsize=1024)
 def _few_strings(dfa: Dfa) -> list[str] | None:
     """All strings, None if they are more than a few."""
-    if len(dfa) > _FEW * _FEW or (dfa.start and dfa.table[1:].any(axis=1).all()):
-        return None  # too many states for an answer that is worth its time; or no state is the last one
+    # Of too many states the answer is not worth its time.
+    return None if len(dfa) > _FEW * _FEW else _few_strings_of_small(dfa)
+
+
+@memoised(_bytes_of, limit=_SMALL_MEMO)
+def _few_strings_of_small(dfa: Dfa) -> list[str] | None:
+    if dfa.start and dfa.table[1:].any(axis=1).all():
+        return None  # no state is the last one
     count = dfa.count()
     return None if count is None or count > _FEW else list(dfa.strings())
 
 
-@lru_cache(maxsize=1024)
+@memoised(_bytes_of, limit=_SMALL_MEMO)
 def _shortest(atom: Atom) -> str | None:
     return _automaton(atom).shortest()
 

@@ -1,0 +1,74 @@
+"""Memo: what a function has returned, bounded by bytes. For functions of what users write.
+
+`functools.lru_cache` counts entries, and the entries of a function that makes automata differ by five orders of
+magnitude. Here they are in two generations of half the bytes each: what is asked for is put into the younger one, and
+when that is full it becomes the older one, whose entries go if nobody asks for them meanwhile. A hit costs one look
+into a dict.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+V = TypeVar("V")
+
+
+class Memo(Generic[P, V]):
+    """A function of hashable positional arguments, and its memory. Thread-safe; threads that ask at the same time for
+    what is not known compute it each."""
+
+    def __init__(self, function: Callable[P, V], nbytes: Callable[..., int], limit: int) -> None:
+        """``nbytes`` of a value and, behind it, the arguments it belongs to; at most ``limit`` are kept."""
+        self._function, self._nbytes_of, self._half = function, nbytes, limit // 2
+        self._young: dict[tuple[Any, ...], tuple[V, int]] = {}
+        self._old: dict[tuple[Any, ...], tuple[V, int]] = {}
+        self._young_bytes = self._old_bytes = 0
+        self._lock = threading.Lock()
+        update_wrapper(self, function)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is kept."""
+        return self._young_bytes + self._old_bytes
+
+    def __len__(self) -> int:
+        return len(self._young) + sum(key not in self._young for key in self._old)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
+        """What the function returns; ``kwargs`` are only for the type checker."""
+        found = self._young.get(args)
+        if found is not None:
+            return found[0]
+        found = self._old.get(args)
+        if found is None:
+            value = self._function(*args, **kwargs)
+            found = value, self._nbytes_of(value, *args, **kwargs)
+        self._keep(args, found)
+        return found[0]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._young, self._old = {}, {}
+            self._young_bytes = self._old_bytes = 0
+
+    def _keep(self, key: tuple[Any, ...], entry: tuple[V, int]) -> None:
+        if entry[1] > self._half:
+            return
+        with self._lock:
+            if key in self._young:
+                return
+            if self._young_bytes + entry[1] > self._half:
+                self._old, self._old_bytes = self._young, self._young_bytes
+                self._young, self._young_bytes = {}, 0
+            self._young[key] = entry
+            self._young_bytes += entry[1]
+
+
+def memoised(nbytes: Callable[..., int], limit: int) -> Callable[[Callable[P, V]], Memo[P, V]]:
+    """A decorator that makes a `Memo` of a function."""
+    return lambda function: Memo(function, nbytes, limit)

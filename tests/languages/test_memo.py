@@ -1,0 +1,51 @@
+"""Memo: bounded by bytes, what is asked for stays, right on any number of threads."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+from dotllm.languages.memo import Memo, memoised
+
+
+def test_remembers_what_is_asked_for_within_its_bytes() -> None:
+    asked: list[int] = []
+
+    @memoised(lambda value, number: len(value) + number % 3, limit=1000)
+    def letters(number: int) -> str:
+        """So many letters."""
+        asked.append(number)
+        return "x" * number
+
+    assert letters.__doc__ == "So many letters."
+    for number in range(1, 100):
+        assert letters(7) == "x" * 7 and letters(number) == "x" * number
+        assert 0 < letters.nbytes <= 1000
+    assert asked.count(7) == 1
+    asked.clear()
+    letters(99), letters(1), letters(99)
+    assert asked == [1]
+    assert letters(600) == letters(600) and asked == [1, 600, 600]  # alone it is more than its half
+    letters.clear()
+    assert (letters.nbytes, len(letters)) == (0, 0)
+
+
+def test_many_threads() -> None:
+    memo: Memo[[int, str], str] = Memo(lambda number, text: text * number, lambda value, *_: len(value), 3000)
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(3000):
+            number, text = chance.randrange(60), chance.choice("abc")
+            if memo(number, text) != text * number:
+                wrong.append((number, text))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and memo.nbytes <= 3000
+    kept = {**memo._old, **memo._young}
+    assert memo.nbytes >= sum(size for _, size in kept.values())
