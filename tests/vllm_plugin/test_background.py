@@ -10,7 +10,7 @@ FORK_WHILE_IMPORTING = """
 import os, signal, sys, time
 from dotllm.vllm_plugin import background
 
-background.SETTLED = 0.2
+background.SETTLED_S = 0.2
 sys.path.insert(0, sys.argv[1])
 background.run(lambda: __import__("slow"), "imports")
 time.sleep(float(sys.argv[2]))

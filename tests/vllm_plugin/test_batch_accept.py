@@ -13,7 +13,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 
 from dotllm import Index, Vocabulary
 from dotllm.vllm_plugin import batch_accept
-from dotllm.vllm_plugin.batch_accept import LEAST
+from dotllm.vllm_plugin.batch_accept import MIN_BATCH
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
 from tests.vllm_plugin.test_scheduler import Bench, vllm_config
 
@@ -93,13 +93,13 @@ def test_the_same_as_one_after_another(vllm_config: Any, index: Index, one_by_on
 
 
 def test_few_requests_are_asked_one_after_another(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
-    bench = batch(vllm_config, index, {str(i): [C, C] for i in range(LEAST - 1)})
+    bench = batch(vllm_config, index, {str(i): [C, C] for i in range(MIN_BATCH - 1)})
     bench.step()
-    assert one_by_one == [C] * (LEAST - 1)
+    assert one_by_one == [C] * (MIN_BATCH - 1)
 
 
 def test_unconstrained_requests_beside_them(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
-    bench = batch(vllm_config, index, {str(i): [C, C, C] for i in range(LEAST)})
+    bench = batch(vllm_config, index, {str(i): [C, C, C] for i in range(MIN_BATCH)})
     bench.add("free", 3)
     bench.step()
     bench.step()
@@ -193,7 +193,7 @@ def test_results_in_flight_when_their_request_is_preempted(
     index = Index.from_regex("(ab|c|[0-9a-c]{2})*", vocabulary)
     said = []
     for least in (1, 1000):
-        monkeypatch.setattr(batch_accept, "LEAST", least)
+        monkeypatch.setattr(batch_accept, "MIN_BATCH", least)
         one_by_one.clear()
         bench = InFlight(vllm_config, blocks)
         assert isinstance(bench.scheduler, AsyncScheduler) and bench.scheduler._takes_batches

@@ -51,7 +51,7 @@ def test_compile_that_ends_beside_the_forward_pass_costs_nothing(bench: Bench, m
     assert bench.step() == {"a": 30} and bench.tokens_of("a") == [7]
     run_out(bench, "a")
     assert bench.tokens_of("a") == [7] * 4 == grammar.accepted
-    assert len(waited) == 1 and 0 < waited[0] <= late_mask.LATEST and not bench.scheduler._unmasked
+    assert len(waited) == 1 and 0 < waited[0] <= late_mask.GRAMMAR_WAIT_S and not bench.scheduler._unmasked
 
 
 def test_token_without_its_mask_is_sampled_again(bench: Bench, waits: list[float]) -> None:

@@ -211,7 +211,7 @@ def test_while_nothing_runs_the_step_waits_a_moment_for_the_compile(
     monkeypatch.setattr(scheduler, "wait", comes)
     bench.add("a", 30, Pending())
     assert bench.step() == {"a": 30} and bench.tokens_of("a") == [7]
-    assert waits == [scheduler.PATIENCE] and scheduler.PATIENCE <= 0.005
+    assert waits == [scheduler.COMPILE_WAIT_S] and scheduler.COMPILE_WAIT_S <= 0.005
     bench.add("b", 30, Pending(), start=500)
     assert bench.step() == {"a": 1, "b": 29} and len(waits) == 1, "it would be the others' time"
     while bench.finish_reason("a") is None:

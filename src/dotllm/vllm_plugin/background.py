@@ -18,9 +18,9 @@ from contextlib import suppress
 
 logger = logging.getLogger(__name__)
 
-SETTLED = 1.0
+SETTLED_S = 1.0
 """Seconds after the last fork, or after being asked, at which work begins."""
-LONGEST = 300.0
+LONGEST_WORK_S = 300.0
 """Seconds that a fork waits at most; compiling all kernels on a new machine takes a third of that."""
 
 _working = threading.RLock()  # held while work is being done, and while this process forks
@@ -34,7 +34,7 @@ def run(work: Callable[[], None], name: str) -> None:
     def wait_and_work() -> None:
         while True:
             with _working:
-                left = max(asked, _forked) + SETTLED - time.monotonic()
+                left = max(asked, _forked) + SETTLED_S - time.monotonic()
                 if left <= 0:
                     work()
                     return
@@ -44,7 +44,7 @@ def run(work: Callable[[], None], name: str) -> None:
 
 
 def _before_fork() -> None:
-    if not _working.acquire(timeout=LONGEST):
+    if not _working.acquire(timeout=LONGEST_WORK_S):
         logger.warning("dotllm: forking while a thread prepares something, since it takes so long")
 
 

@@ -25,7 +25,7 @@ from dotllm.index.index import FINISHED
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.hook import Hook, Target
 
-LEAST = 8  # requests; fewer are not worth it
+MIN_BATCH = 8  # requests; fewer are not worth it
 IN_FLIGHT = ("async_tokens_to_discard", "num_stale_output_tokens")
 """The attribute of vLLM's ``Request`` that says how many tokens were in flight when it was preempted: until 0.27, and
 since."""
@@ -62,7 +62,7 @@ class BatchAcceptScheduler:
     def _take(self, output: Any) -> list[Any]:
         """Let grammars accept the tokens of vLLM's ``ModelRunnerOutput``; those that have, marked as such."""
         names, drawn = output.req_ids, output.sampled_token_ids
-        if len(drawn) < max(LEAST, len(names)):  # (or there are none: not the last pipeline stage)
+        if len(drawn) < max(MIN_BATCH, len(names)):  # (or there are none: not the last pipeline stage)
             return []
         takers = list(map(self._takers.get, names))
         if None in takers:
@@ -124,7 +124,7 @@ def take(grammars: list[Any], drawn: list[list[int]]) -> list[Any]:
             if len(tokens) == 1 and not grammar.failed and not grammar.stopped and guide.config != FINISHED
         ]
         grammars, guides, drawn = ([of[i] for i in kept] for of in (grammars, guides, drawn))
-    if len(guides) < LEAST:
+    if len(guides) < MIN_BATCH:
         return []
     try:
         accepted, failures = advance_guides(guides, [token for (token,) in drawn])

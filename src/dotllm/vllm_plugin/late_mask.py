@@ -5,10 +5,11 @@ for masks after it has launched that pass, so the compile is over by then and ha
 and the last token of the prompt needs no step of its own (see `scheduler`, which holds such a request back).
 
 When the mask is needed and the grammar is not there, the step waits for it, and the whole batch with it, until
-`LATEST` after the request was first looked at: at most 15 ms for each newly arrived request, once. Then the token that was sampled for this request, without a
-mask, is dropped, and the request is *parked*: all its tokens are computed, so vLLM's scheduler has nothing to run for
-it. When its grammar comes, the last token of its prompt is run again, and what is sampled then counts. A compile that
-fails while its request is parked, or still runs its prompt, is registered by vLLM's own code for waiting requests.
+`GRAMMAR_WAIT_S` after the request was first looked at: at most 15 ms for each newly arrived request, once. Then the
+token that was sampled for this request, without a mask, is dropped, and the request is *parked*: all its tokens are
+computed, so vLLM's scheduler has nothing to run for it. When its grammar comes, the last token of its prompt is run
+again, and what is sampled then counts. A compile that fails while its request is parked, or still runs its prompt, is
+registered by vLLM's own code for waiting requests.
 
 That a sampled token may be taken back is something that vLLM's first model runner knows of ("Some output tokens were
 discarded", in ``GPUModelRunner._update_states``; its runner on CPUs is derived from it), where the scheduler decides
@@ -33,7 +34,7 @@ from dotllm.vllm_plugin.step_phases import StepPhases
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 
 # Six times what a typical specification takes; the forward pass that runs beside it takes longer on most machines.
-LATEST = 0.015
+GRAMMAR_WAIT_S = 0.015
 
 
 class Late(NamedTuple):
@@ -78,7 +79,7 @@ class LateMaskScheduler:
 
         waits = request.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
         if waits and self._runs_unmasked(request):
-            self._unmasked[request.request_id] = Late(request, time.monotonic() + LATEST)
+            self._unmasked[request.request_id] = Late(request, time.monotonic() + GRAMMAR_WAIT_S)
             request.status = RequestStatus.WAITING
             return True
         return self._next_promotes(request)

@@ -5,8 +5,8 @@ at once, and *held* one token before the end of its prompt until the grammar has
 so nothing is sampled. Where the scheduler fits no longer (see `why_not`), vLLM's own waiting is what happens.
 
 That last token costs a step of its own, which is more than most compiles take (some milliseconds against two). So while
-nothing else runs, and the prompt would fit into one step, the step waits `PATIENCE` for the compile first. (Where masks
-can be asked for late, all this is for the few requests that `late_mask` does not take.)
+nothing else runs, and the prompt would fit into one step, the step waits `COMPILE_WAIT_S` for the compile first. (Where
+masks can be asked for late, all this is for the few requests that `late_mask` does not take.)
 
 What must not go wrong, each with a test in tests/serve/test_overlap.py or tests/vllm_plugin/test_scheduler.py:
  * Readiness is read once per request and step. Read twice, a compile that fails in between would be scheduled with an
@@ -40,7 +40,7 @@ _PROMOTES = ("_try_promote_blocked_waiting_request", "_handle_blocked_waiting_re
 
 
 # Twice what a typical specification takes to compile; a step of a model that is worth a server takes longer.
-PATIENCE = 0.005
+COMPILE_WAIT_S = 0.005
 
 
 class OverlapScheduler:
@@ -81,7 +81,7 @@ class OverlapScheduler:
         """One step. Held requests whose grammar has come go on; this is the only place where that is looked up."""
         if self._new:
             if not self.running:  # type: ignore[attr-defined]
-                wait(self._new, PATIENCE)
+                wait(self._new, COMPILE_WAIT_S)
             self._new.clear()
         for request in list(self._held.values()):
             grammar = request.structured_output_request.grammar

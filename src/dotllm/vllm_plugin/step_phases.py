@@ -12,12 +12,14 @@ from __future__ import annotations
 from dotllm.compilation import CompilationManager
 
 # A step is launched in half of this. Should none be, the compile does not wait for it any longer.
-LONGEST_PAUSE = 0.02
+LONGEST_PAUSE_S = 0.02
+# In which a GPU's step is launched, from its message on: who waits longer for a result had better have used the time.
+LAUNCH_S = 0.002
 
 
 class StepPhases:
     """Whether the engine's loop waits for the model. Requests come in on one thread, steps run on another; attribute
-    reads and writes are single bytecodes, and a stale read costs a compile one `LONGEST_PAUSE` at most."""
+    reads and writes are single bytecodes, and a stale read costs a compile one `LONGEST_PAUSE_S` at most."""
 
     def __init__(self) -> None:
         self._in_flight = False
@@ -25,7 +27,7 @@ class StepPhases:
     def request_arrives(self, compiler: CompilationManager) -> None:
         """A request is about to submit its specification."""
         if not self._in_flight and not compiler.begins_elsewhere():
-            compiler.pause(LONGEST_PAUSE)
+            compiler.pause(LONGEST_PAUSE_S)
 
     def launched(self, compiler: CompilationManager) -> None:
         """The forward pass of a step is on its way."""

@@ -24,7 +24,7 @@ SAMPLES = 3  # before a median is believed
 AGAIN = 100  # decisions for drafts, after which a plain step is timed again
 SOON = 3  # the same, where plain steps of this size are not known yet
 ALLOWANCE = 0.01  # of the time of steps without drafts may be lost by trying whether drafts pay by now
-LEAST = 0.2  # of that allowance, before anything is tried
+MIN_ALLOWANCE = 0.2  # of that allowance, before anything is tried
 DOUBT = 4.0  # an estimate may be wrong by this factor; beyond that, trying is pointless
 
 # What drafts are taken to cost before any were seen, in plain steps.
@@ -109,7 +109,7 @@ class StepTimes:
         loss, cost = -gains[best] / (requests * plain), costs[best]
         if len(times.extra[options[best].kind]) < SAMPLES:  # a guess, or a sample that something else disturbed
             loss, cost = min(loss, 1.0), min(cost, requests * GUESS[options[best].kind] * plain)
-        if options[best].saved * plain * DOUBT < cost or times.allowance < max(loss, LEAST):
+        if options[best].saved * plain * DOUBT < cost or times.allowance < max(loss, MIN_ALLOWANCE):
             return None
         times.allowance = 0.0
         self.tries = True

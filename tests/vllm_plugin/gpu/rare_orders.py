@@ -185,12 +185,12 @@ class Trouble:
         self.seed, self.monkeypatch = seed, monkeypatch
         self.indexes = [index, *(others or [])]
         quick_kernels.use(monkeypatch)
-        monkeypatch.setattr(late_place, "LATEST", 0.0)
-        monkeypatch.setattr(our_scheduler, "PATIENCE", 0.0)
+        monkeypatch.setattr(late_place, "GRAMMAR_WAIT_S", 0.0)
+        monkeypatch.setattr(our_scheduler, "COMPILE_WAIT_S", 0.0)
         monkeypatch.setattr(Prefetcher, "want", lambda *_: None)  # a thread: no run would be like another
         monkeypatch.setattr(heap, "HEAP_LIMIT", int(draw.choice([1 << 26, 1 << 26, 30000, 9000])))
         monkeypatch.setattr(walk, "TABLE_SLOTS", self._table_slots(index))
-        monkeypatch.setattr(jump_forward, "LEAST", 2)
+        monkeypatch.setattr(jump_forward, "MIN_JUMP_TOKENS", 2)
         self.reasoner = self._reasoner()
         blocks = int(draw.choice([10, 12, 14, 16, 24, 200]))
         self.priority = bool(draw.random() < 0.2)
@@ -433,7 +433,7 @@ class Trouble:
         scheduler, books = self.scheduler, self.scheduler._reasoning
         jumps = scheduler._jumps
         left = {
-            "free": books.free, "late": books.late, "careful": scheduler._careful, "entered": jumps._entered,
+            "free": books.free, "late": books.late, "careful": scheduler._check_result_of, "entered": jumps._entered,
             "certain": jumps._certain, "taken back": jumps._taken_back, "slots": self.walk.slot_of,
             "forbidden": self.walk._forbidden, "active": self.walk._active,
             "placeless": getattr(scheduler, "_placeless", ()), "abandoned": getattr(scheduler, "_abandoned", ()),

@@ -12,7 +12,7 @@ pytest.importorskip("vllm")
 from played_engine import ANSWER, Engine
 
 from dotllm import Index
-from dotllm.vllm_plugin.gpu.asked import LEAST, Asked
+from dotllm.vllm_plugin.gpu.asked import MIN_REQUESTS_TO_ASK, Asked
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
 pytestmark = pytest.mark.serve
@@ -88,7 +88,7 @@ def test_a_failing_request_ends_at_its_next_token(
     """Not at the end of the text."""
     engine = Engine(vllm_config, index, monkeypatch, jumps=False, seed=5, blocks=200)
     engine.add("bad", 20)
-    for i in range(LEAST):
+    for i in range(MIN_REQUESTS_TO_ASK):
         engine.add(f"good {i}", 20)
     length = 0
 
@@ -100,4 +100,4 @@ def test_a_failing_request_ends_at_its_next_token(
 
     engine.run({6: fail})
     assert engine.reasons["bad"] == "error" and length < len(engine.answers["bad"]) <= length + 2
-    assert all(ANSWER.fullmatch(engine.text(f"good {i}")) for i in range(LEAST))
+    assert all(ANSWER.fullmatch(engine.text(f"good {i}")) for i in range(MIN_REQUESTS_TO_ASK))

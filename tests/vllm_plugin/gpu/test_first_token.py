@@ -138,7 +138,7 @@ def test_prompts_that_keep_the_device_busy_are_not_waited_for(
     vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = an_engine(vllm_config, index, monkeypatch)
-    core = Core(engine, device_time=4 * first_token.LAUNCH)
+    core = Core(engine, device_time=4 * first_token.LAUNCH_S)
     early, late = ["launch", "token"], ["launch", "launch"]
     prompts = [(40, early), (40, early), (40, late), (50, late), (20, early)]
     for number, (prompt, events) in enumerate(prompts):
@@ -150,7 +150,7 @@ def test_prompts_that_keep_the_device_busy_are_not_waited_for(
 
 
 def test_patience_is_lost_by_two_long_waits_in_a_row_and_comes_back() -> None:
-    patience, long = first_token.Patience(), 2 * first_token.LAUNCH
+    patience, long = first_token.Patience(), 2 * first_token.LAUNCH_S
     for seconds in (long, 0.0, long, 0.0):
         patience.waited(100, seconds)
         assert patience.suffices(10_000)

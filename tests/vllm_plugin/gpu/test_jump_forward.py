@@ -149,7 +149,7 @@ def test_a_prompt_runs_while_its_index_compiles(
     vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The late one repeats the last token of its prompt until its grammar has come; the others do not notice."""
-    monkeypatch.setattr(late_place, "LATEST", 0.0)
+    monkeypatch.setattr(late_place, "GRAMMAR_WAIT_S", 0.0)
     engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=6, blocks=200)
     pending: Future[Any] = Future()
     pending.set_running_or_notify_cancel()
@@ -166,7 +166,7 @@ def test_a_prompt_runs_while_its_index_compiles(
 
 
 def test_a_step_of_one_waits_a_moment(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_place, "LATEST", 30.0)
+    monkeypatch.setattr(late_place, "GRAMMAR_WAIT_S", 30.0)
     engine = Engine(vllm_config, index, monkeypatch, jumps=False, seed=6, blocks=200)
     pending: Future[Any] = Future()
     pending.set_running_or_notify_cancel()
@@ -180,7 +180,7 @@ def test_a_step_of_one_waits_a_moment(vllm_config: Any, index: Index, monkeypatc
 
 
 def test_a_late_failure_ends_its_request_alone(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_place, "LATEST", 0.0)
+    monkeypatch.setattr(late_place, "GRAMMAR_WAIT_S", 0.0)
     engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=6, blocks=200)
     pending: Future[Any] = Future()
     pending.set_running_or_notify_cancel()
@@ -196,7 +196,7 @@ def test_an_error_where_places_are_found_stays_there(
     vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It must not reach vLLM's loop, where it would end the engine."""
-    monkeypatch.setattr(late_place, "LATEST", 0.0)
+    monkeypatch.setattr(late_place, "GRAMMAR_WAIT_S", 0.0)
     engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=6, blocks=200)
     pending: Future[Any] = Future()
     pending.set_running_or_notify_cancel()
@@ -213,7 +213,7 @@ def test_an_error_where_places_are_found_stays_there(
 def test_nothing_is_sampled_without_a_mask_when_walking_ends(
     vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(late_place, "LATEST", 0.0)
+    monkeypatch.setattr(late_place, "GRAMMAR_WAIT_S", 0.0)
     engine = Engine(vllm_config, index, monkeypatch, jumps=True, seed=6, blocks=200)
     pending: Future[Any] = Future()
     pending.set_running_or_notify_cancel()

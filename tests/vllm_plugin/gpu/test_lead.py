@@ -16,7 +16,7 @@ from played_engine import ANSWER, SCHEMA, Engine
 from dotllm import Index
 from dotllm.errors import BudgetExceeded
 from dotllm.vllm_plugin.gpu import walk
-from dotllm.vllm_plugin.gpu.lead import FEW, GO, WAIT, Lead
+from dotllm.vllm_plugin.gpu.lead import FULL_WEIGHT_REQUESTS, GO, WAIT, Lead
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
 
 pytestmark = pytest.mark.serve
@@ -46,7 +46,7 @@ def test_one_token_says_less_than_many() -> None:
     assert not lead.waits
     lead = Lead()
     lead.took(8, 8)
-    assert lead.unknown == pytest.approx(FEW * one)
+    assert lead.unknown == pytest.approx(FULL_WEIGHT_REQUESTS * one)
 
 
 class Sometimes(Lead):

@@ -59,7 +59,7 @@ def test_a_claim_ends_a_visit_and_the_next_one_goes_on_there(bytes_vocabulary: V
 def test_all_places_are_found_while_a_loop_claims_the_index(
     bytes_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetch, "HEAD_START", 0.0)
+    monkeypatch.setattr(prefetch, "HEAD_START_S", 0.0)
     entry = Entry(Index.from_regex("(a|bc|[0-9]x){0,90}d", bytes_vocabulary))
     prefetcher = Prefetcher(entry.index.space)
     prefetcher.want(entry)
@@ -77,7 +77,7 @@ def test_all_places_are_found_while_a_loop_claims_the_index(
 
 def test_waiting_for_the_interpreter_is_no_work(bytes_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a visit that was kept waiting by the loop would pause for many times as long, and be made smaller."""
-    monkeypatch.setattr(prefetch, "HEAD_START", 0.0)
+    monkeypatch.setattr(prefetch, "HEAD_START_S", 0.0)
     worked, done = [], threading.Event()
     entry = Entry(Index.from_regex(PATTERN, bytes_vocabulary))
     prefetcher = Prefetcher(entry.index.space)
@@ -106,7 +106,7 @@ def test_what_is_wanted_while_the_thread_goes_to_sleep_wakes_it(
     moment: str, bytes_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was forgotten until the next one came."""
-    monkeypatch.setattr(prefetch, "HEAD_START", 0.0)
+    monkeypatch.setattr(prefetch, "HEAD_START_S", 0.0)
     first, late = (Entry(Index.from_regex(pattern, bytes_vocabulary)) for pattern in ("a", "b"))
     prefetcher = Prefetcher(first.index.space)
 

@@ -97,7 +97,7 @@ def test_budget_errors_stay_with_their_request(index: Index, monkeypatch: pytest
     grammars = [grammar(index, []), grammar(index, [A])]
     with monkeypatch.context() as patch:
         patch.setattr(rows_module, "mask_rows", fails)
-        patch.setattr(rows_module, "FEW", 1)
+        patch.setattr(rows_module, "MAX_GUIDES_ONE_BY_ONE", 1)
         rows_of_step(grammars)
     assert [g.failed for g in grammars] == [False, True]
 
@@ -115,7 +115,7 @@ def test_budget_errors_stay_with_their_request(index: Index, monkeypatch: pytest
 def test_few_have_the_rows_of_many(index: Index) -> None:
     grammars = [grammar(index, path) for path in ([], [A], [A, A], [ABC], [ABC, EOS])]
     _, together = rows_of_step(grammars)
-    assert len(grammars) > rows_module.FEW
+    assert len(grammars) > rows_module.MAX_GUIDES_ONE_BY_ONE
     assert [rows_of_step([one])[1].tolist() for one in grammars] == [[row] for row in together.tolist()]
 
 

@@ -486,9 +486,9 @@ def test_prefetching_gives_way_to_steps_only(vocabulary: Vocabulary) -> None:
     from dotllm.vllm_plugin.gpu import prefetch
 
     walk = Engine(Index.from_regex("[a-z]*", vocabulary)).walk
-    assert walk._prefetcher._pause(0.001) == prefetch.PAUSE, "nothing runs"
+    assert walk._prefetcher._pause(0.001) == prefetch.MIN_PAUSE_S, "nothing runs"
     walk.step_is_launched()
-    assert walk._prefetcher._pause(0.001) == pytest.approx(0.001 * prefetch.PAUSES)
+    assert walk._prefetcher._pause(0.001) == pytest.approx(0.001 * prefetch.PAUSES_PER_VISIT)
 
 
 def test_prefetching_uses_what_the_loop_waits_for_the_device(
@@ -509,12 +509,12 @@ def test_prefetching_uses_what_the_loop_waits_for_the_device(
             walk.results_are_there()
             walk.results_are_there()  # (of a step without a message)
 
-    steps(prefetch.LAUNCH / 2)
-    assert walk._prefetcher._pause(0.001) == pytest.approx(0.001 * prefetch.PAUSES), "the host sets the pace"
-    steps(prefetch.LAUNCH + 3 * prefetch.SPARE)
+    steps(prefetch.LAUNCH_S / 2)
+    assert walk._prefetcher._pause(0.001) == pytest.approx(0.001 * prefetch.PAUSES_PER_VISIT), "the host sets the pace"
+    steps(prefetch.LAUNCH_S + 3 * prefetch.SPARE_S)
     assert walk._prefetcher._pause(0.001) == pytest.approx(0.001), "the device does"
-    steps(prefetch.LAUNCH / 2)
-    assert walk._prefetcher._pause(0.001) == pytest.approx(0.001 * prefetch.PAUSES)
+    steps(prefetch.LAUNCH_S / 2)
+    assert walk._prefetcher._pause(0.001) == pytest.approx(0.001 * prefetch.PAUSES_PER_VISIT)
 
 
 def test_what_is_found_ahead_travels_in_one_step(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
-LEAST = 4  # requests of a step; to ask of fewer takes less than all this
+MIN_REQUESTS_TO_ASK = 4  # requests of a step; to ask of fewer takes less than all this
 # What vLLM asks a ``StructuredOutputManager`` about each request (until 0.29; since 0.30), and what it hears of one
 # whose grammar has taken its token.
 _ANSWERS = {"should_advance": False, "accept_tokens": True}
@@ -31,8 +31,10 @@ class Asked:
         self._before: dict[str, Any] = {}
 
     def after(self, requests: Iterable[str], grammars: Iterable[RequestGrammar | None]) -> None:
-        """Of ``requests`` vLLM has to ask. grammars: those that the GPU follows; while one of them has failed vLLM asks
-        of all."""
+        """After this step vLLM must call the grammar of ``requests``; for all others it gets the known answer.
+
+        grammars: those that the GPU follows; while one of them has failed vLLM asks of all.
+        """
         if RequestGrammar.failures != self._failures:
             if any(grammar is not None and grammar.failed for grammar in grammars):
                 return

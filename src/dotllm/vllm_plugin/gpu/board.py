@@ -15,7 +15,7 @@ from dotllm.vllm_plugin.gpu.host_memory import turns
 from dotllm.vllm_plugin.gpu.message import Int32
 from dotllm.vllm_plugin.gpu.walk_message import PLACE
 
-_LEAST = 64  # slots, requests
+_MIN_SLOTS = 64  # slots, requests
 
 
 class Board:
@@ -39,7 +39,7 @@ class Board:
         self._all.copy_(memory, non_blocking=True)
 
     def _make_room(self, places: int, slots: int) -> None:
-        places, slots = (max(_LEAST, 1 << (count - 1).bit_length()) for count in (places, slots))
+        places, slots = (max(_MIN_SLOTS, 1 << (count - 1).bit_length()) for count in (places, slots))
         self._first_slot = places * PLACE
         self._all = torch.zeros(self._first_slot + slots, dtype=torch.int32, device=self._device)
         self._turns = cycle(turns(self._device, len(self._all)))

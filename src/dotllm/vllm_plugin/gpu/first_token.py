@@ -18,12 +18,11 @@ from typing import Any
 
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.step_phases import LAUNCH_S
 
 _CORE = "vllm.v1.engine.core"
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 
-# Seconds in which a step is launched: who waits longer for a result had better have used the time.
-LAUNCH = 0.002
 # Waits that were too long, one after another, that say that it is the prompts.
 TOO_OFTEN = 2
 # Steps not waited for, after which it is tried again.
@@ -49,7 +48,7 @@ class Patience:
 
     def waited(self, tokens: int, seconds: float) -> None:
         """How long the result of such a step took."""
-        if seconds <= LAUNCH:
+        if seconds <= LAUNCH_S:
             self._too_long = 0
             return
         self._too_long += 1

@@ -15,7 +15,7 @@ import torch
 from dotllm.vllm_plugin.gpu.host_memory import turns
 from dotllm.vllm_plugin.gpu.message import Int32
 
-_LEAST = 512  # numbers there is room for
+_MIN_NUMBERS = 512  # numbers there is room for
 
 
 class HostNumbers:
@@ -24,7 +24,7 @@ class HostNumbers:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._outgrown: list[Any] = []  # a launch may still wait to read it
-        self._make_room(_LEAST)
+        self._make_room(_MIN_NUMBERS)
 
     def write(self, first: Int32, second: Int32) -> tuple[torch.Tensor, torch.Tensor]:
         """Tensors that begin with ``first`` and ``second``."""

@@ -29,7 +29,7 @@ from dotllm.vllm_plugin.gpu.pace import Pace
 from dotllm.vllm_plugin.hook import Target, replace_once, require_parameters
 from dotllm.vllm_plugin.settings import coalescence, gpu_masks, gpu_walk
 
-LEAST = 2  # tokens: one is generated in the step that is in flight anyway
+MIN_JUMP_TOKENS = 2  # tokens: one is generated in the step that is in flight anyway
 
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
 _STATES = "vllm.v1.worker.gpu.states"
@@ -77,7 +77,7 @@ class JumpForward:
 
     def room(self, request: Any, tokens: Sequence[int]) -> list[int]:
         """Those of the forced ``tokens`` that can be entered into ``request``; mostly none."""
-        if len(tokens) < LEAST or must_sample(request):
+        if len(tokens) < MIN_JUMP_TOKENS or must_sample(request):
             return []
         room = request.max_tokens - request.num_output_tokens - 1  # (the token that led here is not counted yet)
         return list(tokens[: max(0, room)])

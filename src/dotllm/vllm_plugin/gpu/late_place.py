@@ -3,8 +3,8 @@
 The device samples nothing for a request whose place it does not know, and the request repeats the last token of its
 prompt in the next step (`walk`). A grammar that is not there yet is just such a place: the request is let through
 without one, gets a slot without a place, and begins with the first step after its index has come. Others do not notice:
-a repeated token is one more in their step. Only a step that runs nobody else waits for the compile, up to `LATEST`.
-(`late_mask` is the same for synchronous scheduling.)
+a repeated token is one more in their step. Only a step that runs nobody else waits for the compile, up to
+`GRAMMAR_WAIT_S`. (`late_mask` is the same for synchronous scheduling.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin import scheduler, scheduler_class
 from dotllm.vllm_plugin.hold_times import HoldTimes
 from dotllm.vllm_plugin.hook import Hook, Target
-from dotllm.vllm_plugin.late_mask import LATEST
+from dotllm.vllm_plugin.late_mask import GRAMMAR_WAIT_S
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.step_phases import StepPhases
 
@@ -112,7 +112,7 @@ class LatePlaceScheduler:
         scheduled = scheduler_output.num_scheduled_tokens
         if all(name in self._placeless for name in scheduled):
             pending = (self._placeless[name].structured_output_request._grammar for name in scheduled)
-            wait([future for future in pending if isinstance(future, Future)], LATEST)
+            wait([future for future in pending if isinstance(future, Future)], GRAMMAR_WAIT_S)
         for name, request in list(self._placeless.items()):
             grammar = _grammar(request)
             if isinstance(grammar, RequestGrammar):

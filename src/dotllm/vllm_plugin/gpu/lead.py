@@ -13,7 +13,7 @@ from __future__ import annotations
 WAIT = 0.1  # share of unknown places from which on steps wait
 GO = 0.05  # and below which they do not any more
 RATE = 1 / 16  # of a step, in the average
-FEW = 2  # requests; a step of fewer says less
+FULL_WEIGHT_REQUESTS = 2  # requests; a step of fewer says less
 
 
 class Lead:
@@ -29,6 +29,6 @@ class Lead:
         """A step's tokens have been taken, and ``unknown`` of them led where the tables did not."""
         if not unknown and self.unknown < 1e-3:
             return
-        rate = RATE * min(1.0, tokens / FEW)
+        rate = RATE * min(1.0, tokens / FULL_WEIGHT_REQUESTS)
         self.unknown += rate * (unknown / tokens - self.unknown)
         self.waits = self.unknown > (GO if self.waits else WAIT)

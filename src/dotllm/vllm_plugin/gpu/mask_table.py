@@ -10,7 +10,7 @@ from dotllm.vllm_plugin.gpu.message import Int32, MaskRows, NewRows
 from dotllm.vllm_plugin.gpu.upload import runs_of, upload
 
 _FIRST_SLOTS = 512
-FEW = 2  # rows whose masks are launched one by one, with numbers for arguments
+MAX_ROWS_ONE_BY_ONE = 2  # rows whose masks are launched one by one, with numbers for arguments
 
 
 class MaskTable:
@@ -51,7 +51,7 @@ class MaskTable:
         if len(message.new_slots):
             stage, (_, runs) = upload(self.device, (message.new_rows, self.runs(message, source=0)))
             write_runs(runs, stage, self.rows, self.rows)
-        if len(where) > FEW:
+        if len(where) > MAX_ROWS_ONE_BY_ONE:
             apply_rows(logits, len(where), *self._numbers.write(where, message.slots), self.rows)
             return
         for row, slot in zip(where.tolist(), message.slots.tolist(), strict=True):

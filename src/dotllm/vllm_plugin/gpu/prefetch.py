@@ -23,6 +23,7 @@ from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin.gpu.claim import Claims
 from dotllm.vllm_plugin.gpu.gate import Gate
 from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS
+from dotllm.vllm_plugin.step_phases import LAUNCH_S
 
 if TYPE_CHECKING:
     from dotllm.vllm_plugin.gpu.entry import Entry
@@ -34,14 +35,13 @@ logger = logging.getLogger(__name__)
 PLACES = 4096
 MASKS = 512  # of an index, found ahead: distinct ones, which may travel in one step (8 MiB); these ten have up to 248
 MASKS_OF_ALL = TABLE_SLOTS // 2  # distinct masks; beyond, none is found ahead
-PAUSE = 0.0005  # seconds, in which the engine's loop gets its turn, at least
-PAUSES = 2  # times as long as a visit worked: the loop of a small model has no time to give
-SPARE = 0.001  # seconds of a step in which the loop waits for the device; with more a pause is as long as the visit
-LAUNCH = 0.002  # seconds from a step's message to its being launched, at most
-IDLE = 0.02  # seconds without a step, after which there is nobody to give way to
-VISIT = 0.002  # seconds that a visit should work
+MIN_PAUSE_S = 0.0005  # seconds, in which the engine's loop gets its turn, at least
+PAUSES_PER_VISIT = 2  # times as long as a visit worked: the loop of a small model has no time to give
+SPARE_S = 0.001  # seconds of a step in which the loop waits for the device; with more a pause is as long as the visit
+IDLE_S = 0.02  # seconds without a step, after which there is nobody to give way to
+VISIT_S = 0.002  # seconds that a visit should work
 VISITED = 64  # places a visit, at most
-HEAD_START = 0.004  # seconds, in which the loop launches the first step of the request that has come
+HEAD_START_S = 0.004  # seconds, in which the loop launches the first step of the request that has come
 WAITING = 64  # indexes; the least recently wanted ones are forgotten
 
 
@@ -82,7 +82,7 @@ class Prefetcher:
     def results_are_there(self) -> None:
         """They have come, of that step or one before."""
         if self._launched:
-            waited = time.monotonic() - self._launched - LAUNCH
+            waited = time.monotonic() - self._launched - LAUNCH_S
             self._spare += (max(0.0, waited) - self._spare) / 8
             self._launched = 0.0
 
@@ -100,7 +100,7 @@ class Prefetcher:
                 entry, place = next(reversed(self._wanted.items()), (None, 0))
             if entry is None:
                 self._wake.wait()
-                time.sleep(HEAD_START)
+                time.sleep(HEAD_START_S)
                 continue
             self.gate.wait()
             began = time.thread_time()  # not the clock: waiting for the interpreter is no work
@@ -112,9 +112,9 @@ class Prefetcher:
                 logger.exception("finding masks ahead of time failed; they are found when they are needed")
                 reached = 0
             worked = time.thread_time() - began
-            if worked > VISIT:
+            if worked > VISIT_S:
                 self._count = max(1, self._count // 2)
-            elif worked < VISIT / 2:
+            elif worked < VISIT_S / 2:
                 self._count = min(VISITED, 2 * self._count)
             with self._lock:
                 if not reached:
@@ -125,9 +125,9 @@ class Prefetcher:
             time.sleep(self._pause(worked))
 
     def _pause(self, worked: float) -> float:
-        if time.monotonic() - self.last_step >= IDLE:
-            return PAUSE
-        return max(PAUSE, worked * (1 if self._spare > SPARE else PAUSES))
+        if time.monotonic() - self.last_step >= IDLE_S:
+            return MIN_PAUSE_S
+        return max(MIN_PAUSE_S, worked * (1 if self._spare > SPARE_S else PAUSES_PER_VISIT))
 
     def visit(self, entry: Entry, place: int, count: int = 1) -> int:
         """Find the transitions and the masks of ``count`` configurations from number ``place`` on, or of fewer if the

@@ -18,7 +18,7 @@ from dotllm.vllm_plugin.gpu.forbidden_rows import ForbiddenRows
 from dotllm.vllm_plugin.gpu.message import NO_MASK, TABLE_SLOTS, Int32, MaskRows
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
-FEW = 3  # guides, whose rows are found sooner one by one
+MAX_GUIDES_ONE_BY_ONE = 3  # guides, whose rows are found sooner one by one
 _NO_SLOTS: Int32 = np.zeros(0, np.int32)
 
 
@@ -52,7 +52,7 @@ class RowSender:
 
     def _are_there(self, rows: Int32) -> bool:
         """Whether the workers have all of ``rows`` in their table; some may be NO_MASK."""
-        if len(rows) <= FEW:
+        if len(rows) <= MAX_GUIDES_ONE_BY_ONE:
             sent, versions = self._sent, self.space.versions
             return all(r < 0 or (r < TABLE_SLOTS and sent[r] == versions[r]) for r in rows.tolist())
         if rows.min() < 0:
@@ -119,7 +119,7 @@ def rows_of_step(
 
 def masks_of(guides: Sequence[Guide]) -> tuple[Int32, Failures]:
     """`mask_rows`, as it is soonest."""
-    return mask_rows(guides) if len(guides) > FEW else _one_by_one(guides)
+    return mask_rows(guides) if len(guides) > MAX_GUIDES_ONE_BY_ONE else _one_by_one(guides)
 
 
 def _one_by_one(guides: Sequence[Guide]) -> tuple[Int32, Failures]:

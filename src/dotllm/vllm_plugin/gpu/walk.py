@@ -48,7 +48,7 @@ from dotllm.vllm_plugin.gpu.walk_message import (
     WalkStep,
 )
 from dotllm.vllm_plugin.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.step_phases import LONGEST_PAUSE
+from dotllm.vllm_plugin.step_phases import LONGEST_PAUSE_S
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class Walk:
 
     def prompt_is_launching(self) -> None:
         """Of whatever requests: the loop is very busy until `is_launched`."""
-        self._prefetcher.gate.close(LONGEST_PAUSE)
+        self._prefetcher.gate.close(LONGEST_PAUSE_S)
 
     def is_launched(self) -> None:
         """The forward pass is on its way."""

@@ -27,7 +27,7 @@ from dotllm.arrays import Int32
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, reasoning, sampling, worker_hooks
-from dotllm.vllm_plugin.gpu.asked import LEAST, Asked
+from dotllm.vllm_plugin.gpu.asked import MIN_REQUESTS_TO_ASK, Asked
 from dotllm.vllm_plugin.gpu.entry import FORCED, LOOKED_AT
 from dotllm.vllm_plugin.gpu.heap import NOTHING
 from dotllm.vllm_plugin.gpu.reasoning import Reasoning
@@ -77,9 +77,9 @@ class WalkScheduler:
         self._jumps = jump_forward.JumpForward(graph_tokens(self))
         self._launched: Any = None  # the scheduler output of the last step
         self._may_jump = False
-        self._careful: set[str] = set()  # preempted, or with entered text, and no result since that counts
+        self._check_result_of: set[str] = set()  # preempted, or with entered text, and no result since that counts
         self._batch = Batch([], NOTHING, NOTHING, [], -1)  # that of the last step
-        self._said: Any = None  # the `GrammarOutput` of the last step; one without news is the same again
+        self._last_grammar_output: Any = None  # of the last step; one without news is the same again
         self._reasoning = Reasoning(self._jumps)
         self._asked = Asked(self.structured_output_manager)  # type: ignore[attr-defined]
 
@@ -134,26 +134,26 @@ class WalkScheduler:
             self._reasoning.begin_late(walk)
         step = walk.message()
         setattr(scheduler_output, _STEP, Launched(walk, walk.clock, batch, walk.changes))
-        if self._said is None or self._said.grammar_bitmask is not step:
+        if self._last_grammar_output is None or self._last_grammar_output.grammar_bitmask is not step:
             from vllm.v1.core.sched.output import GrammarOutput
 
-            self._said = GrammarOutput([], step)
-        return self._said
+            self._last_grammar_output = GrammarOutput([], step)
+        return self._last_grammar_output
 
     def _batch_of(self, walk: Any, scheduler_output: Any) -> Batch:
         """Those of a step. Mostly they are those of the step before: then nothing else is looked at."""
         scheduled = scheduler_output.num_scheduled_tokens
         names, last = list(scheduled), self._batch
         further = scheduler_output.total_num_scheduled_tokens - len(names)  # tokens, behind the first one of each
-        plain = not self._careful and not further
+        plain = not self._check_result_of and not further
         if plain and last.changes == walk.changes and last.scheduled == names:
             return last
         slots = walk.slots_of(names)
         if plain and slots.min(initial=0) >= 0:
             batch = Batch(names, slots, walk.leases[slots], names, walk.changes)
         else:
-            ids, slots, lasts = self._sampled_here(walk, names, scheduled, slots, further)
-            batch = Batch(ids, slots, walk.leases[slots], names, walk.changes if plain and lasts else -1)
+            ids, slots, reusable = self._sampled_here(walk, names, scheduled, slots, further)
+            batch = Batch(ids, slots, walk.leases[slots], names, walk.changes if plain and reusable else -1)
         self._batch = batch
         return batch
 
@@ -168,16 +168,16 @@ class WalkScheduler:
         looked at one by one.
         """
         requests, manager = self.requests, self.structured_output_manager  # type: ignore[attr-defined]
-        odd = np.flatnonzero(slots < 0).tolist()
-        if further > sum(counts[names[i]] - 1 for i in odd):  # somebody with a slot runs several
-            odd = [*odd, *_positions(map((1).__lt__, counts.values()))]
-        dropped, lasts = [], True
-        for i in self._with_careful(odd, names):
+        positions_to_check = np.flatnonzero(slots < 0).tolist()
+        if further > sum(counts[names[i]] - 1 for i in positions_to_check):  # somebody with a slot runs several
+            positions_to_check = [*positions_to_check, *_positions(map((1).__lt__, counts.values()))]
+        dropped, reusable = [], True
+        for i in self._with_requests_to_check(positions_to_check, names):
             request_id = names[i]
             request = requests.get(request_id)
             if slots[i] < 0:
                 if request is None or not request.use_structured_output or request.is_prefill_chunk:
-                    lasts = lasts and request is not None and not request.use_structured_output
+                    reusable = reusable and request is not None and not request.use_structured_output
                     dropped.append(i)
                     continue
                 if request_id in getattr(self, "_placeless", ()):  # see `late_place`
@@ -186,17 +186,17 @@ class WalkScheduler:
                     walk.assign(request_id, request.structured_output_request.grammar, request.num_tokens)
                 slots[i] = walk.slot_of[request_id]
             elif request.is_prefill_chunk:
-                lasts = False
+                reusable = False
                 dropped.append(i)
-        return _without(names, dropped), np.delete(slots, dropped) if dropped else slots, lasts
+        return _without(names, dropped), np.delete(slots, dropped) if dropped else slots, reusable
 
-    def _with_careful(self, odd: Iterable[int], names: list[str]) -> list[int]:
-        """The places ``odd``, and those of careful ones among ``names``; they rise."""
-        careful = _positions(map(self._careful.__contains__, names)) if self._careful else ()
-        return sorted({*odd, *careful})
+    def _with_requests_to_check(self, positions_to_check: Iterable[int], names: list[str]) -> list[int]:
+        """``positions_to_check``, and those of requests in `_check_result_of` among ``names``; they rise."""
+        further = _positions(map(self._check_result_of.__contains__, names)) if self._check_result_of else ()
+        return sorted({*positions_to_check, *further})
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        self._careful.add(request.request_id)
+        self._check_result_of.add(request.request_id)
         return super()._preempt_request(request, *args, **kwargs)  # type: ignore[misc]
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
@@ -215,7 +215,7 @@ class WalkScheduler:
             # A step that waits for this one's tokens has not been sampled, and will be under the mask.
             sampled = getattr(self._launched, _STEP, None) is not None
             try:
-                self._careful.update(
+                self._check_result_of.update(
                     self._reasoning.end(self._walk, self._launched.num_scheduled_tokens if sampled else (), asked)
                 )
             except Exception:
@@ -236,8 +236,8 @@ class WalkScheduler:
         missed = 0
         if not of_all and launched.changes != walk.changes:
             gone = np.flatnonzero(walk.leases[slots] != batch.leases).tolist()
-        if gone or of_all or self._careful or not all(drawn):
-            dropped, missed = self._that_do_not_count(ids, gone, drawn, of_all=of_all)
+        if gone or of_all or self._check_result_of or not all(drawn):
+            dropped, missed = self._results_to_drop(ids, gone, drawn, of_all=of_all)
         if of_all:  # tokens go the ordinary way
             return
         if missed:
@@ -256,10 +256,10 @@ class WalkScheduler:
                     walk.grammars[slot].fail("walk", RuntimeError("the GPU was not followed"))
             self._stop_walking()
             return
-        if len(batch.ids) >= LEAST or self._reasoning.free:  # (a reasoning parser takes its time)
+        if len(batch.ids) >= MIN_REQUESTS_TO_ASK or self._reasoning.free:  # (a reasoning parser takes its time)
             self._asked.after((*map(ids.__getitem__, taken.left), *map(batch.ids.__getitem__, asked)), walk.grammars)
 
-    def _that_do_not_count(
+    def _results_to_drop(
         self, ids: list[str], gone: Iterable[int], drawn: list[list[int]], *, of_all: bool
     ) -> tuple[list[int], int]:
         """(positions whose results are not to be followed, rising; how many repeat their step).
@@ -267,18 +267,18 @@ class WalkScheduler:
         gone: positions of requests that have ended since the step was launched; of_all: ask each.
         """
         ended = set(gone)
-        odd = range(len(ids)) if of_all else [*ended, *_positions(map(not_, drawn))]
+        positions_to_check = range(len(ids)) if of_all else [*ended, *_positions(map(not_, drawn))]
         dropped, missed = [], 0
-        for i in self._with_careful(odd, ids):
+        for i in self._with_requests_to_check(positions_to_check, ids):
             request_id = ids[i]
-            if not drawn[i] or of_all or request_id in self._careful:
+            if not drawn[i] or of_all or request_id in self._check_result_of:
                 counts, again = self._counts(request_id, drawn[i])
                 missed += again
                 if not counts:
                     dropped.append(i)
                     continue
                 if self._runs(request_id):  # else it will run its tokens again, maybe one of them in a step
-                    self._careful.discard(request_id)  # what was in flight has come, and its tokens have been run
+                    self._check_result_of.discard(request_id)  # what was in flight has come, its tokens have been run
             if i in ended:
                 dropped.append(i)
         return dropped, missed
@@ -325,7 +325,7 @@ class WalkScheduler:
             for request, slot, forced, token in found:
                 walk.jump(slot, forced)
                 self._jumps.enter(request, token, forced)
-                self._careful.add(request.request_id)
+                self._check_result_of.add(request.request_id)
             self._jumps.report(self._walk_of.compiler.metrics)
 
     def _stop_walking(self) -> None:
@@ -336,7 +336,7 @@ class WalkScheduler:
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         self._jumps.forget(request.request_id)
         self._reasoning.forget(request.request_id)
-        self._careful.discard(request.request_id)
+        self._check_result_of.discard(request.request_id)
         if self._walk is not None:
             self._walk.release(request.request_id)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]

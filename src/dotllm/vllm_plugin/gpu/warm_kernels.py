@@ -25,7 +25,7 @@ def warm(logits: Any, batch: Any, words: int) -> None:
     words: int32s of a mask row."""
     import torch
 
-    from dotllm.vllm_plugin.gpu.mask_table import FEW, MaskTable
+    from dotllm.vllm_plugin.gpu.mask_table import MAX_ROWS_ONE_BY_ONE, MaskTable
     from dotllm.vllm_plugin.gpu.walker import Walker
 
     names = list(batch.req_ids)
@@ -45,7 +45,7 @@ def warm(logits: Any, batch: Any, words: int) -> None:
     walker.update(step, names)
     walker.states = SimpleNamespace(total_len=length, prefill_len=length)
     walker.mask(logits, batch)
-    for where in (np.zeros(1, np.int32), np.full(FEW + 1, -1, np.int32)):  # one by one, and together
+    for where in (np.zeros(1, np.int32), np.full(MAX_ROWS_ONE_BY_ONE + 1, -1, np.int32)):  # one by one, and together
         count = len(where)
         message = MaskRows(0, np.ones(count, np.int32), np.zeros(count, np.int32), none, rows[:0])
         table.apply(logits, where, message)
