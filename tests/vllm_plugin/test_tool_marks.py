@@ -54,6 +54,10 @@ def test_excludes(formats: list[dict[str, Any]], expected: list[Any]) -> None:
     assert excludes(*formats) == expected
 
 
+def test_a_mark_for_each_of_many_tools_is_left_out() -> None:
+    assert set(map(tuple, excludes(*(tag(f"<f={i}>", JSON, "</f>") for i in range(100))))) == {("</f>",)}
+
+
 def test_a_tag_without_marks_is_left_as_it_is() -> None:
     text = '{"type":  "structural_tag", "format": {"type": "any_text"}}'
     assert without_marks(text) is text

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _MARK = re.compile(r"<[^<>\n]+>")
+_MANY = 32  # marks: they hold the names of tools, and an automaton would tell all of them apart; ends must do
 _WITHOUT_EXCLUDES = ("cohere_xml", "minimax_m3_xml")
 
 
@@ -34,7 +35,7 @@ def without_marks(structural_tag: str) -> str:
         if schema["type"] == "qwen_xml_parameter":  # the older name of a style
             schema |= {"type": "json_schema", "style": "qwen_xml"}
         style = schema.get("style", "json")
-        excludes = sorted(marks if style == "json" else of_ends)
+        excludes = sorted(marks if style == "json" and len(marks) <= _MANY else of_ends)
         if excludes and not schema.get("excludes") and style not in _WITHOUT_EXCLUDES:
             schema["excludes"] = excludes
             changed = True

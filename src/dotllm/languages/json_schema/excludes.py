@@ -22,6 +22,7 @@ from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.automata.dfa.nfa import Nfa
+from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.spelling import MUST_ESCAPE, RAW, spellings_of_escaped
 from dotllm.languages.json_schema.string_network import MAX_LENGTH
@@ -33,6 +34,10 @@ _ESCAPE = (
     r'\\(?:["\\/bfnrt]|u[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|u[dD][0-7][0-9a-fA-F]{2}'
     r"|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 )
+
+_IN_ESCAPES = frozenset('\\"/bfnrtu0123456789abcdefABCDEF')
+_MAX_EDGES = 20_000  # a tenth of a second
+_MAX_IN_ESCAPES = 64  # states; each is told apart by the states that escapes lead to
 
 # A lower limit on the length is counted state by state.
 _MAX_STATES = 4_096
@@ -55,12 +60,14 @@ class Excludes(NamedTuple):
         return not any(text in name for text in self.texts)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def without(texts: tuple[str, ...]) -> Excludes:
     """All strings but those that hold one of ``texts``, none of which is empty. Raises BudgetExceeded."""
     budget = Budget()
     lacking = ~holding_one_of(texts, budget)
-    raw, escaped = _raw_edges(lacking), _escape_edges(lacking, budget)
+    if sum(len(set(row)) for row in lacking.rows) > _MAX_EDGES:
+        raise BudgetExceeded("the excluded texts are too many, or too long", keyword="excludes")
+    raw, escaped = _raw_edges(lacking), _escape_edges(texts, lacking, budget)
     strings = StringLanguage.automaton(~_some_spelling_in(~lacking, budget))
     return Excludes(texts, raw, escaped, len(lacking.table), strings)
 
@@ -103,20 +110,26 @@ def _raw_edges(lacking: Dfa) -> tuple[tuple[int, CharSet, int], ...]:
     return tuple(edges)
 
 
-def _escape_edges(lacking: Dfa, budget: Budget) -> tuple[tuple[int, Dfa, int], ...]:
-    """Mostly every escape leads from every state to the first one: the texts begin with ``<``."""
+def _escape_edges(texts: tuple[str, ...], lacking: Dfa, budget: Budget) -> tuple[tuple[int, Dfa, int], ...]:
     escape = regex_to_dfa(_ESCAPE, search=False, budget=budget)
+    states = range(1, len(lacking.table))
+    if not any(text[0] in _IN_ESCAPES or "\\" in text for text in texts):
+        # No text goes on in an escape, and none begins there: ``</tool_call>``.
+        return tuple((state, escape, lacking.start) for state in states)
+    if len(states) > _MAX_IN_ESCAPES:
+        raise BudgetExceeded("excluded texts that may stand in escapes are too many, or too long", keyword="excludes")
     edges = []
-    for state in range(1, len(lacking.table)):
+    alike: dict[Dfa, Dfa] = {}
+    for state in states:
         left, target = escape, lacking.start
-        others = iter(range(1, len(lacking.table)))
+        others = iter(states)
         while left:
             reached = np.zeros(len(lacking.table), np.bool_)
             reached[target] = True
             leading = Dfa.of_table(lacking.alphabet, lacking.table, reached, state, budget, "excluded texts")
             part = left.intersection(leading, budget)
             if part:
-                edges.append((state, part, target))
+                edges.append((state, alike.setdefault(part, part), target))
                 left = left.difference(part, budget)
             found = next(others, None)
             if found is None:

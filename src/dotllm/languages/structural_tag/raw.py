@@ -32,7 +32,7 @@ def some_characters(grammar: Grammar, most: int, texts: tuple[str, ...]) -> Expr
     return _of_length(~_holding(texts), 0, most, grammar)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _holding(texts: tuple[str, ...]) -> Dfa:
     return holding_one_of(texts, Budget())
 
