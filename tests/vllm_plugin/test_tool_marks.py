@@ -40,9 +40,9 @@ JSON = {"type": "json_schema", "json_schema": {"type": "object"}}
     ("formats", "expected"),
     [
         ([tag('<tool_call>\n{"arguments": ', JSON, "}\n</tool_call>")], [["</tool_call>", "<tool_call>"]]),
-        ([tag("<f=1>", {**JSON, "style": "qwen_xml"}, "\n</f>\n</t>")], [["</f>", "</t>"]]),
-        ([tag("<f=1>", {"type": "qwen_xml_parameter", "json_schema": True}, ["</f>", ""])], [["</f>"]]),
-        ([{"type": "const_string", "value": "<｜A｜>"}, tag("<b>", {**JSON, "style": "qwen_xml"}, "</b>"), {"type": "const_string", "value": "</｜A｜>"}], [["</b>", "</｜A｜>"]]),
+        ([tag("<f=1>", {**JSON, "style": "qwen_xml"}, "\n</f>\n</t>")], [["</f>", "</t>", "<f=", "<parameter="]]),
+        ([tag("<f=1>", {"type": "qwen_xml_parameter", "json_schema": True}, ["</f>", ""])], [["</f>", "<f=", "<parameter="]]),
+        ([{"type": "const_string", "value": "<｜A｜>"}, tag("<b>", {**JSON, "style": "qwen_xml"}, "</b>"), {"type": "const_string", "value": "</｜A｜>"}], [["</b>", "</｜A｜>", "<b>", "<parameter=", "<｜A｜>"]]),
         ([tag("<b>", {**JSON, "excludes": ["own"]}, "</b>")], [["own"]]),
         ([tag("<b>", {**JSON, "style": "cohere_xml"}, "</b>")], [None]),
         ([tag('{"name": "f", "parameters": ', JSON, "}")], [None]),
@@ -54,8 +54,9 @@ def test_excludes(formats: list[dict[str, Any]], expected: list[Any]) -> None:
     assert excludes(*formats) == expected
 
 
-def test_a_mark_for_each_of_many_tools_is_left_out() -> None:
-    assert set(map(tuple, excludes(*(tag(f"<f={i}>", JSON, "</f>") for i in range(100))))) == {("</f>",)}
+def test_marks_with_names_are_one_for_all_tools() -> None:
+    found = excludes(*(tag(f"<f={i}>", JSON, "</f>") for i in range(100)))
+    assert set(map(tuple, found)) == {("</f>", "<f=")}
 
 
 def test_a_tag_without_marks_is_left_as_it_is() -> None:

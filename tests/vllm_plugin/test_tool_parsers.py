@@ -176,6 +176,7 @@ def test_a_mark_in_a_string_does_not_end_the_call(name: str, tokenizer: Any, voc
     tag = new()[1].structured_outputs.structural_tag
     index = Index.from_structural_tag(tag, vocabulary, any_whitespace=False)
     marks = {mark for text in strings(json.loads(tag)["format"]) for mark in re.findall(r"<[^<>\n]+>", text)}
+    marks |= {"<parameter=q>", '<parameter name="q">', "<arg_key>", "<arg_value>", '<｜DSML｜parameter name="q">'}
     (style,) = set(re.findall(r'"style": "(\w+)"', tag))
     end = tokenizer.encode(_ENDS[style], add_special_tokens=False)
     refused = 0

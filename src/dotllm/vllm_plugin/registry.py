@@ -29,6 +29,7 @@ from dotllm.vllm_plugin import (
     seldom_drafts,
     structural_tags,
     tool_arguments,
+    tool_marks,
     tools_and_format,
     unread_fields,
     validation,
@@ -56,6 +57,7 @@ HOOKS: tuple[Hook, ...] = (
     raw_completions.HOOK,
     tools_and_format.HOOK,
     tool_arguments.HOOK,
+    tool_marks.HOOK,
     argument_types.HOOK,
     argument_types.STRINGS_HOOK,
     reasoning.HOOK,  # before the next one, so that it is asked first

@@ -5,8 +5,6 @@ get lost there: how the request wants its JSON written (``disable_any_whitespace
 which is given to xgrammar to be translated; what xgrammar's dialect lacks is refused, or means something else. (Since
 0.33 a parser that has its notation from the model's ``response_template`` makes such a tag of any constraint.)
 
-Nor may a string of a call hold what the parser takes for its end (`tool_marks`).
-
 And a call that ``tool_choice`` demands is enforced or refused: some of vLLM's tool parsers describe no notation that a
 constraint could be made of, and with them vLLM lets the model write what it likes. So it does with a ``tool_choice`` of
 Responses that names a set of tools or one of OpenAI's own. And where a chat's is null, which says ``auto`` as if the
@@ -21,7 +19,6 @@ from typing import Any
 
 from dotllm.vllm_plugin import front_end
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
-from dotllm.vllm_plugin.tool_marks import without_marks
 
 _MODULE = "vllm.parser.abstract_parser"
 _OF_TEMPLATES = "vllm.parser.response_template"  # since 0.32
@@ -76,8 +73,6 @@ def _adjust_request_with(original: Any) -> Any:
             # 0.33's parsers of templates put theirs beside what a Responses request says itself
             after = getattr(adjusted, "_parser_structured_outputs", None) or adjusted.structured_outputs
             keep_options(before, after)
-            if request.tools and after is not None and after is not before and after.structural_tag is not None:
-                after.structural_tag = without_marks(after.structural_tag)
         return adjusted
 
     return adjust_request
@@ -107,13 +102,12 @@ def _apply() -> None:
 
 HOOK = Hook(
     name="tools-and-format",
-    summary="a constraint beside tools keeps its options and its grammar's notation; strings of calls hold no marks",
+    summary="a constraint beside tools keeps its options and its grammar's notation",
     targets=(
         Target(_MODULE, "DelegatingParser.adjust_request", ("self", "request")),
         Target(_MODULE, "structured_outputs_to_format", ("params",)),
     ),
     apply=_apply,
     required=False,
-    without_it="beside strict tools, whitespace options are lost and Lark grammars are translated by xgrammar; "
-    "marks of the parser in a string end its call",
+    without_it="beside strict tools, whitespace options are lost and Lark grammars are translated by xgrammar",
 )
