@@ -25,13 +25,13 @@ def test_what_nobody_has_does_not_count() -> None:
     some = [Sized(40), Sized(50)]
     for index in some:
         held.add(index)  # type: ignore[arg-type]  # all that is asked of it
-    assert not held.may_be_full
     cached = Sized(70)
+    assert not held.is_full(lambda: pytest.fail("90 bytes need no counting"))
     held.add(cached)  # type: ignore[arg-type]
-    assert held.may_be_full, "until it is known that it is in the cache"
-    assert held.count([cached]) == held.nbytes == 90 and not held.may_be_full  # type: ignore[list-item]
+    assert held.is_full(list), "as long as it is not in the cache"
+    assert not held.is_full(lambda: [cached]) and held.nbytes == 90  # type: ignore[list-item]
     some[0].nbytes = 60  # they grow
-    assert held.count([cached]) == 110 and held.may_be_full  # type: ignore[list-item]
+    assert held.count([cached]) == 110 and held.is_full(lambda: [cached])  # type: ignore[list-item]
     del some[0], index
     gc.collect()
     assert held.count([cached]) == 50  # type: ignore[list-item]

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from dotllm import Guide, Index, SpecError, Vocabulary
+from dotllm import Index, SpecError, Vocabulary
+from tests.index.test_unique import taken
 
 WORDS = [
     b'{"', b'":', b'",', b'","', b'"a"', b'"a":1', b',"a"', b',"a":', b'1,"a":', b'{"a":1,', b'"a":1,"a":1', b'":1,"', b'a":',
@@ -24,16 +25,6 @@ EOS = 256 + len(WORDS)
 def vocabulary() -> Vocabulary:
     """Every byte, and tokens that hold ends of keys, and whole members."""
     return Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), *WORDS, None], eos_token_ids=[EOS])
-
-
-def taken(guide: Guide, text: str) -> bool:
-    """Whether a guide goes through a text byte by byte, every one of them in the mask before it."""
-    for byte in text.encode():
-        allowed = byte in set(guide.allowed_tokens())
-        assert guide.advance(byte) == allowed
-        if not allowed:
-            return False
-    return True
 
 
 TWO = {"type": "object", "minProperties": 2}

@@ -12,7 +12,7 @@ has been compiled since is added.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import Lock
 
 from dotllm.compilation.contract import CompiledIndex
@@ -30,10 +30,9 @@ class HeldIndexes:
         self._lock = Lock()
         self._alive: weakref.WeakSet[CompiledIndex] = weakref.WeakSet()
 
-    @property
-    def may_be_full(self) -> bool:
-        """False: surely not."""
-        return self.nbytes + self._added > self.limit
+    def is_full(self, cached: Callable[[], Iterable[CompiledIndex]]) -> bool:
+        """Whether more is held than may be. ``cached``: asked for those that are in the cache, if that may be so."""
+        return self.nbytes + self._added > self.limit and self.count(cached()) > self.limit
 
     def add(self, index: CompiledIndex) -> None:
         """Count this one from now on, until nobody has it."""

@@ -257,8 +257,8 @@ class CompilationManager:
                 return
             job.started = time.monotonic()
         try:
-            if self._held.may_be_full and self._held.count(self._cached_indexes()) > self.options.held_bytes:
-                raise IndexesHeld(self.options.held_bytes)
+            if self._held.is_full(self._cached_indexes):
+                raise IndexesHeld(self._held.limit)
             index = self._stored.from_disk(job.key)
             if index is not None:
                 self._finish(job, index, "disk")
@@ -268,6 +268,8 @@ class CompilationManager:
             index, level = self._compile_job(job)
         except (Cancelled, Abandoned):
             self._cancelled(job)
+        except QueueFull as error:
+            self._fail(job, error, remember=False)
         except BaseException as error:  # SystemExit of a front end included: somebody waits for this ticket
             self._fail(job, error)
         else:
@@ -350,11 +352,11 @@ class CompilationManager:
                 job.error = failure
                 return
             self._end(job)
-            if remember and not isinstance(failure, QueueFull):
+            if remember:
                 self._failures.put(job.key, failure, time.monotonic())
             waiting = job.waiting()
         job.abandoned.set()
-        if not isinstance(failure, SpecError | QueueFull) and remember:
+        if not isinstance(failure, SpecError) and remember:
             logger.error("compiling %s failed", job.key[:12], exc_info=error)
         for ticket in waiting:
             ticket.fail(failure)

@@ -13,25 +13,20 @@ from typing import Any
 
 from dotllm.vllm_plugin import front_end
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.tag_formats import formats
 
 _MODULE = "vllm.tool_parsers.abstract_tool_parser"
 
 
 def only_objects(value: Any) -> bool:
     """Narrow every schema that names no type in a structural tag (as JSON, changed in place); whether there was one."""
-    found, todo = False, [value]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, list):
-            todo.extend(one)
-        elif isinstance(one, dict):
-            if one.get("type") != "json_schema":
-                todo.extend(one.values())
-            elif one.get("style", "json") == "json":
-                schema = {} if one.get("json_schema") is True else one.get("json_schema")
-                if isinstance(schema, dict) and "type" not in schema:
-                    one["json_schema"] = {"type": "object", **schema}
-                    found = True
+    found = False
+    for one in formats(value):
+        if one.get("type") == "json_schema" and one.get("style", "json") == "json":
+            schema = {} if one.get("json_schema") is True else one.get("json_schema")
+            if isinstance(schema, dict) and "type" not in schema:
+                one["json_schema"] = {"type": "object", **schema}
+                found = True
     return found
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from dotllm.vllm_plugin import front_end
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.tag_formats import formats
 
 _MODULE = "vllm.parser.abstract_parser"
 _MARK = re.compile(r"<[^<>\n]+>")
@@ -48,21 +49,9 @@ def without_marks(structural_tag: str) -> str:
     return json.dumps(tag) if changed else structural_tag
 
 
-def _formats(value: Any) -> Iterator[dict[str, Any]]:
-    """All objects of a structural tag but what is in schemas."""
-    todo = [value]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, list):
-            todo.extend(one)
-        elif isinstance(one, dict):
-            yield one
-            todo.extend(part for name, part in one.items() if name not in ("json_schema", "schema"))
-
-
 def _fixed_texts(tag: Any) -> Iterator[str]:
     """What is written as it is."""
-    for one in _formats(tag):
+    for one in formats(tag):
         for field in ("begin", "end", "value", "separator", "triggers"):
             texts = one.get(field)
             for text in texts if isinstance(texts, list) else [texts]:
@@ -71,7 +60,7 @@ def _fixed_texts(tag: Any) -> Iterator[str]:
 
 
 def _schemas(tag: Any) -> Iterator[dict[str, Any]]:
-    for one in _formats(tag):
+    for one in formats(tag):
         if one.get("type") in ("json_schema", "qwen_xml_parameter"):
             yield one
 

@@ -69,18 +69,14 @@ def is_free(state: State) -> bool:
 def _key_is_like_one(state: State, keys: Seen) -> bool:
     if state.mode == KEY:
         return len(keys) > 0
-    if state.mode != NAME:
-        return False
-    at = bisect_left(keys.strings, state.text)
-    return at < len(keys.strings) and keys.strings[at].startswith(state.text)
+    return state.mode == NAME and keys.has_string_like(state.text)
 
 
 def _leaf_is_like_one(state: State, seen: Seen) -> bool:
     if state.mode == VALUE:
         return True
     if state.mode == STRING:
-        at = bisect_left(seen.strings, state.text)
-        return at < len(seen.strings) and seen.strings[at].startswith(state.text)
+        return seen.has_string_like(state.text)
     if state.mode == NUMBER:
         return seen.has_number_like(state.text)
     return any(_leaf_may_be(state, value) for value in seen.others)

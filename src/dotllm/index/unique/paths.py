@@ -105,13 +105,14 @@ class Paths:
 
     def _marked_brackets(self) -> bytes:
         """Those of OPENINGS that begin something marked somewhere."""
+        return bytes(b for b in OPENINGS if any(self._takes(node, b) for node in self.index.unique_nodes))
+
+    def _takes(self, node: int, byte: int) -> bool:
+        """Whether ``byte`` may be read at a node of the automaton."""
         mem = self.index.mem
-        found = set()
-        for node in self.index.unique_nodes:
-            edges = mem[mem[H_EDGE_START] + node : mem[H_EDGE_START] + node + 2].tolist()
-            packed = mem[mem[H_EDGE_BYTES] + edges[0] : mem[H_EDGE_BYTES] + edges[1]].tolist()
-            found |= {bracket for bracket in OPENINGS for p in packed if p & 255 <= bracket <= p >> 8}
-        return bytes(sorted(found))
+        edges = mem[mem[H_EDGE_START] + node : mem[H_EDGE_START] + node + 2].tolist()
+        packed = mem[mem[H_EDGE_BYTES] + edges[0] : mem[H_EDGE_BYTES] + edges[1]].tolist()
+        return any(p & 255 <= byte <= p >> 8 for p in packed)
 
     def plain_classes(self) -> list[tuple[int, int]]:
         """(a byte, how many are like it) of the characters that need no escape in a JSON string."""
@@ -175,9 +176,7 @@ class Paths:
             first = int(mem[R + 3 * POOL] + mem[entry + S_OFFSET])
             flat = mem[first : first + int(mem[entry + S_LENGTH])].tolist()
             for node, frames in zip(flat[::2], flat[1::2], strict=True):
-                edges = mem[mem[H_EDGE_START] + node : mem[H_EDGE_START] + node + 2].tolist()
-                packed = mem[mem[H_EDGE_BYTES] + edges[0] : mem[H_EDGE_BYTES] + edges[1]].tolist()
-                if any(p & 255 <= bracket <= p >> 8 for p in packed):
+                if self._takes(node, bracket):
                     (marked if node in index.unique_nodes else others).append((node, frames))
         return marked, others
 

@@ -81,6 +81,11 @@ class Seen:
                 if item[0] == "number":
                     self.numbers = _with(self.numbers, "-" * item[1] + item[2])
 
+    def has_string_like(self, text: str) -> bool:
+        """Whether some item is a string that begins with ``text``."""
+        at = bisect_left(self.strings, text)
+        return at < len(self.strings) and self.strings[at].startswith(text)
+
     def has_number_like(self, text: str) -> bool:
         """Whether some item is a number that one beginning with ``text`` may be equal to (see `number_may_be`)."""
         if not self.numbers:

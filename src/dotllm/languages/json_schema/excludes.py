@@ -13,7 +13,7 @@ holds a text is left out (`Excludes.strings`).
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -64,11 +64,12 @@ class Excludes(NamedTuple):
 def without(texts: tuple[str, ...]) -> Excludes:
     """All strings but those that hold one of ``texts``, none of which is empty. Raises BudgetExceeded."""
     budget = Budget()
-    lacking = ~holding_one_of(texts, budget)
+    holding = holding_one_of(texts, budget)
+    lacking = ~holding
     if sum(len(set(row)) for row in lacking.rows) > _MAX_EDGES:
         raise BudgetExceeded("the excluded texts are too many, or too long", keyword="excludes")
     raw, escaped = _raw_edges(lacking), _escape_edges(texts, lacking, budget)
-    strings = StringLanguage.automaton(~_some_spelling_in(~lacking, budget))
+    strings = StringLanguage.automaton(~_some_spelling_in(holding, budget))
     return Excludes(texts, raw, escaped, len(lacking.table), strings)
 
 
@@ -87,7 +88,7 @@ def inside(grammar: Grammar, excludes: Excludes, low: int, high: int | None) -> 
         return None
     edges = [(source, grammar.chars(charset), target) for source, charset, target in excludes.raw]
     for source, dfa, target in excludes.escaped:
-        escape = grammar.once(("escape", dfa), lambda dfa=dfa: dfa_to_grammar(dfa, grammar, grammar.chars))  # type: ignore[misc]
+        escape = grammar.once(("escape", dfa), partial(dfa_to_grammar, dfa, grammar, grammar.chars))
         edges.append((source, escape, target))
     # A layer of states for each character that must still come, and one in which the string may end.
     layered = [

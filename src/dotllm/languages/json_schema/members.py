@@ -38,6 +38,8 @@ MAX_UNORDERED = 5
 """Keys without a declared place may come in any order if they are no more than this; else in the order of mention."""
 
 Edge = tuple[int, Expression, int]
+Others = tuple[StringLanguage, Node, tuple[Node, ...]]
+"""Keys that are not named, their values, and those of the same keys in each excluded shape."""
 
 
 def object_expression(emitter: Emitter, shape: ObjectShape) -> Expression:
@@ -244,8 +246,9 @@ def _few(keys: StringLanguage) -> list[str]:
     return keys.finite_values(MAX_FEW_KEYS) or []
 
 
-def _with_few_named(shape: ObjectShape) -> ObjectShape:
-    """The same with names for the keys of every region that has only a few: of the others there is always one more."""
+def _with_few_named(shape: ObjectShape) -> tuple[ObjectShape, list[Others]]:
+    """The same with names for the keys of every region that has only a few, and the regions that are left: of these
+    there is always one more key."""
     while True:
         regions = _regions(shape)
         few = sorted({name for language, _, _ in regions for name in _few(language)})
@@ -257,15 +260,15 @@ def _with_few_named(shape: ObjectShape) -> ObjectShape:
         raise BudgetExceeded(
             f"at least {shape.minimum} keys out of finitely many that are not named", keyword="minProperties"
         )
-    return shape
+    return shape, regions
 
 
-def _regions(shape: ObjectShape) -> list[tuple[StringLanguage, Node, tuple[Node, ...]]]:
+def _regions(shape: ObjectShape) -> list[Others]:
     """Keys that are not named, by what they must satisfy in a shape and in every one that it excludes."""
     names = dict.fromkeys(shape.properties)
     for other in shape.negated:
         names.update(dict.fromkeys(other.properties))
-    regions: list[tuple[StringLanguage, Node, tuple[Node, ...]]] = [
+    regions: list[Others] = [
         (language, node, ()) for language, node in other_keys(shape.regions, names) if node != FALSE
     ]
     for other in shape.negated:
@@ -310,7 +313,10 @@ class _Automaton:
 
     def __init__(self, emitter: Emitter, shape: ObjectShape) -> None:
         self.emitter = emitter
-        shape = self.shape = _with_few_named(shape) if _counts_unnamed(shape) else shape
+        remembers = _counts_unnamed(shape)
+        shape, self._others = _with_few_named(shape) if remembers else (shape, _regions(shape))
+        self._remembers = remembers and bool(self._others)
+        self.shape = shape
         self.negated = shape.negated
         self.ordered, self.unordered = self._places()
         self.keyword = (
@@ -336,7 +342,6 @@ class _Automaton:
         self._members: dict[object, Expression] = {}
         self._excluded: dict[str, tuple[Node, ...]] = {}  # by key: its values in the excluded shapes
         self._told: dict[tuple[Node, tuple[Node, ...], tuple[int, ...]], list[tuple[Node, frozenset[int]]]] = {}
-        self._others = _regions(shape)
         self._breakable = [self._breakable_until(other) for other in self.negated]
         self._decisions: dict[tuple[frozenset[Clause], str, bool], frozenset[Clause] | None] = {}
         self._concerned: dict[str, set[int]] = {}  # by key: the excluded shapes with a clause about it
@@ -381,8 +386,7 @@ class _Automaton:
             if len(self.edges) > limit:
                 raise BudgetExceeded(f"an object needs an automaton of more than {limit} edges", keyword=self.keyword)
         self.emitter.spend(len(self.edges), self.keyword)
-        remembered = self._others and _counts_unnamed(self.shape)
-        return text.object(2 + len(self.numbers), (1,), self.edges, self.keyword if remembered else None)
+        return text.object(2 + len(self.numbers), (1,), self.edges, self.keyword if self._remembers else None)
 
     def _start(self) -> State | None:
         """Before the first member: of the keys that are impossible it is known that they are not there."""

@@ -1,0 +1,18 @@
+"""The formats of a structural tag, as JSON, for what hooks change in the tags that vLLM makes of tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def formats(tag: Any) -> Iterator[dict[str, Any]]:
+    """All objects of a structural tag but what is in schemas; they may be changed while one goes through them."""
+    todo = [tag]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo.extend(one)
+        elif isinstance(one, dict):
+            yield one
+            todo.extend(part for name, part in one.items() if name not in ("json_schema", "schema"))
