@@ -6,7 +6,15 @@ import numba as nb
 
 from dotllm.arrays import Int32
 from dotllm.automata.machine.closing import add_closure, heap_pop, touch
-from dotllm.automata.machine.intern import buffer_room, frame, intern_sorted, singleton, sort_ints, union
+from dotllm.automata.machine.intern import (
+    buffer_room,
+    frame,
+    intern_list,
+    intern_sorted,
+    singleton,
+    sort_ints,
+    union,
+)
 from dotllm.automata.machine.kinds import ACCEPT_NODE, MEM, N_CALL, N_END, N_ENTER, N_RETURN, I
 from dotllm.automata.machine.layout import (
     DEAD,
@@ -33,6 +41,7 @@ from dotllm.automata.machine.layout import (
     H_WORK,
     H_WORK_LIST,
     HOLE,
+    L_FRAMESET,
     LOOP,
     POOL,
     ROOT,
@@ -45,14 +54,28 @@ from dotllm.jit import kernel
 _FEW = 4  # frames that are popped one after another
 
 
+@kernel(I(MEM, I))
+def part_set(mem: Int32, part: int) -> int:
+    """The set of one part of an unordered sequence.
+
+    Sets of parts are interned as frame sets are, but hold numbers below zero: a set of frames must not have been
+    numbered before its frames were there (`frames` goes by the order).
+    """
+    at = buffer_room(mem, 1)
+    if at < 0:
+        return at
+    mem[at] = -1 - part
+    found = intern_list(mem, L_FRAMESET, at, 1)
+    return found if found < 0 else found >> 1
+
+
 @kernel(nb.boolean(MEM, I, I))
 def is_used(mem: Int32, used: int, part: int) -> bool:
-    """Whether a part of an unordered sequence is in the set of used ones (sets of parts are interned as frame sets
-    are)."""
+    """Whether a part of an unordered sequence is in the set of used ones (see `part_set`)."""
     entry = mem[R + 3 * FRAMESET] + 2 * used
     first = mem[R + 3 * POOL] + mem[entry]
     for i in range(mem[entry + 1]):
-        if mem[first + i] == part:
+        if mem[first + i] == -1 - part:
             return True
     return False
 
@@ -64,8 +87,8 @@ def has_required(mem: Int32, loop: int, used: int) -> bool:
     entry = mem[R + 3 * FRAMESET] + 2 * used
     if mem[entry + 1] < required:
         return False
-    # the set is sorted and has no repetitions
-    return required == 0 or mem[mem[R + 3 * POOL] + mem[entry] + required - 1] == required - 1
+    # the set is sorted, the first parts last, and has no repetitions
+    return required == 0 or mem[mem[R + 3 * POOL] + mem[entry] + mem[entry + 1] - required] == -required
 
 
 @kernel(nb.boolean(MEM, I, I, I))
@@ -92,7 +115,7 @@ def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int
         if part < once:
             if is_used(mem, used, part):
                 continue
-            after = singleton(mem, part)
+            after = part_set(mem, part)
             if after >= 0 and used != 0:
                 after = union(mem, used, after)
         if after < 0:
