@@ -4,9 +4,9 @@
 
 It stands at the end so that the payload starts at offset 0 and stays mmap-able by its own loader. The checksum is
 SHA-256 over payload and trailer, which finds damage but which anybody can compute, or HMAC-SHA-256 with a secret:
-whoever can make an entry decides what masks allow and can crash who loads it (`index.storage`), so a store that others
-can write to must be keyed (``DOTLLM_STORE_SECRET``). Anything that does not fit
-(other key, other length, other checksum, another magic or version) is `Damaged`; nothing is ever unpickled.
+whoever can make an entry decides what masks allow, so a store that others can write to must be keyed
+(``DOTLLM_STORE_SECRET``). Anything that does not fit (other key, other length, other checksum, another magic or
+version) is `Damaged`; nothing is ever unpickled.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from dotllm.compilation.write_back import WriteBack
 logger = logging.getLogger(__name__)
 
 NO_SECRET = (
-    "the shared store has no secret: whoever can write to it can change what masks allow and crash this server. Set "
+    "the shared store has no secret: whoever can write to it can change what masks allow. Set "
     "DOTLLM_STORE_SECRET to the same long random text on all servers that share it"
 )
 # One part in so many of the memory of compiled indexes is for those that are not stored yet.

@@ -5,9 +5,9 @@ Layout: MAGIC, lengths of header and payload (uint64, little-endian), the CRC-32
 stronger checksum). Of the arena only what is in use is written (hash tables are rebuilt); mask rows are written as
 differences, because most are either nearly empty or nearly equal to another one.
 
-No pickle. The checksum finds accidents (a file cut off, a flipped bit), and nothing is read before it holds; it proves
-nothing about who wrote the file, and the numbers in the arrays are used as they are, unchecked, as places in memory.
-So load only what comes from somebody you trust: a made-up file can allow any text, and crash the process. The caches
+No pickle. The checksum finds accidents (a file cut off, a flipped bit); it proves nothing about who wrote the file. So
+all numbers that are used as places in memory are looked at (`sound_automaton`, `sound_arena`), and a made-up file does
+not crash the process. It can still allow any text, so load only what comes from somebody you trust. The caches
 authenticate their entries if they have a secret (`compilation.envelope`).
 """
 
@@ -24,8 +24,11 @@ import numpy as np
 from dotllm.arrays import Int32
 from dotllm.automata.charset import CharSet
 from dotllm.automata.machine import layout as at
-from dotllm.automata.machine.arena import DEFAULT_LIMIT
-from dotllm.automata.machine.memory import allocate, constant_part, contents, used
+from dotllm.automata.machine.arena import DEFAULT_LIMIT, laid_out
+from dotllm.automata.machine.memory import contents, used
+from dotllm.automata.nfa import HEAD, Part
+from dotllm.index.sound_arena import SOUND
+from dotllm.index.sound_automaton import is_sound_automaton
 from dotllm.index.thaw import SCRATCH, TABLES, UNSAVED, renumber_rows, thaw, unpack_rows
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vocabulary import Vocabulary
@@ -34,8 +37,12 @@ if TYPE_CHECKING:
     from dotllm.index.index import Index
 
 MAGIC = b"dotllmIX"
-VERSION = 4
+VERSION = 5
 _START = len(MAGIC) + 8 + 8 + 4
+_SAVED = [r for r in range(at.REGIONS) if r not in UNSAVED]
+_PARTS = len(_SAVED) + 3
+_END = at.H_CLASS_BYTE + 1  # the slot that says where the automaton ends
+_LEAST_SCRATCH = 512  # ints: a region is never smaller (`arena`)
 
 
 def row_places(mem: Int32) -> list[Int32]:
@@ -84,16 +91,14 @@ def dump(index: Index) -> bytes:
     for place in row_places(mem):
         known = place >= 0
         place[known] = renumber[place[known]]
-    n = int(mem[at.H_NODES])
     known = np.array([space.known_charset(c) for c in index.charsets], np.int32)
     of_number = np.full(known.max(initial=-1) + 2, -1, np.int32)  # (the last one is for nodes without a set)
     of_number[known[known >= 0]] = np.nonzero(known >= 0)[0]
-    charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + n]
+    charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + mem[at.H_NODES]]
     charset[:] = of_number[charset]
     triples = _triples(mem)
-    parts: list[Int32] = [constant_part(mem), triples.ravel()]
-    regions = [r for r in range(at.REGIONS) if r not in UNSAVED]
-    parts.extend(contents(mem, r) for r in regions)
+    parts: list[Int32] = [_automaton(mem), triples.ravel()]
+    parts.extend(contents(mem, r) for r in _SAVED)
     packed = _pack_rows(space.rows[numbers])
     rows = np.concatenate(packed) if packed else np.zeros(0, np.int32)
     parts.append(rows)
@@ -102,7 +107,7 @@ def dump(index: Index) -> bytes:
         "version": VERSION,
         "layout": at.MAGIC,
         "vocabulary": index.vocabulary.fingerprint,
-        "slots": mem[: at.HEADER].tolist(),
+        "scratch": [int(mem[at.R + 3 * r + 1]) for r in SCRATCH],
         "lengths": [len(part) for part in parts],
         "rows": len(numbers),
         "token_sets": [[sorted(ids), exclude] for ids, exclude in index.token_sets],
@@ -122,6 +127,13 @@ def _checksum(*parts: bytes | memoryview) -> bytes:
     return checksum.to_bytes(4, "little")
 
 
+def _automaton(mem: Int32) -> Int32:
+    """The block of the `Nfa` that an arena was made of (`arena.lay_out`)."""
+    first, end = int(mem[at.H_KIND]), int(mem[_END])
+    head = [*(mem[at.H_KIND : _END + 1] - first + HEAD).tolist(), int(mem[at.H_START])]
+    return np.concatenate((np.array(head, np.int32), mem[first:end]))
+
+
 def _triples(mem: Int32) -> Int32:
     """The occupied entries of the hash table of triples, int32 [n, 5]."""
     entries = contents(mem, at.TRIPLES).reshape(-1, at.WIDTH[at.TRIPLES])
@@ -131,8 +143,6 @@ def _triples(mem: Int32) -> Int32:
 def load(source: Path | bytes, vocabulary: Vocabulary) -> Index:
     """Read an index, from a file or what one holds. Raises ValueError for what is damaged, of another version or of
     another vocabulary."""
-    from dotllm.index.index import Index
-
     raw = source if isinstance(source, bytes) else source.read_bytes()
     if len(raw) < _START or raw[: len(MAGIC)] != MAGIC:
         raise ValueError("not an index file")
@@ -140,46 +150,80 @@ def load(source: Path | bytes, vocabulary: Vocabulary) -> Index:
     body = memoryview(raw)[_START : _START + header_length + payload_length]
     if len(body) != header_length + payload_length or _checksum(body) != raw[24:_START]:
         raise ValueError("damaged index: checksum")
-    header: dict[str, Any] = json.loads(bytes(body[:header_length]))
-    version = (header["version"], header["layout"])
-    if version != (VERSION, at.MAGIC):
-        raise ValueError(f"index of another version: {version}")
-    if header["vocabulary"] != vocabulary.fingerprint:
-        raise ValueError("index of another vocabulary")
-    payload = bytes(body[header_length:])  # aligned
-    numbers = np.frombuffer(payload, np.int32)
-    lengths = np.array(header["lengths"], np.int64)
-    slots = np.array(header["slots"], np.int32)
-    constant_end, rows_at = int(lengths[0]), len(numbers) - int(lengths[-1])
-    space = TokenSpace.of(vocabulary)
-    charsets = [CharSet(tuple((int(a), int(b)) for a, b in ranges)) for ranges in header["charsets"]]
-    mem = allocate(slots, numbers[:constant_end], _capacities(slots, int(lengths[1]) // 5))
-    mem[at.H_LIMIT] = DEFAULT_LIMIT
-    if not thaw(mem, numbers[constant_end:rows_at], lengths[1:-1]):
+    try:
+        header: dict[str, Any] = json.loads(bytes(body[:header_length]))
+        version = (header["version"], header["layout"])
+        if version != (VERSION, at.MAGIC):
+            raise ValueError(f"index of another version: {version}")
+        if header["vocabulary"] != vocabulary.fingerprint:
+            raise ValueError("index of another vocabulary")
+        return _load(header, np.frombuffer(bytearray(body[header_length:]), np.int32), vocabulary)
+    except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"damaged index: header ({type(error).__name__}: {error})") from error
+
+
+def _load(header: dict[str, Any], numbers: Int32, vocabulary: Vocabulary) -> Index:
+    from dotllm.index.index import Index
+
+    lengths = [int(length) for length in header["lengths"]]
+    if len(lengths) != _PARTS or min(lengths) < 0 or sum(lengths) != len(numbers):
         raise ValueError("damaged index: parts")
-    charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + mem[at.H_NODES]]
-    if charsets:
-        used = set(charset.tolist())
-        of_charset = [space.charset_number(c) if i in used else -1 for i, c in enumerate(charsets)]
-        charset[:] = np.array([*of_charset, -1], np.int32)[charset]
-    rows = np.zeros((int(header["rows"]), space.words), np.int32)
+    block_end, rows_at = lengths[0], len(numbers) - lengths[-1]
+    space = TokenSpace.of(vocabulary)
+    charsets = [CharSet(tuple((int(low), int(high)) for low, high in ranges)) for ranges in header["charsets"]]
+    token_sets = [(frozenset(ids), bool(exclude)) for ids, exclude in header["token_sets"]]
+    row_count = int(header["rows"])
+    if not 0 <= row_count <= len(space.rows):
+        raise ValueError("damaged index: more masks than there is room for")
+    block = numbers[:block_end]
+    if not is_sound_automaton(block, len(charsets), len(token_sets)):
+        raise ValueError("damaged index: automaton")
+    unique_nodes = frozenset(map(int, header["unique_nodes"]))
+    if any(not 0 <= node < block[1] - block[0] for node in unique_nodes):
+        raise ValueError("damaged index: automaton")
+    used = set(block[block[Part.CHARSET] : block[Part.CHARSET + 1]].tolist())
+    of_charset = np.array([_number(c, space) if i in used else -1 for i, c in enumerate(charsets)], np.int32)
+    mem = _arena(block, of_charset, lengths, header["scratch"], space.reach)
+    region = int(thaw(mem, numbers[block_end:rows_at], np.array(lengths[1:-1], np.int64), row_count))
+    if region != SOUND:
+        raise ValueError(f"damaged index: numbers of region {region}")
+    rows = np.zeros((row_count, space.words), np.int32)
     if not unpack_rows(numbers[rows_at:], rows):
         raise ValueError("damaged index: mask rows")
-    token_sets = [(frozenset(ids), bool(exclude)) for ids, exclude in header["token_sets"]]
     with space.lock:  # rows must not be freed before the index that knows them is registered
         renumber = np.array([space.intern(row) for row in rows], np.int32)
         renumber_rows(mem, renumber, END_ROW)
-        return Index(mem, vocabulary, token_sets, charsets, frozenset(header["unique_nodes"]))
+        return Index(mem, vocabulary, token_sets, charsets, unique_nodes)
 
 
-def _capacities(slots: Int32, triples: int) -> list[int]:
-    """Of the regions of a loaded arena: room for half as much again. ``slots``: its header; triples: entries."""
-    places = slots[at.R : at.R + 3 * at.REGIONS].reshape(at.REGIONS, 3)
-    used: list[int] = places[:, 2].tolist()
+def _number(charset: CharSet, space: TokenSpace) -> int:
+    """`TokenSpace.charset_number` of a set that a file has: only those that `CharSet.of` makes have a UTF-8 form."""
+    known = space.known_charset(charset)
+    if known >= 0:
+        return known
+    if not charset or CharSet.of(*charset.ranges) != charset:
+        raise ValueError("damaged index: character sets")
+    return space.charset_number(charset)
+
+
+def _arena(block: Int32, of_charset: Int32, lengths: list[int], scratch: list[int], reach: int) -> Int32:
+    """An arena with this automaton and empty regions that have room for half as much again as those of a file.
+
+    lengths: of all parts of the file; scratch: capacities of SCRATCH, as they were.
+    """
+    used = [0] * at.REGIONS
+    for r, length in zip(_SAVED, lengths[2:-1], strict=True):
+        used[r] = length // at.WIDTH[r]
+    classes = int(block[Part.CLASS_BYTE + 1] - block[Part.CLASS_BYTE])
+    triples, more = divmod(lengths[1], at.WIDTH[at.TRIPLES])
+    fits = not more and used[at.DELTA] == used[at.STATE] * classes
     capacity = [count + count // 2 + 64 for count in used]
-    capacity[at.DELTA] = capacity[at.STATE] * int(slots[at.H_CLASSES])
-    for r, entries in zip(TABLES, (used[at.LISTS], triples), strict=True):
+    capacity[at.DELTA] = capacity[at.STATE] * classes
+    for r, entries in zip(TABLES, (used[at.STATE] + used[at.FRAMESET] + used[at.SYMBOL], triples), strict=True):
         capacity[r] = 1 << max(9, (4 * entries).bit_length())
-    for r in SCRATCH:
-        capacity[r] = int(places[r, 1])
-    return capacity
+    for r, size in zip(SCRATCH, map(int, scratch), strict=True):
+        capacity[r] = size
+        fits = fits and _LEAST_SCRATCH <= size <= DEFAULT_LIMIT // at.WIDTH[r]
+    if not fits or capacity[at.LOCAL].bit_count() != 1:  # (a walk's cells are found by their hash)
+        raise ValueError("damaged index: parts")
+    return laid_out(block, of_charset, capacity, reach)

@@ -1,4 +1,4 @@
-"""From what `storage.save` wrote to an arena that works, in three kernels.
+"""From what `storage.save` wrote to an arena that works, in few kernels.
 
 They run without the interpreter's lock: an index is loaded on a thread beside an engine's loop, often while a request
 waits for it (`compilation.process`), and what is Python here is taken from the loop.
@@ -15,6 +15,7 @@ from dotllm.automata.machine.kinds import MEM, I
 from dotllm.automata.machine.layout import (
     BUFFER,
     CONFIG,
+    DELTA,
     LISTS,
     LOCAL,
     MEMO,
@@ -26,6 +27,7 @@ from dotllm.automata.machine.layout import (
     R,
 )
 from dotllm.automata.machine.memory import fill_triples
+from dotllm.index.sound_arena import SOUND, unsound_region
 from dotllm.jit import kernel
 
 TABLES = (LISTS, TRIPLES)
@@ -35,34 +37,39 @@ SCRATCH = (BUFFER, LOCAL)
 UNSAVED = TABLES + SCRATCH
 
 _WIDTH = np.array(WIDTH, np.int64)
-_SAVED = nb.types.Array(nb.int32, 1, "C", readonly=True)
+
+DOES_NOT_FIT = -2
 
 
-@kernel(nb.boolean(MEM, _SAVED, nb.int64[::1]))
-def thaw(mem: Int32, saved: Int32, lengths: Int64) -> bool:
-    """Fill the regions of an arena that has room for them, and its hash tables. False: these do not fit one another.
+@kernel(I(MEM, MEM, nb.int64[::1], I))
+def thaw(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
+    """Fill the regions of an arena that has room for them, and its hash tables. The first region whose numbers cannot
+    be used (`sound_arena`), DOES_NOT_FIT if the parts are no regions at all, or SOUND.
 
-    saved: the parts `storage.save` wrote back to back, between the constant one and the rows of masks: the entries of
-    TRIPLES, then the regions that are saved; lengths: ints in each of them.
+    saved: the parts `storage.save` wrote back to back, between the automaton and the rows of masks: the entries of
+    TRIPLES, then the regions that are saved; lengths: ints in each of them; rows: how many rows there are.
     """
-    if lengths.sum() != saved.shape[0] or lengths.shape[0] != 1 + REGIONS - len(UNSAVED):
-        return False
     source, part = lengths[0], 1
     for r in range(REGIONS):
         if r in UNSAVED:
             continue
         start, count = mem[R + 3 * r], lengths[part]
-        if count > mem[R + 3 * r + 1] * _WIDTH[r]:
-            return False
+        if count % _WIDTH[r] != 0 or count > mem[R + 3 * r + 1] * _WIDTH[r]:
+            return DOES_NOT_FIT
         mem[start : start + count] = saved[source : source + count]
+        if r != DELTA:
+            mem[R + 3 * r + 2] = count // _WIDTH[r]
         source += count
         part += 1
-    fill_triples(mem, saved[: lengths[0]].copy().reshape((lengths[0] // 5, 5)))
-    rehash_lists(mem)
-    return True
+    triples = saved[: lengths[0]].copy().reshape((lengths[0] // 5, 5))
+    region = unsound_region(mem, triples, rows)
+    if region == SOUND:
+        fill_triples(mem, triples)
+        rehash_lists(mem)
+    return region
 
 
-@kernel(nb.boolean(_SAVED, nb.int32[:, ::1]))
+@kernel(nb.boolean(MEM, nb.int32[:, ::1]))
 def unpack_rows(packed: Int32, rows: Int32) -> bool:
     """Rows of masks (zeroed) from their differences, see `storage`. False: they are damaged."""
     count, words = rows.shape

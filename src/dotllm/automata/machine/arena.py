@@ -28,9 +28,11 @@ from dotllm.automata.machine.memory import allocate, cleared, constant_part, rec
 from dotllm.automata.machine.run import apply, configuration
 from dotllm.automata.machine.settle import settle
 from dotllm.automata.nfa import HEAD, Nfa, Part
+from dotllm.errors import BudgetExceeded
 from dotllm.jit import kernel
 
 DEFAULT_LIMIT = 64 << 20  # ints: 256 MiB per machine
+_MOST = 2**31 - 1  # ints: places are int32
 FUEL = 1 << 25  # closure steps per call of a kernel: about a second
 
 # what a small grammar needs, in units of each region; grown when full
@@ -52,11 +54,21 @@ def build(nfa: Nfa, charset_numbers: Int32, reach: int, limit: int = DEFAULT_LIM
     n, classes = parts[Part.A] - parts[Part.KIND], parts[Part.CLASS_BYTE + 1] - parts[Part.CLASS_BYTE]
     capacity = _capacities(classes)
     capacity[at.BUFFER] += n
+    return _initialised(laid_out(nfa.block, charset_numbers, capacity, reach, limit))
+
+
+def laid_out(
+    block: Int32, charset_numbers: Int32, capacity: list[int], reach: int, limit: int = DEFAULT_LIMIT
+) -> Int32:
+    """An arena with the automaton of ``block`` (see `Nfa`) and empty regions of these capacities."""
+    n = int(block[Part.A] - block[Part.KIND])
     scratch = _PER_NODE * n + _PER_DEPTH * (reach + 2)
-    size = at.HEADER + len(nfa.block) - HEAD + scratch + sum(map(mul, capacity, WIDTH))
+    size = at.HEADER + len(block) - HEAD + scratch + sum(map(mul, capacity, WIDTH))
+    if size > _MOST:
+        raise BudgetExceeded(f"the automaton needs more than {_MOST * 4 >> 20} MiB", keyword="memory")
     mem = cleared(size)
-    lay_out(mem, nfa.block, HEAD, charset_numbers, np.array(capacity, np.int64), reach, min(limit, 2**31 - 1))
-    return _initialised(mem)
+    lay_out(mem, block, HEAD, charset_numbers, np.array(capacity, np.int64), reach, min(limit, _MOST))
+    return mem
 
 
 @kernel(nb.void(MEM, nb.int32[::1], nb.int64, nb.int32[::1], nb.int64[::1], nb.int64, nb.int64))
