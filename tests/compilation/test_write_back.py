@@ -57,7 +57,7 @@ def test_writes_take_a_twentieth(new_bytes: int) -> None:
         writes.watch(one, stored=False)
     time.sleep(1.0)
     seen = len(disk.written)
-    assert 3 <= seen <= 1.1 / (WORK * write_back.REST) + 2, "rests do not depend on how many wait"
+    assert 3 <= seen <= 1.1 / (WORK * write_back.REST_FACTOR) + 2, "rests do not depend on how many wait"
     began = time.monotonic()
     writes.flush(30.0)
     assert time.monotonic() - began < 60 * WORK + 5, "who flushes does not wait for rests"

@@ -62,13 +62,13 @@ EVICTED_SHARE = 0.25
 MEASURED_AT_ONCE = 256  # some 0.3 ms
 # Seconds between the end of a job and its accounts (metrics, a line in the log), which would take the GIL from a loop
 # that has just got what it waits for.
-AFTERWARDS = 0.005
+AFTERWARDS_S = 0.005
 # Specifications this many times as large as a heavy one wait for a process that has yet to start.
 WORTH_WAITING = 8
 
 # Seconds that compiles in processes may take for others to wait for one of these: then their threads compile, and take
 # the GIL from a loop that is to be spared.
-PATIENCE = 0.25
+PATIENCE_S = 0.25
 
 # Guessed seconds per character, and a constant; only the order of jobs depends on it (`queue`).
 _BASE_COST, _COST_PER_CHARACTER = 0.001, 1e-6
@@ -285,7 +285,7 @@ class CompilationManager:
         elif self._heavy is not None and self._spares_the_loop:
             self._heavy.has_idle()  # (if none has, another one starts, if there may be one)
             job.elsewhere = True
-            index = self._heavy.compile_soon(specification, job.abandoned, PATIENCE)
+            index = self._heavy.compile_soon(specification, job.abandoned, PATIENCE_S)
         if index is None:
             job.elsewhere = False
             faults.strike(self._faults, specification)
@@ -336,7 +336,7 @@ class CompilationManager:
         for ticket in waiting:
             ticket.resolve(compiled)
         if waiting and self._spares_the_loop:
-            time.sleep(AFTERWARDS)  # who has waited goes on
+            time.sleep(AFTERWARDS_S)  # who has waited goes on
         for ticket in waiting:
             self.metrics.observe("dotllm_wait_seconds", level, value=now - ticket.submitted)
         if first:

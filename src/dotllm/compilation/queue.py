@@ -15,7 +15,7 @@ from dotllm.compilation.errors import QueueFull
 from dotllm.compilation.ticket import Job
 
 # How many times its own guessed cost a job lets others go before it.
-PATIENCE = 50.0
+PATIENCE_FACTOR = 50.0
 
 
 class JobQueue:
@@ -48,7 +48,7 @@ class JobQueue:
                 raise QueueFull(f"{len(self._heap)} specifications are waiting to be compiled (limit {self.limit})")
             if self._text + size > self.text_limit and self._heap:
                 raise QueueFull(f"{self._text} characters of specifications are waiting (limit {self.text_limit})")
-            heapq.heappush(self._heap, (job.submitted + PATIENCE * job.estimate, next(self._order), job))
+            heapq.heappush(self._heap, (job.submitted + PATIENCE_FACTOR * job.estimate, next(self._order), job))
             self._text += size
             self._condition.notify()
 

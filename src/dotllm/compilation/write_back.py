@@ -36,8 +36,8 @@ QUIET_AFTER = 30.0
 # New indexes that wait for their first write are held here even if memory has evicted them, within a bound in bytes.
 # Beyond half of it all are due at once, and beyond all of it, if that is too slow, the oldest are left to memory.
 NEW_HURRY = 0.5
-REST = 19  # times as long as a write worked: a twentieth of the interpreter
-LONGEST_REST = 1.0  # seconds
+REST_FACTOR = 19  # times as long as a write worked: a twentieth of the interpreter
+LONGEST_REST_S = 1.0
 
 
 class _Watched:
@@ -160,7 +160,7 @@ class WriteBack:
                     return
                 began = time.thread_time()
                 if self._visit(key, watched, now) and not force:
-                    self._urgent.wait(min(LONGEST_REST, REST * (time.thread_time() - began)))
+                    self._urgent.wait(min(LONGEST_REST_S, REST_FACTOR * (time.thread_time() - began)))
                 now = time.monotonic()
 
     def _visit(self, key: str, watched: _Watched, now: float) -> bool:
