@@ -25,14 +25,7 @@ from typing import Any
 
 import numba
 
-
-def user_cache_directory() -> Path:
-    """``$DOTLLM_CACHE_DIR``, else ``dotllm`` in the user's cache directory (XDG Base Directory Specification)."""
-    chosen = os.environ.get("DOTLLM_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dotllm"
-
+from dotllm.cache_directory import user_cache_directory
 
 _PACKAGE = Path(__file__).parent
 # Numba's cache directory is a setting of the process: two threads that import kernels must not see each other's, or

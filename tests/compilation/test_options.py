@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from dotllm.cache_directory import user_cache_directory
 from dotllm.cli.options import OPTIONS
 from dotllm.compilation.metrics import COUNTERS, GAUGES, HISTOGRAMS
 from dotllm.compilation.options import (
@@ -77,3 +78,12 @@ def test_the_documentation_lists_every_option_and_metric() -> None:
         assert f"`{name}_total`" in text
     for name in [*GAUGES, *HISTOGRAMS]:
         assert f"`{name}`" in text
+
+
+def test_there_is_one_cache_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("DOTLLM_CACHE_DIR", raising=False)
+    assert CompilationOptions().disk_directory == user_cache_directory() / "index" == tmp_path / "dotllm" / "index"
+    monkeypatch.setenv("DOTLLM_CACHE_DIR", str(tmp_path / "own"))
+    assert CompilationOptions().disk_directory == user_cache_directory() / "index" == tmp_path / "own" / "index"
+    assert CompilationOptions(cache_dir="/elsewhere").disk_directory == Path("/elsewhere/index")

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from dotllm.cache_directory import user_cache_directory
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": GIB << 10}
@@ -43,12 +45,6 @@ def parse_switch(text: str) -> bool:
     if lowered in ("0", "false", "no", "off"):
         return False
     raise ValueError(f"{text!r}: expected 1 or 0")
-
-
-def default_cache_directory() -> str:
-    """``$XDG_CACHE_HOME/dotllm`` or ``~/.cache/dotllm``."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(base, "dotllm")
 
 
 def _option(default: Any, metavar: str, help_text: str, parse: Any = str) -> Any:
@@ -102,7 +98,7 @@ class CompilationOptions:
     @property
     def disk_directory(self) -> Path:
         """The directory of the on-disk cache."""
-        return Path(self.cache_dir or default_cache_directory()) / "index"
+        return (Path(self.cache_dir) if self.cache_dir else user_cache_directory()) / "index"
 
 
 def variable_name(name: str) -> str:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dotllm.automata.charset import CharSet
+from dotllm.cache_directory import user_cache_directory
 from dotllm.vocabulary.array_file import DamagedFile, read_arrays, write_arrays
-from dotllm.vocabulary.cache_directory import cache_directory
 from dotllm.vocabulary.charset_table import CharsetTable
 from dotllm.vocabulary.trie import Trie
 
@@ -32,7 +32,7 @@ class DiskCache:
 
     def __init__(self, fingerprint: str) -> None:
         self._fingerprint = fingerprint
-        self._directory = cache_directory() / "vocabulary" / fingerprint[:32]
+        self._directory = user_cache_directory() / "vocabulary" / fingerprint[:32]
 
     def load_trie(self) -> Trie | None:
         """The trie of all tokens, None if it is not there."""
