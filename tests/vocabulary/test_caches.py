@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from dotllm.automata.charset import ANY_CHAR, CharSet
-from dotllm.vocabulary import CharsetTable, Vocabulary, disk_cache
+from dotllm.vocabulary import CharsetTable, Vocabulary
+from dotllm.vocabulary import files as files_module
 from dotllm.vocabulary import vocabulary as vocabulary_module
 from dotllm.vocabulary.popular import is_popular, popular_charsets, word_characters
 from dotllm.vocabulary.table_cache import TableCache
@@ -132,7 +133,7 @@ class TestOnDisk:
     ) -> None:
         Vocabulary.from_bytes(tokens, 0)
         Vocabulary.from_bytes([*tokens, b"more"], 0)
-        monkeypatch.setattr(disk_cache, "LAYOUT", disk_cache.LAYOUT + 1)
+        monkeypatch.setattr(files_module, "LAYOUT", files_module.LAYOUT + 1)
         Vocabulary.from_bytes(tokens, 0)
         assert len(files(tmp_path)) == 3
 

@@ -22,7 +22,7 @@ from dotllm.vocabulary.charset_table import (
     sample_of,
 )
 from dotllm.vocabulary.content import Content, ids_of
-from dotllm.vocabulary.disk_cache import DiskCache
+from dotllm.vocabulary.files import VocabularyFiles
 from dotllm.vocabulary.greedy import spell_greedily
 from dotllm.vocabulary.popular import is_popular, popular_charsets
 from dotllm.vocabulary.readers import read_tokenizer
@@ -59,7 +59,7 @@ class Vocabulary:
         self.size = content.size
         self.words = (content.size + 31) // 32
         self.fingerprint = content.fingerprint()
-        self._disk = DiskCache(self.fingerprint) if content.size >= _WORTH_A_FILE else None
+        self._files = VocabularyFiles(self.fingerprint) if content.size >= _WORTH_A_FILE else None
         self.trie = self._load_or_build_trie()
         self._strings = sorted_strings(self.trie)
         self._tables = TableCache(self._load_or_build_table)
@@ -167,22 +167,22 @@ class Vocabulary:
         return self.token_bytes(token_id) if 0 <= token_id < self.size else None
 
     def _load_or_build_trie(self) -> Trie:
-        trie = self._disk.load_trie() if self._disk is not None else None
+        trie = self._files.load_trie() if self._files is not None else None
         if trie is None:
             lengths = np.diff(self.token_offset)
             ids = np.flatnonzero(lengths).astype(np.int32)
             trie = build_trie(self.token_data, self.token_offset[ids], lengths[ids], ids)
-            if self._disk is not None:
-                self._disk.store_trie(trie)
+            if self._files is not None:
+                self._files.store_trie(trie)
         return trie
 
     def _load_or_build_table(self, charset: CharSet) -> CharsetTable:
-        disk = self._disk if self._disk is not None and is_popular(charset) else None
-        table = disk.load_table(charset) if disk is not None else None
+        files = self._files if self._files is not None and is_popular(charset) else None
+        table = files.load_table(charset) if files is not None else None
         if table is None:
             table = build_charset_table(charset, self._classifier, self._strings)
-            if disk is not None:
-                disk.store_table(charset, table)
+            if files is not None:
+                files.store_table(charset, table)
         return table
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 _Arrays = Mapping[str, NDArray[Any]]
 
 
-class DiskCache:
-    """Files of one vocabulary."""
+class VocabularyFiles:
+    """Those of one vocabulary."""
 
     def __init__(self, fingerprint: str) -> None:
         self._fingerprint = fingerprint
