@@ -30,6 +30,8 @@ class FakeGuide:
 
 
 class FakeIndex:
+    nearly_full = False
+
     def __init__(self, text: str, nbytes: int) -> None:
         self.text = text
         self.nbytes = nbytes

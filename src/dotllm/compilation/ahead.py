@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from dotllm.compilation import envelope, fingerprint, wire
 from dotllm.compilation.compiler import compile_specification
+from dotllm.compilation.contract import CompiledIndex
 from dotllm.compilation.disk import DiskCache
 from dotllm.compilation.inputs import Input
 from dotllm.compilation.metrics import Metrics
@@ -116,7 +117,7 @@ def _compile_one(one: Input, token_lists: list[tuple[int, ...]]) -> Result:
     return Result(one.name, key, time.perf_counter() - start, nbytes, masks, accepted)
 
 
-def warm(index: Any, token_lists: Iterable[Iterable[int]]) -> tuple[int, int]:
+def warm(index: CompiledIndex, token_lists: Iterable[Iterable[int]]) -> tuple[int, int]:
     """Walk outputs (token ids) through an index so that it knows their states and masks.
 
     Returns (masks looked up, outputs accepted to their end). An output the index rejects is walked up to there.
@@ -136,19 +137,11 @@ def warm(index: Any, token_lists: Iterable[Iterable[int]]) -> tuple[int, int]:
     return masks, accepted
 
 
-def _store(process: _Process, key: str, index: Any) -> int:
+def _store(process: _Process, key: str, index: CompiledIndex) -> int:
     """Write an entry everywhere it shall be; its size. Raises when it can be nowhere, or not in the store."""
     path = process.disk.put(key, index.save, int(index.nbytes))
-    data: bytes | None = None
     if process.store is not None:
-        if path is not None:
-            data = path.read_bytes()
-        else:
-            with tempfile.TemporaryDirectory(prefix="dotllm-entry-") as directory:
-                scratch = Path(directory, key)
-                index.save(scratch)
-                envelope.seal(scratch, key, process.secret)
-                data = scratch.read_bytes()
+        data = envelope.sealed(index.save, key, process.secret) if path is None else path.read_bytes()
         packed = pack(data)
         process.store.write(key, packed)
         return len(packed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dotllm.compilation.contract import CompiledIndex
 from dotllm.compilation.specification import Specification
 
 # Bookkeeping of one entry beside its index (key, text, list slots), so that 10,000 empty indexes are not free.
@@ -20,7 +21,7 @@ class Compiled:
 
     __slots__ = ("__weakref__", "_index", "key", "level", "specification", "used")
 
-    def __init__(self, key: str, specification: Specification, index: Any, level: str) -> None:
+    def __init__(self, key: str, specification: Specification, index: CompiledIndex, level: str) -> None:
         self.key = key
         self.specification = specification
         self.level = level
@@ -30,11 +31,11 @@ class Compiled:
         self._index = index
 
     @property
-    def index(self) -> Any:
+    def index(self) -> CompiledIndex:
         """The best index known so far."""
         return self._index
 
-    def upgrade(self, index: Any, level: str) -> None:
+    def upgrade(self, index: CompiledIndex, level: str) -> None:
         """Use a better (warmer) index for guides made from now on."""
         self._index = index
         self.level = level
@@ -46,11 +47,11 @@ class Compiled:
         no harm to later requests.
         """
         self.used = True
-        if getattr(self._index, "nearly_full", False):
+        if self._index.nearly_full:
             self._index = self._index.renewed()
         return self._index.guide()
 
     @property
     def nbytes(self) -> int:
         """Bytes this entry keeps alive."""
-        return int(self._index.nbytes) + len(self.specification.text) + ENTRY_OVERHEAD
+        return self._index.nbytes + len(self.specification.text) + ENTRY_OVERHEAD

@@ -17,6 +17,13 @@ class CompiledIndex(Protocol):
     def nbytes(self) -> int:
         """Bytes of memory that would be free if this index alone were gone."""
 
+    @property
+    def nearly_full(self) -> bool:
+        """Whether new sequences had better use `renewed`."""
+
+    def renewed(self) -> CompiledIndex:
+        """One of the same specification that has found nothing yet."""
+
     def save(self, path: Path) -> None:
         """Write to ``path`` (not atomically; the caches see to that)."""
 
@@ -30,15 +37,15 @@ class CompiledIndex(Protocol):
 class Engine(NamedTuple):
     """The engine, as functions."""
 
-    compile: Callable[[Specification, Any], Any]
+    compile: Callable[[Specification, Any], CompiledIndex]
     """(specification, vocabulary) → index; raises `dotllm.errors.SpecError` for a refused specification."""
-    load: Callable[[Path | bytes, Any], Any]
+    load: Callable[[Path | bytes, Any], CompiledIndex]
     """(file or what it holds, vocabulary) → index; raises for what is damaged, foreign or newer."""
     shared_bytes: Callable[[Any], int]
     """Bytes that all indexes of a vocabulary share: its mask rows."""
     collect: Callable[[Any], Any]
     """Free the shared rows that no living index of a vocabulary knows any more (perhaps not before the next call)."""
-    warmth: Callable[[Any], int]
+    warmth: Callable[[CompiledIndex], int]
     """A number that grows as an index finds states and rows."""
     prepare: Callable[[], None] = lambda: None
     """Load what every compile needs. It may take a minute, once per machine, which is not the time of a compile."""
@@ -54,13 +61,15 @@ class HeavyCompiler(Protocol):
     def prepare(self) -> bool:
         """Whether it could begin at once; if not, it gets ready in the background."""
 
-    def compile(self, specification: Specification, abandoned: threading.Event) -> Any:
+    def compile(self, specification: Specification, abandoned: threading.Event) -> CompiledIndex:
         """The index; ends early with `errors.Cancelled` when ``abandoned`` is set."""
 
     def has_idle(self) -> bool:
         """Whether `compile_soon` would begin at once; if not, more help may get ready in the background."""
 
-    def compile_soon(self, specification: Specification, abandoned: threading.Event, patience: float) -> Any:
+    def compile_soon(
+        self, specification: Specification, abandoned: threading.Event, patience: float
+    ) -> CompiledIndex | None:
         """`compile` if that can begin soon on this host, else None: for specifications that are not heavy. Soon is
         before the compile that began last takes longer than ``patience`` seconds."""
 

@@ -15,6 +15,8 @@ import hashlib
 import hmac
 import mmap
 import struct
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 MAGIC = b"dotllmEN"
@@ -48,6 +50,15 @@ def seal(path: Path, key: str, secret: bytes = b"") -> int:
             checksum = _checksum(secret, head)
         file.write(head + checksum)
     return length + TRAILER
+
+
+def sealed(write: Callable[[Path], None], key: str, secret: bytes = b"") -> bytes:
+    """An entry whose payload is what ``write(path)`` writes, for who has no file of it."""
+    with tempfile.TemporaryDirectory(prefix="dotllm-entry-") as directory:
+        path = Path(directory, key)
+        write(path)
+        seal(path, key, secret)
+        return path.read_bytes()
 
 
 def verify_bytes(data: bytes, key: str, secret: bytes = b"") -> None:

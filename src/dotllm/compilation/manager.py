@@ -275,7 +275,7 @@ class CompilationManager:
         else:
             self._finish(job, index, level)
 
-    def _compile_job(self, job: Job) -> tuple[Any, str]:
+    def _compile_job(self, job: Job) -> tuple[CompiledIndex, str]:
         specification = job.specification
         start = time.perf_counter()
         index, level = None, "compile"
@@ -301,7 +301,7 @@ class CompilationManager:
             return False
         return self._heavy.prepare() or specification.size >= WORTH_WAITING * self.options.heavy_bytes
 
-    def _fetched(self, job: Job, index: Any) -> None:
+    def _fetched(self, job: Job, index: CompiledIndex | None) -> None:
         """The shared store answered (on one of its threads): an index, or None."""
         with self._lock:
             job.store_pending = False
@@ -311,7 +311,7 @@ class CompilationManager:
         elif error is not None:
             self._fail(job, error)
 
-    def _finish(self, job: Job, index: Any, level: str) -> None:
+    def _finish(self, job: Job, index: CompiledIndex, level: str) -> None:
         """An index for the job. The first resolves the tickets; a later one from the store replaces it if warmer."""
         compiled = Compiled(job.key, job.specification, index, level)
         self._held.add(index)

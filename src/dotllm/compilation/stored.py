@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dotllm.compilation.compiled import Compiled
-from dotllm.compilation.contract import Engine
+from dotllm.compilation.contract import CompiledIndex, Engine
 from dotllm.compilation.disk import DiskCache
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
@@ -61,12 +61,12 @@ class StoredIndexes:
         self.memory_bytes = options.memory_bytes // NEW_SHARE if self.write_back.enabled else 0
         """What all this may hold in memory: the indexes that wait for their first write."""
 
-    def from_disk(self, key: str) -> Any:
+    def from_disk(self, key: str) -> CompiledIndex | None:
         """The index of ``key``, or None."""
         path = self.disk.open(key)
         return None if path is None else self._load(key, path, "disk")
 
-    def fetch(self, key: str, on_index: Callable[[Any], None]) -> bool:
+    def fetch(self, key: str, on_index: Callable[[CompiledIndex | None], None]) -> bool:
         """Ask the shared store; ``on_index(index or None)`` is called once, later. False if there is no store."""
         if self.store is None:
             return False
@@ -88,7 +88,7 @@ class StoredIndexes:
         if self.store is not None:
             self.store.close()
 
-    def _load_fetched(self, key: str, data: bytes) -> Any:
+    def _load_fetched(self, key: str, data: bytes) -> CompiledIndex | None:
         path = self.disk.adopt(key, data)
         if path is not None:
             return self._load(key, path, "store")
@@ -97,7 +97,7 @@ class StoredIndexes:
             path.write_bytes(data)
             return self._load(key, path, "store")
 
-    def _load(self, key: str, path: Path, level: str) -> Any:
+    def _load(self, key: str, path: Path, level: str) -> CompiledIndex | None:
         start = time.perf_counter()
         try:
             index = self._engine.load(path, self._vocabulary)

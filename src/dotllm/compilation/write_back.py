@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import collections
 import logging
-import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from dotllm.compilation import envelope
 from dotllm.compilation.compiled import Compiled
+from dotllm.compilation.contract import CompiledIndex
 from dotllm.compilation.disk import DiskCache
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.store import SharedStore
@@ -59,7 +57,7 @@ class WriteBack:
         self,
         disk: DiskCache,
         store: SharedStore | None,
-        warmth: Callable[[Any], int],
+        warmth: Callable[[CompiledIndex], int],
         *,
         interval: float,
         new_bytes: int,
@@ -207,16 +205,8 @@ class WriteBack:
                 data = path.read_bytes()
                 envelope.verify_bytes(data, compiled.key, self._secret)  # another process may have replaced it
             else:
-                data = self._sealed(compiled.key, index)
+                data = envelope.sealed(index.save, compiled.key, self._secret)
         except (OSError, ValueError) as error:
             logger.warning("write-back: entry %s: %s", compiled.key[:12], error)
             return False
         return self._store.publish(compiled.key, data)
-
-    def _sealed(self, key: str, index: Any) -> bytes:
-        """The bytes of an entry when there is no disk cache to take them from."""
-        with tempfile.TemporaryDirectory(prefix="dotllm-entry-") as directory:
-            path = Path(directory, key)
-            index.save(path)
-            envelope.seal(path, key, self._secret)
-            return path.read_bytes()
