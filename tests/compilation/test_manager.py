@@ -15,7 +15,7 @@ import pytest
 from fake_engine import spec
 
 from dotllm import abandonment
-from dotllm.compilation import CompilationManager
+from dotllm.compilation import CompilationManager, Specification
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.memory import grown
 from dotllm.errors import Unsupported
@@ -312,6 +312,20 @@ def test_back_pressure_by_bytes(make_manager: Make, compiler: fake_engine.Compil
     compiler.gate.set()
     assert blocker.result(5) and first.result(5)
     assert manager.submit(spec(text="z" * 50_000)).result(5), "a single large one is taken when nothing waits"
+
+
+def test_bytes_are_those_of_utf8(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+    compiler.gate = threading.Event()
+    manager = make_manager(compile_threads=1, queue_bytes=10_000)
+    manager._workers.limit = 1
+    blocker = manager.submit(spec(gated=True))
+    wait_for(lambda: len(compiler.compiled) == 1)
+    first = manager.submit(Specification.create("json_schema", '{"text": "' + "é" * 3_000 + '"}'))
+    second = manager.submit(Specification.create("json_schema", '{"text": "' + "ü" * 3_000 + '"}'))
+    with pytest.raises(QueueFull, match="bytes"):
+        second.result(0)
+    compiler.gate.set()
+    assert blocker.result(5) and first.result(5)
 
 
 def test_time_limit(make_manager: Make, compiler: fake_engine.Compiler) -> None:

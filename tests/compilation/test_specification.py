@@ -53,6 +53,7 @@ def test_values_are_written_as_vllm_writes_them() -> None:
 def test_json_round_trip() -> None:
     specification = Specification.create("grammar", "start: \ud800", {"dialect": "lark", "n": 3, "b": True})
     assert Specification.from_json(json.loads(json.dumps(specification.to_json()))) == specification
+    assert specification.nbytes == len(specification.text) + 2
     assert specification.key(b"x")  # a lone surrogate does not crash it
 
 

@@ -279,7 +279,7 @@ class CompilationManager:
         specification = job.specification
         start = time.perf_counter()
         index, level = None, "compile"
-        if self._heavy is not None and self._is_heavy(specification):
+        if self._heavy is not None and self._is_heavy(job):
             job.elsewhere = True
             index, level = self._heavy.compile(specification, job.abandoned), self._heavy.level
         elif self._heavy is not None and self._spares_the_loop:
@@ -294,12 +294,12 @@ class CompilationManager:
         self.metrics.observe("dotllm_compile_seconds", specification.kind.value, value=time.perf_counter() - start)
         return index, level
 
-    def _is_heavy(self, specification: Specification) -> bool:
+    def _is_heavy(self, job: Job) -> bool:
         """Whether to compile elsewhere. While the process for that still starts, what is not too large stays here."""
         assert self._heavy is not None
-        if specification.size < self.options.heavy_bytes:
+        if job.nbytes < self.options.heavy_bytes:
             return False
-        return self._heavy.prepare() or specification.size >= WORTH_WAITING * self.options.heavy_bytes
+        return self._heavy.prepare() or job.nbytes >= WORTH_WAITING * self.options.heavy_bytes
 
     def _fetched(self, job: Job, index: CompiledIndex | None) -> None:
         """The shared store answered (on one of its threads): an index, or None."""

@@ -21,11 +21,11 @@ PATIENCE_FACTOR = 50.0
 class JobQueue:
     """A bounded priority queue of jobs, closed at the end. Thread-safe."""
 
-    def __init__(self, limit: int, text_limit: int) -> None:
+    def __init__(self, limit: int, bytes_limit: int) -> None:
         self.limit = limit
-        self.text_limit = text_limit
+        self.bytes_limit = bytes_limit
         self._heap: list[tuple[float, int, Job]] = []
-        self._text = 0
+        self._bytes = 0
         self._order = itertools.count()
         self._condition = threading.Condition()
         self._idle = 0
@@ -42,14 +42,14 @@ class JobQueue:
 
     def put(self, job: Job) -> None:
         """Add a job; raises `QueueFull`. Jobs that nobody wants any more count until `drop_unwanted`."""
-        size = job.specification.size
+        size = job.nbytes
         with self._condition:
             if len(self._heap) >= self.limit:
                 raise QueueFull(f"{len(self._heap)} specifications are waiting to be compiled (limit {self.limit})")
-            if self._text + size > self.text_limit and self._heap:
-                raise QueueFull(f"{self._text} characters of specifications are waiting (limit {self.text_limit})")
+            if self._bytes + size > self.bytes_limit and self._heap:
+                raise QueueFull(f"{self._bytes} bytes of specifications are waiting (limit {self.bytes_limit})")
             heapq.heappush(self._heap, (job.submitted + PATIENCE_FACTOR * job.estimate, next(self._order), job))
-            self._text += size
+            self._bytes += size
             self._condition.notify()
 
     def get(self, timeout: float | None = None) -> Job | None:
@@ -73,7 +73,7 @@ class JobQueue:
             if self._closed or not self._heap or time.monotonic() < self._paused_until:
                 return None
             job = heapq.heappop(self._heap)[2]
-            self._text -= job.specification.size
+            self._bytes -= job.nbytes
             return job
 
     def pause(self, seconds: float) -> None:
@@ -105,7 +105,7 @@ class JobQueue:
                 gone = set(map(id, dropped))  # (who is wanted may change meanwhile)
                 self._heap = [entry for entry in self._heap if id(entry[2]) not in gone]
                 heapq.heapify(self._heap)
-                self._text -= sum(job.specification.size for job in dropped)
+                self._bytes -= sum(job.nbytes for job in dropped)
             return dropped
 
     def close(self) -> list[Job]:
@@ -114,7 +114,7 @@ class JobQueue:
             self._closed = True
             left = [job for _, _, job in self._heap]
             self._heap.clear()
-            self._text = 0
+            self._bytes = 0
             self._condition.notify_all()
             return left
 

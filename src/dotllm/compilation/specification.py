@@ -75,6 +75,11 @@ class Specification:
         """Characters of the text: what the cost of a compile is guessed from before it runs."""
         return len(self.text)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the text in UTF-8, which what may be asked for is bounded in."""
+        return len(self.text) if self.text.isascii() else len(_encoded(self.text))
+
     def to_json(self) -> dict[str, Any]:
         """As a JSON object (sent to compile workers; no pickle)."""
         return {"kind": self.kind.value, "text": self.text, "options": dict(self.options)}
@@ -85,9 +90,13 @@ class Specification:
         return cls.create(data["kind"], data["text"], data["options"])
 
 
-def _framed(field: str) -> bytes:
+def _encoded(text: str) -> bytes:
     # A lone surrogate (JSON's "\ud800" arrives as one) has no UTF-8 form, but must not crash the key.
-    raw = field.encode("utf-8", "surrogatepass")
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _framed(field: str) -> bytes:
+    raw = _encoded(field)
     return len(raw).to_bytes(8, "little") + raw
 
 

@@ -53,6 +53,7 @@ class Job:
         self.specification = specification
         self.estimate = estimate
         """Guessed seconds; only their order matters."""
+        self.nbytes = specification.nbytes
         self.submitted = time.monotonic()
         self.started: float | None = None
         self.elsewhere = False
