@@ -30,9 +30,9 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     made: list[ProcessCompiler] = []
 
     def make(**arguments: Any) -> ProcessCompiler:
-        defaults = {"processes": 1, "timeout": 5.0, "memory": 200 << 20, "load": fake_engine.load}
         command = [sys.executable, str(Path(__file__).parent / "fake_worker.py")]
-        made.append(ProcessCompiler(fake_engine.FakeVocabulary(), command=command, **{**defaults, **arguments}))
+        defaults = {"processes": 1, "timeout": 5.0, "memory": 200 << 20, "load": fake_engine.load, "command": command}
+        made.append(ProcessCompiler(fake_engine.FakeVocabulary(), **{**defaults, **arguments}))
         return made[-1]
 
     yield make
@@ -215,6 +215,84 @@ def test_somebody_comes_back_while_the_abandoned_compile_ends(make: Any, make_ma
     job.abandoned.set()  # as the supervisor does
     second = manager.submit(request)
     assert second.result(20).index.text == request.text
+
+
+@pytest.fixture
+def lame(make: Any, tmp_path: Path) -> tuple[ProcessCompiler, Path]:
+    """A compiler whose processes end at once, as long as there is no file ``mended``; and the file each writes a line
+    to."""
+    log = tmp_path / "starts"
+    script = tmp_path / "worker.py"
+    worker = str(Path(__file__).parent / "fake_worker.py")
+    script.write_text(
+        f"import os, runpy, sys\nopen({str(log)!r}, 'a').write('x\\n')\n"
+        f"if not os.path.exists({str(tmp_path / 'mended')!r}): sys.exit(3)\n"
+        f"runpy.run_path({worker!r}, run_name='__main__')\n"
+    )
+    log.touch()
+    return make(command=[sys.executable, str(script)]), log
+
+
+def let_pass(compiler: ProcessCompiler, seconds: float) -> None:
+    compiler._starts._open_until -= seconds
+
+
+def test_a_process_that_cannot_start_is_tried_less_and_less_often(
+    lame: tuple[ProcessCompiler, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    compiler, log = lame
+    for number in range(12):
+        with pytest.raises(CompilationError, match="status 3" if number < 3 else "does not start"):
+            compiler.compile(spec(id=number), NEVER)
+    assert len(log.read_text()) == 2 * 3
+    for _ in range(50):  # in the background neither
+        assert not compiler.prepare() and not compiler.has_idle()
+    until(lambda: not compiler._starting)
+    assert len(log.read_text()) == 2 * 3
+    assert len([record for record in caplog.records if "do not start" in record.message]) == 1
+
+    let_pass(compiler, 3)
+    with pytest.raises(CompilationError, match="status 3"):
+        compiler.compile(spec(id=20), NEVER)
+    let_pass(compiler, 3)  # the pause has doubled
+    with pytest.raises(CompilationError, match="does not start"):
+        compiler.compile(spec(id=21), NEVER)
+    (log.parent / "mended").touch()
+    let_pass(compiler, 3)
+    assert compiler.compile(spec(id=22), NEVER)
+    assert len(log.read_text()) == 2 * 5
+
+
+def test_a_machine_that_starts_no_process_is_an_error_with_a_name(make: Any) -> None:
+    compiler = make(command=["/there/is/no/such/program"])
+    for _ in range(5):
+        with pytest.raises(CompilationError, match="start"):
+            compiler.compile(spec(id=1), NEVER)
+
+
+def test_an_abandoned_start_says_nothing(lame: tuple[ProcessCompiler, Path]) -> None:
+    compiler, log = lame
+    for _ in range(3):
+        with pytest.raises(CompilationError, match="status 3"):
+            compiler.compile(spec(id=1), NEVER)
+    let_pass(compiler, 3)
+    abandoned = threading.Event()
+    abandoned.set()
+    (log.parent / "mended").touch()
+    with pytest.raises(Cancelled):
+        compiler.compile(spec(id=2), abandoned)
+    assert compiler.compile(spec(id=3), NEVER), "the next one is tried at once"
+
+
+def test_while_no_process_starts_threads_compile(
+    lame: tuple[ProcessCompiler, Path], make_manager: Any, compiler: fake_engine.Compiler
+) -> None:
+    heavy, log = lame
+    manager = make_manager(heavy=heavy, heavy_bytes=1000)
+    for number in range(20):
+        assert manager.submit(spec(id=number, text="x" * 2000)).result(20)
+        until(lambda: not heavy._starting)
+    assert len(compiler.compiled) == 20 and len(log.read_text()) <= 2 * 4
 
 
 def until(condition: Any, seconds: float = 20.0) -> None:

@@ -24,7 +24,7 @@ class CircuitBreaker:
         self._probing = False
 
     def allow(self, now: float) -> bool:
-        """Whether a call may be made now. A caller who got True must report `success` or `failure`."""
+        """Whether a call may be made now. A caller who got True must report `success`, `failure` or `unknown`."""
         with self._lock:
             if self._failures < FAILURES:
                 return True
@@ -56,6 +56,11 @@ class CircuitBreaker:
             self._probing = False
             self._open_until = now + self._pause
             return opened
+
+    def unknown(self) -> None:
+        """The call was given up before it could work or fail."""
+        with self._lock:
+            self._probing = False
 
     @property
     def is_open(self) -> bool:

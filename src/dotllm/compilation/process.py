@@ -25,6 +25,7 @@ from typing import Any
 
 import dotllm
 from dotllm.compilation import wire
+from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.compiler import load_index
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout
 from dotllm.compilation.specification import Specification
@@ -128,6 +129,7 @@ class ProcessCompiler:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._closed = False
         self._starting = False
+        self._starts = CircuitBreaker()
         self._last_began = 0.0  # when the last compile did
 
     def prepare(self) -> bool:
@@ -139,7 +141,9 @@ class ProcessCompiler:
 
     def _start_in_background(self) -> None:
         """With the lock held: start a process that will be idle, unless there is no room for it."""
-        if self._starting or self._closed or not self._free.acquire(blocking=False):
+        if self._starting or self._closed or not self._starts.would_probe(time.monotonic()):
+            return
+        if not self._free.acquire(blocking=False):
             return
         self._starting = True
         threading.Thread(target=self._start_ahead, name="dotllm-compile-process", daemon=True).start()
@@ -148,8 +152,9 @@ class ProcessCompiler:
         """With a place of `_free`, as whoever starts a process has one: so there are never too many."""
         try:
             self._give_back(self._start())
-        except Exception as error:
-            logger.warning("the process for heavy compiles does not start: %s: %s", type(error).__name__, error)
+        except CompilationError as error:
+            if not self._starts.is_open:  # that has been said
+                logger.warning("the process for heavy compiles does not start: %s", error)
         finally:
             with self._given_back:
                 self._starting = False
@@ -247,7 +252,30 @@ class ProcessCompiler:
         return self._start(abandoned) if idle is None else idle
 
     def _start(self, abandoned: threading.Event | None = None) -> _Worker:
-        """A new process, ready to compile."""
+        """A new process, ready to compile. Where none starts, that is tried less and less often (`breaker`): each time
+        costs a second of a core, and there may be many specifications."""
+        if not self._starts.allow(time.monotonic()):
+            raise CompilationError("the compile process does not start; it is tried again within a minute")
+        try:
+            worker = self._started(abandoned or threading.Event())
+        except Cancelled:
+            self._starts.unknown()
+            raise
+        except Exception as error:
+            if self._starts.failure(time.monotonic()):
+                logger.warning("compile processes do not start, and are tried less and less often: %s", error)
+            if isinstance(error, CompilationError):
+                raise
+            raise CompilationError(f"the compile process does not start: {type(error).__name__}: {error}") from error
+        except BaseException:
+            self._starts.unknown()
+            raise
+        if self._starts.is_open:
+            logger.info("compile processes start again")
+        self._starts.success()
+        return worker
+
+    def _started(self, abandoned: threading.Event) -> _Worker:
         vocabulary = Path(self._directory(), "vocabulary")
         worker = _Worker([*self._command, str(vocabulary), str(self._memory), str(os.getpid())])
         with self._lock:
@@ -255,7 +283,7 @@ class ProcessCompiler:
         try:
             if self._closed:  # meanwhile: `close` did not see it
                 raise CompilationError("the compiler is closed")
-            self._wait(worker, START_TIMEOUT, abandoned or threading.Event())
+            self._wait(worker, START_TIMEOUT, abandoned)
         except CompileTimeout:
             self._drop(worker)
             raise CompilationError(f"the compile process was not ready within {START_TIMEOUT:g} s") from None
