@@ -39,5 +39,19 @@ def test_nobody_waits_for_longer_than_it_was_closed_for() -> None:
     gate.wait()
     assert 0.01 < time.monotonic() - began < 20
     gate.wait()
-    gate.close(60)
-    assert not gate._opened.is_set(), "its time over, it can be closed again"
+    gate.close(0.05)
+    began = time.monotonic()
+    gate.wait()
+    assert 0.04 < time.monotonic() - began < 20, "its time over, it can be closed again"
+
+
+def test_an_earlier_opening_does_not_let_through_who_comes_later() -> None:
+    gate = Gate()
+    for _ in range(3):
+        gate.close(0.02)
+        began = time.monotonic()
+        gate.wait()
+        assert time.monotonic() - began > 0.01
+        gate.close(60)
+        gate.open()
+        gate.wait()

@@ -54,4 +54,4 @@ def test_every_slot_has_its_token(index: Index) -> None:
     """Memory beyond a list that is too short is not read."""
     batch = TableBatch(index.space, 4, 8)
     with pytest.raises(ValueError, match="1 tokens for 2 slots"):
-        batch.follow_tables(np.array([0, 1], np.int32), array("i", [5]), 1)
+        batch.follow_tables(np.array([0, 1], np.int32), np.zeros(2, np.int32), array("i", [5]), 1)

@@ -17,12 +17,14 @@ pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.index import gpu_tables  # noqa: E402
+from dotllm.index.index import FINISHED  # noqa: E402
 from dotllm.vllm_plugin.gpu import heap  # noqa: E402
 from dotllm.vllm_plugin.gpu import walk as walk_module  # noqa: E402
+from dotllm.vllm_plugin.gpu.entry import LOOKED_AT  # noqa: E402
 from dotllm.vllm_plugin.gpu.mask_table import MaskTable  # noqa: E402
 from dotllm.vllm_plugin.gpu.rows import RowSender  # noqa: E402
 from dotllm.vllm_plugin.gpu.walk import Walk  # noqa: E402
-from dotllm.vllm_plugin.gpu.walk_message import MASK  # noqa: E402
+from dotllm.vllm_plugin.gpu.walk_message import LENGTH, MASK  # noqa: E402
 from dotllm.vllm_plugin.gpu.walker import Walker  # noqa: E402
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
 
@@ -159,9 +161,8 @@ class Engine:
                 missed += 1
         self.walk.missed(missed)
         self.sat_out += missed
-        self.walk.take(
-            self.walk.slots_of([name for name, _ in taken]), array("i", [token for _, token in taken]), clock
-        )
+        slots = self.walk.slots_of([name for name, _ in taken])
+        self.walk.take(slots, self.walk.leases[slots], array("i", [token for _, token in taken]), clock)
         for name, token in taken:  # vLLM's own call
             assert self.requests[name].grammar.accept_tokens(name, [token])
             if token in (EOS, *self.requests[name].grammar.stops):
@@ -415,7 +416,8 @@ def test_a_failing_grammar_ends_alone(vocabulary: Vocabulary, monkeypatch: pytes
     monkeypatch.setattr(bad, "mask_row", fails)
     engine.launch()
     clock, results = engine.flight[0]
-    engine.walk.take(engine.walk.slots_of([n for n, _ in results]), array("i", [t[0] for _, t in results]), clock)
+    slots = engine.walk.slots_of([n for n, _ in results])
+    engine.walk.take(slots, engine.walk.leases[slots], array("i", [t[0] for _, t in results]), clock)
     engine.walk.message()
     assert engine.requests["bad"].grammar.failed and not engine.requests["good"].grammar.failed
 
@@ -452,25 +454,27 @@ def test_tables_lead_where_the_machine_does(vocabulary: Vocabulary, monkeypatch:
     engine = Engine(indexes[0], seed=7)
     follow, asked = TableBatch.follow_tables, gpu_tables.Batch.follow
     machine: list[int] = []
-    taken = 0
+    taken = ended = 0
 
     def counting(self: Any, space: Any, slots: list[int], *rest: Any) -> Any:
         machine.append(len(slots))
         return asked(self, space, slots, *rest)
 
-    def checked(self: Any, slots: list[int], tokens: list[int], now: int) -> tuple[list[int], Any]:
-        nonlocal taken
+    def checked(self: Any, slots: list[int], leases: Any, tokens: list[int], now: int) -> tuple[list[int], Any]:
+        nonlocal taken, ended
         taken += len(slots)
         before = self.configs[slots].tolist()
         lengths = self.places[slots, 1].tolist()
-        left, flags = follow(self, slots, tokens, now)
+        left, flags = follow(self, slots, leases, tokens, now)
         for i, (slot, token) in enumerate(zip(slots, tokens, strict=True)):
             entry = engine.walk.entry_of[slot]
             assert entry is not None
             after = int(self.configs[slot])
             assert after == (before[i] if i in left else entry.index.advance(before[i], token))
             assert self.places[slot, 1] == lengths[i] + (i not in left), "a place moves exactly when it is not left"
-            assert flags[i] == (0 if i in left else entry.table.rows[after, FLAGS])
+            ended += after == FINISHED
+            flags_there = LOOKED_AT if after == FINISHED else entry.table.rows[after, FLAGS]
+            assert flags[i] == (0 if i in left else flags_there)
         return left, flags
 
     monkeypatch.setattr(gpu_tables.Batch, "follow", counting)
@@ -480,6 +484,34 @@ def test_tables_lead_where_the_machine_does(vocabulary: Vocabulary, monkeypatch:
             engine.add(f"{wave}-{i}", indexes[i % 3])
         engine.run()
     assert 0 < sum(machine) < 0.5 * taken, "most tokens are taken by the tables"
+    assert ended, "and so are ends"
+
+
+def test_tables_pass_over_who_has_gone_and_leave_ends_that_are_none(vocabulary: Vocabulary) -> None:
+    index = Index.from_regex("[a-z]{2}", vocabulary)
+    engine = Engine(index)
+    for name in ("ends", "gone", "too soon"):
+        engine.add(name, index)
+        engine.launch()
+    walk = engine.walk
+    slots = walk.slots_of(["ends", "gone", "too soon"])
+    leases = walk.leases[slots]
+    finishing = index.advance(index.advance(1, ord("a")), ord("b"))
+    entry = walk.entry_of[slots[0]]
+    entry.table.expand(range(1, index.configurations))
+    entry.table.since[:] = 0
+    walk._refresh(entry)
+    walk.batch.configs[slots] = finishing, finishing, 1
+    walk.release("gone")
+    walk.reserve("another")
+    assert walk.slots_of(["another"]) == slots[1]
+    walk.batch.configs[slots[1]] = finishing
+    before = walk.batch.places[slots].copy()
+    left, flags = walk.batch.follow_tables(slots, leases, array("i", [EOS] * 3), walk.clock)
+    assert left == [2] and flags.tolist() == [LOOKED_AT, LOOKED_AT, 0]
+    assert walk.batch.configs[slots].tolist() == [FINISHED, finishing, 1]
+    assert (walk.batch.places[slots][:, LENGTH] - before[:, LENGTH]).tolist() == [1, 0, 0]
+    assert (walk.batch.places[slots][1:] == before[1:]).all(), "who has come into a slot stays where he is"
 
 
 def test_prefetching_gives_way_to_steps_only(vocabulary: Vocabulary) -> None:

@@ -49,7 +49,7 @@ class Asked:
         for name, answer in _ANSWERS.items():
             original = getattr(self._manager, name, None)
             if original is not None:
-                mine[name] = _unless_in(self.about, original, answer)
+                mine[name] = _unless_in(self.about, original, answer) if self.about else _ALWAYS[answer]
 
     def __exit__(self, *_: object) -> None:
         if self.about is None:
@@ -59,6 +59,9 @@ class Asked:
             mine.pop(name, None)
         mine.update(self._before)
         self.about = None
+
+
+_ALWAYS: dict[bool, Any] = {True: lambda *_, **__: True, False: lambda *_, **__: False}
 
 
 def _unless_in(requests: set[str], original: Any, answer: bool) -> Any:

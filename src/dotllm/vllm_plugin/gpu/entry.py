@@ -44,6 +44,10 @@ class Entry:
         self.uses = 0  # requests that have begun with it
         self.filled = False  # the places near the start have been visited ahead (see `prefetch`)
 
+    def is_seen(self) -> bool:
+        """Whether nothing of what slots point at has moved since it was looked up (``seen``)."""
+        return self.seen[0] is self.index.machine and self.seen[1] is self.table.rows
+
     def mask_rows(self, configs: Sequence[int], stop: Int64 | None = None) -> list[int]:
         """The masks of ``configs``, for requests without stop tokens of their own; negative: not found. stop: see
         `index.mask_rows`."""

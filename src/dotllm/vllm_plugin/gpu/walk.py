@@ -84,8 +84,6 @@ class Walk:
         self.slot_of: dict[str, int] = {}
         self.changes = next(_CHANGES)
         """which state of ``slot_of`` this is; no two have one number, in any walk"""
-        self.leases: Int32 = np.zeros(slots, np.int32)
-        """int32 [slots], how often each has been given back: who holds one knows by this whether it is still his"""
         self.grammars: list[RequestGrammar | None] = [None] * slots
         self.entry_of: list[Entry | None] = [None] * slots
         self.batch = TableBatch(space, slots, PLACE)
@@ -171,6 +169,11 @@ class Walk:
         self.batch.places[slot, MASK] = row
         self._stale = True
 
+    @property
+    def leases(self) -> Int32:
+        """See `TableBatch.leases`."""
+        return self.batch.leases
+
     def slots_of(self, requests: list[str]) -> Int32:
         """int32 [n], -1 for those that have none."""
         return np.fromiter(map(self.slot_of.get, requests, repeat(-1)), np.int32, len(requests))
@@ -209,9 +212,12 @@ class Walk:
         self.entry_of[slot] = entry
         entry.slots.add(slot)
         self._active[entry] = None
-        with self._prefetcher.claims.on(index.lock):
-            self._refresh(entry)
+        if entry.link is not None and entry.is_seen():  # (that stays where it is until the next `_refresh`)
             self._point(entry, [slot])
+        else:
+            with self._prefetcher.claims.on(index.lock):
+                self._refresh(entry)
+                self._point(entry, [slot])
         # Last, since `leave` takes what is followed back from where its slot is.
         self.grammars[slot] = grammar
         grammar.followed = True
@@ -227,7 +233,7 @@ class Walk:
         if slot is None:
             return
         self.changes = next(_CHANGES)
-        self.leases[slot] += 1
+        self.batch.leases[slot] += 1
         entry = self.entry_of[slot]
         if entry is not None:
             entry.slots.discard(slot)
@@ -242,16 +248,15 @@ class Walk:
     def _grow(self) -> None:
         old = len(self.grammars)
         self._free = list(range(old, 2 * old))[::-1]
-        self.leases = np.concatenate((self.leases, np.zeros(old, np.int32)))
         self.grammars += [None] * old
         self.entry_of += [None] * old
         self.batch.grow(2 * old)
 
     # ---- after a step
 
-    def take(self, slots: Int32, tokens: array[int], now: int) -> Taken:
-        """Follow the tokens sampled in the step of message ``now``, for requests that are still wanted. (An array of
-        ``slots`` that comes more than once must not be changed in between.)
+    def take(self, slots: Int32, leases: Int32, tokens: array[int], now: int) -> Taken:
+        """Follow the tokens sampled in the step of message ``now``, for those requests who still hold their ``slots``
+        under these ``leases``. (Arrays that come more than once must not be changed in between.)
 
         vLLM's own call for these tokens finds them taken (see `RequestGrammar.followed`), but for one that is not
         allowed or ends the request: that is left to vLLM.
@@ -262,7 +267,7 @@ class Walk:
         if self.tokens >= self._report_at:
             self._report_at *= 2
             logger.info("the GPU has followed %d tokens; %d times the CPU had to help", self.tokens, self.misses)
-        left, flags = self.batch.follow_tables(slots, tokens, now)
+        left, flags = self.batch.follow_tables(slots, leases, tokens, now)
         unknown = self._take_by_machine(slots[left].tolist(), [tokens[i] for i in left], now) if left else 0
         self.lead.took(len(slots), unknown)
         return Taken(flags, left)
@@ -494,8 +499,7 @@ class Walk:
         return row
 
     def _refresh(self, entry: Entry) -> None:
-        machine, rows, _ = entry.seen
-        if machine is not entry.index.machine or rows is not entry.table.rows:
+        if not entry.is_seen():
             now = (entry.index.machine, entry.table.rows, entry.table.since)
             entry.link = None
             self._point(entry, entry.slots)

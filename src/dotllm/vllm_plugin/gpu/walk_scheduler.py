@@ -57,6 +57,9 @@ class Batch(NamedTuple):
     """`Walk.changes` at that time; -1: not to be used for another step"""
 
 
+_NOBODY = Batch([], NOTHING, NOTHING, [], -1)
+
+
 class Launched(NamedTuple):
     """A step that the GPU walks."""
 
@@ -78,7 +81,7 @@ class WalkScheduler:
         self._launched: Any = None  # the scheduler output of the last step
         self._may_jump = False
         self._check_result_of: set[str] = set()  # preempted, or with entered text, and no result since that counts
-        self._batch = Batch([], NOTHING, NOTHING, [], -1)  # that of the last step
+        self._batch = _NOBODY  # that of the last step
         self._last_grammar_output: Any = None  # of the last step; one without news is the same again
         self._reasoning = Reasoning(self._jumps)
         self._asked = Asked(self.structured_output_manager)  # type: ignore[attr-defined]
@@ -90,6 +93,7 @@ class WalkScheduler:
         if backend is not self._walk_of:
             self._walk_of = backend
             self._walk = begin(scheduler, backend)
+            self._batch = _NOBODY  # (its slots were another walk's)
             self._may_jump = self._walk is not None and may_jump(scheduler.vllm_config)
         if self._walk is not None and self._walk.overflowed:
             logger.warning("more masks than the device keeps: constrained requests wait for the CPU from now on")
@@ -148,29 +152,52 @@ class WalkScheduler:
         plain = not self._check_result_of and not further
         if plain and last.changes == walk.changes and last.scheduled == names:
             return last
-        slots = walk.slots_of(names)
-        if plain and slots.min(initial=0) >= 0:
+        slots, without_slot = self._slots_of(walk, names)
+        if plain and not without_slot:
             batch = Batch(names, slots, walk.leases[slots], names, walk.changes)
         else:
-            ids, slots, reusable = self._sampled_here(walk, names, scheduled, slots, further)
+            ids, slots, reusable = self._sampled_here(walk, names, scheduled, slots, without_slot, further)
             batch = Batch(ids, slots, walk.leases[slots], names, walk.changes if plain and reusable else -1)
         self._batch = batch
         return batch
 
+    def _slots_of(self, walk: Any, names: list[str]) -> tuple[Int32, list[int]]:
+        """int32 [n], the slots of a step's requests, -1 for those that have none; and the positions of these.
+
+        Mostly they are those of the step before, less those that have ended, and new ones behind them.
+        """
+        last = self._batch
+        if last.ids is last.scheduled:
+            there = walk.leases[last.slots] == last.leases
+            stay = list(compress(last.ids, there.tolist()))
+            if names[: len(stay)] == stay:
+                further = walk.slots_of(names[len(stay) :])
+                without = [i for i, slot in enumerate(further.tolist(), len(stay)) if slot < 0]
+                return np.concatenate((last.slots[there], further)), without
+        slots = walk.slots_of(names)
+        return slots, np.flatnonzero(slots < 0).tolist()
+
     def _sampled_here(
-        self, walk: Any, names: list[str], counts: dict[str, int], slots: Int32, further: int
+        self,
+        walk: Any,
+        names: list[str],
+        counts: dict[str, int],
+        slots: Int32,
+        without_slot: list[int],
+        further: int,
     ) -> tuple[list[str], Int32, bool]:
         """Those of a step's requests that are constrained and whose step samples, and their slots. And whether that
         would be so again for the same requests: whether all others are free. counts: how many tokens each runs;
-        further: how many there are behind the first one of each. slots: those known before, or -1; these get one.
+        further: how many there are behind the first one of each. slots: those known before, or -1, at the positions
+        ``without_slot``; these get one.
 
         Requests come and go in almost every step of a large batch, so only those that are not as in most steps are
         looked at one by one.
         """
         requests, manager = self.requests, self.structured_output_manager  # type: ignore[attr-defined]
-        positions_to_check = np.flatnonzero(slots < 0).tolist()
-        if further > sum(counts[names[i]] - 1 for i in positions_to_check):  # somebody with a slot runs several
-            positions_to_check = [*positions_to_check, *_positions(map((1).__lt__, counts.values()))]
+        positions_to_check = without_slot
+        if further > sum(counts[names[i]] - 1 for i in without_slot):  # somebody with a slot runs several
+            positions_to_check = [*without_slot, *_positions(map((1).__lt__, counts.values()))]
         dropped, reusable = [], True
         for i in self._with_requests_to_check(positions_to_check, names):
             request_id = names[i]
@@ -227,31 +254,37 @@ class WalkScheduler:
 
     def _follow(self, launched: Launched, output: Any) -> None:
         batch, walk, drawn = launched.batch, self._walk, output.sampled_token_ids
-        ids, slots = batch.ids, batch.slots
+        ids, slots, leases = batch.ids, batch.slots, batch.leases
         if output.req_ids != ids:
             drawn = list(map(drawn.__getitem__, map(output.req_id_to_index.__getitem__, ids)))
-        of_all = walk is not launched.walk  # walking has ended since
-        gone: list[int] = []  # positions of those whose requests have
-        dropped: list[int] = []
-        missed = 0
-        if not of_all and launched.changes != walk.changes:
-            gone = np.flatnonzero(walk.leases[slots] != batch.leases).tolist()
-        if gone or of_all or self._check_result_of or not all(drawn):
-            dropped, missed = self._results_to_drop(ids, gone, drawn, of_all=of_all)
-        if of_all:  # tokens go the ordinary way
+        tokens = array("i", chain.from_iterable(drawn))  # one of each request, or none
+        if walk is not launched.walk:  # walking has ended since: tokens go the ordinary way
+            self._results_to_drop(ids, (), drawn, of_all=True)
             return
-        if missed:
-            walk.missed(missed)
+        dropped: list[int] = []  # positions of results that are not to be followed
+        asked: list[int] = []  # and of those that vLLM has to be asked about
+        # (Those of requests that have ended since are passed over by who follows.)
+        looked_at = bool(self._check_result_of or self._reasoning.free or len(tokens) < len(ids))
+        if looked_at:
+            gone: list[int] = []
+            if launched.changes != walk.changes:
+                gone = np.flatnonzero(walk.leases[slots] != leases).tolist()
+            dropped, missed = self._results_to_drop(ids, gone, drawn, of_all=False)
+            if missed:
+                walk.missed(missed)
         try:
-            dropped, asked = self._reasoning.take(walk, ids, slots, drawn, dropped)
+            if looked_at:
+                dropped, asked = self._reasoning.take(walk, ids, slots, drawn, dropped)
             if dropped:
-                ids, slots, drawn = _without(ids, dropped), np.delete(slots, dropped), _without(drawn, dropped)
-            taken = walk.take(slots, array("i", chain.from_iterable(drawn)), launched.clock)
+                ids, drawn = _without(ids, dropped), _without(drawn, dropped)
+                slots, leases = np.delete(slots, dropped), np.delete(leases, dropped)
+                tokens = array("i", chain.from_iterable(drawn))
+            taken = walk.take(slots, leases, tokens, launched.clock)
             if self._may_jump:
                 self._jump(walk, ids, slots, taken.flags, drawn)
         except Exception:
             logger.exception("following the GPU failed; these requests end, and others wait for the CPU from now on")
-            for slot in slots.tolist():
+            for slot in slots[walk.leases[slots] == leases].tolist():
                 if walk.grammars[slot] is not None:
                     walk.grammars[slot].fail("walk", RuntimeError("the GPU was not followed"))
             self._stop_walking()
