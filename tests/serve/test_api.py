@@ -158,6 +158,23 @@ def test_an_answer_behind_its_reasoning(openai_client: Any) -> None:
     assert free.choices[0].message.content is None, "the constraint is for the answer, not for the reasoning"
 
 
+@since("0.32", "gives a grammar tokens that it does not begin with")
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_tool_call_in_place_of_the_answer_ends_the_reasoning(openai_client: Any, stream: bool) -> None:
+    """Qwen3's parser takes its first token for the end of the reasoning; no such answer begins with it."""
+    forced = {"enable_thinking": True}
+    for again in range(2):  # new, and known
+        extra = {"chat_template_kwargs": forced, "structured_outputs": {"regex": f"[a-z]{{3,9}}{int(stream)}"}}
+        reply = chat(
+            openai_client, extra=extra, stream=stream, max_completion_tokens=30, logit_bias={BEGIN_OF_CALL: 100}
+        )
+        if stream:
+            ends = [choice.finish_reason for chunk in reply for choice in chunk.choices if choice.finish_reason]
+            assert ends in (["length"], ["stop"]), again
+        else:
+            assert reply.choices[0].finish_reason in ("length", "stop") and not calls(reply.choices[0].message), again
+
+
 # ---- tools
 
 

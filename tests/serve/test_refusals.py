@@ -129,7 +129,13 @@ def test_a_long_one_that_the_engine_refuses_first(server: Server, stream: bool) 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    "field", [{"allowed_token_ids": [5]}, {"bad_words": ["yes", "y", "ye"]}], ids=["allowed", "bad"]
+    "field",
+    [
+        {"allowed_token_ids": [5]},
+        {"bad_words": ["yes", "y", "ye"]},
+        {"allowed_token_ids": [5], "stop_token_ids": [0]},  # (where nothing is left, token 0 is sampled)
+    ],
+    ids=["allowed", "bad", "stops"],
 )
 def test_parameters_that_contradict_the_constraint(client: Any, field: dict[str, Any], stream: bool) -> None:
     """Who asks for both is told so, when nothing is left to sample; a stream has begun by then."""

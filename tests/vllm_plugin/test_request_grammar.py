@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402  # after the checks for what they need
+from dotllm.errors import InvalidSpec  # noqa: E402
 from dotllm.grammar import Grammar  # noqa: E402
 from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
 
@@ -190,6 +191,7 @@ def test_stop_tokens_that_leave_nothing_end_the_request(
     assert grammar.failed
     assert not grammar.accept_tokens("r", [EOS])
     assert "leave no token" in caplog.text
+    assert isinstance(grammar.error, InvalidSpec) and "stop_token_ids" in str(grammar.error), "a fault of the request's"
 
 
 class FailingGuide:

@@ -554,8 +554,13 @@ def test_reasons_become_the_answer(error: Exception, status: int, message: str) 
         (CompilationError("boom"), 500, "the specification could not be compiled: boom"),
     ],
 )
-def test_vllms_own_words_about_a_compile_give_way(error: Exception, status: int, message: str) -> None:
-    """Since 0.33 it says of every compile that failed that the request was wrong; a full queue and a bug are not."""
+@pytest.mark.parametrize("stop_reason", [None, 0])
+def test_vllms_own_words_about_a_compile_give_way(
+    error: Exception, status: int, message: str, stop_reason: int | None
+) -> None:
+    """Since 0.33 it says of every compile that failed that the request was wrong; a full queue and a bug are not.
+
+    And a token that was sampled where none is allowed may be one of the request's stop tokens."""
     failed, other = (SimpleNamespace(request_id=name, structured_output_request=None) for name in ("failed", "other"))
     failed.structured_output_request = SimpleNamespace(_grammar=error)
 
@@ -567,8 +572,9 @@ def test_vllms_own_words_about_a_compile_give_way(error: Exception, status: int,
             for request in (failed, other):
                 self._free_request(request)
                 words = f"Invalid structured outputs: {error}" if request is failed else "not ours"
+                why = stop_reason if request is failed else None
                 outputs.append(
-                    SimpleNamespace(request_id=request.request_id, finish_reason="error", stop_reason=None, error=words)
+                    SimpleNamespace(request_id=request.request_id, finish_reason="error", stop_reason=why, error=words)
                 )
             return {0: SimpleNamespace(outputs=outputs)}
 

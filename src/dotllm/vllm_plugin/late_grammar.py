@@ -34,6 +34,11 @@ class LateGrammar(StructuredOutputGrammar):
         error = None if self._future.cancelled() else self._future.exception()
         return error if isinstance(error, Exception) else None
 
+    @property
+    def resolved(self) -> Any:
+        """The grammar, once somebody has needed it; else None."""
+        return self._grammar
+
     def cancel(self) -> None:
         """Nobody waits for it any more."""
         self._future.cancel()

@@ -10,7 +10,7 @@ reasoning. So while its index is pending, a reasoning request is scheduled only 
 every other step, for the milliseconds a compile takes.
 
 vLLM 0.32 and later. Not with speculative decoding, which needs masks within the step in which the reasoning ends, nor
-where a token of the answer itself may end the reasoning, for which vLLM 0.33 asks the grammar beforehand.
+where a token of the answer itself may end the reasoning: about those the grammar is asked beforehand (`implicit_ends`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin import scheduler, scheduler_class
 from dotllm.vllm_plugin.hold_times import HoldTimes
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.implicit_ends import implicit_ends
 from dotllm.vllm_plugin.settings import BACKEND
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ class ReasoningScheduler:
         ):
             return False
         reasoner = self.structured_output_manager._get_reasoner(request)  # type: ignore[attr-defined]
-        if reasoner is None or getattr(reasoner, "implicit_reasoning_end_token_ids", None):
+        if reasoner is None or getattr(reasoner, "implicit_reasoning_end_token_ids", None) or implicit_ends(reasoner):
             return False
         return not reasoner.is_reasoning_end(request.prompt_token_ids or [])
 

@@ -18,6 +18,7 @@ from dotllm.vllm_plugin import (
     draft_pace,
     early_refusal,
     front_end,
+    implicit_ends,
     late_mask,
     late_verdict,
     manager,
@@ -67,6 +68,7 @@ HOOKS: tuple[Hook, ...] = (
     request_errors.HOOK,
     request_errors.OFFLINE_HOOK,
     warm_start.HOOK,
+    implicit_ends.HOOK,
     manager_hook.HOOK,
     first_token.HOOK,  # before the next one, which knows the last step
     walk_scheduler.HOOK,

@@ -70,8 +70,9 @@ class FailureScheduler:
             for client in outputs.values():
                 for output in client.outputs:
                     reason = self._reasons.get(output.request_id)
-                    if reason is None or str(output.finish_reason) != "error" or output.stop_reason is not None:
+                    if reason is None or str(output.finish_reason) != "error":
                         continue
+                    # (Where the token that is not allowed is one of the request's stop tokens, vLLM has said so here.)
                     output.stop_reason = reason
                     if getattr(output, "error", None) is not None:
                         output.error = None  # vLLM's own words, which the front end would look at first
@@ -90,7 +91,7 @@ def _reason(request: Any) -> str | None:
     grammar = getattr(request.structured_output_request, "_grammar", None)
     if isinstance(grammar, Exception):
         return encode(grammar)
-    error = getattr(grammar, "error", None)
+    error = getattr(getattr(grammar, "resolved", None) or grammar, "error", None)  # (see `late_grammar`)
     if not isinstance(error, Exception):
         return None
     forbidding = [name for name in _FORBIDDING if getattr(request.sampling_params, name, None)]

@@ -19,6 +19,7 @@ import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from dotllm.compilation.compiled import Compiled
+from dotllm.errors import InvalidSpec, SpecError
 from dotllm.index import Guide, Index
 from dotllm.index.token_space import END_ROW
 from dotllm.vllm_plugin.forced_tokens import ForcedTokens
@@ -288,7 +289,8 @@ class RequestGrammar(StructuredOutputGrammar):
         for token in self._stops:
             _set(row, token, can_finish or (_get(row, token) and self._ends_with(token, place)))
         if not row.any():
-            raise ValueError(f"the request's stop tokens {self._stops} leave no token to go on with")
+            message = f"stop_token_ids {list(self._stops)} leave no token to go on with where the text may not end yet"
+            raise InvalidSpec(message, keyword="stop_token_ids")
 
     def _ends_with(self, token: int, guide: Guide) -> bool:
         """Whether the grammar itself asks for this special token, and is complete with it. (An ordinary token's text
@@ -300,7 +302,10 @@ class RequestGrammar(StructuredOutputGrammar):
         self.failed = True
         RequestGrammar.failures += 1
         self.error = self.error or error
-        logger.error("internal error in %s, ending this request: %s", where, error, exc_info=error)
+        if isinstance(error, SpecError):
+            logger.error("ending this request: %s", error)
+        else:
+            logger.error("internal error in %s, ending this request: %s", where, error, exc_info=error)
 
 
 def _without_padding(tokens: list[int]) -> list[int]:

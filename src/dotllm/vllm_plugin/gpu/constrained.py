@@ -14,6 +14,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from dotllm.vllm_plugin import implicit_ends
+
 FILLS = "_fill_bitmasks"
 
 
@@ -24,7 +26,7 @@ class Stance(NamedTuple):
     holds: bool
     """whether the grammar's mask does; else the request is free"""
     forbidden: tuple[int, ...]
-    """of a free request (vLLM 0.33): tokens that would end its reasoning in a way that the grammar does not allow"""
+    """of a free request: tokens that would end its reasoning in a way that the grammar does not allow"""
 
 
 def stances(manager: Any, grammar_bitmask: Callable[..., Any], requests: Any, ids: list[str]) -> list[Stance] | None:
@@ -32,8 +34,11 @@ def stances(manager: Any, grammar_bitmask: Callable[..., Any], requests: Any, id
     noted: dict[int, Stance] = {}
 
     def note(batch: Iterable[Any]) -> None:
-        for grammar, place, holds, *forbidden in batch:
-            noted[place] = Stance(grammar, bool(holds), tuple(forbidden[0]) if forbidden else ())
+        for grammar, place, holds, *further in batch:
+            forbidden = tuple(further[0]) if further else ()
+            if not further and not holds and implicit_ends.needed():
+                forbidden = implicit_ends.forbidden(manager, requests[ids[place]])
+            noted[place] = Stance(grammar, bool(holds), forbidden)
 
     if not hasattr(type(manager), FILLS):
         return None
