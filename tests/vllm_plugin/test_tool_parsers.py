@@ -7,6 +7,7 @@ the constraint becomes an index, and the text goes back to the parser, whose cal
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 from collections.abc import Iterator
@@ -109,6 +110,58 @@ def test_a_call_comes_back(name: str, choice: Any, tokenizer: Any, vocabulary: V
         assert calls and len(calls) == 1, text
         assert calls[0].name in (("f", "g_1") if choice == "required" else ("g_1",))
         jsonschema.validate(json.loads(calls[0].arguments), SCHEMA)
+
+
+NUMBERS = {
+    "type": "object",
+    "properties": {"v": {"type": "number"}, "least": {"type": "number", "minimum": 5}},
+    "required": ["v", "least"],
+    "additionalProperties": False,
+}
+
+
+def walk_up(index: Index, generator: random.Random) -> list[int]:
+    """A walk whose numbers get as large as they may soon: exponents come early, and are of nines."""
+    guide = index.guide()
+    (mark,), (nine,) = (spelled(text, index.vocabulary) for text in "e9")
+    tokens: list[int] = []
+    nines = 0
+    while not guide.can_finish:
+        allowed = {*guide.allowed_tokens()}
+        token = generator.choice(sorted(allowed))
+        if nines < 5 and {mark, nine} & allowed:
+            token = mark if mark in allowed else nine
+        nines = nines + 1 if token == nine else 0
+        assert guide.advance(token) and len(tokens) < 1000
+        tokens.append(token)
+    return tokens
+
+
+@pytest.mark.parametrize("name", [*PARSERS, "internlm"])
+def test_numbers_are_read_as_finite_ones(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
+    """vLLM's parsers write what Python reads of a call: ``Infinity`` for 1e400, or a string with those that know types."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.parser.parser_manager import ParserManager
+
+    parser_class = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
+    tool = {"type": "function", "function": {"name": "f", "parameters": NUMBERS, "strict": True}}
+    for stream_it in (False, True):
+        request = ChatCompletionRequest(
+            model="m", messages=[], tools=[tool], tool_choice="required", parallel_tool_calls=False
+        )
+        parser = parser_class(tokenizer, tools=request.tools)
+        request = parser.adjust_request(request)
+        index = Index.from_structural_tag(request.structured_outputs.structural_tag, vocabulary, any_whitespace=False)
+        tokens = walk_up(index, random.Random(name))
+        text = tokenizer.decode(tokens, skip_special_tokens=False)
+        assert "e9" in text, "it tried"
+        if stream_it:
+            (arguments,) = stream(parser, request, tokens, tokenizer)
+        else:
+            _, _, [call] = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
+            arguments = call.arguments
+        for value in json.loads(arguments).values():
+            assert isinstance(value, int | float) and math.isfinite(value), arguments
 
 
 TEXTS = {

@@ -32,7 +32,7 @@ _GRAMMARS = frozenset(
 _STRUCTURAL_TAGS = frozenset(
     {"structural_tag", "structures", "schema", "json_schema", "any_order", "at_least_one", "begin", "content"}
     | {"elements", "end", "excludes", "loop", "max", "max_chars", "max_whitespace_cnt", "min", "rules", "separator"}
-    | {"stop_after_first", "style", "tags", "token", "triggers", "value"}
+    | {"finite_numbers", "stop_after_first", "style", "tags", "token", "triggers", "value"}
 )
 _OURS = frozenset(
     {"budget", "choice", "fault", "injected", "json_object", "length", "memory", "nesting", "size", "steps", "time"}

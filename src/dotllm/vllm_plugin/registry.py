@@ -31,6 +31,7 @@ from dotllm.vllm_plugin import (
     structural_tags,
     tool_arguments,
     tool_marks,
+    tool_numbers,
     tools_and_format,
     unread_fields,
     validation,
@@ -59,6 +60,7 @@ HOOKS: tuple[Hook, ...] = (
     tools_and_format.HOOK,
     tool_arguments.HOOK,
     tool_marks.HOOK,
+    tool_numbers.HOOK,
     argument_types.HOOK,
     argument_types.STRINGS_HOOK,
     reasoning.HOOK,  # before the next one, so that it is asked first

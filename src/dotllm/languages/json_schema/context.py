@@ -21,7 +21,7 @@ def _of_ascii() -> Int32:
 @dataclass(slots=True)
 class Context:
     """One per grammar. ``memo``: the call of the rule that was made for a language (or another key). ``excludes``: what
-    no string holds.
+    no string holds. ``finite_numbers``: of numbers only those.
 
     For `other_keys`. ``keys_but``: by the names, the call of the rule of all keys but these; ``undefined``: those of
     these rules that have no body yet, with the text of their names. ``letters``: the expression of each ASCII character
@@ -39,6 +39,7 @@ class Context:
     ways_out: dict[int, Expression] = field(default_factory=dict)
     single_ways_out: Int32 = field(default_factory=_of_ascii)
     excludes: Excludes | None = None
+    finite_numbers: bool = False
 
     def copied(self, grammar: Grammar) -> Context:
         """The same for a grammar that begins with this one (`Grammar.begin_with`), after `other_keys.build_ahead`:
@@ -46,5 +47,5 @@ class Context:
         memo, keys_but = self.memo.copy(), self.keys_but.copy()
         return Context(
             grammar, self.whitespace, memo, keys_but, [], self.letters, self.spelled, {}, self.single_ways_out,
-            self.excludes,
+            self.excludes, self.finite_numbers,
         )  # fmt: skip

@@ -93,7 +93,7 @@ def magnitudes(numbers: RealSet, shape: Shape) -> ByteNetwork:
         edges.append(grouped)
         if texts.accepts(key):
             finals.add(len(edges) - 1)
-    return _trimmed(edges, finals)
+    return trimmed(edges, finals)
 
 
 def _ends(numbers: RealSet) -> tuple[int, int] | None:
@@ -189,7 +189,7 @@ def _integers(first: int, last: int) -> ByteNetwork:
     return ByteNetwork(len(ids), tuple(symbols), np.array(head + layout, np.int32))
 
 
-def _trimmed(edges: list[dict[int, int]], finals: set[int]) -> ByteNetwork:
+def trimmed(edges: list[dict[int, int]], finals: set[int]) -> ByteNetwork:
     """Drop the states from which no final one is reached."""
     sources: list[list[int]] = [[] for _ in edges]
     for source, out in enumerate(edges):

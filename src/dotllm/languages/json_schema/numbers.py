@@ -11,7 +11,7 @@ may follow an integral value, because 1 and 1.0 are the same JSON number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, gcd, lcm
@@ -19,8 +19,9 @@ from math import ceil, floor, gcd, lcm
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.finite_numbers import finite_magnitudes, is_finite
 from dotllm.languages.json_schema.number_digits import decimal_places
-from dotllm.languages.json_schema.number_text import Shape, magnitudes
+from dotllm.languages.json_schema.number_text import ByteNetwork, Shape, magnitudes
 from dotllm.languages.json_schema.real_set import EMPTY_SET, EVERYTHING, Exact, Interval, RealSet, exact
 
 JsonNumber = int | float | Decimal | Fraction
@@ -164,10 +165,10 @@ class NumberLanguage:
         if found is None:
             rule = grammar.rule("integer" if all(shape.integer for shape, _ in self.parts) else "number")
             context.memo[self] = found = grammar.call(rule)
-            grammar.define(rule, self._expression(grammar))
+            grammar.define(rule, self._expression(grammar, finite=context.finite_numbers))
         return found
 
-    def _expression(self, grammar: Grammar) -> Expression:
+    def _expression(self, grammar: Grammar, *, finite: bool) -> Expression:
         words: set[bytes] = set()
         choices: list[Expression] = []
         # Sorted, so that equal schemas give equal grammars.
@@ -175,9 +176,10 @@ class NumberLanguage:
             single, rest = _without_points(numbers)
             for value in single:
                 if _has_shape(value, shape):
-                    words.update(spellings(value, integer=shape.integer))
+                    spelled = spellings(value, integer=shape.integer)
+                    words.update(filter(is_finite, spelled) if finite else spelled)
             if rest:
-                choices.extend(_signed(grammar, rest, shape))
+                choices.extend(_signed(grammar, rest, shape, finite_magnitudes if finite else magnitudes))
         if words:
             choices.append(grammar.literals(words))
         return grammar.alt(choices)
@@ -374,22 +376,24 @@ def _without_points(numbers: RealSet) -> tuple[list[Exact], RealSet]:
     return single, (RealSet.from_intervals(rest) if single else numbers)
 
 
-def _signed(grammar: Grammar, numbers: RealSet, shape: Shape) -> list[Expression]:
+def _signed(
+    grammar: Grammar, numbers: RealSet, shape: Shape, texts_of: Callable[[RealSet, Shape], ByteNetwork]
+) -> list[Expression]:
     """The texts of a set: its part below 0 is a minus sign and the mirrored part."""
     if not numbers.below and numbers.cuts[0] >= (0, 0):
-        return [magnitudes(numbers, shape).copy_into(grammar)]
+        return [texts_of(numbers, shape).copy_into(grammar)]
     not_negative = numbers & _NOT_NEGATIVE
     negative = (numbers & _NEGATIVE).mirrored()
     if negative and 0 in numbers:
         negative = negative | RealSet.points([0])
     out: list[Expression] = []
     if negative == not_negative:
-        texts = magnitudes(not_negative, shape).copy_into(grammar)
+        texts = texts_of(not_negative, shape).copy_into(grammar)
         return [grammar.seq([grammar.optional(grammar.literal(b"-")), texts])]
     if not_negative:
-        out.append(magnitudes(not_negative, shape).copy_into(grammar))
+        out.append(texts_of(not_negative, shape).copy_into(grammar))
     if negative:
-        out.append(grammar.seq([grammar.literal(b"-"), magnitudes(negative, shape).copy_into(grammar)]))
+        out.append(grammar.seq([grammar.literal(b"-"), texts_of(negative, shape).copy_into(grammar)]))
     return out
 
 

@@ -33,3 +33,5 @@ class Options(NamedTuple):
     budget: Budget = Budget()
     excludes: tuple[str, ...] = ()
     """texts that no string holds, keys included (see `excludes`)"""
+    finite_numbers: bool = False
+    """only numbers that are read as finite ones (see `finite_numbers`)"""

@@ -1,5 +1,5 @@
 """What the grammars of nearly all schemas have in common, built once for each way of white space (and each
-set of texts that strings must not hold) and then copied.
+set of texts that strings must not hold, and whether numbers are finite) and then copied.
 
 Any JSON value, any string, number or key, the white space, the characters that keys are told apart by: half of the
 nodes of an ordinary schema's grammar do not depend on the schema, and building them one by one took half of the time
@@ -32,14 +32,16 @@ def begun(grammar: Grammar, options: Options) -> JsonText:
     """The pieces of documents for ``grammar``. Raises `InvalidSpec` or `Unsupported` for the pattern of white space."""
     if not grammar.is_new:
         return JsonText(grammar, options)
-    prelude = _prelude(options.any_whitespace, options.whitespace_pattern, options.excludes)
+    prelude = _prelude(options.any_whitespace, options.whitespace_pattern, options.excludes, options.finite_numbers)
     grammar.begin_with(prelude.grammar)
     return prelude.copied(grammar)
 
 
 @lru_cache(maxsize=16)
-def _prelude(any_whitespace: bool, whitespace_pattern: str | None, excludes: tuple[str, ...]) -> JsonText:
-    options = Options(any_whitespace, whitespace_pattern, excludes=excludes)
+def _prelude(
+    any_whitespace: bool, whitespace_pattern: str | None, excludes: tuple[str, ...], finite_numbers: bool
+) -> JsonText:
+    options = Options(any_whitespace, whitespace_pattern, excludes=excludes, finite_numbers=finite_numbers)
     text = JsonText(Grammar(), options)
     keywords = Keywords(Document(True, dialect_named(options.default_dialect)), Algebra(options.budget), options)
     text.anything = Emitter(text, keywords, options).expression(TRUE)

@@ -35,8 +35,9 @@ class JsonText:
         self.grammar = grammar
         self.whitespace = whitespace(grammar, options)
         self.context = Context(
-            grammar, self.whitespace, excludes=without(options.excludes) if options.excludes else None
-        )
+            grammar, self.whitespace,
+            excludes=without(options.excludes) if options.excludes else None, finite_numbers=options.finite_numbers,
+        )  # fmt: skip
         self.anything: Expression | None = None  # any JSON value, once there is a rule for it
         self.comma = self._then_space(b",")
         self.object_open = self._then_space(b"{")

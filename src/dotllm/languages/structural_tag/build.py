@@ -137,7 +137,9 @@ class _Compiler:
         blanks = fields.count("max_whitespace_cnt", None)
         if blanks is not None:
             options = options._replace(whitespace_pattern=rf"[ \t\n\r]{{0,{blanks}}}")
-        options = options._replace(excludes=tuple(fields.strings("excludes")))
+        options = options._replace(
+            excludes=tuple(fields.strings("excludes")), finite_numbers=fields.flag("finite_numbers")
+        )
         if style == "json":
             return self._schema(schema, fields.at("json_schema"), options)
         return self._styled(schema, fields, style, options)
