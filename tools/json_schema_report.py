@@ -115,7 +115,12 @@ TEXT = f"""
 * **Integers** (`type: integer`) are written without fraction and exponent. Other numbers may be written in any way
   where the schema does not care about their scale; else in decimal or scientific notation, multiples in decimal only.
   `-0` is written only where negative numbers are allowed, too. A schema's numbers have at most 2,000 digits.
-* `disable_additional_properties` closes objects that declare properties and say nothing about others.
+* `disable_additional_properties`: an object has no keys but those that `properties` and `patternProperties` name in one
+  of the schemas that hold for it: together in `allOf` and beside `$ref`, `if` or `dependentSchemas` where they apply;
+  of `anyOf` and `oneOf` in the alternative that is written. It stays open where none of them names any, or one says
+  something about other keys itself (`additionalProperties`, `unevaluatedProperties`, or the objects of an `enum`). In
+  `not` and `if`, and in the other alternatives of `oneOf`, schemas mean what they state: with the option less is
+  allowed, never more.
 
 ## Limits
 

@@ -137,9 +137,9 @@ class Index:
         """JSON texts that are valid under ``schema`` (a dict, a bool or JSON text; docs/json-schema.md).
 
         Options: ``order``: keys as "declared" or in "any" order; ``any_whitespace=False``: none between tokens;
-        ``whitespace_pattern``: a regular expression for it; ``additional_properties=False``: closes objects that
-        declare properties and say nothing of others; ``default_dialect``: of schemas without ``$schema`` ("2020-12",
-        "7", …).
+        ``whitespace_pattern``: a regular expression for it; ``additional_properties=False``: objects have no
+        properties but those that the schema names, unless it says so; ``default_dialect``: of schemas without
+        ``$schema`` ("2020-12", "7", …).
         """
         from dotllm.languages.json_schema import json_schema_to_grammar
 

@@ -283,15 +283,16 @@ class Algebra:
             object_shapes,
         )
 
-    def one_of(self, nodes: Sequence[Node]) -> Node:
-        """The values of exactly one of ``nodes``."""
+    def one_of(self, nodes: Sequence[Node], excluded: Sequence[Node] | None = None) -> Node:
+        """The values of exactly one of ``nodes``. ``excluded``: what to exclude for each, if that is not the same."""
+        excluded = nodes if excluded is None else excluded
         branches: list[Node] = []
         overlapping: list[list[Node]] = [[] for _ in nodes]
         for i, a in enumerate(nodes):
             for j in range(i + 1, len(nodes)):
                 if a != FALSE and nodes[j] != FALSE and not self.are_disjoint(a, nodes[j]):
-                    overlapping[i].append(nodes[j])
-                    overlapping[j].append(a)
+                    overlapping[i].append(excluded[j])
+                    overlapping[j].append(excluded[i])
         for node, others in zip(nodes, overlapping, strict=True):
             branches.append(self.all_of([node, *(self.complement(other) for other in others)]))
         return self.any_of(branches)

@@ -36,8 +36,8 @@ def json_schema_to_grammar(
     """The texts of the JSON documents that ``schema`` allows.
 
     ``any_whitespace=False``: none between tokens. ``whitespace_pattern``: a regular expression for it.
-    ``order``: keys in declared order, or in any. ``additional_properties=False``: objects that declare properties
-    have no others unless they say so. ``default_dialect``: of a schema without ``$schema``.
+    ``order``: keys in declared order, or in any. ``additional_properties=False``: objects have no
+    properties but those that the schema names, unless it says so. ``default_dialect``: of a schema without ``$schema``.
     Raises `InvalidSpec` (the schema is wrong, or nothing satisfies it), `Unsupported` (a keyword cannot be enforced)
     or `BudgetExceeded`, each with the keyword and its JSON Pointer.
     """
@@ -60,7 +60,9 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
     """The same as part of a larger grammar: an expression of ``grammar`` for the documents of ``schema``."""
     try:
         parsed = parse(schema) if isinstance(schema, str) else schema
-        document = Document(parsed, dialect_named(options.default_dialect))
+        document = Document(
+            parsed, dialect_named(options.default_dialect), closes=options.additional_properties is False
+        )
         keywords = Keywords(document, Algebra(options.budget), options)
         root: Node = keywords.node(parsed, document.scope)
         emitter = Emitter(begun(grammar, options), keywords, options)

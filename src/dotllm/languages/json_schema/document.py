@@ -31,13 +31,15 @@ _POSITION = re.compile("0|[1-9][0-9]{0,8}")  # of an item, RFC 6901 §4
 class Scope(NamedTuple):
     """What a sub-schema inherits from its place: dialect, base URI, and the resources entered on the way here.
 
-    ``entered`` (outermost first, each once) is kept only for documents that can resolve dynamically. Equal scopes of
-    one document are one object.
+    ``entered`` (outermost first, each once) is kept only for documents that can resolve dynamically. ``closes``:
+    objects that name keys have no others, unless the schema says so; never where values are excluded (`stating`).
+    Equal scopes of one document are one object.
     """
 
     dialect: Dialect
     base: str
     entered: tuple[str, ...]
+    closes: bool = False
 
 
 Place = tuple[Any, Scope]
@@ -47,12 +49,12 @@ Place = tuple[Any, Scope]
 class Document:
     """One schema document, never modified."""
 
-    def __init__(self, root: Any, default: Dialect) -> None:
+    def __init__(self, root: Any, default: Dialect, *, closes: bool = False) -> None:
         self.root = root
         dialect = self._detect(root, default)
         identifier = _identifier(root, dialect) if isinstance(root, dict) else None
         self._base = self._resolved("", identifier, root, dialect) if identifier else ""
-        self.scope = Scope(dialect, self._base, ())
+        self.scope = Scope(dialect, self._base, (), closes)
         self._registry: Registry[Any] | None = None
         self._foreign: frozenset[str] = frozenset()
         self._uri_of: dict[int, str] = {}
@@ -70,6 +72,12 @@ class Document:
         self._load()
         base = self._uri_of.get(id(schema)) or self._resolved(scope.base, identifier, schema, scope.dialect)
         return self._within(scope, base, self._detect(schema, scope.dialect))
+
+    def stating(self, scope: Scope) -> Scope:
+        """``scope`` for a schema that values must not satisfy, or that is only asked about: it means what it states, or
+        an option that allows less would allow more here."""
+        inner = scope._replace(closes=False)
+        return self._scopes.setdefault(inner, inner) if scope.closes else scope
 
     def follow(self, keyword: str, reference: Any, scope: Scope) -> Place:
         """What ``$ref``, ``$dynamicRef`` or ``$recursiveRef`` leads to.
@@ -198,7 +206,7 @@ class Document:
                     entered = (*entered, uri)
         if base == scope.base and dialect == scope.dialect and entered == scope.entered:
             return scope
-        inner = Scope(dialect, base, entered)
+        inner = Scope(dialect, base, entered, scope.closes)
         return self._scopes.setdefault(inner, inner)
 
     def _resolved(self, base: str, identifier: str, schema: dict[str, Any], dialect: Dialect) -> str:

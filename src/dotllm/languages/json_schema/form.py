@@ -31,6 +31,13 @@ Region = tuple[StringLanguage, Node]
 """Members whose key is in the language (and is not a named property) have a value of the node."""
 
 
+class Named(NamedTuple):
+    """Keys that a schema names: one by one, and by patterns."""
+
+    names: frozenset[str]
+    keys: StringLanguage
+
+
 class ObjectShape(NamedTuple):
     """A conjunction of constraints on an object.
 
@@ -39,6 +46,10 @@ class ObjectShape(NamedTuple):
     named keys are there; ``required`` are those with one key. ``negated``: shapes the object must not have; each is a
     shape without ``negated``. ``mentioned``: the keys that are named, but not in a ``properties`` that holds, so that
     they have no declared place (``required`` without ``properties``, …).
+
+    ``named`` is no constraint of the schema, and no operation but ∧ looks at it: for `objects.closed`, which is the
+    last thing done to a shape, the keys that one of the sub-schemas of the conjunction names. None: none of them says
+    anything of its keys, so the object stays open.
     """
 
     properties: dict[str, Node]
@@ -49,6 +60,7 @@ class ObjectShape(NamedTuple):
     maximum: int | None = None
     negated: tuple[ObjectShape, ...] = ()
     mentioned: frozenset[str] = frozenset()
+    named: Named | None = None
 
 
 class Contains(NamedTuple):
@@ -90,6 +102,8 @@ ANY_NUMBER = NumberLanguage.any()
 NO_NUMBER = NumberLanguage.nothing()
 ANY_STRING = StringLanguage.any()
 NO_STRING = StringLanguage.nothing()
+ALL_NAMED = Named(frozenset(), ANY_STRING)
+"""Of a schema that says itself what its other keys may be."""
 ANY_REGIONS: tuple[Region, ...] = ((ANY_STRING, TRUE),)
 NO_REGIONS: tuple[Region, ...] = ((ANY_STRING, FALSE),)
 ANY_ARRAY = ArrayShape()

@@ -20,6 +20,7 @@ from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.dialect import ASSERTIONS, Dialect
 from dotllm.languages.json_schema.document import Document, Scope, escaped
 from dotllm.languages.json_schema.form import (
+    ALL_NAMED,
     ANY_ARRAY,
     ANY_NUMBER,
     ANY_OBJECT,
@@ -38,6 +39,7 @@ from dotllm.languages.json_schema.form import (
     Clause,
     Contains,
     Form,
+    Named,
     Node,
     ObjectShape,
     Region,
@@ -110,7 +112,6 @@ class Keywords:
         self.document = document
         self.algebra = algebra
         self.repetitions = Repetitions()
-        self.open_objects = options.additional_properties is not False
         algebra.translate = self.form
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ class Keywords:
             elif isinstance(value, dict):
                 check_text(value, "")
                 members = {name: self.value(member) for name, member in value.items()}
-                object_shapes.append(ObjectShape(members, NO_REGIONS, frozenset(members)))
+                object_shapes.append(ObjectShape(members, NO_REGIONS, frozenset(members), named=ALL_NAMED))
             else:
                 raise InvalidSpec(f"{value!r} is not a JSON value")
         return Form(
@@ -342,8 +343,20 @@ class Keywords:
             count(schema, "maxProperties"),
             (),
             frozenset(properties.keys() - declared.keys()) if len(properties) > len(declared) else frozenset(),
+            self._named(schema, declared) if scope.closes else None,
         )
         return ANY_OBJECT if shape == ANY_OBJECT else objects.simplified(self.algebra, shape)
+
+    def _named(self, schema: dict[str, Any], declared: dict[str, Any]) -> Named | None:
+        """The keys that a schema names, for objects that are to have no others (`objects.closed`)."""
+        if "additionalProperties" in schema:
+            return ALL_NAMED
+        if "properties" not in schema and "patternProperties" not in schema:
+            return None
+        keys = NO_STRING
+        for pattern in mapping(schema, "patternProperties"):
+            keys = keys | StringLanguage.pattern(pattern)
+        return Named(frozenset(declared), keys)
 
     def _regions(self, schema: dict[str, Any], scope: Scope, properties: dict[str, Node]) -> tuple[Region, ...]:
         """The partition of the keys that ``properties`` does not name; patterns and propertyNames also constrain
@@ -352,8 +365,6 @@ class Keywords:
         additional = TRUE
         if "additionalProperties" in schema:
             additional = self.node(schema["additionalProperties"], scope)
-        elif not self.open_objects and ("properties" in schema or patterns):
-            additional = FALSE
         regions = (
             ANY_REGIONS if additional == TRUE else NO_REGIONS if additional == FALSE else ((ANY_STRING, additional),)
         )
@@ -427,9 +438,10 @@ class Keywords:
         elif keyword == "anyOf":
             yield algebra.any_of(self.nodes(keyword, value, scope))
         elif keyword == "oneOf":
-            yield algebra.one_of(self.nodes(keyword, value, scope))
+            excluded = self.nodes(keyword, value, self.document.stating(scope)) if scope.closes else None
+            yield algebra.one_of(self.nodes(keyword, value, scope), excluded)
         elif keyword == "not":
-            yield algebra.complement(self.node(value, scope))
+            yield self.not_of(value, scope)
         elif keyword == "if":
             yield self._conditional(schema, scope)
         else:
@@ -439,7 +451,15 @@ class Keywords:
             for name, child in dependent:
                 node = self.node(child, scope)
                 whole = self._implied(name, node) if len(dependent) > FEW_DEPENDENCIES else None
-                yield algebra.any_of([self._absent(name), node]) if whole is None else whole
+                if whole is None:
+                    # Without the key the schema says nothing; where it names keys, that matters.
+                    needed = algebra.both(self.present(name), node) if scope.closes else node
+                    whole = algebra.any_of([self._absent(name), needed])
+                yield whole
+
+    def not_of(self, schema: Any, scope: Scope) -> Node:
+        """The values that a sub-schema does not allow."""
+        return self.algebra.complement(self.node(schema, self.document.stating(scope)))
 
     def _conditional(self, schema: dict[str, Any], scope: Scope) -> Node:
         algebra = self.algebra
@@ -448,13 +468,14 @@ class Keywords:
         otherwise = self.node(schema.get("else", True), scope)
         if then == otherwise:
             return then
-        return algebra.any_of([algebra.both(condition, then), algebra.both(algebra.complement(condition), otherwise)])
+        fails = self.not_of(schema["if"], scope)
+        return algebra.any_of([algebra.both(condition, then), algebra.both(fails, otherwise)])
 
     def _implied(self, name: str, node: Node) -> Node | None:
         """Objects that have the key ``name`` are of ``node``: as one shape that excludes each way to be otherwise, not
         as two alternatives, of which n dependencies would make 2**n. None if ``node`` is not that simple."""
         form = self.algebra.form(node)
-        if len(form.objects) != 1 or form.objects[0].negated:
+        if len(form.objects) != 1 or form.objects[0].negated or form.objects[0].named is not None:
             return None
         excluded: list[ObjectShape] = []
         for condition in objects.conditions(form.objects[0]):

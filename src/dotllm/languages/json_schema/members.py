@@ -42,8 +42,11 @@ Others = tuple[StringLanguage, Node, tuple[Node, ...]]
 """Keys that are not named, their values, and those of the same keys in each excluded shape."""
 
 
-def object_expression(emitter: Emitter, shape: ObjectShape) -> Expression:
+def object_expression(emitter: Emitter, stated: ObjectShape) -> Expression:
     """The texts of the objects of a shape."""
+    shape = objects.closed(emitter.algebra, stated)
+    if shape is None:
+        return emitter.grammar.never()
     if not (shape.clauses or shape.negated or shape.minimum > 1 or shape.maximum is not None):
         return _chains(emitter, shape, ())
     if emitter.options.order == "any":

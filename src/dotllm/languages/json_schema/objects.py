@@ -12,7 +12,21 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from dotllm.errors import BudgetExceeded
-from dotllm.languages.json_schema.form import ANY_OBJECT, ANY_REGIONS, FALSE, TRUE, Clause, Node, ObjectShape, Region
+from dotllm.languages.json_schema.form import (
+    ALL_NAMED,
+    ANY_OBJECT,
+    ANY_REGIONS,
+    ANY_STRING,
+    FALSE,
+    NO_REGIONS,
+    NO_STRING,
+    TRUE,
+    Clause,
+    Named,
+    Node,
+    ObjectShape,
+    Region,
+)
 
 MAX_CLAUSES = 64
 MAX_REGIONS = 64
@@ -127,6 +141,7 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
         maximum,
         a.negated + fresh,
         mentioned,
+        _both_named(a.named, b.named),
     )
     if only_excludes:
         return _without_decided(nodes, met, fresh)  # all else has been looked at when ``a`` was made
@@ -158,7 +173,40 @@ def _only_excludes(shape: ObjectShape) -> bool:
         and not shape.minimum
         and shape.maximum is None
         and {*shape.properties.values()} <= _TRUE_ONLY
+        and shape.named is None
     )
+
+
+def _both_named(a: Named | None, b: Named | None) -> Named | None:
+    """The keys that one of two shapes names."""
+    if a is None or b is None or a == b:
+        return a or b
+    if ANY_STRING in (a.keys, b.keys):
+        return ALL_NAMED
+    return Named(
+        a.names | b.names, b.keys if a.keys is NO_STRING else a.keys if b.keys is NO_STRING else a.keys | b.keys
+    )
+
+
+def closed(nodes: Nodes, shape: ObjectShape) -> ObjectShape | None:
+    """The objects of ``shape`` that have no keys but those it names (``named``); None if it is seen to be empty.
+
+    This is not a part of the algebra: what an object must not be (``not``, ``if``, the other branches of ``oneOf``) is
+    excluded as the schema says it, and the schemas that an object must all satisfy name its keys together.
+    """
+    named = shape.named
+    if named is None:
+        return shape
+    shape = shape._replace(named=None)
+    if named.keys == ANY_STRING:
+        return shape
+    properties = {
+        name: node if name in named.names or named.keys.contains(name) else FALSE
+        for name, node in shape.properties.items()
+    }
+    regions: tuple[Region, ...] = ((named.keys, TRUE), (~named.keys, FALSE))
+    regions = NO_REGIONS if named.keys is NO_STRING else meet_regions(nodes, shape.regions, regions)
+    return simplified(nodes, shape._replace(properties=properties, regions=regions))
 
 
 def meet_regions(nodes: Nodes, a: tuple[Region, ...], b: tuple[Region, ...]) -> tuple[Region, ...]:
@@ -212,7 +260,9 @@ def simplified(nodes: Nodes, shape: ObjectShape) -> ObjectShape | None:
             maximum is not None and maximum < max(minimum, len(required))
         ):
             return None
-    shape = ObjectShape(properties, shape.regions, required, clauses, minimum, maximum, shape.negated, shape.mentioned)
+    shape = ObjectShape(
+        properties, shape.regions, required, clauses, minimum, maximum, shape.negated, shape.mentioned, shape.named
+    )
     return _without_decided(nodes, shape, shape.negated) if shape.negated else shape
 
 
@@ -285,7 +335,7 @@ def negation(nodes: Nodes, shape: ObjectShape) -> ObjectShape | None:
         clauses = _distribute([frozenset([(name, not there)]) for name, there in c or ()] for c in presence)
         if clauses is not None:
             return of_clauses(clauses, shape.properties)
-    return mentioning(dict.fromkeys(shape.properties, TRUE))._replace(negated=(shape._replace(negated=()),))
+    return mentioning(dict.fromkeys(shape.properties, TRUE))._replace(negated=(shape._replace(negated=(), named=None),))
 
 
 def mentioning(properties: dict[str, Node], required: Iterable[str] = ()) -> ObjectShape:
@@ -450,6 +500,8 @@ def united(shapes: list[ObjectShape]) -> tuple[ObjectShape, ...]:
 def _as_clauses(shape: ObjectShape) -> frozenset[Clause] | None:
     """A shape that is only about which keys are there, as clauses; None for any other."""
     if shape.regions is not ANY_REGIONS or shape.minimum or shape.maximum is not None or shape.negated:
+        return None
+    if shape.named is not None:  # which keys there may be besides is another question
         return None
     units: list[Clause] = [frozenset([(name, True)]) for name in shape.required]
     for name, node in shape.properties.items():

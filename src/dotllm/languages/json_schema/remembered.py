@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dotllm.errors import Unsupported
 from dotllm.grammar.grammar import Expression
-from dotllm.languages.json_schema import arrays
+from dotllm.languages.json_schema import arrays, objects
 from dotllm.languages.json_schema.form import FALSE, NO_NUMBER, NO_STRING, ArrayShape, Node, ObjectShape
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ def at_least(keywords: Keywords, node: Node, count: int, depth: int) -> bool:
     )
 
 
-def _objects(keywords: Keywords, shape: ObjectShape, count: int, depth: int) -> bool:
-    if shape.negated or shape.minimum or shape.maximum is not None:
+def _objects(keywords: Keywords, stated: ObjectShape, count: int, depth: int) -> bool:
+    shape = objects.closed(keywords.algebra, stated)
+    if shape is None or shape.negated or shape.minimum or shape.maximum is not None:
         return False
     if any(len(clause) > 1 or not next(iter(clause))[1] for clause in shape.clauses):
         return False

@@ -18,6 +18,8 @@ from dotllm.errors import BudgetExceeded
 from dotllm.languages.json_schema.dialect import ASSERTIONS, Dialect
 from dotllm.languages.json_schema.document import Scope
 from dotllm.languages.json_schema.form import (
+    ALL_NAMED,
+    ANY_OBJECT,
     ANY_STRING,
     ANYTHING,
     FALSE,
@@ -58,6 +60,8 @@ class Evaluated(NamedTuple):
 
 NOTHING_EVALUATED = Evaluated()
 
+_SAYS_ALL = ANYTHING._replace(objects=(ANY_OBJECT._replace(named=ALL_NAMED),))
+
 Case = tuple[Node, Evaluated]
 
 Held = TypeVar("Held", dict[str, Any], list[Any])
@@ -74,6 +78,8 @@ class Unevaluated:
     def limit(self, schema: dict[str, Any], scope: Scope, form: Form) -> Form:
         """``form``, which is ``schema`` without its unevaluated… keywords, with them."""
         algebra, keywords = self.algebra, self.keywords
+        if scope.closes and "unevaluatedProperties" in schema:
+            form = algebra.meet(form, _SAYS_ALL)
         members = keywords.node(schema.get("unevaluatedProperties", True), scope)
         items = keywords.node(schema.get("unevaluatedItems", True), scope)
         if members == TRUE and items == TRUE:
@@ -163,7 +169,7 @@ class Unevaluated:
         holds = self._cases(schema["if"], scope, depth + 1)
         then = self._cases(schema.get("then", True), scope, depth + 1)
         otherwise = self._cases(schema.get("else", True), scope, depth + 1)
-        fails = self.algebra.complement(self.keywords.node(schema["if"], scope))
+        fails = self.keywords.not_of(schema["if"], scope)
         yield from self._informative(self._product([holds, then]))
         yield from self._informative([(self.algebra.both(fails, node), ev) for node, ev in otherwise])
 

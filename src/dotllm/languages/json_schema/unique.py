@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.grammar.grammar import Expression
-from dotllm.languages.json_schema import arrays
+from dotllm.languages.json_schema import arrays, objects
 from dotllm.languages.json_schema.form import (
     FALSE,
     FALSE_BIT,
@@ -168,7 +168,10 @@ def _arrays_of(keywords: Keywords, shape: ArrayShape, limit: int) -> list[Value]
     return out
 
 
-def _objects_of(keywords: Keywords, shape: ObjectShape, limit: int) -> list[Value] | None:
+def _objects_of(keywords: Keywords, stated: ObjectShape, limit: int) -> list[Value] | None:
+    shape = objects.closed(keywords.algebra, stated)
+    if shape is None:
+        return []
     if shape.clauses or shape.negated or shape.minimum or shape.maximum is not None:
         return None
     if any(node != FALSE for _, node in shape.regions):

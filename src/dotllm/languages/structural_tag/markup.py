@@ -61,7 +61,7 @@ def markup_expression(schema: Any, grammar: Grammar, options: Options, style: st
     if style == MINIMAX_M3 and options.additional_properties is None:
         options = options._replace(additional_properties=False)
     parsed = parse(schema) if isinstance(schema, str) else schema
-    document = Document(parsed, dialect_named(options.default_dialect))
+    document = Document(parsed, dialect_named(options.default_dialect), closes=options.additional_properties is False)
     keywords = Keywords(document, Algebra(options.budget), options)
     writer = (_Cohere if style == COHERE else _MinimaxM3)(grammar, keywords, options, write)
     return writer.top(keywords.node(parsed, document.scope))

@@ -77,7 +77,7 @@ Text = Callable[[str], Expression]
 def styled_expression(schema: Any, grammar: Grammar, options: Options, style: Style, text: Text) -> Expression:
     """The objects that ``schema`` allows, written in ``style``. ``text`` writes fixed text (special tokens by id)."""
     parsed = parse(schema) if isinstance(schema, str) else schema
-    document = Document(parsed, dialect_named(options.default_dialect))
+    document = Document(parsed, dialect_named(options.default_dialect), closes=options.additional_properties is False)
     keywords = Keywords(document, Algebra(options.budget), options)
     root = keywords.node(parsed, document.scope)
     writer = _Writer(grammar, keywords, options, style, text)

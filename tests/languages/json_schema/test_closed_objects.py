@@ -1,0 +1,148 @@
+"""``additional_properties=False``: what a schema does not name is not there, and nothing that the schema forbids is."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
+from dotllm.errors import SpecError
+from tests.languages.json_schema.random_schemas import random_document, random_schema
+from tests.languages.json_schema.verdicts import Acceptor, accepts
+
+INTEGER = {"type": "integer"}
+KIND = {"properties": {"kind": {"const": "a"}}, "required": ["kind"]}
+NAMED_A = {"type": "object", "properties": {"a": INTEGER}}
+NAMED_B = {"type": "object", "properties": {"b": INTEGER}}
+OPEN = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "allowed", "refused"),
+    [
+        # what is asked about or excluded means what it says
+        (
+            {"properties": {"kind": {"enum": ["a", "b"]}, "v": INTEGER, "w": INTEGER}, "if": KIND, "then": {"required": ["v"]}},
+            ['{"kind":"a","v":1}', '{"kind":"a","v":1,"w":1}', '{"kind":"b","w":1}'],
+            ['{"kind":"a","w":1}', '{"kind":"b","z":1}'],
+        ),
+        (
+            {"properties": {"x": INTEGER, "y": INTEGER}, "not": {"properties": {"x": {"const": 1}}, "required": ["x"]}},
+            ['{"x":2,"y":2}', '{"y":2}'],
+            ['{"x":1,"y":2}', '{"x":1}', '{"x":2,"z":2}'],
+        ),
+        ({"oneOf": [{**NAMED_A, "required": ["a"]}, NAMED_B]}, ['{"b":1}', "{}"], ['{"a":1}', '{"a":1,"b":1}', '{"c":1}']),
+        ({"oneOf": [{**NAMED_A, "required": ["a"]}, {**NAMED_B, "required": ["b"]}]}, ['{"a":1}', '{"b":1}'], ['{"a":1,"b":1}', '{"a":1,"c":1}']),
+        (
+            {"properties": {"x": {"properties": {"y": INTEGER}}}, "not": {"properties": {"x": {"properties": {"y": {"const": 1}}, "required": ["y"]}}, "required": ["x"]}},
+            ['{"x":{"y":2}}', '{"x":{}}'],
+            ['{"x":{"y":1}}', '{"x":{"y":2,"z":1}}'],
+        ),
+        # what must hold together names keys together, in any depth
+        ({"allOf": [NAMED_A, NAMED_B]}, ['{"a":1,"b":1}', "{}"], ['{"a":1,"c":1}', '{"a":"x"}']),
+        ({"$ref": "#/$defs/base", **NAMED_B, "$defs": {"base": NAMED_A}}, ['{"a":1,"b":1}'], ['{"a":1,"c":1}']),
+        (
+            {"allOf": [{"properties": {"x": NAMED_A}}, {"properties": {"x": NAMED_B}}]},
+            ['{"x":{"a":1,"b":1}}'],
+            ['{"x":{"a":1,"c":1}}', '{"y":1}'],
+        ),
+        ({"allOf": [NAMED_A, {"patternProperties": {"^b": INTEGER}}]}, ['{"a":1,"bb":1}'], ['{"a":1,"c":1}', '{"bb":"x"}']),
+        ({**NAMED_A, "if": {"required": ["a"]}, "then": NAMED_B}, ['{"a":1,"b":1}', "{}"], ['{"b":1}']),
+        ({**NAMED_A, "dependentSchemas": {"a": NAMED_B}}, ['{"a":1,"b":1}'], ['{"b":1}', '{"a":1,"c":1}']),
+        (
+            {"properties": {k: {} for k in "abcdef"}, "dependentSchemas": {k: {"properties": {k * 2: {}}} for k in "abcdef"}},
+            ['{"a":1,"aa":1}', '{"a":1,"aa":1,"b":1,"bb":1}'],
+            ['{"a":1,"bb":1}', '{"aa":1}'],
+        ),
+        # of alternatives, one names the keys
+        ({"anyOf": [NAMED_A, NAMED_B]}, ['{"a":1}', '{"b":1}'], ['{"a":1,"b":1}', '{"c":1}']),
+        # who says something about other keys, or nothing of keys at all, is taken at his word
+        ({**NAMED_A, "additionalProperties": True}, ['{"a":1,"c":1}'], []),
+        ({**NAMED_A, "unevaluatedProperties": True}, ['{"a":1,"c":1}'], []),
+        ({**NAMED_A, "unevaluatedProperties": {"type": "null"}}, ['{"a":1,"c":null}'], ['{"a":1,"c":1}']),
+        ({"allOf": [NAMED_A, {"additionalProperties": INTEGER}]}, ['{"a":1,"c":1}'], ['{"c":"x"}']),
+        ({**NAMED_A, "enum": [{"a": 1, "c": 1}, {"a": 2}]}, ['{"a":1,"c":1}', '{"a":2}'], ['{"a":1}']),
+        (OPEN, ['{"c":1}'], []),
+        ({"properties": {"x": OPEN}}, ['{"x":{"c":1}}'], ['{"c":1}']),
+        ({"properties": {}}, ["{}", "1"], ['{"c":1}']),
+        ({"properties": {"x": True}}, ['{"x":1}'], ['{"c":1}']),
+        # values that are counted or told apart are those that are left
+        ({"type": "array", "items": {"properties": {"a": {"type": "boolean"}}, "type": "object"}, "uniqueItems": True, "minItems": 2}, ['[{},{"a":true}]'], ['[{},{}]', '[{},{"c":1}]']),
+        ({"minProperties": 2, "properties": {"a": {}, "b": {}}}, ['{"a":1,"b":1}'], ['{"a":1,"c":1}']),
+    ],
+    ids=lambda value: json.dumps(value)[:70],
+)  # fmt: skip
+def test_meaning(schema: Any, allowed: list[str], refused: list[str]) -> None:
+    closed, stated = (Acceptor(schema, order="any", additional_properties=option) for option in (False, None))
+    assert [text for text in allowed if not closed.text(text)] == []
+    assert [text for text in refused if closed.text(text)] == []
+    assert all(stated.text(text) for text in allowed)
+
+
+def test_a_key_that_is_required_and_not_named() -> None:
+    with pytest.raises(SpecError, match="nothing satisfies"):
+        accepts({**NAMED_A, "required": ["b"]}, {"b": 1}, additional_properties=False)
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_nothing_is_allowed_that_is_not_without(block: int) -> None:
+    compared = allowed = 0
+    for number in range(25):
+        random = Random(f"closed/{block}/{number}")
+        schema = random_schema(random, random.choice([1, 2, 2, 3]))
+        try:
+            Draft202012Validator.check_schema(schema)
+            judge = Draft202012Validator(schema)
+            documents = [random_document(random) for _ in range(40)]
+            valid = [judge.is_valid(document) for document in documents]
+            closed = Acceptor(schema, order="any", additional_properties=False)
+        except (SchemaError, SpecError, RecursionError):
+            continue
+        compared += 1
+        for document, is_valid in zip(documents, valid, strict=True):
+            if closed.value(document):
+                allowed += isinstance(document, dict)
+                assert is_valid, (json.dumps(schema), json.dumps(document))
+    assert compared > 8
+    assert allowed
+
+
+def test_no_more_keys_than_are_named_by_what_holds() -> None:
+    """Beside nothing but objects, allOf and if, the standard says the same with ``unevaluatedProperties``."""
+    compared = allowed = 0
+    for number in range(120):
+        random = Random(f"named/{number}")
+        schema = _conjunction(random, 2)
+        try:
+            closed = Acceptor(schema, order="any", additional_properties=False)
+        except SpecError as error:
+            assert "nothing satisfies" in error.message
+            continue
+        judge = Draft202012Validator({**schema, "unevaluatedProperties": False})
+        for _ in range(40):
+            document = {key: random.choice([1, "x"]) for key in random.sample("abcdz", random.randint(0, 4))}
+            compared += 1
+            allowed += judge.is_valid(document)
+            assert closed.value(document) == judge.is_valid(document), (json.dumps(schema), json.dumps(document))
+    assert 300 < allowed < compared - 300
+
+
+def _conjunction(random: Random, depth: int) -> dict[str, Any]:
+    values: list[Any] = [True, {"type": "integer"}, {"type": "string"}]
+    out: dict[str, Any] = {"properties": {key: random.choice(values) for key in random.sample("abcd", 2)}}
+    if random.random() < 0.2:
+        out["required"] = random.sample([*out["properties"]], 1)
+    if depth:
+        pick = random.random()
+        if pick < 0.5:
+            out["allOf"] = [_conjunction(random, depth - 1) for _ in range(2)]
+        elif pick < 0.8:
+            out["if"] = {"required": [random.choice("abcd")]}
+            out["then"], out["else"] = _conjunction(random, depth - 1), _conjunction(random, depth - 1)
+        else:
+            out["not"] = {**_conjunction(random, 0), "required": [random.choice("abcd")]}
+    return out
