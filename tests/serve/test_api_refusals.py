@@ -61,7 +61,12 @@ def test_chats_and_completions(openai_client: Any, fields: Any, reason: str) -> 
 
 
 ONE_OF_THEM = since("0.31", "enforces one of them only")
+PLACE = r"tool 'bad': unknown type 'x' \(at /tools/1/function/parameters/properties/a/type\)"
+TWO = [tool("f"), tool("bad", parameters=BAD)]
 TOOLS: list[tuple[str, dict[str, Any], str]] = [
+    ("the second, required", {"tools": TWO, "tool_choice": "required"}, PLACE),
+    ("the second, named", {"tools": TWO, "tool_choice": {"type": "function", "function": {"name": "bad"}}}, PLACE),
+    ("the second, auto", {"tools": TWO, "tool_choice": "auto"}, PLACE),
     ("strict", {"tools": [tool("f", parameters=BAD)], "tool_choice": "required"}, "unknown type"),
     ("strict, named", {"tools": [tool("f", parameters=BAD)], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "unknown type"),
     ("strict, auto", {"tools": [tool("f", parameters=BAD)], "tool_choice": "auto"}, "unknown type"),
@@ -74,10 +79,11 @@ TOOLS: list[tuple[str, dict[str, Any], str]] = [
     ("fields", "reason"),
     [pytest.param(*row[1:], id=row[0], marks=ONE_OF_THEM if "beside" in row[0] else ()) for row in TOOLS],
 )
-def test_tools(openai_client: Any, fields: Any, reason: str) -> None:
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_tools(openai_client: Any, fields: Any, reason: str, stream: bool) -> None:
     from openai import BadRequestError
 
-    body = {"model": NAME, "max_tokens": 5, "messages": MESSAGES, **fields}
+    body = {"model": NAME, "max_tokens": 5, "messages": MESSAGES, "stream": stream, **fields}
     with pytest.raises(BadRequestError, match=reason):
         openai_client.post("/chat/completions", body=body, cast_to=object)
 
@@ -89,6 +95,7 @@ RESPONSES: list[tuple[str, dict[str, Any], str]] = [
     ("a schema beside json_object", {"text": {"format": WITH_SCHEMA}}, "text.format.schema.*json_object"),
     ("allowed_tools", {"tools": [FLAT_TOOL], "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]}}, "tool_choice.*allowed_tools"),
     ("a bad schema", {"text": {"format": {"type": "json_schema", "name": "x", "schema": BAD}}}, "unknown type"),
+    ("a bad tool", {"tools": [FLAT_TOOL, {**FLAT_TOOL, "name": "bad", "parameters": BAD}], "tool_choice": "required"}, r"tool 'bad': .*\(at /tools/1/parameters/properties/a/type"),
 ]  # fmt: skip
 
 
@@ -121,7 +128,7 @@ MESSAGES_FIELDS: list[tuple[str, dict[str, Any], str]] = [
     ("guided_json", {"guided_json": SCHEMA}, "guided_json"),
     ("no schema", {"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
     ("a bad schema", {"output_config": {"format": {"type": "json_schema", "schema": BAD}}}, "unknown type"),
-    ("a strict tool", {"tools": [{"name": "f", "input_schema": BAD, "strict": True}], "tool_choice": {"type": "any"}}, "unknown type"),
+    ("a strict tool", {"tools": [{"name": "f", "input_schema": BAD, "strict": True}], "tool_choice": {"type": "any"}}, r"tool 'f': unknown type 'x' \(at /tools/0/input_schema/properties/a/type"),
 ]  # fmt: skip
 
 

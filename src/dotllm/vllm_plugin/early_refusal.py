@@ -15,7 +15,15 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from dotllm.vllm_plugin import front_end, late_verdict, tools_and_format, unread_fields, validation, verdicts
+from dotllm.vllm_plugin import (
+    front_end,
+    late_verdict,
+    tool_places,
+    tools_and_format,
+    unread_fields,
+    validation,
+    verdicts,
+)
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _REQUESTS = {
@@ -63,6 +71,7 @@ def _to_sampling_params_with(original: Any) -> Any:
         unread_fields.refuse(self)
         params = original(self, *args, **kwargs)
         tools_and_format.refuse_unforced(self, params)
+        tool_places.remember(self, params)
         judge(params)
         return params
 

@@ -28,7 +28,7 @@ from typing import Any
 from dotllm import cpus
 from dotllm.compilation.specification import Specification
 from dotllm.errors import SpecError
-from dotllm.vllm_plugin import front_end, request_errors, verdicts
+from dotllm.vllm_plugin import front_end, request_errors, tool_places, verdicts
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 # Characters. Larger ones are judged before they are sent: their compile is work that a request which is refused had
@@ -198,12 +198,12 @@ class LateVerdict:
 
 
 def as_refusal(error: Exception) -> Exception:
-    """What vLLM answers with HTTP 400, for a `SpecError`; any other error as it is."""
+    """What vLLM answers with HTTP 400, for a `SpecError`, with its place in the request; any other error as it is."""
     from vllm.exceptions import VLLMValidationError
 
     if not isinstance(error, SpecError):
         return error
-    refusal: Exception = VLLMValidationError(str(error))
+    refusal: Exception = VLLMValidationError(str(tool_places.located(error)))
     refusal.__cause__ = error
     return refusal
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import wraps
 from typing import Any
 
-from dotllm.vllm_plugin import front_end
+from dotllm.vllm_plugin import front_end, tool_places
 from dotllm.vllm_plugin.hook import Hook, Target
 
 # Removed from vLLM with 0.12; sent by clients written before.
@@ -118,6 +118,7 @@ def _apply() -> None:
     def _handle_output_config(cls: Any, req: Any, anthropic_request: Any) -> None:
         if isinstance(anthropic_request, request_class):
             refuse_anthropic(anthropic_request)
+        tool_places.of_anthropic()
         original(cls, req, anthropic_request)
 
     _handle_output_config.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
