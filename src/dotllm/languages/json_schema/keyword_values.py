@@ -15,6 +15,7 @@ from dotllm.languages.surrogates import HALF
 INTEGERS = NumberLanguage.integers()
 
 MAX_LENGTH = 2**30 - 1
+_STRINGS = {str}
 SMALL = 1_000  # bits; numbers that have fewer are not too large
 
 
@@ -86,6 +87,7 @@ def mapping(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise InvalidSpec(f"{keyword} must be an object", keyword=keyword)
+    check_keys(value, keyword)
     return value
 
 
@@ -95,6 +97,15 @@ def name_list(keyword: str, value: Any) -> list[str]:
         raise InvalidSpec(f"{keyword} must be a list of strings", keyword=keyword)
     check_text(value, keyword)
     return value
+
+
+def check_keys(value: dict[Any, Any], keyword: str) -> None:
+    """Raises `InvalidSpec` if a key is no string, as in Python it may be."""
+    if {*map(type, value)} <= _STRINGS:  # nearly always
+        return
+    for name in value:
+        if not isinstance(name, str):
+            raise InvalidSpec(f"the key {name!r} is not a string", keyword=keyword)
 
 
 def check_text(names: Iterable[str], keyword: str) -> None:

@@ -47,6 +47,7 @@ from dotllm.languages.json_schema.form import (
 from dotllm.languages.json_schema.keyword_values import (
     INTEGERS,
     blamed,
+    check_keys,
     check_text,
     count,
     mapping,
@@ -267,6 +268,7 @@ class Keywords:
                 items = tuple(self.value(item) for item in value)
                 array_shapes.append(ArrayShape(items, FALSE, len(items), len(items)))
             elif isinstance(value, dict):
+                check_keys(value, "")
                 check_text(value, "")
                 members = {name: self.value(member) for name, member in value.items()}
                 object_shapes.append(ObjectShape(members, NO_REGIONS, frozenset(members), named=ALL_NAMED))

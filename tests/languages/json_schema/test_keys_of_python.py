@@ -1,0 +1,41 @@
+"""Schemas as Python objects may hold what no JSON text can: it is refused with its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dotllm.errors import InvalidSpec
+from dotllm.languages.json_schema import json_schema_to_grammar
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer", "keyword"),
+    [
+        ({"properties": {1: {}}}, "/properties", "properties"),
+        ({"items": {"properties": {"a": {}, None: {}}}}, "/items/properties", "properties"),
+        ({"patternProperties": {1: {}}}, "/patternProperties", "patternProperties"),
+        ({"patternProperties": {b"a": {}}}, "/patternProperties", "patternProperties"),
+        ({"dependentRequired": {1: ["a"]}}, "/dependentRequired", "dependentRequired"),
+        ({"dependentRequired": {"a": [1]}}, "/dependentRequired", "dependentRequired"),
+        ({"dependentSchemas": {1: {}}}, "/dependentSchemas", "dependentSchemas"),
+        ({"dependencies": {1: ["a"]}}, "/dependencies", "dependencies"),
+        ({"enum": [{1: 2}]}, "/enum", "enum"),
+        ({"enum": [[{"a": {1: 2}}]]}, "/enum", "enum"),
+        ({"properties": {"a/b": {"const": {True: 2}}}}, "/properties/a~1b/const", "const"),
+        ({"const": {1, 2}}, "/const", "const"),
+        ({"properties": {1: {}}, "unevaluatedProperties": False}, "/properties", "properties"),
+        ({"allOf": [{"properties": {("a", "b"): {}}}]}, "/allOf/0/properties", "properties"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("closed", [None, False])
+def test_refused_with_its_place(schema: Any, pointer: str, keyword: str, closed: bool | None) -> None:
+    with pytest.raises(InvalidSpec) as refusal:
+        json_schema_to_grammar(schema, additional_properties=closed)
+    assert (refusal.value.pointer, refusal.value.keyword) == (pointer, keyword)
+
+
+def test_what_is_no_keyword_is_not_looked_at() -> None:
+    json_schema_to_grammar({1: 2, "x": {3: 4}, "type": "object", "allOf": [{None: {}, "properties": {"a": {2: 3}}}]})
