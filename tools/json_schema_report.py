@@ -108,8 +108,11 @@ TEXT = f"""
   `maxProperties`) or one of them must have some value (`not` of `additionalProperties`), guides remember them, and none
   does. A key that the schema names (also in `required` or `dependentRequired`) never appears twice.
 * **White space** is JSON's, at most {MAX_WHITESPACE} characters between two tokens, none around the document.
-  `disable_any_whitespace` leaves none; `whitespace_pattern` replaces it. Documents as `json.dumps` writes them are
-  always among those allowed.
+  `disable_any_whitespace` leaves none; `whitespace_pattern` (of these four characters, or it is refused) replaces it.
+* **`json.dumps(…, ensure_ascii=False)`** writes documents as they are allowed, with any `indent` and the keys in the
+  order above, but for three kinds of floats: integral ones under `type: integer` (`1.0`), those with an exponent under
+  `multipleOf` (`1e-08`), and `-0.0` where nothing negative is allowed. Without `ensure_ascii=False` that holds only
+  where keys, and strings with a condition but their length, hold only ASCII (but DEL): all else is escaped.
 * **Strings** without a condition but their length may be spelled in any way of RFC 8259; all others, and keys, raw
   where JSON allows that. Lengths count code points. Unpaired surrogates are not Unicode text and not allowed.
 * **Integers** (`type: integer`) are written without fraction and exponent. Other numbers may be written in any way

@@ -151,7 +151,6 @@ def test_going_back(vocabulary: Vocabulary) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda v: Index.from_json_schema(TWO, v, whitespace_pattern="_*"),
         lambda v: Index.from_structural_tag({"format": {"type": "json_schema", "json_schema": TWO, "style": "qwen_xml"}}, v),
         lambda v: Index.from_structural_tag({"format": {"type": "json_schema", "json_schema": TWO, "style": "cohere_xml"}}, v),
     ],

@@ -309,7 +309,6 @@ def test_other_text_around(vocabulary: Vocabulary) -> None:
     [
         ({"uniqueItems": True, "contains": {"type": "string"}}, {}),
         ({"not": {"uniqueItems": True}}, {}),
-        (STRINGS, {"whitespace_pattern": "_*"}),
         ({"items": {"type": "array", "contains": {"const": 1}, "minItems": 1}, "uniqueItems": True, "minItems": 9}, {}),
     ],
 )

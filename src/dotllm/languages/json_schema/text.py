@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Dfa
-from dotllm.errors import InvalidSpec, SpecError, Unsupported
+from dotllm.errors import InvalidSpec, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.excludes import without
@@ -24,7 +25,11 @@ from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 MAX_WHITESPACE = 320
 """Characters between two tokens: enough for 4 blanks of indentation at depth 79."""
 
-_BLANKS = Dfa.chars(CharSet.of(" \t\n\r")).star()
+_BLANK = " \t\n\r"
+_BLANKS = Dfa.chars(CharSet.of(_BLANK)).star()
+_PLAINLY_BLANK = re.compile(
+    r"(?:(?:\[(?:[ \t\n\r]|\\[tnr])+\]|[ \t\n\r]|\\[tnr])(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})?)*", re.ASCII
+)
 _NOT_RAW_IN_KEYS = re.compile(r'[\0-\x1f"\\\ud800-\udfff]')
 
 
@@ -44,7 +49,6 @@ class JsonText:
         self.object_close = grammar.literal(b"}")
         self.array_open = self._then_space(b"[")
         self.array_close = grammar.literal(b"]")
-        self._pattern = options.whitespace_pattern
         self.spaced = self.whitespace != grammar.empty()
         if self.spaced:
             self._colon = grammar.seq([self.whitespace, grammar.literal(b":"), self.whitespace])
@@ -63,12 +67,11 @@ class JsonText:
         return literal if self.whitespace == self.grammar.empty() else self.grammar.seq([literal, self.whitespace])
 
     def unique_open(self) -> Expression:
-        """The bracket of an array whose items guides remember. Raises Unsupported."""
+        """The bracket of an array whose items guides remember."""
         return self._remembered(b"[", "uniqueItems")
 
     def _remembered(self, bracket: bytes, keyword: str) -> Expression:
-        if self._pattern is not None and regex_to_dfa(self._pattern, search=False) - _BLANKS:
-            raise Unsupported(f"{keyword} with a whitespace_pattern that is no white space of JSON", keyword=keyword)
+        """``keyword`` is why: other styles refuse it by name."""
         return self.grammar.seq([self.grammar.unique_open(bracket), self.whitespace])
 
     def item(self, value: Expression) -> Expression:
@@ -119,17 +122,19 @@ class JsonText:
         distinct: str | None = None,
     ) -> Expression:
         """An object whose members are what a network reads from state 0; commas are on its edges. ``distinct``: guides
-        remember its keys, so that none comes twice, because of this keyword. Raises Unsupported."""
+        remember its keys, so that none comes twice, because of this keyword."""
         network = self.grammar.network(states, 0, finals, edges)
         opening = self.object_open if distinct is None else self._remembered(b"{", distinct)
         return self.grammar.seq([opening, network, self.object_close])
 
 
 def whitespace(grammar: Grammar, options: Options) -> Expression:
-    """The white space between two tokens. Raises `InvalidSpec` for a pattern that is no regular expression."""
+    """The white space between two tokens. Raises `InvalidSpec` for a pattern that is no regular expression, or matches
+    what is no white space."""
     if options.whitespace_pattern is not None:
         try:
             found = regex_to_expression(options.whitespace_pattern, grammar, search=False)
+            _check_blank(options.whitespace_pattern)
         except SpecError as error:
             raise type(error)(f"whitespace_pattern: {error.message}", keyword="whitespace_pattern") from None
         rule = grammar.rule("whitespace")
@@ -138,3 +143,14 @@ def whitespace(grammar: Grammar, options: Options) -> Expression:
     if not options.any_whitespace:
         return grammar.empty()
     return grammar.repeat(grammar.bytes_in(b" \t\n\r"), 0, MAX_WHITESPACE)
+
+
+@lru_cache(maxsize=64)
+def _check_blank(pattern: str) -> None:
+    """Raises `InvalidSpec` if ``pattern`` matches more than white space: then texts would be no JSON."""
+    if _PLAINLY_BLANK.fullmatch(pattern):  # with any count, also one that is too large for an automaton
+        return
+    other = (regex_to_dfa(pattern, search=False) - _BLANKS).shortest()
+    if other is not None:
+        wrong = next(character for character in other if character not in _BLANK)
+        raise InvalidSpec(f"{wrong!r} (U+{ord(wrong):04X}) is no white space of JSON, which is [ \\t\\n\\r]")
