@@ -2,7 +2,7 @@
 
 All of them are ``ValueError`` so that a caller who knows nothing of dotllm still sees "bad input"; the server turns
 each into HTTP 400 (or ends the one request). ``pointer`` is a JSON Pointer (RFC 6901) into the specification where
-there is one, else an offset or a line in the text, else "".
+there is one ("/" for the whole, as "" is for no place), else an offset or a line in the text, else "".
 """
 
 from __future__ import annotations

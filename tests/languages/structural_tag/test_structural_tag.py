@@ -229,7 +229,7 @@ def test_long_raw_strings_are_counted(condition: dict[str, object], vocabulary: 
         ({"format": {"type": "json_schema", "json_schema": {"maximum": 10**5000}}}, BudgetExceeded, "/format/json_schema"),
         ({"format": {"type": "optional", "content": {**TRIGGERED, "excludes": ["f"]}}}, InvalidSpec, "/format/content"),
         ({"format": {"type": "dispatch", "rules": [["<a>", {"type": "any_text"}]], "excludes": [">"]}}, InvalidSpec, "'<a>' holds the excluded string '>'"),
-        ({"format": {**JSON, "excludes": ["a"]}}, InvalidSpec, "nothing satisfies the schema (at /format/json_schema)"),
+        ({"format": {**JSON, "excludes": ["a"]}}, InvalidSpec, "without the excluded texts (at /format/json_schema/required)"),
         ({"format": {**JSON, "excludes": ["b", ""]}}, InvalidSpec, "/format/excludes/1"),
         ({"format": {**JSON, "excludes": ["b"], "style": "cohere_xml"}}, Unsupported, "/format/excludes"),
         ({"format": tag("a", {"type": "any_text", "max_tokens": 5}, "b")}, Unsupported, "/format/content/max_tokens"),

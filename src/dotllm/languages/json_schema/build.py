@@ -18,6 +18,7 @@ from dotllm.languages.json_schema.form import Node
 from dotllm.languages.json_schema.keywords import Keywords
 from dotllm.languages.json_schema.options import Budget, Options, Order
 from dotllm.languages.json_schema.prelude import begun
+from dotllm.languages.json_schema.unsatisfiable import unsatisfiable
 
 Schema = dict[str, Any] | bool | str
 """A schema as Python objects (as `json.loads` gives them) or as its JSON text."""
@@ -67,6 +68,8 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
         root: Node = keywords.node(parsed, document.scope)
         emitter = Emitter(begun(grammar, options), keywords, options)
         expression = emitter.expression(root)
+        if not analyse(grammar).derives[expression]:
+            raise unsatisfiable(emitter, parsed, document.scope)
         del keywords.algebra.translate  # or all of this would stay until the next collection of garbage
     except RecursionError:
         raise BudgetExceeded("the schema is nested too deeply", keyword="nesting") from None
@@ -74,8 +77,6 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
         if error.pointer.startswith("offset"):  # of a regular expression, which does not know where it stands
             raise blame_pattern(error, parsed) from None
         raise
-    if not analyse(grammar).derives[expression]:
-        raise InvalidSpec("nothing satisfies the schema", pointer="/")
     return expression
 
 
