@@ -18,6 +18,7 @@ from typing import Any
 from dotllm.vllm_plugin import (
     front_end,
     late_verdict,
+    tool_names,
     tool_places,
     tools_and_format,
     unread_fields,
@@ -71,6 +72,7 @@ def _to_sampling_params_with(original: Any) -> Any:
         unread_fields.refuse(self)
         params = original(self, *args, **kwargs)
         tools_and_format.refuse_unforced(self, params)
+        tool_names.refuse(self, params)
         tool_places.remember(self, params)
         judge(params)
         return params
