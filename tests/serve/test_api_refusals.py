@@ -46,6 +46,12 @@ CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("beam search, guided", {"use_beam_search": True, "n": 2, "guided_regex": "a"}, "guided_regex"),
     ("a tag without format", {"response_format": NO_FORMAT}, "structural_tag|format"),
     ("a tag's schema", structured(structural_tag=json.dumps({"format": {"type": "json_schema", "json_schema": BAD}})), "/format/json_schema/properties/a/type"),
+    ("no schema", {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, r"response_format\.json_schema\.schema is missing"),
+    ("a schema that is null", {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": None}}}, r"response_format\.json_schema\.schema is missing"),
+    ("another kind", structured(json_schema=SCHEMA), "structured_outputs has no field 'json_schema': use one of json, json_object, regex"),
+    ("another key beside one", structured(json=SCHEMA, whitespace=" "), "no field 'whitespace'"),
+    ("a misspelt option of ours", {"vllm_xargs": {"dotllm_proprty_order": "any"}}, "dotllm_proprty_order.*dotllm_property_order"),
+    ("the same with a constraint", {"vllm_xargs": {"dotllm_proprty_order": "any"}, **structured(json=SCHEMA)}, "dotllm_proprty_order"),
     ("half of a surrogate pair", structured(regex="a|\ud800"), "surrogate"),
 ]  # fmt: skip
 
@@ -71,6 +77,8 @@ TOOLS: list[tuple[str, dict[str, Any], str]] = [
     ("strict, named", {"tools": [tool("f", parameters=BAD)], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "unknown type"),
     ("strict, auto", {"tools": [tool("f", parameters=BAD)], "tool_choice": "auto"}, "unknown type"),
     ("beside a format", {"tools": [tool("f")], "tool_choice": "auto", "response_format": {**RESPONSE_FORMAT, "json_schema": {"name": "x", "schema": BAD}}}, "unknown type"),
+    ("a name with a quote", {"tools": [tool("f"), tool('a"b')], "tool_choice": "required"}, r"tools\[1\] is named"),
+    ("a format without a schema", {"tools": [tool("f")], "tool_choice": "auto", "response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, r"response_format\.json_schema\.schema is missing"),
     ("beam search", {"tools": [tool("f")], "tool_choice": "required", "use_beam_search": True, "n": 2}, "use_beam_search"),
 ]  # fmt: skip
 
@@ -93,6 +101,8 @@ RESPONSES: list[tuple[str, dict[str, Any], str]] = [
     ("guided_json", {"guided_json": SCHEMA}, "guided_json"),
     ("two constraints", {"text": TEXT_FORMAT, **structured(choice=["a"])}, "structured_outputs and text.format"),
     ("a schema beside json_object", {"text": {"format": WITH_SCHEMA}}, "text.format.schema.*json_object"),
+    ("another kind", structured(json_schema=SCHEMA), "structured_outputs sets none of json, json_object"),
+    ("a misspelt option of ours", {"vllm_xargs": {"dotllm_proprty_order": "any"}}, "dotllm_proprty_order"),
     ("allowed_tools", {"tools": [FLAT_TOOL], "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]}}, "tool_choice.*allowed_tools"),
     ("a bad schema", {"text": {"format": {"type": "json_schema", "name": "x", "schema": BAD}}}, "unknown type"),
     ("a bad tool", {"tools": [FLAT_TOOL, {**FLAT_TOOL, "name": "bad", "parameters": BAD}], "tool_choice": "required"}, r"tool 'bad': .*\(at /tools/1/parameters/properties/a/type"),

@@ -59,6 +59,40 @@ def test_other_backends_keep_vllms_behaviour() -> None:
     assert not raw_completions.is_marked(params)
 
 
+def test_kinds_of_constraints_that_there_are_not() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    refused = (VLLMValidationError, ValueError)
+    for make in (chat_request, completion_request):
+        serve("dotllm")
+        with pytest.raises(refused, match="no field 'json_schema': use one of json, json_object, regex"):
+            make(structured_outputs={"json_schema": {}})
+        with pytest.raises(refused, match="no field 'whitespace'"):
+            make(structured_outputs={"json": {}, "whitespace": " "})
+        make(structured_outputs={"json": {}, "whitespace": None, "regex": None, "disable_any_whitespace": True})
+        make(structured_outputs=structured(regex="a"))
+        serve("xgrammar")
+        with pytest.raises(refused, match="You must use one kind"):
+            make(structured_outputs={"json_schema": {}})
+        make(structured_outputs={"json": {}, "whitespace": " "})
+    serve("dotllm")
+    with pytest.raises(refused, match="sets none of json, json_object, regex"):
+        structured()
+
+
+def test_a_format_that_lacks_its_schema() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    for form in ({"name": "x"}, {"name": "x", "schema": None}):
+        request = chat_request(response_format={"type": "json_schema", "json_schema": form})
+        serve("dotllm")
+        with pytest.raises(VLLMValidationError, match=r"response_format\.json_schema\.schema is missing"):
+            request.to_sampling_params(8, {})
+        serve("xgrammar")
+        with pytest.raises(VLLMValidationError, match="You must use one kind"):
+            request.to_sampling_params(8, {})
+
+
 def test_completions_are_marked_and_chats_are_not() -> None:
     serve("auto")
     fields: dict[str, Any] = {"structured_outputs": {"regex": "a"}, "max_tokens": 8}

@@ -16,21 +16,21 @@ from typing import Any
 
 from dotllm.vllm_plugin import front_end
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.requests import FROM_FIRST_TOKEN
 
 _PROTOCOL = "vllm.entrypoints.openai.completion.protocol"
 _PROCESSOR = "vllm.v1.engine.input_processor"
-_MARK = "dotllm_from_first_token"
 
 
 def mark(params: Any) -> None:
     """``params`` (a ``SamplingParams``) are those of a raw completion."""
     if params.structured_outputs is not None and front_end.serves(params.structured_outputs._backend):
-        params.extra_args = {**(params.extra_args or {}), _MARK: True}  # a new one: it may be the request's
+        params.extra_args = {**(params.extra_args or {}), FROM_FIRST_TOKEN: True}  # a new one: it may be the request's
 
 
 def is_marked(params: Any) -> bool:
     """Whether `mark` has seen these parameters (or those they are a copy of)."""
-    return (getattr(params, "extra_args", None) or {}).get(_MARK) is True
+    return (getattr(params, "extra_args", None) or {}).get(FROM_FIRST_TOKEN) is True
 
 
 def _to_sampling_params_with(original: Any) -> Any:

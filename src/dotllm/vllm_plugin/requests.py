@@ -25,9 +25,25 @@ ORDER = "dotllm_property_order"
 """Our one field of a request: in ``SamplingParams.extra_args``, which is ``vllm_xargs`` in the API."""
 
 
+FROM_FIRST_TOKEN = "dotllm_from_first_token"
+"""What the front end says there to the engine's (see `raw_completions`)."""
+
+
+def refuse_unknown(extra_args: Any) -> None:
+    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours.
+
+    Raises:
+        InvalidSpec: there is one; the message names those that are.
+    """
+    for name in extra_args if isinstance(extra_args, dict) else ():
+        if isinstance(name, str) and name.startswith("dotllm_") and name not in (ORDER, FROM_FIRST_TOKEN):
+            raise InvalidSpec(f"vllm_xargs has no field {name!r}; there is {ORDER!r}", keyword=ORDER)
+
+
 def of_sampling_params(params: Any, config: Any) -> Specification:
-    """The specification in a ``SamplingParams`` that has one. Raises as `of_params`."""
+    """The specification in a ``SamplingParams`` that has one. Raises as `of_params` and `refuse_unknown`."""
     extra = getattr(params, "extra_args", None)
+    refuse_unknown(extra)
     return of_params(params.structured_outputs, config, extra.get(ORDER) if isinstance(extra, dict) else None)
 
 

@@ -17,7 +17,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from dotllm.vllm_plugin import front_end
+from dotllm.vllm_plugin import front_end, unread_fields
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _MODULE = "vllm.parser.abstract_parser"
@@ -67,6 +67,7 @@ def _adjust_request_with(original: Any) -> Any:
     def adjust_request(self: Any, request: Any) -> Any:
         if front_end.serves() and self._tool_parser is not None and request.tools and request.tool_choice is None:
             request.tool_choice = "auto"
+        unread_fields.refuse_no_schema(request)  # vLLM reads the format here where there are tools
         before = request.structured_outputs
         adjusted = original(self, request)
         if front_end.serves():

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from functools import wraps
 from typing import Any
 
-from dotllm.vllm_plugin import front_end, tool_places
+from dotllm.errors import InvalidSpec
+from dotllm.vllm_plugin import front_end, requests, tool_places
 from dotllm.vllm_plugin.hook import Hook, Target
 
 # Removed from vLLM with 0.12; sent by clients written before.
@@ -50,8 +51,13 @@ def refuse(request: Any) -> None:
     """
     if not front_end.serves():
         return
+    try:
+        requests.refuse_unknown(getattr(request, "vllm_xargs", None))
+    except InvalidSpec as error:
+        _refusal(str(error))
     known = type(request).model_fields
     _refuse_extra(request.model_extra or {}, _ELSEWHERE if "response_format" in known else {**_ELSEWHERE, **_RESPONSES})
+    refuse_no_schema(request)
     response_format = getattr(request, "response_format", None)
     _refuse_schema_beside("response_format", response_format)
     _refuse_schema_beside("text.format", getattr(getattr(request, "text", None), "format", None))
@@ -62,6 +68,19 @@ def refuse(request: Any) -> None:
         and not request.structured_outputs.all_constraints_none()
     ):
         _refusal("response_format and structured_outputs are both given, and only one can be enforced: remove one")
+
+
+def refuse_no_schema(request: Any) -> None:
+    """Refuse an OpenAI request that asks for a schema and has none, if the server is on dotllm.
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: refused.
+    """
+    form = getattr(request, "response_format", None)
+    if getattr(form, "type", None) != "json_schema" or not front_end.serves():
+        return
+    if getattr(getattr(form, "json_schema", None), "json_schema", None) is None:
+        _refusal("response_format.json_schema.schema is missing: type 'json_schema' needs a schema")
 
 
 def _refuse_schema_beside(name: str, form: Any) -> None:
