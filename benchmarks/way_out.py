@@ -176,11 +176,11 @@ class WayOut:
         return rounds + self._target(self.after[loop]) + self._frame_set(parent, stack)
 
     def _used(self, number: int) -> frozenset[int]:
-        """A set of parts of an unordered sequence: they are kept as sets of frames are."""
+        """A set of parts of an unordered sequence: they are kept as sets of frames are (see `settle.part_set`)."""
         mem = self.index.mem
         entry = mem[layout.R + 3 * layout.FRAMESET] + 2 * number
         first = mem[layout.R + 3 * layout.POOL] + mem[entry]
-        return frozenset(int(part) for part in mem[first : first + mem[entry + 1]])
+        return frozenset(-1 - int(part) for part in mem[first : first + mem[entry + 1]])
 
     def _items(self, config: int) -> list[tuple[float, int]]:
         """(bytes to an end, node) of every item of a configuration."""

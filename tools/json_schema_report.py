@@ -108,7 +108,8 @@ TEXT = f"""
   `maxProperties`) or one of them must have some value (`not` of `additionalProperties`), guides remember them, and none
   does. A key that the schema names (also in `required` or `dependentRequired`) never appears twice.
 * **White space** is JSON's, at most {MAX_WHITESPACE} characters between two tokens, none around the document.
-  `disable_any_whitespace` leaves none; `whitespace_pattern` (of these four characters, or it is refused) replaces it.
+  `disable_any_whitespace` leaves none; `whitespace_pattern` replaces it, by what it matches of JSON's white space. A
+  pattern that matches anything but white space is refused.
 * **`json.dumps(…, ensure_ascii=False)`** writes documents as they are allowed, with any `indent` and the keys in the
   order above, but for three kinds of floats: integral ones under `type: integer` (`1.0`), those with an exponent under
   `multipleOf` (`1e-08`), and `-0.0` where nothing negative is allowed. Without `ensure_ascii=False` that holds only

@@ -21,6 +21,10 @@ SCHEMA = {"properties": {"a": {"type": "integer"}}}
         (r"(\r?\n *|\t)?", ['{\r\n  "a":\t1\n}'], ['{\r"a":1}']),
         (r"[ \t\n\r]{0,1000000}", ['{"a":1}', '{"a": 1}'], []),
         (r"(?=[ \n])\s", ['{ "a"\n:\n1 }'], ['{"a":1}']),
+        # what else is white space to somebody is left out
+        (r"\s*", ['{"a":1}', '{\n\t"a" : 1\r}'], ['{\f"a":1}', '{\u00a0"a":1}']),
+        (r"[ \u00a0]", ['{ "a" : 1 }'], ['{"a":1}', '{\u00a0"a" : 1 }']),
+        ("( |\u3000){0,4}", ['{"a":    1}'], ['{"a":     1}', '{\u3000"a":1}']),
     ],
 )
 def test_allowed(pattern: str, allowed: list[str], refused: list[str]) -> None:
@@ -35,10 +39,9 @@ def test_allowed(pattern: str, allowed: list[str], refused: list[str]) -> None:
         ("x", "'x' (U+0078)"),
         ("_*", "'_' (U+005F)"),
         ("[ ,]?", "',' (U+002C)"),
-        (r"[ \u00a0]", r"'\xa0' (U+00A0)"),
-        (r"\f?", r"'\x0c' (U+000C)"),
-        (r"\s*", "is no white space of JSON, which is [ \\t\\n\\r]"),
-        ("( |\u3000){0,4}", r"'\u3000' (U+3000)"),
+        (r"\u00a0", r"'\xa0' (U+00A0)"),
+        (r"\f{1,2}", r"'\x0c' (U+000C)"),
+        (r"\s*,?", "',' (U+002C) is no white space of JSON, which is [ \\t\\n\\r]"),
     ],
 )
 def test_what_is_no_white_space_is_refused_by_name(pattern: str, named: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from dotllm.automata.charset import CharSet
-from dotllm.automata.dfa import Dfa
+from dotllm.automata.dfa import Budget, Dfa
 from dotllm.errors import InvalidSpec, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
@@ -21,6 +21,7 @@ from dotllm.languages.json_schema.excludes import without
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
+from dotllm.languages.regex.lowering import Lowering
 
 MAX_WHITESPACE = 320
 """Characters between two tokens: enough for 4 blanks of indentation at depth 79."""
@@ -130,11 +131,13 @@ class JsonText:
 
 def whitespace(grammar: Grammar, options: Options) -> Expression:
     """The white space between two tokens. Raises `InvalidSpec` for a pattern that is no regular expression, or matches
-    what is no white space."""
+    what is no white space at all."""
     if options.whitespace_pattern is not None:
         try:
             found = regex_to_expression(options.whitespace_pattern, grammar, search=False)
-            _check_blank(options.whitespace_pattern)
+            blank = _blank_part(options.whitespace_pattern)
+            if blank is not None:
+                found = Lowering(grammar, None, None, None, Budget()).dfa(blank)
         except SpecError as error:
             raise type(error)(f"whitespace_pattern: {error.message}", keyword="whitespace_pattern") from None
         rule = grammar.rule("whitespace")
@@ -146,11 +149,20 @@ def whitespace(grammar: Grammar, options: Options) -> Expression:
 
 
 @lru_cache(maxsize=64)
-def _check_blank(pattern: str) -> None:
-    """Raises `InvalidSpec` if ``pattern`` matches more than white space: then texts would be no JSON."""
+def _blank_part(pattern: str) -> Dfa | None:
+    """What of ``pattern`` is white space of JSON, or None if all of it is.
+
+    ``\\s`` has form feeds and no-break spaces, too, with which a text is no JSON: those are left out. Raises
+    `InvalidSpec` if nothing is left, or for what nobody calls white space.
+    """
     if _PLAINLY_BLANK.fullmatch(pattern):  # with any count, also one that is too large for an automaton
-        return
-    other = (regex_to_dfa(pattern, search=False) - _BLANKS).shortest()
-    if other is not None:
+        return None
+    every = regex_to_dfa(pattern, search=False)
+    blank = every & _BLANKS
+    if (other := (every - _BLANKS).shortest()) is None:
+        return None
+    other = (every - regex_to_dfa(r"\s*", search=False)).shortest() or (other if blank.is_empty() else "")
+    if other:
         wrong = next(character for character in other if character not in _BLANK)
         raise InvalidSpec(f"{wrong!r} (U+{ord(wrong):04X}) is no white space of JSON, which is [ \\t\\n\\r]")
+    return blank
