@@ -148,6 +148,12 @@ def whitespace(grammar: Grammar, options: Options) -> Expression:
     return grammar.repeat(grammar.bytes_in(b" \t\n\r"), 0, MAX_WHITESPACE)
 
 
+@lru_cache(maxsize=1)
+def _spaces() -> Dfa:
+    """Texts of what is white space to Unicode."""
+    return Dfa.chars(CharSet.of("".join(filter(str.isspace, map(chr, range(0x110000)))))).star()
+
+
 @lru_cache(maxsize=64)
 def _blank_part(pattern: str) -> Dfa | None:
     """What of ``pattern`` is white space of JSON, or None if all of it is.
@@ -161,7 +167,7 @@ def _blank_part(pattern: str) -> Dfa | None:
     blank = every & _BLANKS
     if (other := (every - _BLANKS).shortest()) is None:
         return None
-    other = (every - regex_to_dfa(r"\s*", search=False)).shortest() or (other if blank.is_empty() else "")
+    other = (every - _spaces()).shortest() or (other if blank.is_empty() else "")
     if other:
         wrong = next(character for character in other if character not in _BLANK)
         raise InvalidSpec(f"{wrong!r} (U+{ord(wrong):04X}) is no white space of JSON, which is [ \\t\\n\\r]")
