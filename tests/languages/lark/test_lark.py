@@ -202,7 +202,7 @@ def test_terminals_used_often_are_shared() -> None:
         ('start: A\nA: "x" | ~/(a)\\1/', Unsupported, "back-reference", "line 2, column 15"),
         ("start: A\nA: /a/ & /(a|b)*a(a|b){20}/", BudgetExceeded, "budget", "line 2, column 10"),
         ('start: "x"\n  | %json {"items": {"type": "x"}}', InvalidSpec, "type", "line 2, column 5: /items/type"),
-        ('start: %json {"const": 1, "type": "string"}', InvalidSpec, "", "line 1, column 8"),
+        ('start: %json {"const": 1, "type": "string"}', InvalidSpec, "", "line 1, column 8: /const"),
         ('start: %json "x"', InvalidSpec, "%json", "line 1, column 8"),
         ('start: "a" 5', InvalidSpec, "", "line 1, column 12"),
         ('start: "a" %lark {', Unsupported, "%lark", "line 1, column 12"),
