@@ -35,21 +35,8 @@ _STRUCTURAL_TAGS = frozenset(
     | {"finite_numbers", "stop_after_first", "style", "tags", "token", "triggers", "value"}
 )
 _OURS = frozenset(
-    {
-        "budget",
-        "choice",
-        "fault",
-        "injected",
-        "json_object",
-        "length",
-        "memory",
-        "nesting",
-        "size",
-        "steps",
-        "time",
-        "stop_token_ids",
-    }
-    | {"vocabulary"}
+    {"budget", "choice", "fault", "injected", "json_object", "length", "memory", "nesting", "size", "steps", "time"}
+    | {"stop_token_ids", "vocabulary"}
 )
 
 KNOWN = _JSON_SCHEMA | _REGEX | _GRAMMARS | _STRUCTURAL_TAGS | _OURS
