@@ -103,12 +103,18 @@ def test_end_while_a_thread_is_being_started(make_manager: Make, monkeypatch: py
     starter.join()
 
 
-def test_short_work_first(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+def busy(make_manager: Make, compiler: fake_engine.Compiler, **options: Any) -> tuple[Any, Any]:
+    """A manager whose one thread compiles until the compiler's gate is set, and the ticket of that job."""
     compiler.gate = threading.Event()
-    manager = make_manager(compile_threads=1)
+    manager = make_manager(compile_threads=1, **options)
     manager._workers.limit = 1
     blocker = manager.submit(spec(gated=True))
     wait_for(lambda: len(compiler.compiled) == 1)
+    return manager, blocker
+
+
+def test_short_work_first(make_manager: Make, compiler: fake_engine.Compiler) -> None:
+    manager, blocker = busy(make_manager, compiler)
     tickets = [manager.submit(spec(id="large", text="x" * 1_000_000)), manager.submit(spec(id="small"))]
     compiler.gate.set()
     for ticket in [blocker, *tickets]:
@@ -184,11 +190,7 @@ def test_transform_runs_once_per_ticket_and_its_failure_is_the_tickets(make_mana
 
 @pytest.mark.parametrize("how", ["cancel", "drop"])
 def test_a_job_nobody_waits_for_is_not_started(make_manager: Make, compiler: fake_engine.Compiler, how: str) -> None:
-    compiler.gate = threading.Event()
-    manager = make_manager(compile_threads=1)
-    manager._workers.limit = 1
-    blocker = manager.submit(spec(gated=True))
-    wait_for(lambda: len(compiler.compiled) == 1)
+    manager, blocker = busy(make_manager, compiler)
     first, second = manager.submit(spec(id="unwanted")), manager.submit(spec(id="unwanted"))
     wanted = manager.submit(spec(id="wanted, too"))  # (shorter ones go first)
     if how == "cancel":
@@ -218,11 +220,7 @@ def test_detached_job_needs_no_ticket(make_manager: Make, compiler: fake_engine.
 
 
 def test_back_pressure(make_manager: Make, compiler: fake_engine.Compiler) -> None:
-    compiler.gate = threading.Event()
-    manager = make_manager(compile_threads=1, queue_limit=10)
-    manager._workers.limit = 1
-    blocker = manager.submit(spec(gated=True))
-    wait_for(lambda: len(compiler.compiled) == 1)
+    manager, blocker = busy(make_manager, compiler, queue_limit=10)
     tickets = [manager.submit(spec(id=i)) for i in range(12)]
     refused = [ticket for ticket in tickets if ticket.done()]
     assert len(refused) == 2
@@ -242,11 +240,7 @@ def test_back_pressure(make_manager: Make, compiler: fake_engine.Compiler) -> No
 def test_what_made_room_in_a_full_queue_can_be_asked_for_again(
     make_manager: Make, compiler: fake_engine.Compiler
 ) -> None:
-    compiler.gate = threading.Event()
-    manager = make_manager(compile_threads=1, queue_limit=3)
-    manager._workers.limit = 1
-    blocker = manager.submit(spec(gated=True))
-    wait_for(lambda: len(compiler.compiled) == 1)
+    manager, blocker = busy(make_manager, compiler, queue_limit=3)
     gone = [manager.submit(spec(id=i)) for i in range(3)]
     for ticket in gone:
         ticket.cancel()
@@ -300,11 +294,7 @@ def test_the_end_while_a_compile_is_cancelled(make_manager: Make) -> None:
 
 
 def test_back_pressure_by_bytes(make_manager: Make, compiler: fake_engine.Compiler) -> None:
-    compiler.gate = threading.Event()
-    manager = make_manager(compile_threads=1, queue_bytes=10_000)
-    manager._workers.limit = 1
-    blocker = manager.submit(spec(gated=True))
-    wait_for(lambda: len(compiler.compiled) == 1)
+    manager, blocker = busy(make_manager, compiler, queue_bytes=10_000)
     first = manager.submit(spec(text="x" * 9_000))
     second = manager.submit(spec(text="y" * 9_000))
     with pytest.raises(QueueFull):
@@ -315,11 +305,7 @@ def test_back_pressure_by_bytes(make_manager: Make, compiler: fake_engine.Compil
 
 
 def test_bytes_are_those_of_utf8(make_manager: Make, compiler: fake_engine.Compiler) -> None:
-    compiler.gate = threading.Event()
-    manager = make_manager(compile_threads=1, queue_bytes=10_000)
-    manager._workers.limit = 1
-    blocker = manager.submit(spec(gated=True))
-    wait_for(lambda: len(compiler.compiled) == 1)
+    manager, blocker = busy(make_manager, compiler, queue_bytes=10_000)
     first = manager.submit(Specification.create("json_schema", '{"text": "' + "é" * 3_000 + '"}'))
     second = manager.submit(Specification.create("json_schema", '{"text": "' + "ü" * 3_000 + '"}'))
     with pytest.raises(QueueFull, match="bytes"):

@@ -86,6 +86,20 @@ def walk(index: Index, generator: random.Random) -> list[int]:
     raise AssertionError("the call does not end")
 
 
+def with_strict_tool(name: str, parameters: Any, tokenizer: Any) -> tuple[Any, Any]:
+    """A parser of vLLM's by name, and a request that must call a strict tool with such arguments, once."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.parser.parser_manager import ParserManager
+
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters, "strict": True}}
+    request = ChatCompletionRequest(
+        model="m", messages=[], tools=[tool], tool_choice="required", parallel_tool_calls=False
+    )
+    parser_class = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
+    parser = parser_class(tokenizer, tools=request.tools)
+    return parser, parser.adjust_request(request)
+
+
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "g_1"}}], ids=["required", "named"]
 )
@@ -140,17 +154,8 @@ def walk_up(index: Index, generator: random.Random) -> list[int]:
 @pytest.mark.parametrize("name", [*PARSERS, "internlm"])
 def test_numbers_are_read_as_finite_ones(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
     """vLLM's parsers write what Python reads of a call: ``Infinity`` for 1e400, or a string with those that know types."""
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-    from vllm.parser.parser_manager import ParserManager
-
-    parser_class = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
-    tool = {"type": "function", "function": {"name": "f", "parameters": NUMBERS, "strict": True}}
     for stream_it in (False, True):
-        request = ChatCompletionRequest(
-            model="m", messages=[], tools=[tool], tool_choice="required", parallel_tool_calls=False
-        )
-        parser = parser_class(tokenizer, tools=request.tools)
-        request = parser.adjust_request(request)
+        parser, request = with_strict_tool(name, NUMBERS, tokenizer)
         index = Index.from_structural_tag(request.structured_outputs.structural_tag, vocabulary, any_whitespace=False)
         tokens = walk_up(index, random.Random(name))
         text = tokenizer.decode(tokens, skip_special_tokens=False)
@@ -213,20 +218,7 @@ def walk_with(text: str, index: Index, end: list[int], generator: random.Random)
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_mark_in_a_string_does_not_end_the_call(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
     """What the mask lets a string hold comes back whole, in a stream as well; what would end the call it does not."""
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-    from vllm.parser.parser_manager import ParserManager
-
-    parser_class = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
-    tool = {"type": "function", "function": {"name": "f", "parameters": TEXTS, "strict": True}}
-
-    def new() -> tuple[Any, Any]:
-        request = ChatCompletionRequest(
-            model="m", messages=[], tools=[tool], tool_choice="required", parallel_tool_calls=False
-        )
-        parser = parser_class(tokenizer, tools=request.tools)
-        return parser, parser.adjust_request(request)
-
-    tag = new()[1].structured_outputs.structural_tag
+    tag = with_strict_tool(name, TEXTS, tokenizer)[1].structured_outputs.structural_tag
     index = Index.from_structural_tag(tag, vocabulary, any_whitespace=False)
     marks = {mark for text in strings(json.loads(tag)["format"]) for mark in re.findall(r"<[^<>\n]+>", text)}
     marks |= {"<parameter=q>", '<parameter name="q">', "<arg_key>", "<arg_value>", '<｜DSML｜parameter name="q">'}
@@ -239,9 +231,9 @@ def test_a_mark_in_a_string_does_not_end_the_call(name: str, tokenizer: Any, voc
             refused += 1
             continue
         text = tokenizer.decode(tokens, skip_special_tokens=False)
-        parser, request = new()
+        parser, request = with_strict_tool(name, TEXTS, tokenizer)
         _, _, calls = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
-        parser, request = new()
+        parser, request = with_strict_tool(name, TEXTS, tokenizer)
         streamed = [*stream(parser, request, tokens, tokenizer)]
         for found in ([call.arguments for call in calls or []], streamed):
             assert len(found) == 1, (mark, text)
@@ -310,16 +302,7 @@ REFERRING = {
 @pytest.mark.parametrize("name", PARSERS)
 def test_types_behind_references_come_back(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
     """vLLM's parsers follow no reference: most made strings of the numbers and objects behind them."""
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-    from vllm.parser.parser_manager import ParserManager
-
-    parser_class = ParserManager.get_parser(tool_parser_name=name, enable_auto_tools=True)
-    tool = {"type": "function", "function": {"name": "f", "parameters": REFERRING, "strict": True}}
-    request = ChatCompletionRequest(
-        model="m", messages=[], tools=[tool], tool_choice="required", parallel_tool_calls=False
-    )
-    parser = parser_class(tokenizer, tools=request.tools)
-    request = parser.adjust_request(request)
+    parser, request = with_strict_tool(name, REFERRING, tokenizer)
     index = Index.from_structural_tag(request.structured_outputs.structural_tag, vocabulary, any_whitespace=False)
     tokens = walk(index, random.Random(name))
     text = tokenizer.decode(tokens, skip_special_tokens=False)

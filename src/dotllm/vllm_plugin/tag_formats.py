@@ -16,3 +16,12 @@ def formats(tag: Any) -> Iterator[dict[str, Any]]:
         elif isinstance(one, dict):
             yield one
             todo.extend(part for name, part in one.items() if name not in ("json_schema", "schema"))
+
+
+def schemas(tag: Any) -> Iterator[dict[str, Any]]:
+    """Those of `formats` that are schemas; one under the older name of a style gets the present one."""
+    for one in formats(tag):
+        if one.get("type") == "qwen_xml_parameter":
+            one |= {"type": "json_schema", "style": "qwen_xml"}
+        if one.get("type") == "json_schema":
+            yield one

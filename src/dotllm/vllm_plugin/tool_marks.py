@@ -21,7 +21,7 @@ from typing import Any
 
 from dotllm.vllm_plugin import front_end
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
-from dotllm.vllm_plugin.tag_formats import formats
+from dotllm.vllm_plugin.tag_formats import formats, schemas
 
 _MODULE = "vllm.parser.abstract_parser"
 _MARK = re.compile(r"<[^<>\n]+>")
@@ -37,9 +37,7 @@ def without_marks(structural_tag: str) -> str:
     marks = {mark for text in _fixed_texts(tag) for mark in _MARK.findall(text)}
     same_for_all = {found[0] for mark in marks if (found := _SAME_FOR_ALL.match(mark))}
     changed = False
-    for schema in _schemas(tag):
-        if schema["type"] == "qwen_xml_parameter":  # the older name of a style
-            schema |= {"type": "json_schema", "style": "qwen_xml"}
+    for schema in schemas(tag):
         style = schema.get("style", "json")
         begins_parameter = {STYLES[style].before} if style in STYLES else set[str]()
         excludes = sorted(same_for_all | begins_parameter)
@@ -57,12 +55,6 @@ def _fixed_texts(tag: Any) -> Iterator[str]:
             for text in texts if isinstance(texts, list) else [texts]:
                 if isinstance(text, str):
                     yield text
-
-
-def _schemas(tag: Any) -> Iterator[dict[str, Any]]:
-    for one in formats(tag):
-        if one.get("type") in ("json_schema", "qwen_xml_parameter"):
-            yield one
 
 
 def _adjust_request_with(original: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dotllm.vllm_plugin import front_end
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
-from dotllm.vllm_plugin.tag_formats import formats
+from dotllm.vllm_plugin.tag_formats import schemas
 
 _MODULE = "vllm.parser.abstract_parser"
 _FIELD = "finite_numbers"
@@ -27,11 +27,8 @@ def with_finite_numbers(structural_tag: str) -> str:
     """A structural tag (as JSON): the same whose schemas have only such numbers."""
     tag = json.loads(structural_tag)
     changed = False
-    for one in formats(tag):
-        if one.get("type") == "qwen_xml_parameter":  # the older name of a style
-            one |= {"type": "json_schema", "style": "qwen_xml"}
-        if one.get("type") == "json_schema":
-            one[_FIELD] = changed = True
+    for schema in schemas(tag):
+        schema[_FIELD] = changed = True
     return json.dumps(tag) if changed else structural_tag
 
 
