@@ -46,7 +46,7 @@ from dotllm import Index, Vocabulary
 from dotllm.bench import workloads
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.queue import JobQueue
-from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 
 PROMPT = 40
 BLOCK = 16
@@ -214,8 +214,8 @@ def main() -> None:
     from dotllm.cli import vllm_metadata
     from dotllm.vllm_plugin import register
     from dotllm.vllm_plugin.gpu import walk_scheduler
-    from dotllm.vllm_plugin.gpu.rows import RowSender
     from dotllm.vllm_plugin.gpu.walk import Walk
+    from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 
     vllm_metadata.patch_version()
     register()

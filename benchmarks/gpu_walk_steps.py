@@ -33,11 +33,11 @@ from dotllm import Index, Vocabulary
 from dotllm.bench import workloads
 from dotllm.compilation.metrics import Metrics
 from dotllm.index import Guide
-from dotllm.vllm_plugin.forced_tokens import ForcedTokens
-from dotllm.vllm_plugin.gpu.rows import RowSender
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 from dotllm.vllm_plugin.gpu.walk import Walk
 from dotllm.vllm_plugin.gpu.walk_scheduler import WalkScheduler
-from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.gpu_masks.rows import RowSender
+from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 
 PROMPT = 40
 WARM_STEPS = 300

@@ -127,7 +127,7 @@ class Loop:
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
         from vllm.v1.request import Request
 
-        from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
+        from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 
         number = self.made
         self.made += 1
@@ -272,7 +272,7 @@ def _backend(space: Any, metrics: Any) -> Any:
     """A `DotllmBackend` of these tokens, without what compiles."""
     from types import SimpleNamespace
 
-    from dotllm.vllm_plugin.gpu.rows import RowSender
+    from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 
     compiler = SimpleNamespace(metrics=metrics, resume=lambda: None)
     backend = a_backend(compiler=compiler)

@@ -7,7 +7,7 @@ from typing import Any
 
 def a_backend(**attributes: Any) -> Any:
     """A `DotllmBackend` that has these attributes alone: it neither has read a vocabulary nor started what compiles."""
-    from dotllm.vllm_plugin.backend import DotllmBackend
+    from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
 
     backend = object.__new__(DotllmBackend)
     vars(backend).update(walk=None, steps=None, row_sender=None, **attributes)

@@ -17,10 +17,12 @@ pytest.importorskip("vllm")
 
 from vllm.v1.request import RequestStatus  # noqa: E402
 
-from dotllm.vllm_plugin import coalescence, draft_pace, registry, scheduler_class  # noqa: E402
+from dotllm.vllm_plugin import draft_pace, registry  # noqa: E402
 from dotllm.vllm_plugin.draft_shares import AT_ONCE, DraftShares  # noqa: E402
+from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class  # noqa: E402
+from dotllm.vllm_plugin.jump_forward import coalescence  # noqa: E402
 from dotllm.vllm_plugin.seldom_drafts import EVERY, FEWEST, IN_VAIN  # noqa: E402
-from tests.vllm_plugin.test_scheduler import BLOCK, Bench, Grammar  # noqa: E402
+from tests.vllm_plugin.engine_core.test_scheduler import BLOCK, Bench, Grammar  # noqa: E402
 
 pytestmark = pytest.mark.serve
 

@@ -66,7 +66,7 @@ def test_the_same_hook_in_several_classes() -> None:
 
 def test_a_hook_that_does_not_hold_has_replaced_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM before 0.31 has one of the two functions that `tools_and_format` replaces, and is told that it lacks both."""
-    from dotllm.vllm_plugin import tools_and_format
+    from dotllm.vllm_plugin.frontend.tool_calls import tools_and_format
 
     class DelegatingParser:
         def adjust_request(self, request: object) -> object:

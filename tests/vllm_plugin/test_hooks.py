@@ -15,16 +15,10 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dotllm.vllm_plugin import (
-    backend_name,
-    beam_search,
-    early_refusal,
-    front_end,
-    registry,
-    structural_tags,
-    validation,
-    verdicts,
-)
+from dotllm.vllm_plugin import registry
+from dotllm.vllm_plugin.engine_core import backend_name
+from dotllm.vllm_plugin.frontend import beam_search, early_refusal, structural_tags, validation, verdicts
+from dotllm.vllm_plugin.frontend import engine_info as front_end
 from dotllm.vllm_plugin.hook import Hook, HookError
 
 
@@ -172,7 +166,7 @@ def test_offline_beams_end_where_vllm_ends_them(all_ends: bool, monkeypatch: pyt
     """Since 0.33 with all tokens that the model's generation config names, before with the tokenizer's EOS alone."""
     from vllm.entrypoints.generate.beam_search import offline
 
-    from dotllm.vllm_plugin import backend
+    from dotllm.vllm_plugin.engine_core import backend
 
     if all_ends:
         monkeypatch.setattr(offline, "get_beam_search_eos_token_ids", lambda *_: {0, 2}, raising=False)

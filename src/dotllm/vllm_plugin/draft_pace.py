@@ -25,11 +25,11 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
-from dotllm.vllm_plugin import scheduler_class
 from dotllm.vllm_plugin.draft_shares import AT_ONCE, PRIOR, DraftShares
+from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
+from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
+from dotllm.vllm_plugin.engine_core.scheduler import graph_tokens
 from dotllm.vllm_plugin.hook import Hook, Target
-from dotllm.vllm_plugin.manager import backend_of
-from dotllm.vllm_plugin.scheduler import graph_tokens
 from dotllm.vllm_plugin.seldom_drafts import Asking, can
 from dotllm.vllm_plugin.settings import coalescence, drafts_always
 from dotllm.vllm_plugin.step_times import Option, StepTimes

@@ -16,8 +16,8 @@ import sys
 import time
 from typing import Any
 
+from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
-from dotllm.vllm_plugin.manager import backend_of
 
 _PROMETHEUS = "vllm.v1.metrics.prometheus"
 # Imports the function by name, so it may hold the original.

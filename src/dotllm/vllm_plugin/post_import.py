@@ -39,7 +39,7 @@ def allow_plugin() -> None:
 
 
 def _prepare(module: ModuleType) -> None:
-    from dotllm.vllm_plugin import backend_name
+    from dotllm.vllm_plugin.engine_core import backend_name
 
     allow_plugin()
     try:

@@ -5,41 +5,40 @@ from __future__ import annotations
 import functools
 import logging
 
-from dotllm.vllm_plugin import (
-    argument_types,
+from dotllm.vllm_plugin import draft_pace, metrics, seldom_drafts
+from dotllm.vllm_plugin.engine_core import (
     backend_name,
     batch_accept,
-    beam_search,
-    coalescence,
-    constraint_names,
-    cpu_kernels,
-    cpu_no_drafts,
-    cpu_seeds,
-    cpu_temperatures,
-    draft_pace,
-    early_refusal,
-    front_end,
-    implicit_ends,
     late_mask,
-    late_verdict,
-    manager,
-    metrics,
-    raw_completions,
     reasoning,
     request_errors,
     scheduler,
-    seldom_drafts,
+    warm_start,
+)
+from dotllm.vllm_plugin.engine_core import compile_hook as manager
+from dotllm.vllm_plugin.frontend import (
+    beam_search,
+    constraint_names,
+    early_refusal,
+    late_verdict,
     structural_tags,
+    unread_fields,
+    validation,
+)
+from dotllm.vllm_plugin.frontend import completions as raw_completions
+from dotllm.vllm_plugin.frontend import engine_info as front_end
+from dotllm.vllm_plugin.frontend.tool_calls import (
+    argument_types,
     tool_arguments,
     tool_marks,
     tool_numbers,
     tools_and_format,
-    unread_fields,
-    validation,
-    warm_start,
 )
-from dotllm.vllm_plugin.gpu import first_token, late_place, manager_hook, walk_scheduler
+from dotllm.vllm_plugin.gpu import first_token, late_place, walk_scheduler
+from dotllm.vllm_plugin.gpu_masks import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
+from dotllm.vllm_plugin.jump_forward import coalescence
+from dotllm.vllm_plugin.workarounds import cpu_kernels, cpu_no_drafts, cpu_seeds, cpu_temperatures, implicit_ends
 
 logger = logging.getLogger(__name__)
 

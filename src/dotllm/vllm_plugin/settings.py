@@ -32,7 +32,7 @@ def choice(variable: str, *values: str) -> str:
 
 
 def coalescence() -> str:
-    """off, lossless or canonical: see `dotllm.vllm_plugin.coalescence`."""
+    """off, lossless or canonical: see `dotllm.vllm_plugin.jump_forward.coalescence`."""
     return choice("DOTLLM_COALESCENCE", "off", "lossless", "canonical")
 
 

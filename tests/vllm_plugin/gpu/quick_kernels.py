@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dotllm.vllm_plugin.gpu import kernels, walk_kernels
-from dotllm.vllm_plugin.gpu.kernels import RUN
+from dotllm.vllm_plugin.gpu import walk_kernels
 from dotllm.vllm_plugin.gpu.walk_message import ALL, BASE, COLUMNS, CONFIG, EPOCH, LENGTH, MASK, MISSING, PLACE
+from dotllm.vllm_plugin.gpu_masks import kernels
+from dotllm.vllm_plugin.gpu_masks.kernels import RUN
 
 CAPACITY, HEADER = 256, 257
 EXPANDED, CAN_FINISH, TAKES_TOKENS = 1, 2, 4

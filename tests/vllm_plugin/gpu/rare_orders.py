@@ -22,13 +22,15 @@ import torch
 from played_engine import BLOCK, EOS, STATES, TOKENS, Engine, Runner
 
 from dotllm import Index
-from dotllm.vllm_plugin import scheduler as our_scheduler
-from dotllm.vllm_plugin.forced_tokens import ForcedTokens
-from dotllm.vllm_plugin.gpu import heap, jump_forward, late_place, walk, walk_scheduler, worker_hooks
+from dotllm.vllm_plugin.engine_core import scheduler as our_scheduler
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.gpu import heap, late_place, walk, walk_scheduler
 from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
-from dotllm.vllm_plugin.gpu.rows import RowSender
 from dotllm.vllm_plugin.gpu.walk import Walk
-from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.gpu_masks import worker_hooks
+from dotllm.vllm_plugin.gpu_masks.rows import RowSender
+from dotllm.vllm_plugin.jump_forward import jump_forward
+from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 
 PENALTY = {"presence_penalty": 0.5}
 ALL_TOKENS = frozenset(range(len(TOKENS)))

@@ -12,8 +12,8 @@ pytest.importorskip("vllm")
 from played_engine import ANSWER, Engine
 
 from dotllm import Index
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu.asked import MIN_REQUESTS_TO_ASK, Asked
-from dotllm.vllm_plugin.request_grammar import RequestGrammar
 
 pytestmark = pytest.mark.serve
 

@@ -16,11 +16,11 @@ pytest.importorskip("vllm")
 from benchmarks.stand_ins import a_backend
 from dotllm import Index
 from dotllm.compilation.metrics import Metrics
-from dotllm.vllm_plugin.gpu import constrained as constrained_module
-from dotllm.vllm_plugin.gpu import manager_hook, worker_hooks
-from dotllm.vllm_plugin.gpu.message import NO_MASK, MaskRows
-from dotllm.vllm_plugin.gpu.rows import RowSender
-from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.gpu_masks import constrained as constrained_module
+from dotllm.vllm_plugin.gpu_masks import manager_hook, worker_hooks
+from dotllm.vllm_plugin.gpu_masks.message import NO_MASK, MaskRows
+from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 
 pytestmark = pytest.mark.serve
 

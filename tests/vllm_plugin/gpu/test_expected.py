@@ -12,7 +12,7 @@ pytest.importorskip("vllm")
 from vllm import envs, platforms
 from vllm.config import VllmConfig
 
-from dotllm.vllm_plugin.gpu import jump_forward
+from dotllm.vllm_plugin.jump_forward import jump_forward
 
 pytestmark = pytest.mark.serve
 

@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dotllm.vllm_plugin.gpu.board import Board  # noqa: E402
-from dotllm.vllm_plugin.gpu.host_memory import TURNS  # noqa: E402
-from dotllm.vllm_plugin.gpu.host_numbers import HostNumbers  # noqa: E402
 from dotllm.vllm_plugin.gpu.walk_message import PLACE  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.board import Board  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.host_memory import TURNS  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.host_numbers import HostNumbers  # noqa: E402
 
 
 def test_nothing_is_overwritten_while_steps_are_in_flight() -> None:

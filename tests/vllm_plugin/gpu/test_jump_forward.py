@@ -18,9 +18,9 @@ from played_engine import ANSWER, TOKENS, Engine
 
 from dotllm import Index
 from dotllm.errors import Unsupported
-from dotllm.vllm_plugin.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.gpu import late_place, walk_scheduler
 from dotllm.vllm_plugin.gpu.walk import Walk
+from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 
 pytestmark = pytest.mark.serve
 

@@ -15,7 +15,8 @@ import sys
 from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from dotllm.vllm_plugin.gpu import kernels, walk_kernels
+from dotllm.vllm_plugin.gpu_masks import kernels
+from dotllm.vllm_plugin.gpu import walk_kernels
 
 capability = int(sys.argv[1])
 special = {"logits": "*bf16", "token_data": "*u8", "last": "*i64", "BLOCK": "constexpr"}

@@ -15,9 +15,9 @@ from played_engine import ANSWER, SCHEMA, Engine
 
 from dotllm import Index
 from dotllm.errors import BudgetExceeded
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 from dotllm.vllm_plugin.gpu import walk
 from dotllm.vllm_plugin.gpu.lead import FULL_WEIGHT_REQUESTS, GO, WAIT, Lead
-from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
 
 pytestmark = pytest.mark.serve
 

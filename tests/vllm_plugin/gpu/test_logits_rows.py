@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dotllm.vllm_plugin.gpu.logits_rows import RowsOfLogits, positions
+from dotllm.vllm_plugin.gpu_masks.logits_rows import RowsOfLogits, positions
 
 
 def test_positions_of_drafts() -> None:

@@ -11,7 +11,7 @@ pytest.importorskip("vllm")
 
 from vllm import platforms
 
-from dotllm.vllm_plugin.gpu import manager_hook, worker_hooks
+from dotllm.vllm_plugin.gpu_masks import manager_hook, worker_hooks
 
 pytestmark = pytest.mark.serve
 

@@ -8,8 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from dotllm.vllm_plugin.gpu.mask_table import MaskTable  # noqa: E402
-from dotllm.vllm_plugin.gpu.message import NO_MASK, MaskRows  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.mask_table import MaskTable  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.message import NO_MASK, MaskRows  # noqa: E402
 
 WORDS, VOCABULARY = 5, 150  # the last word is not full
 

@@ -12,10 +12,11 @@ pytest.importorskip("vllm")
 from played_engine import Engine
 
 from dotllm import Index
-from dotllm.vllm_plugin import batch_accept, draft_pace, late_mask, reasoning, request_errors, scheduler
+from dotllm.vllm_plugin import draft_pace
+from dotllm.vllm_plugin.engine_core import batch_accept, late_mask, reasoning, request_errors, scheduler
 from dotllm.vllm_plugin.gpu import first_token, late_place, walk_scheduler
 from tests.serve.releases import since
-from tests.vllm_plugin.test_scheduler import Bench
+from tests.vllm_plugin.engine_core.test_scheduler import Bench
 
 pytestmark = pytest.mark.serve
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dotllm.vllm_plugin.gpu.pace import AGAIN, SAMPLES, Pace
+from dotllm.vllm_plugin.jump_forward.pace import AGAIN, SAMPLES, Pace
 
 PLAIN, MIXED = 0.002, 0.005  # seconds
 

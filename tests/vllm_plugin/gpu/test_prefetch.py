@@ -16,7 +16,7 @@ pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary
 from dotllm.index.gpu_tables import ROW, UNKNOWN_ROW
-from dotllm.vllm_plugin.backend import DotllmBackend
+from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
 from dotllm.vllm_plugin.gpu import prefetch
 from dotllm.vllm_plugin.gpu.entry import Entry
 from dotllm.vllm_plugin.gpu.prefetch import Prefetcher

@@ -17,15 +17,15 @@ from played_engine import EOS, TOKENS, Engine
 from rare_orders import PlayedRunner, Trouble
 
 from dotllm import Index, Vocabulary
-from dotllm.vllm_plugin.forced_tokens import ForcedTokens
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 from dotllm.vllm_plugin.gpu.entry import Entry
 from dotllm.vllm_plugin.gpu.heap import HEADER, Heap
 from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
 from dotllm.vllm_plugin.gpu.reasoning import Reasoning
-from dotllm.vllm_plugin.gpu.rows import RowSender
 from dotllm.vllm_plugin.gpu.walk import Walk
 from dotllm.vllm_plugin.gpu.walk_message import COLUMNS, CONFIG, FREE, MASK
-from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.gpu_masks.rows import RowSender
+from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 
 pytestmark = pytest.mark.serve
 

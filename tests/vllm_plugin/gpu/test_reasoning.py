@@ -15,8 +15,10 @@ pytest.importorskip("vllm")
 from played_engine import ANSWER, EOS, TOKENS, Engine, spelt
 
 from dotllm import Index
-from dotllm.vllm_plugin.gpu import constrained, jump_forward, walk_scheduler
 from dotllm.vllm_plugin.gpu import reasoning as gpu_reasoning
+from dotllm.vllm_plugin.gpu import walk_scheduler
+from dotllm.vllm_plugin.gpu_masks import constrained
+from dotllm.vllm_plugin.jump_forward import jump_forward
 from tests.serve.releases import since
 
 pytestmark = pytest.mark.serve
@@ -177,7 +179,7 @@ def test_a_request_whose_grammar_comes_after_its_reasoning(engine_of: Any) -> No
         engine.add(str(i), 9)
     request = engine.add("late", 9)
     structured = request.structured_output_request
-    from dotllm.vllm_plugin.late_grammar import LateGrammar
+    from dotllm.vllm_plugin.engine_core.late_grammar import LateGrammar
 
     structured._grammar = LateGrammar(pending)
     waited: list[int] = []

@@ -11,11 +11,11 @@ pytest.importorskip("vllm")
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along  # noqa: E402
 from dotllm.index.token_space import END_ROW, TokenSpace  # noqa: E402
-from dotllm.vllm_plugin import request_grammar  # noqa: E402
-from dotllm.vllm_plugin.gpu import rows as rows_module  # noqa: E402
-from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS  # noqa: E402
-from dotllm.vllm_plugin.gpu.rows import RowSender, rows_of_step  # noqa: E402
-from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
+from dotllm.vllm_plugin.engine_core import request_grammar  # noqa: E402
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks import rows as rows_module  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.message import TABLE_SLOTS  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.rows import RowSender, rows_of_step  # noqa: E402
 
 TOKENS: list[bytes | None] = [b"a", b"b", b"c", b"ab", b"bc", b"abc", b"\n", None, None, None]
 A, B, C, AB, BC, ABC, NEWLINE, EOS, EOT, CALL = range(10)

@@ -8,8 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from dotllm.vllm_plugin.gpu.kernels import write_runs  # noqa: E402
-from dotllm.vllm_plugin.gpu.upload import LONGEST, RUN, runs_of, upload  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.kernels import write_runs  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.upload import LONGEST, RUN, runs_of, upload  # noqa: E402
 
 CPU = torch.device("cpu")
 

@@ -18,15 +18,15 @@ pytest.importorskip("vllm")
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.index import gpu_tables  # noqa: E402
 from dotllm.index.index import FINISHED  # noqa: E402
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
 from dotllm.vllm_plugin.gpu import heap  # noqa: E402
 from dotllm.vllm_plugin.gpu import walk as walk_module  # noqa: E402
 from dotllm.vllm_plugin.gpu.entry import LOOKED_AT  # noqa: E402
-from dotllm.vllm_plugin.gpu.mask_table import MaskTable  # noqa: E402
-from dotllm.vllm_plugin.gpu.rows import RowSender  # noqa: E402
 from dotllm.vllm_plugin.gpu.walk import Walk  # noqa: E402
 from dotllm.vllm_plugin.gpu.walk_message import LENGTH, MASK  # noqa: E402
 from dotllm.vllm_plugin.gpu.walker import Walker  # noqa: E402
-from dotllm.vllm_plugin.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.mask_table import MaskTable  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.rows import RowSender  # noqa: E402
 
 WORDS = [
     b"true",

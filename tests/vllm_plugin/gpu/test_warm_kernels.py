@@ -14,7 +14,8 @@ pytest.importorskip("vllm")
 
 import torch
 
-from dotllm.vllm_plugin.gpu import kernels, walk_kernels, warm_kernels, worker_hooks
+from dotllm.vllm_plugin.gpu import walk_kernels
+from dotllm.vllm_plugin.gpu_masks import kernels, warm_kernels, worker_hooks
 
 pytestmark = pytest.mark.serve
 
@@ -85,8 +86,8 @@ def test_behind_the_first_bitmask_of_a_device(monkeypatch: pytest.MonkeyPatch) -
 
 def test_counts_are_aligned_as_vllms_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else Triton compiles vLLM's own kernels once more for them, in a step."""
-    from dotllm.vllm_plugin.gpu.mask_table import MaskTable
     from dotllm.vllm_plugin.gpu.walker import RING, Walker
+    from dotllm.vllm_plugin.gpu_masks.mask_table import MaskTable
 
     walker = Walker(MaskTable(torch.device("cpu")))
     for requests in (1, 2, 3, 7, 256):

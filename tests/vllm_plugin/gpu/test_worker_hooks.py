@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dotllm.vllm_plugin.gpu import walk_scheduler, worker_hooks
+from dotllm.vllm_plugin.gpu import walk_scheduler
+from dotllm.vllm_plugin.gpu_masks import worker_hooks
 
 pytestmark = pytest.mark.serve
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dotllm.vllm_plugin.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
 MIN_REQUESTS_TO_ASK = 4  # requests of a step; to ask of fewer takes less than all this
 # What vLLM asks a ``StructuredOutputManager`` about each request (until 0.29; since 0.30), and what it hears of one

@@ -10,8 +10,8 @@ import numpy as np
 from dotllm.arrays import Int64
 from dotllm.index import Index, mask_rows
 from dotllm.index.gpu_tables import FLAGS, NEXT, UNKNOWN_ROW, ByteTable
-from dotllm.vllm_plugin.forced_tokens import ForcedTokens
-from dotllm.vllm_plugin.gpu.message import Int32
+from dotllm.vllm_plugin.gpu_masks.message import Int32
+from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 
 # flags of a table's row that only this side reads: whether `Entry.spelling` was asked, and said more than one token
 LOOKED_AT, FORCED = 8, 16

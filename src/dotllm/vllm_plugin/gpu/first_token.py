@@ -16,9 +16,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from dotllm.vllm_plugin import scheduler_class
+from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
+from dotllm.vllm_plugin.engine_core.step_phases import LAUNCH_S
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
-from dotllm.vllm_plugin.step_phases import LAUNCH_S
 
 _CORE = "vllm.v1.engine.core"
 _SCHEDULER = "vllm.v1.core.sched.scheduler"

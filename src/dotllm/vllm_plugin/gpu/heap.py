@@ -16,7 +16,7 @@ import numpy as np
 from dotllm.index.gpu_tables import CLASS_TABLE, FLAGS, ROW
 from dotllm.vllm_plugin.gpu.claim import Claims
 from dotllm.vllm_plugin.gpu.entry import Entry
-from dotllm.vllm_plugin.gpu.message import Int32
+from dotllm.vllm_plugin.gpu_masks.message import Int32
 
 logger = logging.getLogger(__name__)
 

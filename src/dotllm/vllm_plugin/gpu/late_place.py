@@ -14,12 +14,13 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 from dotllm.compilation.options import CompilationOptions
-from dotllm.vllm_plugin import scheduler, scheduler_class
-from dotllm.vllm_plugin.hold_times import HoldTimes
+from dotllm.vllm_plugin.engine_core import scheduler
+from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
+from dotllm.vllm_plugin.engine_core.hold_times import HoldTimes
+from dotllm.vllm_plugin.engine_core.late_mask import GRAMMAR_WAIT_S
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.engine_core.step_phases import StepPhases
 from dotllm.vllm_plugin.hook import Hook, Target
-from dotllm.vllm_plugin.late_mask import GRAMMAR_WAIT_S
-from dotllm.vllm_plugin.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.step_phases import StepPhases
 
 logger = logging.getLogger(__name__)
 

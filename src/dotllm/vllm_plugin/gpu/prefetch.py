@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from dotllm.errors import SpecError
 from dotllm.index.gpu_tables import ROW, UNKNOWN_ROW
 from dotllm.index.token_space import TokenSpace
+from dotllm.vllm_plugin.engine_core.step_phases import LAUNCH_S
 from dotllm.vllm_plugin.gpu.claim import Claims
 from dotllm.vllm_plugin.gpu.gate import Gate
-from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS
-from dotllm.vllm_plugin.step_phases import LAUNCH_S
+from dotllm.vllm_plugin.gpu_masks.message import TABLE_SLOTS
 
 if TYPE_CHECKING:
     from dotllm.vllm_plugin.gpu.entry import Entry

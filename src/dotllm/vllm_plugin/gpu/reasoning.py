@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from dotllm.arrays import Int32
-from dotllm.vllm_plugin.gpu import jump_forward
-from dotllm.vllm_plugin.gpu.constrained import stance_of
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu.reasoning_ends import ends_of
-from dotllm.vllm_plugin.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.gpu_masks.constrained import stance_of
+from dotllm.vllm_plugin.jump_forward import jump_forward
 
 
 class Reasoning:
@@ -32,7 +32,7 @@ class Reasoning:
         self.free: dict[str, Any] = {}
         """requests that are not constrained so far, by their ids"""
         self.late: dict[str, Any] = {}
-        """those that are, and whose grammar is still being compiled (see `dotllm.vllm_plugin.reasoning`)"""
+        """those that are, and whose grammar is still being compiled (see `dotllm.vllm_plugin.engine_core.reasoning`)"""
         self._jumps = jumps
         self._ends: frozenset[int] | None = frozenset()
         """tokens without which nobody's reasoning ends (see `reasoning_ends`), of those in ``free``; None: not known"""

@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from dotllm.vllm_plugin.gpu import worker_hooks
 from dotllm.vllm_plugin.gpu.walk_message import WalkStep
+from dotllm.vllm_plugin.gpu_masks import worker_hooks
 from dotllm.vllm_plugin.hook import Target, replace_once, require_parameters
 
 logger = logging.getLogger(__name__)

@@ -26,13 +26,13 @@ from dotllm.index import Index
 from dotllm.index.gpu_tables import EXPANDED, FLAGS, NEVER, ROW, UNKNOWN_ROW, link_of
 from dotllm.index.index import FINISHED
 from dotllm.index.token_space import END_ROW, TokenSpace
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.engine_core.step_phases import LONGEST_PAUSE_S
 from dotllm.vllm_plugin.gpu.entry import Entry
 from dotllm.vllm_plugin.gpu.follow import TableBatch
 from dotllm.vllm_plugin.gpu.heap import NO_RUNS, NOTHING, Heap
 from dotllm.vllm_plugin.gpu.lead import Lead
-from dotllm.vllm_plugin.gpu.message import TABLE_SLOTS, Int32
 from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
-from dotllm.vllm_plugin.gpu.rows import RowSender, masks_of
 from dotllm.vllm_plugin.gpu.walk_message import (
     ALL,
     BASE,
@@ -47,8 +47,8 @@ from dotllm.vllm_plugin.gpu.walk_message import (
     Tokens,
     WalkStep,
 )
-from dotllm.vllm_plugin.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.step_phases import LONGEST_PAUSE_S
+from dotllm.vllm_plugin.gpu_masks.message import TABLE_SLOTS, Int32
+from dotllm.vllm_plugin.gpu_masks.rows import RowSender, masks_of
 
 logger = logging.getLogger(__name__)
 

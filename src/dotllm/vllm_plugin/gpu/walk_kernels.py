@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from dotllm.vllm_plugin.gpu.kernels import BLOCK, _mask_block
-from dotllm.vllm_plugin.gpu.launch import Launcher, plain
+from dotllm.vllm_plugin.gpu_masks.kernels import BLOCK, _mask_block
+from dotllm.vllm_plugin.gpu_masks.launch import Launcher, plain
 
 # as in walk_message and index.gpu_tables; Triton wants them as constants
 _PLACE = tl.constexpr(8)

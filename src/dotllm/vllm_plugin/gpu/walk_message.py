@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from dotllm.vllm_plugin.gpu.message import Int32
+from dotllm.vllm_plugin.gpu_masks.message import Int32
 
 # columns of the table of known places, one row per slot
 EPOCH, LENGTH, BASE, COLUMNS, CONFIG, MASK = range(6)

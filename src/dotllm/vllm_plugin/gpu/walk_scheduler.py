@@ -25,15 +25,17 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.errors import SpecError
-from dotllm.vllm_plugin import scheduler_class
-from dotllm.vllm_plugin.gpu import jump_forward, manager_hook, reasoning, sampling, worker_hooks
+from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
+from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
+from dotllm.vllm_plugin.engine_core.scheduler import graph_tokens, has_recurrent_state
+from dotllm.vllm_plugin.gpu import reasoning, sampling
 from dotllm.vllm_plugin.gpu.asked import MIN_REQUESTS_TO_ASK, Asked
 from dotllm.vllm_plugin.gpu.entry import FORCED, LOOKED_AT
 from dotllm.vllm_plugin.gpu.heap import NOTHING
 from dotllm.vllm_plugin.gpu.reasoning import Reasoning
+from dotllm.vllm_plugin.gpu_masks import manager_hook, worker_hooks
 from dotllm.vllm_plugin.hook import Hook, Target
-from dotllm.vllm_plugin.manager import backend_of
-from dotllm.vllm_plugin.scheduler import graph_tokens, has_recurrent_state
+from dotllm.vllm_plugin.jump_forward import jump_forward
 from dotllm.vllm_plugin.settings import coalescence, gpu_walk
 
 logger = logging.getLogger(__name__)
@@ -462,8 +464,8 @@ def why_not(scheduler: Any) -> str:
 
 def begin(scheduler: Any, backend: Any) -> Any:
     """The `walk.Walk` for ``backend``, or None."""
-    from dotllm.vllm_plugin.gpu.rows import RowSender
     from dotllm.vllm_plugin.gpu.walk import Walk
+    from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 
     if backend_of(scheduler.structured_output_manager) is None:
         return None

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dotllm.vllm_plugin.gpu.board import Board
-from dotllm.vllm_plugin.gpu.mask_table import MaskTable
-from dotllm.vllm_plugin.gpu.message import Int32
-from dotllm.vllm_plugin.gpu.upload import runs_of, upload
 from dotllm.vllm_plugin.gpu.walk_kernels import Batch, Fixed
 from dotllm.vllm_plugin.gpu.walk_message import PLACE, WalkStep
+from dotllm.vllm_plugin.gpu_masks.board import Board
+from dotllm.vllm_plugin.gpu_masks.mask_table import MaskTable
+from dotllm.vllm_plugin.gpu_masks.message import Int32
+from dotllm.vllm_plugin.gpu_masks.upload import runs_of, upload
 
 _FIRST_HEAP = 1 << 22  # ints: 16 MiB
 # Steps whose counts are kept. They are copied to the host behind the step, and vLLM launches at most two steps before
@@ -69,7 +69,7 @@ class Walker:
 
     def _write_tables(self, step: WalkStep) -> None:
         """Rows of masks and pieces of byte tables, in one copy and one launch."""
-        from dotllm.vllm_plugin.gpu.kernels import write_runs
+        from dotllm.vllm_plugin.gpu_masks.kernels import write_runs
 
         stage, (_, _, runs) = upload(self.device, (step.patch, step.new_rows, self._runs(step)))
         write_runs(runs, stage, self.heap, self.table.rows)

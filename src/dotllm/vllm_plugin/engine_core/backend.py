@@ -1,0 +1,87 @@
+"""DotllmBackend: vLLM's ``StructuredOutputBackend``, the compiler of one engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
+
+from dotllm.compilation import CompilationManager, Compiled, Specification
+from dotllm.index.token_space import TokenSpace
+from dotllm.vllm_plugin import settings
+from dotllm.vllm_plugin.engine_core import warm_start
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.engine_core.step_phases import StepPhases
+from dotllm.vllm_plugin.frontend import specification as requests
+from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class DotllmBackend(StructuredOutputBackend):
+    """Compiles specifications to `RequestGrammar`s; equal specifications share one index."""
+
+    ends_of_model: bool = True
+    """Whether all tokens that the model's generation config names end a text, or the tokenizer's own alone."""
+
+    def __post_init__(self) -> None:
+        self._ends = warm_start.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
+        self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size, self._ends)
+        self.compiler = CompilationManager(self.vocabulary)
+        self._view = BitmaskView()
+        self._forced = ForcedTokens.shared() if settings.coalescence() == "canonical" else None
+        self.row_sender: Any = None
+        """Decided at the first step (see `gpu.manager_hook`): a `RowSender`, or False where bitmasks are used."""
+        self.steps: StepPhases | None = None
+        """Set by the scheduler that asks for masks late (`late_mask`)."""
+        self.walk: Any = None
+        """The `gpu.walk.Walk` of this engine, where the GPU follows the grammars."""
+
+    def begin(self, specification: Specification, stop_token_ids: Iterable[int]) -> Future[Any]:
+        """Start compiling; the future yields the request's `RequestGrammar` or raises why there is none.
+
+        Whoever drops the future withdraws the request: its compile is not started, or abandoned.
+        """
+        if self.steps is not None:
+            self.steps.request_arrives(self.compiler)
+        return self.compiler.submit(specification, self._grammar_maker(stop_token_ids))
+
+    def compile_grammar(
+        self, request_type: Any, grammar_spec: str, stop_token_ids: set[int] | None = None, **_: Any
+    ) -> StructuredOutputGrammar:
+        """vLLM's own way in, used by beam search: compile now. (vLLM passes no per-request options here, nor the tokens
+        that end a text: those are the model's.)
+
+        Raises:
+            dotllm.errors.SpecError: the specification is refused.
+        """
+        specification = requests.of_key(request_type, grammar_spec, self.vllm_config.structured_outputs_config)
+        grammar: RequestGrammar = self.compiler.submit(
+            specification, self._grammar_maker(stop_token_ids or self._ends)
+        ).result()
+        return grammar
+
+    def allocate_token_bitmask(self, max_num_seqs: int) -> torch.Tensor:
+        """int32 [max_num_seqs, ceil(vocab_size / 32)], all tokens allowed."""
+        return torch.full((max_num_seqs, self.vocabulary.words), -1, dtype=torch.int32)
+
+    def destroy(self) -> None:
+        """Stop compiling, and working ahead; what is new goes to the caches that outlive this process."""
+        if self.walk is not None:
+            self.walk.close()
+        self.compiler.close()
+
+    @property
+    def token_space(self) -> TokenSpace:
+        """The table of mask rows that all grammars share."""
+        return TokenSpace.of(self.vocabulary)
+
+    def _grammar_maker(self, stop_token_ids: Iterable[int]) -> Callable[[Compiled], RequestGrammar]:
+        stops, vocabulary, view, forced = tuple(stop_token_ids), self.vocabulary, self._view, self._forced
+        return lambda compiled: RequestGrammar(compiled, stops, vocabulary, view, forced)

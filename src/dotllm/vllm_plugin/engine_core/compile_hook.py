@@ -1,0 +1,111 @@
+"""H3: the engine core compiles and guides requests with dotllm.
+
+``StructuredOutputManager.grammar_init`` is where vLLM starts compiling for a new request. For requests that validation
+gave to dotllm we put our backend and our future there, and vLLM's manager does the rest as ever; its inside has been
+rewritten in most releases, so nothing of it is touched. vLLM's own thread pool is left alone on purpose: it has half
+as many threads as CPUs, and one slow compile in it holds up everyone's.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+from dotllm.vllm_plugin.frontend import specification as requests
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.settings import BACKEND
+
+
+def backend_of(manager: Any) -> Any:
+    """The `DotllmBackend` of an engine's manager: None before its first constrained request, and with another backend.
+
+    The type is asked for, not attributes: xgrammar's backend has a ``compiler``, too.
+    """
+    from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
+
+    return manager.backend if isinstance(manager.backend, DotllmBackend) else None
+
+
+def begin(manager: Any, request: Any) -> Any:
+    """Start compiling for ``request``: a future of its grammar. Never raises; a failure is in the future."""
+    from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
+
+    try:
+        if manager.backend is None:
+            manager.backend = DotllmBackend(
+                manager.vllm_config,
+                tokenizer=manager.tokenizer,
+                vocab_size=manager.vllm_config.model_config.get_vocab_size(),
+            )
+            if hasattr(manager, "backend_name"):  # 0.33: vLLM's guard against two backends in one engine
+                manager.backend_name = BACKEND
+        params = request.sampling_params
+        specification = requests.of_sampling_params(params, manager.vllm_config.structured_outputs_config)
+        future = manager.backend.begin(specification, params.all_stop_token_ids)
+        if not manager._use_async_grammar_compilation:
+            # external_launcher: one scheduler per rank, and all must see the grammar ready in the same step.
+            future.exception()
+    except Exception as error:
+        future = Future()
+        future.set_exception(error)
+    return future
+
+
+def _grammar_init_with(original: Any) -> Any:
+    def grammar_init(self: Any, request: Any) -> None:
+        structured = request.structured_output_request
+        if structured is None or structured.params._backend != BACKEND:
+            original(self, request)
+            return
+        structured.grammar = begin(self, request)
+
+    return grammar_init
+
+
+def _apply() -> None:
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    replace_once(StructuredOutputManager, "grammar_init", _grammar_init_with)
+
+
+_MANAGER = "vllm.v1.structured_output"
+
+HOOK = Hook(
+    name="manager",
+    summary="the engine compiles with dotllm, in threads of our own",
+    targets=(
+        Target(_MANAGER, "StructuredOutputManager.grammar_init", ("self", "request")),
+        Target(_MANAGER, "StructuredOutputManager.__init__@backend"),
+        Target(_MANAGER, "StructuredOutputManager.__init__@tokenizer"),
+        Target(_MANAGER, "StructuredOutputManager.__init__@vllm_config"),
+        Target(_MANAGER, "StructuredOutputManager.__init__@_use_async_grammar_compilation"),
+        Target(f"{_MANAGER}.request", "StructuredOutputRequest.grammar", ("self",)),
+        Target(f"{_MANAGER}.request", "StructuredOutputRequest.params:"),
+        Target(
+            f"{_MANAGER}.backend_types",
+            "StructuredOutputBackend",
+            abstract=("compile_grammar", "allocate_token_bitmask", "destroy"),
+        ),
+        Target(
+            f"{_MANAGER}.backend_types",
+            "StructuredOutputGrammar",
+            abstract=("accept_tokens", "validate_tokens", "rollback", "fill_bitmask", "is_terminated", "reset"),
+        ),
+        Target(
+            f"{_MANAGER}.backend_types",
+            "StructuredOutputBackend.compile_grammar",
+            ("self", "request_type", "grammar_spec"),
+        ),
+        Target(f"{_MANAGER}.backend_types", "StructuredOutputBackend.allocate_token_bitmask", ("self", "max_num_seqs")),
+        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.accept_tokens", ("self", "request_id", "tokens")),
+        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.validate_tokens", ("self", "tokens")),
+        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.rollback", ("self", "num_tokens")),
+        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.fill_bitmask", ("self", "bitmask", "batch_index")),
+        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.is_terminated", ("self",)),
+        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.reset", ("self",)),
+        Target("vllm.sampling_params", "SamplingParams.all_stop_token_ids", ("self",)),
+    ),
+    apply=_apply,
+    required=True,
+    without_it="nothing would be constrained",
+)

@@ -1,0 +1,199 @@
+"""A request that its constraint ends with an error is answered with the reason.
+
+Validation in the front end refuses nearly everything that is refused, with HTTP 400. What is left ends a request in the
+engine core: a budget exceeded while compiling or later, a full queue, other parameters that forbid all that the
+constraint allows, a bug of ours. vLLM only remembers there that there was an error: the client gets "Internal server
+error" (since 0.33, where a compile failed, HTTP 400, also for a full queue and for a bug). So the scheduler's mixin
+puts the reason into the output's ``stop_reason``, which travels anyway, and the front end turns such an output into an
+exception: a refusal is HTTP 400, a full queue 503, anything else 500, each with its message.
+
+Offline vLLM raises nothing for a request that has ended with an error: it is an output with the finish reason "error"
+among the others, which are not lost. So it stays, with the message alone as its ``stop_reason``, and is logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from dotllm.compilation.errors import QueueFull
+from dotllm.errors import InvalidSpec, SpecError
+from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+
+logger = logging.getLogger(__name__)
+
+# Begins every stop_reason of ours. (A user's stop string may look like it, but comes with another finish reason.)
+_MARK = "\0dotllm "
+# Parameters of a request that can leave none of the tokens that its constraint allows.
+_FORBIDDING = ("allowed_token_ids", "bad_words")
+
+
+class TokenNotAllowed(RuntimeError):
+    """A token was sampled that the constraint does not allow, so the mask was not all that decided: other parameters
+    forbade what it allows, or the model's logits were no numbers (NaN), of which any token may be sampled."""
+
+    def __init__(self, token: int) -> None:
+        super().__init__(
+            f"token {token} was sampled, which the constraint does not allow here (did the model return NaN?)"
+        )
+
+
+def encode(error: Exception, what: str = "the specification could not be compiled") -> str:
+    """An error as a ``stop_reason``; ``what`` it has done, if it is no refusal."""
+    status = 400 if isinstance(error, SpecError) else 503 if isinstance(error, QueueFull) else 500
+    text = str(error) if status != 500 else f"{what}: {error}"
+    return _MARK + json.dumps({"status": status, "message": text})
+
+
+def decode(stop_reason: Any) -> tuple[int, str] | None:
+    """(HTTP status, message) of a ``stop_reason`` of ours; None for any other."""
+    if not isinstance(stop_reason, str) or not stop_reason.startswith(_MARK):
+        return None
+    data = json.loads(stop_reason.removeprefix(_MARK))
+    return data["status"], data["message"]
+
+
+class FailureScheduler:
+    """Goes before vLLM's scheduler class: outputs of requests that ended with an error of ours say why."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._reasons: dict[str, str] = {}  # of requests that have ended in this step
+
+    def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
+        """vLLM's, plus the reasons."""
+        self._reasons.clear()
+        outputs = super().update_from_output(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
+        if self._reasons:
+            for client in outputs.values():
+                for output in client.outputs:
+                    reason = self._reasons.get(output.request_id)
+                    if reason is None or str(output.finish_reason) != "error":
+                        continue
+                    # (Where the token that is not allowed is one of the request's stop tokens, vLLM has said so here.)
+                    output.stop_reason = reason
+                    if getattr(output, "error", None) is not None:
+                        output.error = None  # vLLM's own words, which the front end would look at first
+        return outputs
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        reason = _reason(request) if request.structured_output_request is not None else None
+        if reason is not None:
+            self._reasons[request.request_id] = reason
+        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+
+def _reason(request: Any) -> str | None:
+    """Why ``request`` was ended, if that is ours to say."""
+    # not ``grammar``, which would wait a little for a compile that is still running
+    grammar = getattr(request.structured_output_request, "_grammar", None)
+    if isinstance(grammar, Exception):
+        return encode(grammar)
+    error = getattr(getattr(grammar, "resolved", None) or grammar, "error", None)  # (see `late_grammar`)
+    if not isinstance(error, Exception):
+        return None
+    forbidding = [name for name in _FORBIDDING if getattr(request.sampling_params, name, None)]
+    if isinstance(error, TokenNotAllowed) and forbidding:
+        message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to go on"
+        return encode(InvalidSpec(message, keyword=forbidding[0]))
+    return encode(error, "the constraint could not be followed")
+
+
+def as_exception(output: Any) -> Exception | None:
+    """What to raise in place of ``output`` (a ``RequestOutput``), or None if it is an ordinary one."""
+    completions = getattr(output, "outputs", None)
+    if not isinstance(completions, list):
+        return None
+    for completion in completions:
+        if completion.finish_reason != "error":
+            continue
+        failure = decode(completion.stop_reason)
+        if failure is not None:
+            return as_http(*failure)
+    return None
+
+
+def as_http(status: int, message: str) -> Exception:
+    """What vLLM answers with this status and message."""
+    from vllm import exceptions
+
+    if status == 400:
+        return exceptions.VLLMValidationError(message)  # type: ignore[no-any-return]
+    graceful = getattr(exceptions, "GracefulHTTPError", None)
+    if graceful is None:  # before 0.30 vLLM makes a 500 without a message of everything else
+        return RuntimeError(message)
+    from http import HTTPStatus
+
+    return graceful(message, HTTPStatus(status))  # type: ignore[no-any-return]
+
+
+def _put_with(original: Any) -> Any:
+    def put(self: Any, output: Any) -> None:
+        if getattr(output, "finished", False):
+            output = as_exception(output) or output
+        original(self, output)
+
+    return put
+
+
+def tell(output: Any) -> None:
+    """Put the message alone where ``output`` (a ``RequestOutput``) says how it ended, if that is ours to say."""
+    completions = getattr(output, "outputs", None)
+    if not isinstance(completions, list):
+        return
+    for completion in completions:
+        failure = decode(completion.stop_reason) if completion.finish_reason == "error" else None
+        if failure is not None:
+            completion.stop_reason = failure[1]
+            logger.error("request %s was ended: %s", output.request_id, failure[1])
+
+
+def _step_with(original: Any) -> Any:
+    def step(self: Any) -> Any:
+        outputs = original(self)
+        for output in outputs:
+            if output.finished:
+                tell(output)
+        return outputs
+
+    return step
+
+
+def _apply_offline() -> None:
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    replace_once(LLMEngine, "step", _step_with)
+
+
+def _apply() -> None:
+    from vllm.v1.engine.output_processor import RequestOutputCollector
+
+    scheduler_class.add(FailureScheduler)
+    replace_once(RequestOutputCollector, "put", _put_with)
+
+
+HOOK = Hook(
+    name="request-errors",
+    summary="a request that its constraint ends with an error is told why",
+    targets=(
+        *scheduler_class.TARGETS,
+        Target("vllm.v1.engine.output_processor", "RequestOutputCollector.put", ("self", "output")),
+        Target("vllm.v1.core.sched.scheduler", "Scheduler.update_from_output", ("self",)),
+        Target("vllm.v1.core.sched.scheduler", "Scheduler._free_request", ("self", "request")),
+        Target("vllm.v1.engine", "EngineCoreOutput.stop_reason:"),
+    ),
+    apply=_apply,
+    required=False,
+    without_it='the client is only told "Internal server error"',
+)
+
+OFFLINE_HOOK = Hook(
+    name="request-errors-offline",
+    summary="the output of a request that its constraint ends with an error says why",
+    targets=(Target("vllm.v1.engine.llm_engine", "LLMEngine.step", ("self",)),),
+    apply=_apply_offline,
+    required=False,
+    without_it="its stop_reason is what our processes say to each other",
+)

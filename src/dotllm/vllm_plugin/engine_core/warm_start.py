@@ -1,0 +1,145 @@
+"""What the engine needs before its first structured request, prepared while vLLM loads the model.
+
+Loading Numba's compiled kernels takes a fraction of a second (compiling them, once per machine, some seconds) and the
+vocabulary of a tokenizer as long. The engine core does it in a thread that it starts first of all, and the front end
+what it needs itself (`front_end`); the first request waits for what is still missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dotllm.vllm_plugin import background
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.settings import is_ours
+
+logger = logging.getLogger(__name__)
+
+_lock = threading.Lock()
+_vocabularies: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_further_ends: dict[int, tuple[Any, tuple[int, ...]]] = {}  # by the id of a model config, which is kept with them
+
+
+def further_ends(model_config: Any) -> tuple[int, ...]:
+    """The ids that end a text by the model's generation config, as vLLM reads it. Chat models often have several.
+
+    vLLM tells us of them with each request, among its stop tokens. But tokens that only some requests stop at make
+    these requests' masks others than their index's, which costs each step; those that all stop at need not.
+    """
+    known = _further_ends.get(id(model_config))
+    if known is None:  # reading it may take a request to a model hub
+        from dotllm.vocabulary.content import ids_of
+
+        ends = ids_of(model_config.try_get_generation_config().get("eos_token_id"))
+        known = _further_ends[id(model_config)] = model_config, ends
+    return known[1]
+
+
+def vocabulary(tokenizer: Any, size: int, further_eos: tuple[int, ...]) -> Any:
+    """The `Vocabulary` of ``tokenizer``, padded to ``size`` ids (a model's output may be wider); made once per process.
+    ``further_eos`` end a text, too.
+
+    Raises:
+        dotllm.errors.SpecError: the bytes of this tokenizer's tokens cannot be known.
+    """
+    from dotllm.vocabulary import Vocabulary
+
+    with _lock:
+        made = _vocabularies.setdefault(tokenizer, {})
+        key = size, further_eos
+        if key not in made:
+            made[key] = Vocabulary.from_tokenizer(tokenizer, further_eos_token_ids=further_eos, size=size)
+        return made[key]
+
+
+def _vocabulary_of_model(tokenizer: Any, model_config: Any) -> Any:
+    return vocabulary(tokenizer, model_config.get_vocab_size(), further_ends(model_config))
+
+
+def special_tokens(tokenizer: Any, model_config: Any) -> Mapping[str, int]:
+    """The tokenizer's special tokens by name."""
+    tokens: Mapping[str, int] = _vocabulary_of_model(tokenizer, model_config).special_tokens
+    return tokens
+
+
+def prepare_engine(vllm_config: Any) -> None:
+    """Load the kernels, and make the vocabulary of the engine's tokenizer with its tables for popular sets; load what
+    the shared store needs (s3fs is a second of imports)."""
+    from vllm.tokenizers import cached_tokenizer_from_config
+
+    import dotllm.vllm_plugin.gpu.follow  # its kernels are compiled, or loaded, when it is imported
+    from dotllm.compilation import CompilationOptions, compiler
+    from dotllm.compilation.transports import open_transport
+    from dotllm.index import Index
+
+    model_config = vllm_config.model_config
+    tokens = _vocabulary_of_model(cached_tokenizer_from_config(model_config=model_config), model_config)
+    tokens.prepare()
+    compiler.prepare()
+    Index.from_grammar_object(_letter(), tokens).guide().mask_row  # noqa: B018  # computing the mask is the point
+    import dotllm.vllm_plugin.engine_core.backend  # noqa: F401  # what the first request would import
+
+    options = CompilationOptions.from_environment()
+    if options.store:
+        open_transport(options.store, options.store_timeout)
+
+
+def _letter() -> Any:
+    from dotllm.grammar import Grammar
+
+    grammar = Grammar()
+    grammar.start = grammar.literal("a")
+    return grammar
+
+
+def in_background(prepare: Callable[[Any], None], vllm_config: Any) -> None:
+    """Run ``prepare(vllm_config)`` in a thread, if this engine is ours; a failure is logged."""
+    config = vllm_config.structured_outputs_config
+    if not is_ours(config.backend) or vllm_config.model_config.skip_tokenizer_init:
+        return
+
+    def run() -> None:
+        started = time.monotonic()
+        try:
+            prepare(vllm_config)
+        except Exception:
+            # Not lost: the first request does the same work, and fails with the same error if there is one.
+            logger.warning("dotllm could not get ready ahead of the first request", exc_info=True)
+        else:
+            logger.info("dotllm: %s done in %.1f s", prepare.__name__, time.monotonic() - started)
+
+    background.run(run, "dotllm-prepare")
+
+
+def _init_with(original: Any) -> Any:
+    def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        in_background(prepare_engine, vllm_config)
+        original(self, vllm_config, *args, **kwargs)
+
+    return __init__
+
+
+def _apply() -> None:
+    from vllm.v1.executor.abstract import Executor
+
+    replace_once(Executor, "__init__", _init_with)
+
+
+HOOK = Hook(
+    name="warm-start",
+    summary="kernels and vocabulary are prepared while the model loads",
+    targets=(
+        # The engine core makes its executor right after it has loaded the plugins, and the executor loads the model.
+        Target("vllm.v1.executor.abstract", "Executor.__init__", ("self", "vllm_config")),
+        Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),
+        Target("vllm.config.model", "ModelConfig.try_get_generation_config", ("self",)),
+    ),
+    apply=_apply,
+    required=False,
+    without_it="the first structured request after a start takes some seconds longer",
+)

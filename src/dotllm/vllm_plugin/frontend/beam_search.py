@@ -1,0 +1,120 @@
+"""H4: beam search under a constraint.
+
+Offline (``LLM.beam_search``), vLLM makes a backend by name and compiles the specification again for every beam and
+step: we hand it our backend, whose equal specifications share one index. Online, vLLM's beam search drops the
+constraint without a word and answers with free text, so such a request is refused: a constraint is enforced or
+refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from dotllm.vllm_plugin.frontend import unread_fields
+from dotllm.vllm_plugin.hook import Hook, HookError, Target, replace_once
+from dotllm.vllm_plugin.settings import BACKEND, is_ours
+
+_OFFLINE = "vllm.entrypoints.generate.beam_search.offline"
+_PROTOCOLS = {
+    "vllm.entrypoints.openai.chat_completion.protocol": "ChatCompletionRequest",
+    "vllm.entrypoints.openai.completion.protocol": "CompletionRequest",
+}
+
+
+def _beams_know_all_ends() -> bool:
+    """Whether a beam ends with any token that the model's generation config names (vLLM 0.33 and later), or with the
+    tokenizer's own EOS alone."""
+    return hasattr(importlib.import_module(_OFFLINE), "get_beam_search_eos_token_ids")
+
+
+def _init_beam_search_structured_output_with(original: Any) -> Any:
+    def _init_beam_search_structured_output(self: Any, structured_outputs: Any, tokenizer: Any) -> Any:
+        vllm_config = self.llm_engine.vllm_config
+        config = vllm_config.structured_outputs_config
+        name = structured_outputs._backend or (config.backend if config is not None else None)
+        if not is_ours(name):
+            return original(self, structured_outputs, tokenizer)
+        from vllm.v1.structured_output.request import get_structured_output_key
+
+        from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
+
+        structured_outputs._backend = BACKEND
+        backend = DotllmBackend(
+            vllm_config,
+            tokenizer=tokenizer,
+            vocab_size=self.model_config.get_vocab_size(),
+            ends_of_model=_beams_know_all_ends(),
+        )
+        return backend, get_structured_output_key(structured_outputs), backend.allocate_token_bitmask(1)
+
+    return _init_beam_search_structured_output
+
+
+def _apply_offline() -> None:
+    mixin = importlib.import_module(_OFFLINE).BeamSearchOfflineMixin
+    replace_once(mixin, "_init_beam_search_structured_output", _init_beam_search_structured_output_with)
+
+
+def constraint_of(request: Any) -> str | None:
+    """The field of an OpenAI request that constrains its output, or None."""
+    response_format = getattr(request, "response_format", None)
+    if response_format is not None and getattr(response_format, "type", "text") != "text":
+        return "response_format"
+    structured = getattr(request, "structured_outputs", None)
+    if structured is not None and not structured.all_constraints_none():
+        return "structured_outputs"
+    return None
+
+
+def _to_beam_search_params_with(original: Any) -> Any:
+    def to_beam_search_params(self: Any, *args: Any, **kwargs: Any) -> Any:
+        unread_fields.refuse(self)
+        field = constraint_of(self)
+        if field is not None:
+            from vllm.exceptions import VLLMValidationError
+
+            raise VLLMValidationError(
+                f"use_beam_search together with {field} is refused: online beam search does not constrain its text"
+            )
+        return original(self, *args, **kwargs)
+
+    return to_beam_search_params
+
+
+def _refuse_in(module: str, name: str) -> None:
+    request_class = getattr(importlib.import_module(module), name)
+    if not {"structured_outputs", "response_format"} <= set(request_class.model_fields):
+        raise HookError(f"{name} names its constraints differently")
+    replace_once(request_class, "to_beam_search_params", _to_beam_search_params_with)
+
+
+def _apply_online() -> None:
+    for module, name in _PROTOCOLS.items():
+        _refuse_in(module, name)
+
+
+OFFLINE_HOOK = Hook(
+    name="beam-search-offline",
+    summary="LLM.beam_search with structured outputs",
+    targets=(
+        Target(
+            _OFFLINE,
+            "BeamSearchOfflineMixin._init_beam_search_structured_output",
+            ("self", "structured_outputs", "tokenizer"),
+        ),
+        Target("vllm.v1.structured_output.request", "get_structured_output_key", ("params",)),
+    ),
+    apply=_apply_offline,
+    required=False,
+    without_it="LLM.beam_search with structured outputs fails",
+)
+
+ONLINE_HOOK = Hook(
+    name="beam-search-online",
+    summary="use_beam_search with a constraint is refused (vLLM would ignore the constraint)",
+    targets=tuple(Target(module, f"{name}.to_beam_search_params", ("self",)) for module, name in _PROTOCOLS.items()),
+    apply=_apply_online,
+    required=False,
+    without_it="vLLM ignores constraints in online beam search without a word",
+)

@@ -1,0 +1,89 @@
+"""What a front-end process knows of its engine: vLLM parses requests without looking at the engine's configuration.
+
+vLLM makes one ``InputProcessor`` in each process that takes requests, with the configuration of the engine it takes
+them for. It is remembered here, and what checking a specification needs is loaded in a thread meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dotllm.compilation import Kind, Specification
+from dotllm.vllm_plugin.engine_core import warm_start
+from dotllm.vllm_plugin.frontend import verdicts
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.settings import is_ours
+
+_vllm_config: Any = None
+
+
+def remember(vllm_config: Any) -> None:
+    """The engine that this process takes requests for."""
+    global _vllm_config
+    _vllm_config = vllm_config
+
+
+def config() -> Any:
+    """The engine's ``StructuredOutputsConfig``, None while there is no engine."""
+    return None if _vllm_config is None else _vllm_config.structured_outputs_config
+
+
+def model_config() -> Any:
+    """The engine's ``ModelConfig``, None while there is no engine."""
+    return getattr(_vllm_config, "model_config", None)
+
+
+def serves(backend: str | None = None) -> bool:
+    """Whether requests go to dotllm; ``backend`` is what vLLM has chosen for this one, if it has."""
+    configured = config()
+    return is_ours(backend or ("auto" if configured is None else configured.backend))
+
+
+def may_reason() -> bool:
+    """Whether requests may say something before their constraint begins, and before it has been compiled."""
+    return bool(getattr(config(), "reasoning_parser", ""))
+
+
+def special_tokens() -> Mapping[str, int]:
+    """The special tokens of the engine's tokenizer by name."""
+    if _vllm_config is None:
+        return {}
+    from vllm.tokenizers import cached_tokenizer_from_config
+
+    model_config = _vllm_config.model_config
+    return warm_start.special_tokens(cached_tokenizer_from_config(model_config=model_config), model_config)
+
+
+def prepare(_: Any) -> None:
+    """Load what checking a specification needs: the languages, and the kernels that lower a grammar."""
+    for kind, text in ((Kind.JSON_SCHEMA, '{"type": "string", "pattern": "a"}'), (Kind.REGEX, "a")):
+        verdicts.check(Specification.create(kind, text))
+
+
+def _init_with(original: Any) -> Any:
+    def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        remember(vllm_config)
+        warm_start.in_background(prepare, vllm_config)
+        original(self, vllm_config, *args, **kwargs)
+
+    return __init__
+
+
+def _apply() -> None:
+    from vllm.v1.engine.input_processor import InputProcessor
+
+    replace_once(InputProcessor, "__init__", _init_with)
+
+
+HOOK = Hook(
+    name="front-end",
+    summary="the front end knows its engine's backend, and loads what checks need while vLLM starts",
+    targets=(
+        Target("vllm.v1.engine.input_processor", "InputProcessor.__init__", ("self", "vllm_config")),
+        Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),
+    ),
+    apply=_apply,
+    required=False,
+    without_it="the first check takes seconds; structural tags are judged as if the backend were auto",
+)

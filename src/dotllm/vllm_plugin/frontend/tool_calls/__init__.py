@@ -1,0 +1,1 @@
+"""Tools: constraints of calls, and what parsers read back from them."""

@@ -1,0 +1,201 @@
+"""Arguments of a call come back with the types that the tool's schema has behind its references.
+
+Most of vLLM's tool parsers (qwen3_coder, glm47, kimi_k2, minimax_m2, deepseek_v32, …) look up in the tool's schema what
+type a value shall have, and convert it. They follow no ``$ref`` and do not know ``const``: a number or an object behind
+one comes back as a string, however right the call was (vLLM issue 46924). Pydantic writes a reference for each nested
+model and enumeration.
+
+So they are given properties in which nothing is left to follow: each schema with all that it may be as its ``type``,
+and with ``properties``, ``items`` and ``additionalProperties`` where only one of its alternatives has them. What is
+recursive becomes cyclic. Schemas with neither keyword, and very large ones, are left as they are.
+
+And where a value may be a string or an object or array, they take any JSON for the latter: the string ``27`` came back
+as a number where a list of strings would have been allowed, too, and ``"a"`` without its quotes. Now it is a string.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from dotllm.vllm_plugin.frontend import engine_info as front_end
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+
+_MODULE = "vllm.tool_parsers.utils"
+_NAME = "find_tool_properties"
+_COERCE = "coerce_to_schema_type"
+
+_TYPES: dict[type, frozenset[str]] = {
+    type(None): frozenset({"null"}), bool: frozenset({"boolean"}), int: frozenset({"integer", "number"}),
+    float: frozenset({"number"}), dict: frozenset({"object"}), list: frozenset({"array"}), str: frozenset(),
+}  # fmt: skip
+"""What a value that was read may be by a schema; a string is what there was before."""
+_NAMES = frozenset({"string"}).union(*_TYPES.values())  # vLLM knows others, as "int"
+
+_IN_PLACE = ("anyOf", "oneOf", "allOf")
+_BELOW = ("items", "additionalProperties")
+# Of schemas visited for one tool: milliseconds. It is done in the event loop.
+_MOST_STEPS = 10_000
+
+_known: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
+"""What `properties_of` found, by the identity of the tool's function, while that lives: parsers ask for every token."""
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def properties_of(function: Any) -> dict[str, Any]:
+    """The ``properties`` of a function's ``parameters``, without references."""
+    key = id(function)
+    found = _known.get(key)
+    if found is None:
+        try:
+            read = _Reader(function.parameters).properties()
+        except _TooLarge:
+            read = function.parameters.get("properties", {})
+        found = _known[key] = weakref.ref(function, lambda _: _known.pop(key, None)), read
+    return found[1]
+
+
+class _Reader:
+    """One schema, read anew."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.root = root
+        self.steps = 0
+        self.nodes: dict[int, dict[str, Any]] = {}
+        self.todo: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def properties(self) -> dict[str, Any]:
+        top = self._node(self.root)
+        follows = False
+        while self.todo:
+            schema, node = self.todo.pop()
+            follows |= self._fill(schema, node)
+        found = top.get("properties", {}) if follows else self.root.get("properties", {})
+        return found if isinstance(found, dict) else {}
+
+    def _node(self, schema: Any) -> Any:
+        """What stands for ``schema``; it is filled later."""
+        if not isinstance(schema, dict):
+            return schema
+        if id(schema) not in self.nodes:
+            node: dict[str, Any] = {}
+            self.nodes[id(schema)] = node
+            self.todo.append((schema, node))
+        return self.nodes[id(schema)]
+
+    def _fill(self, schema: dict[str, Any], node: dict[str, Any]) -> bool:
+        """Whether there was something that vLLM would not have understood."""
+        from vllm.tool_parsers.utils import extract_types_from_schema
+
+        types: set[str] = set()
+        parts = list(self._parts(schema))
+        for part in parts:
+            if "const" in part:
+                types.update(extract_types_from_schema({"enum": [part["const"]]}))
+            elif "type" in part or "enum" in part:
+                types.update(extract_types_from_schema({key: part[key] for key in ("type", "enum") if key in part}))
+            elif not any(key in part for key in ("$ref", *_IN_PLACE)):
+                types.add("string")  # as vLLM has it
+        node["type"] = sorted(types) or "string"
+        having = [part for part in parts if isinstance(part.get("properties"), dict)]
+        if len(having) == 1:
+            node["properties"] = {key: self._node(value) for key, value in having[0]["properties"].items()}
+        for keyword in _BELOW:
+            having = [part for part in parts if keyword in part]
+            if len(having) == 1:
+                node[keyword] = self._node(having[0][keyword])
+        return any("$ref" in part or "const" in part for part in parts)
+
+    def _parts(self, schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The schema and all that it consists of in place: what it refers to, and its alternatives."""
+        seen, todo = set(), [schema]
+        while todo:
+            one = todo.pop()
+            if not isinstance(one, dict) or id(one) in seen:
+                continue
+            self.steps += 1
+            if self.steps > _MOST_STEPS:
+                raise _TooLarge
+            seen.add(id(one))
+            yield one
+            if isinstance(one.get("$ref"), str):
+                todo.append(self._target(one["$ref"]))
+            for keyword in _IN_PLACE:
+                if isinstance(one.get(keyword), list):
+                    todo.extend(one[keyword])
+
+    def _target(self, reference: str) -> Any:
+        """What a JSON Pointer leads to; other references are left (they are rare, and vLLM's answer is no error)."""
+        from dotllm.languages.json_schema.document import below
+
+        found: Any = self.root
+        if reference != "#" and not reference.startswith("#/"):
+            return None
+        for token in unquote(reference).split("/")[1:]:
+            step = below(found, token)
+            if step is None:
+                return None
+            (found,) = step
+        return found
+
+
+def _find_tool_properties_with(original: Any) -> Any:
+    def find_tool_properties(tools: Any, tool_name: str) -> Any:
+        if front_end.serves():
+            for tool in tools or ():
+                function = getattr(tool, "function", tool)  # the Responses API has no function in its tools
+                if getattr(function, "name", None) == tool_name and isinstance(
+                    getattr(function, "parameters", None), dict
+                ):
+                    return properties_of(function)
+        return original(tools, tool_name)
+
+    return find_tool_properties
+
+
+def _coerce_to_schema_type_with(original: Any) -> Any:
+    def coerce_to_schema_type(value: str, schema_type: Any) -> Any:
+        found = original(value, schema_type)
+        if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not front_end.serves():
+            return found
+        return found if _TYPES[type(found)].intersection(schema_type) else value
+
+    return coerce_to_schema_type
+
+
+def _replace(name: str, make: Callable[[Any], Any]) -> None:
+    """In its module, and in the parsers, which import it by name."""
+    utils = importlib.import_module(_MODULE)
+    original = getattr(utils, name)
+    replace_once(utils, name, make)
+    for where, module in list(sys.modules.items()):
+        if where.startswith("vllm.") and vars(module).get(name) is original:
+            setattr(module, name, getattr(utils, name))
+
+
+HOOK = Hook(
+    name="argument-types",
+    summary="arguments behind a reference in the tool's schema come back with their types",
+    targets=(
+        Target(_MODULE, _NAME, ("tools", "tool_name")),
+        Target(_MODULE, "extract_types_from_schema", ("schema",)),
+    ),
+    apply=lambda: _replace(_NAME, _find_tool_properties_with),
+    required=False,
+    without_it="numbers and objects behind a $ref come back as strings from many tool parsers",
+)
+STRINGS_HOOK = Hook(
+    name="argument-strings",
+    summary="arguments that may be a string, or a list or object, stay strings",
+    targets=(Target(_MODULE, _COERCE, ("value", "schema_type")),),
+    apply=lambda: _replace(_COERCE, _coerce_to_schema_type_with),
+    required=False,
+    without_it="such strings come back from many tool parsers as what they are as JSON: `27` as a number",
+)

@@ -1,0 +1,1 @@
+"""Text that the constraint forces is not generated token by token."""

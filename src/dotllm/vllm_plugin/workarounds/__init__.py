@@ -1,0 +1,1 @@
+"""Bugs of vLLM that constrained requests meet, a file each."""

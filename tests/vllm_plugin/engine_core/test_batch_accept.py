@@ -1,0 +1,217 @@
+"""A step's tokens taken by all grammars at once: vLLM's own scheduler with our mixins, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.outputs import ModelRunnerOutput
+
+from dotllm import Index, Vocabulary
+from dotllm.vllm_plugin.engine_core import batch_accept
+from dotllm.vllm_plugin.engine_core.batch_accept import MIN_BATCH
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from tests.vllm_plugin.engine_core.test_scheduler import Bench, vllm_config
+
+pytestmark = pytest.mark.serve
+__all__ = ["vllm_config"]
+
+TOKENS: list[bytes | None] = [bytes([i]) for i in range(126)] + [b"ab", None]
+A, B, C, AB, EOS = ord("a"), ord("b"), ord("c"), 126, 127
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary.from_bytes(TOKENS, eos_token_ids=EOS)
+
+
+@pytest.fixture(scope="module")
+def index(vocabulary: Vocabulary) -> Index:
+    return Index.from_regex("(ab|c){4,6}", vocabulary)
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Tokens that were not taken together with others."""
+    seen: list[int] = []
+    advance = RequestGrammar._advance
+
+    def counted(self: RequestGrammar, token: int) -> bool:
+        seen.append(token)
+        return advance(self, token)
+
+    monkeypatch.setattr(RequestGrammar, "_advance", counted)
+    return seen
+
+
+def grammar(index: Index, stops: tuple[int, ...] = ()) -> RequestGrammar:
+    return RequestGrammar(index.guide(), stops, index.vocabulary, BitmaskView(), None)
+
+
+def batch(config: Any, index: Index, says: dict[str, list[int]]) -> Bench:
+    bench = Bench(config)
+    for name, tokens in says.items():
+        bench.add(name, 3, grammar(index), max_tokens=12)
+        bench.says[name] = list(tokens)
+    return bench
+
+
+def run_out(bench: Bench, names: Any) -> None:
+    for _ in range(40):
+        if all(bench.finish_reason(name) is not None for name in names):
+            return
+        bench.step()
+    raise AssertionError("requests do not end")
+
+
+SAYS = ([AB, C, A, B, C, EOS], [C, C, C, C, EOS], [A, B, A, B, A, B, A, B, AB, C, EOS], [C, AB, C, AB, C, C, EOS])
+
+
+def test_the_same_as_one_after_another(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
+    says = {str(i): SAYS[i % 4] for i in range(12)}
+    bench = batch(vllm_config, index, says)
+    grammars = {name: bench.scheduler.requests[name].structured_output_request._grammar for name in says}
+    for step in range(4):
+        bench.step()
+        for name, one in grammars.items():
+            alone = index.guide()
+            assert all(alone.advance(token) for token in says[name][: step + 1])
+            assert one.guide.config == alone.config and not one.followed
+            assert one.guide.tokens_taken == step + 1, "each token once"
+    assert not one_by_one
+    for name in says:
+        bench.scheduler.requests[name].sampling_params.ignore_eos = False
+        bench.scheduler.requests[name].sampling_params._eos_token_id = EOS
+    for _ in range(10):
+        bench.step()
+    for name, tokens in says.items():
+        assert bench.tokens_of(name)[: len(tokens)] == tokens
+
+
+def test_few_requests_are_asked_one_after_another(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
+    bench = batch(vllm_config, index, {str(i): [C, C] for i in range(MIN_BATCH - 1)})
+    bench.step()
+    assert one_by_one == [C] * (MIN_BATCH - 1)
+
+
+def test_unconstrained_requests_beside_them(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
+    bench = batch(vllm_config, index, {str(i): [C, C, C] for i in range(MIN_BATCH)})
+    bench.add("free", 3)
+    bench.step()
+    bench.step()
+    assert not one_by_one and bench.tokens_of("free") == [7, 7] and bench.tokens_of("3") == [C, C]
+
+
+def test_a_token_that_is_not_allowed_ends_its_request_alone(vllm_config: Any, index: Index) -> None:
+    bench = batch(vllm_config, index, {str(i): [C, B if i == 5 else C, C] for i in range(10)})
+    for _ in range(3):
+        bench.step()
+    assert bench.finish_reason("5") == "error"
+    for i in range(10):
+        assert i == 5 or (bench.tokens_of(str(i)) == [C] * 3 and bench.finish_reason(str(i)) is None)
+
+
+def test_stop_tokens_are_taken(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
+    bench = Bench(vllm_config)
+    for i in range(10):
+        bench.add(str(i), 3, grammar(index, stops=(5,)), max_tokens=12, stop_token_ids=[5])
+        bench.says[str(i)] = [C, C, C, C, 5]
+    run_out(bench, map(str, range(10)))
+    assert one_by_one == [5] * 10
+    assert {bench.finish_reason(str(i)) for i in range(10)} == {"stop"}
+
+
+def test_an_error_ends_the_requests_not_the_engine(
+    vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = batch(vllm_config, index, {str(i): [C, C, C] for i in range(10)})
+    bench.add("free", 3)
+    bench.step()
+
+    def breaks(*_: Any) -> Any:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(batch_accept, "advance_guides", breaks)
+    bench.step()
+    assert {bench.finish_reason(str(i)) for i in range(10)} == {"error"}
+    assert bench.tokens_of("free") == [7, 7] and bench.finish_reason("free") is None
+
+
+class InFlight(Bench):
+    """With asynchronous scheduling: a step is scheduled while the results of the one before are on their way."""
+
+    def __init__(self, config: Any, blocks: int) -> None:
+        super().__init__(config, blocks)
+        self.flight: list[tuple[Any, Any]] = []
+        self.late = 0  # results of requests that had been preempted meanwhile
+
+    def step(self) -> dict[str, int]:
+        """As ``EngineCore.step_with_batch_queue``."""
+        scheduled = self.scheduler.schedule()
+        if not scheduled.pending_structured_output_tokens:
+            self.launch(scheduled)
+        if len(self.flight) == 2 or scheduled.pending_structured_output_tokens:
+            self.receive()
+        if scheduled.pending_structured_output_tokens:
+            self.launch(scheduled)
+        return dict(scheduled.num_scheduled_tokens)
+
+    def launch(self, scheduled: Any) -> None:
+        names = list(scheduled.num_scheduled_tokens)
+        said = [[] if (r := self.scheduler.requests[n]).is_prefill_chunk else [self.next_token(r)] for n in names]
+        index = {name: i for i, name in enumerate(names)}
+        self.flight.append((scheduled, ModelRunnerOutput(req_ids=names, req_id_to_index=index, sampled_token_ids=said)))
+
+    def receive(self) -> None:
+        scheduled, output = self.flight.pop(0)
+        requests = self.scheduler.requests
+        before = batch_accept.in_flight_attribute(next(iter(requests.values()), None))
+        self.late += sum(1 for name in output.req_ids if (r := requests.get(name)) and getattr(r, before))
+        for client in self.scheduler.update_from_output(scheduled, output).values():
+            for one in client.outputs:
+                self.outputs.setdefault(one.request_id, []).append(one)
+
+    def next_token(self, request: Any) -> int:
+        """Any that the grammar allows: every token before it is known by now."""
+        if not request.use_structured_output:
+            return 7
+        own = request.structured_output_request.grammar
+        allowed = sorted(token for token in own.guide.allowed_tokens() if token != EOS)
+        return allowed[hash((int(request.request_id), request.num_output_tokens)) % len(allowed)]
+
+
+@pytest.mark.parametrize("blocks", [200, 14])
+def test_results_in_flight_when_their_request_is_preempted(
+    vllm_config: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, one_by_one: list[int], blocks: int
+) -> None:
+    """Some come late and count, others are dropped: which, is vLLM's business, and no token is taken twice."""
+    monkeypatch.setattr(vllm_config.scheduler_config, "async_scheduling", True)
+    index = Index.from_regex("(ab|c|[0-9a-c]{2})*", vocabulary)
+    said = []
+    for least in (1, 1000):
+        monkeypatch.setattr(batch_accept, "MIN_BATCH", least)
+        one_by_one.clear()
+        bench = InFlight(vllm_config, blocks)
+        assert isinstance(bench.scheduler, AsyncScheduler) and bench.scheduler._takes_batches
+        grammars = {str(i): grammar(index) for i in range(9)}
+        for name, own in grammars.items():
+            bench.add(name, 3, own, max_tokens=30)
+        bench.add("9", 3, max_tokens=30)
+        for step in range(400):
+            bench.step()
+            if step in (9, 10, 21):
+                bench.scheduler.reset_prefix_cache(reset_running_requests=True)
+            for name, own in grammars.items():
+                request = bench.scheduler.requests.get(name)
+                assert request is None or own.guide.tokens_taken == request.num_output_tokens
+        assert bench.late > 10 and not bench.scheduler.requests
+        for name in grammars:
+            guide, tokens = index.guide(), bench.tokens_of(name)
+            assert len(tokens) == 30 and all(guide.advance(token) for token in tokens)
+        assert (len(one_by_one) < 9 * 30 / 2) == (least == 1)
+        said.append({name: bench.tokens_of(name) for name in bench.outputs})
+    assert said[0] == said[1]

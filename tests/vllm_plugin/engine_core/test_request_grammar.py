@@ -1,0 +1,239 @@
+"""A request's grammar as vLLM uses it: on a real index over a small vocabulary, and with guides that fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("vllm")
+
+from dotllm import Index, Vocabulary  # noqa: E402  # after the checks for what they need
+from dotllm.errors import InvalidSpec  # noqa: E402
+from dotllm.grammar import Grammar  # noqa: E402
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
+
+TOKENS: list[bytes | None] = [b"a", b"b", b"c", b"ab", b"bc", b"abc", b"\n", None, None, None]
+A, B, C, AB, BC, ABC, NEWLINE, EOS, EOT, CALL = range(10)
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary.from_bytes(TOKENS, eos_token_ids=EOS, special_tokens={"<eot>": EOT, "<call>": CALL})
+
+
+def literal(text: str, *, token: int | None = None) -> Grammar:
+    """The grammar of one text, ``token`` (by id) after it."""
+    grammar = Grammar()
+    grammar.start = grammar.literal(text)
+    if token is not None:
+        grammar.start = grammar.seq([grammar.start, grammar.tokens(frozenset([token]))])
+    return grammar
+
+
+def make(vocabulary: Vocabulary, grammar: Grammar, stops: tuple[int, ...] = ()) -> RequestGrammar:
+    index = Index.from_grammar_object(grammar, vocabulary)
+    return RequestGrammar(index.guide(), stops, vocabulary, BitmaskView())
+
+
+def mask(grammar: RequestGrammar) -> set[int]:
+    bitmask = torch.full((3, 1), -1, dtype=torch.int32)
+    grammar.fill_bitmask(bitmask, 1)
+    assert bitmask[0, 0] == -1 and bitmask[2, 0] == -1, "other rows are not ours to write"
+    return {token for token in range(len(TOKENS)) if int(bitmask[1, 0]) >> token & 1}
+
+
+def test_the_way_of_an_answer(vocabulary: Vocabulary) -> None:
+    grammar = make(vocabulary, literal("abc"))
+    assert mask(grammar) == {A, AB, ABC}
+    assert grammar.accept_tokens("r", [A])
+    assert mask(grammar) == {B, BC}
+    assert grammar.accept_tokens("r", [BC])
+    assert mask(grammar) == {EOS}
+    assert not grammar.is_terminated()
+    assert grammar.accept_tokens("r", [EOS])
+    assert grammar.is_terminated()
+
+
+def test_a_rejected_batch_changes_nothing(vocabulary: Vocabulary) -> None:
+    grammar = make(vocabulary, literal("abc"))
+    assert not grammar.accept_tokens("r", [A, B, B])
+    assert mask(grammar) == {A, AB, ABC}
+
+
+def test_drafts(vocabulary: Vocabulary) -> None:
+    grammar = make(vocabulary, literal("abc"))
+    assert grammar.validate_tokens([A, BC, EOS]) == [A, BC, EOS]
+    assert grammar.validate_tokens([A, C, EOS]) == [A]
+    assert grammar.validate_tokens([A, -1, B]) == [A]
+    assert grammar.validate_tokens([C]) == []
+    assert grammar.validate_tokens([]) == []
+    assert mask(grammar) == {A, AB, ABC}
+    assert grammar.accept_tokens("r", [ABC, EOS])
+    assert grammar.validate_tokens([A]) == []
+
+
+def test_padding_is_tolerated(vocabulary: Vocabulary) -> None:
+    grammar = make(vocabulary, literal("abc"))
+    assert grammar.accept_tokens("r", [AB, -1, -1])
+    assert mask(grammar) == {C}
+
+
+def test_rollback_across_the_end(vocabulary: Vocabulary) -> None:
+    for stops, last in (((), EOS), ((EOT,), EOT)):
+        grammar = make(vocabulary, literal("abc"), stops)
+        assert grammar.accept_tokens("r", [A, BC, last])
+        assert grammar.is_terminated()
+        grammar.rollback(2)
+        assert not grammar.is_terminated()
+        assert mask(grammar) == {B, BC}
+        grammar.rollback(0)
+        assert grammar.accept_tokens("r", [B, C, last])
+        assert grammar.is_terminated()
+
+
+def test_tokens_after_the_end_are_ignored(vocabulary: Vocabulary) -> None:
+    """With ignore_eos generation goes on; the request must not end in an error."""
+    grammar = make(vocabulary, literal("a"))
+    assert grammar.accept_tokens("r", [A, EOS, B, B])
+    assert grammar.is_terminated()
+    assert grammar.accept_tokens("r", [C])
+    grammar.rollback(2)
+    assert mask(grammar) == {A}
+
+
+def test_reset(vocabulary: Vocabulary) -> None:
+    grammar = make(vocabulary, literal("ab"), (EOT,))
+    assert grammar.accept_tokens("r", [AB, EOT])
+    grammar.reset()
+    assert not grammar.is_terminated()
+    assert mask(grammar) == {A, AB}
+
+
+def test_further_stop_tokens_only_where_the_text_may_end(vocabulary: Vocabulary) -> None:
+    grammar = make(vocabulary, literal("ab"), (EOS, EOT))
+    assert mask(grammar) == {A, AB}
+    assert not grammar.accept_tokens("r", [EOT])
+    assert grammar.accept_tokens("r", [AB])
+    assert mask(grammar) == {EOS, EOT}
+    assert grammar.validate_tokens([EOT]) == [EOT]
+    assert grammar.accept_tokens("r", [EOT])
+    assert grammar.is_terminated()
+
+
+def test_drafts_with_a_stop_token(vocabulary: Vocabulary) -> None:
+    grammar = make(vocabulary, literal("ab"), (EOT,))
+    assert grammar.validate_tokens([A, B, EOT, A]) == [A, B, EOT]
+    assert grammar.validate_tokens([A, EOT]) == [A]
+
+
+def test_a_stop_token_that_is_text_is_masked_until_the_end(vocabulary: Vocabulary) -> None:
+    grammar = make(vocabulary, literal("ab"), (A,))
+    assert mask(grammar) == {AB}, "'a' would stop the generation before the text is complete"
+    assert grammar.accept_tokens("r", [AB])
+    assert mask(grammar) == {EOS, A}
+    assert grammar.accept_tokens("r", [A])
+    assert grammar.is_terminated()
+
+
+def test_a_stop_token_that_the_grammar_asks_for_last(vocabulary: Vocabulary) -> None:
+    """Structural tags may end with a special token that is a stop token too (harmony's <|call|>)."""
+    grammar = make(vocabulary, literal("ab", token=CALL), (CALL, EOT))
+    assert mask(grammar) == {A, AB}
+    assert grammar.accept_tokens("r", [AB])
+    assert mask(grammar) == {CALL}
+    assert grammar.accept_tokens("r", [CALL])
+    assert mask(grammar) == {EOS, EOT, CALL}
+
+
+def test_all_ends_of_the_model_are_its_vocabularys() -> None:
+    """Chat models have several EOS tokens, which vLLM gives with each request: they cost no mask of its own."""
+    several = Vocabulary.from_bytes(TOKENS, eos_token_ids=(EOS, EOT, CALL), special_tokens={"<call>": CALL})
+    grammar = make(several, literal("ab"), (EOS, EOT, CALL))
+    assert grammar.stops == () and not grammar.own_masks
+    assert mask(grammar) == {A, AB}
+    assert not grammar.accept_tokens("r", [EOT])
+    assert grammar.accept_tokens("r", [AB])
+    assert mask(grammar) == {EOS, EOT, CALL}
+    for end in (EOS, EOT, CALL):
+        assert grammar.accept_tokens("r", [end]) and grammar.is_terminated()
+        grammar.rollback(1)
+
+
+def test_an_end_of_the_model_that_the_grammar_asks_for() -> None:
+    """It stops the generation, so it may come only where the text is complete with it."""
+    several = Vocabulary.from_bytes(TOKENS, eos_token_ids=(EOS, EOT, CALL), special_tokens={"<call>": CALL})
+    last = make(several, literal("ab", token=CALL), (EOS, EOT, CALL))
+    assert last.stops == (CALL,) and last.own_masks
+    assert last.accept_tokens("r", [AB])
+    assert mask(last) == {CALL}
+    assert last.accept_tokens("r", [CALL])
+    assert mask(last) == {EOS, EOT, CALL}
+    grammar = Grammar()
+    grammar.start = grammar.seq([
+        grammar.literal("a"), grammar.alt([grammar.tokens([CALL]), grammar.literal("b")]), grammar.literal("c")
+    ])  # fmt: skip
+    middle = make(several, grammar, (EOS, EOT, CALL))
+    assert middle.accept_tokens("r", [A])
+    assert mask(middle) == {B, BC}, "with <call> the answer would be cut"
+    ignored = make(several, grammar, ())  # vLLM stops at none of them
+    assert ignored.accept_tokens("r", [A])
+    assert CALL in mask(ignored)
+
+
+def test_stop_tokens_that_leave_nothing_end_the_request(
+    vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
+) -> None:
+    grammar = make(vocabulary, literal("a"), (A,))
+    assert mask(grammar) == {EOS}
+    assert grammar.failed
+    assert not grammar.accept_tokens("r", [EOS])
+    assert "leave no token" in caplog.text
+    assert isinstance(grammar.error, InvalidSpec) and "stop_token_ids" in str(grammar.error), "a fault of the request's"
+
+
+class FailingGuide:
+    """Every method fails."""
+
+    @property
+    def is_finished(self) -> bool:
+        raise MemoryError("is_finished")
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*_: Any) -> Any:
+            raise MemoryError(name)
+
+        return fail
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda grammar: grammar.accept_tokens("r", [A]),
+        lambda grammar: grammar.validate_tokens([A]),
+        lambda grammar: grammar.rollback(1),
+        lambda grammar: grammar.fill_bitmask(torch.full((1, 1), -1, dtype=torch.int32), 0),
+        lambda grammar: grammar.reset(),
+        lambda grammar: grammar.is_terminated(),
+    ],
+    ids=["accept", "validate", "rollback", "fill", "reset", "is_terminated"],
+)
+def test_no_exception_leaves_a_grammar(vocabulary: Vocabulary, use: Any) -> None:
+    guide: Any = FailingGuide()
+    grammar = RequestGrammar(guide, (), vocabulary, BitmaskView())
+    use(grammar)
+    assert grammar.failed
+    assert not grammar.is_terminated()
+    assert not grammar.accept_tokens("r", [A])
+    assert grammar.validate_tokens([A]) == []
+    assert mask(grammar) == {EOS}
+
+
+def test_the_mask_covers_a_row_that_is_wider_than_needed() -> None:
+    wide = Vocabulary.from_bytes([b"a", None], eos_token_ids=1, size=100)
+    grammar = make(wide, literal("a"))
+    bitmask = torch.full((1, 4), -1, dtype=torch.int32)
+    grammar.fill_bitmask(bitmask, 0)
+    assert bitmask.numpy().view(np.uint8).sum() == 1

@@ -1,0 +1,694 @@
+"""Prefill beside compilation: vLLM's own scheduler with our mixin, without a model, step by step."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.stand_ins import a_backend
+from dotllm.compilation.errors import CompilationError, QueueFull
+from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.vllm_plugin.engine_core import request_errors
+from dotllm.vllm_plugin.engine_core.request_errors import TokenNotAllowed
+
+pytestmark = pytest.mark.serve
+
+BLOCK = 16
+
+
+@pytest.fixture(scope="module")
+def vllm_config(demo_model: Path) -> Any:
+    from dotllm.cli import vllm_metadata
+    from dotllm.vllm_plugin import register
+
+    vllm_metadata.patch_version()
+    register()
+    from vllm.engine.arg_utils import EngineArgs
+
+    arguments = EngineArgs(
+        model=str(demo_model),
+        max_model_len=2048,
+        max_num_seqs=16,
+        max_num_batched_tokens=64,
+        enable_prefix_caching=True,
+        block_size=BLOCK,
+    )
+    return arguments.create_engine_config()
+
+
+class Pending(Future[Any]):
+    """A compile the test ends when it wants."""
+
+
+class Grammar:
+    """What the scheduler needs of a grammar that has come."""
+
+    def __init__(self) -> None:
+        self.accepted: list[int] = []
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        self.accepted += tokens
+        return True
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        return tokens
+
+    def fill_bitmask(self, bitmask: Any, index: int) -> None:
+        bitmask[index].fill_(-1)
+
+    def is_terminated(self) -> bool:
+        return False
+
+    def rollback(self, tokens: int) -> None: ...
+
+
+class Bench:
+    """A scheduler and the loop around it: every step samples token 7 for whoever reached the end of its tokens."""
+
+    def __init__(self, vllm_config: Any, blocks: int = 200) -> None:
+        import torch
+        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        vllm_config.cache_config.num_gpu_blocks = blocks
+        self.manager = StructuredOutputManager(vllm_config)
+        self.manager.backend = a_backend(
+            compiler=SimpleNamespace(
+                metrics=SimpleNamespace(add=lambda *_, **__: None, observe=lambda *_, **__: None), resume=lambda: None
+            ),
+            allocate_token_bitmask=lambda rows: torch.full((rows, 4), -1, dtype=torch.int32),
+        )
+        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
+        self.scheduler = vllm_config.scheduler_config.get_scheduler_cls()(
+            vllm_config=vllm_config,
+            kv_cache_config=KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
+            structured_output_manager=self.manager,
+            block_size=BLOCK,
+        )
+        self.outputs: dict[str, list[Any]] = {}
+        self.says: dict[str, list[int]] = {}
+
+    def add(
+        self, name: str, tokens: int, pending: Any = None, *, ours: bool = True, start: int = 0, **parameters: Any
+    ) -> Any:
+        """A request. With a seed, unless ``parameters`` say otherwise, so that it is held back (see `late_mask`)."""
+        from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+        from vllm.utils.hashing import sha256
+        from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+        from vllm.v1.request import Request
+
+        init_none_hash(sha256)
+        structured = StructuredOutputsParams(regex="a") if pending is not None else None
+        given = {"seed": 1, "max_tokens": 4, **parameters}
+        sampling = SamplingParams(ignore_eos=True, structured_outputs=structured, **given)
+        if structured is not None:
+            structured._backend = "dotllm" if ours else "xgrammar"
+        request = Request(
+            request_id=name,
+            prompt_token_ids=[start + number for number in range(tokens)],
+            sampling_params=sampling,
+            pooling_params=None,
+            block_hasher=get_request_block_hasher(BLOCK, sha256),
+        )
+        if pending is not None:
+            request.structured_output_request.grammar = pending
+        self.scheduler.add_request(request)
+        return request
+
+    def step(self) -> dict[str, int]:
+        """One step; tokens scheduled by request."""
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        scheduled = self.scheduler.schedule()
+        grammar = self.scheduler.get_grammar_bitmask(scheduled)
+        names = list(scheduled.num_scheduled_tokens)
+        requests = [self.scheduler.requests[name] for name in names]
+        sampled = [[] if request.is_prefill_chunk else [self.next_token(request)] for request in requests]
+        constrained = set() if grammar is None else set(grammar.structured_output_request_ids)
+        unmasked = [one for one in requests if one.use_structured_output and one.request_id not in constrained]
+        before = [request.num_output_tokens for request in unmasked]
+        output = ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={name: number for number, name in enumerate(names)},
+            sampled_token_ids=sampled,
+            logprobs=None,
+            prompt_logprobs_dict={},
+            pooler_output=[],
+        )
+        for client in self.scheduler.update_from_output(scheduled, output).values():
+            for one in client.outputs:
+                self.outputs.setdefault(one.request_id, []).append(one)
+        assert [one.num_output_tokens for one in unmasked] == before, "a token that was sampled without its mask counts"
+        return dict(scheduled.num_scheduled_tokens)
+
+    def next_token(self, request: Any) -> int:
+        """What the model says next: from ``says`` if it is there, else 7."""
+        said = self.says.get(request.request_id)
+        return said.pop(0) if said else 7
+
+    def tokens_of(self, name: str) -> list[int]:
+        return [token for output in self.outputs.get(name, []) for token in output.new_token_ids]
+
+    def finish_reason(self, name: str) -> str | None:
+        reasons = [
+            str(output.finish_reason) for output in self.outputs.get(name, []) if output.finish_reason is not None
+        ]
+        return reasons[-1] if reasons else None
+
+
+@pytest.fixture
+def bench(vllm_config: Any) -> Bench:
+    return Bench(vllm_config)
+
+
+def test_the_class_is_vllms_with_ours_before_it(bench: Bench) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    from dotllm.vllm_plugin.engine_core.scheduler import OverlapScheduler
+
+    assert isinstance(bench.scheduler, Scheduler) and isinstance(bench.scheduler, OverlapScheduler)
+    assert bench.scheduler._hold_limit == 8
+
+
+def test_prompt_runs_but_for_its_last_token_until_the_grammar_comes(bench: Bench) -> None:
+    pending = Pending()
+    bench.add("a", 100, pending)
+    assert [bench.step() for _ in range(4)] == [{"a": 64}, {"a": 35}, {}, {}]
+    assert bench.tokens_of("a") == []
+    pending.set_result(grammar := Grammar())
+    assert bench.step() == {"a": 1}, "its first token within one step"
+    assert bench.tokens_of("a") == [7] == grammar.accepted
+    while bench.finish_reason("a") is None:
+        bench.step()
+    assert bench.tokens_of("a") == [7] * 4 and not bench.scheduler._held
+
+
+def test_grammar_that_comes_during_the_prompt_costs_nothing(bench: Bench) -> None:
+    pending = Pending()
+    bench.add("a", 100, pending)
+    assert bench.step() == {"a": 64}
+    pending.set_result(Grammar())
+    assert bench.step() == {"a": 36} and bench.tokens_of("a") == [7]
+
+
+def test_while_nothing_runs_the_step_waits_a_moment_for_the_compile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step for the last prompt token alone would cost more than most compiles."""
+    from dotllm.vllm_plugin.engine_core import scheduler
+
+    waits: list[float] = []
+
+    def comes(futures: list[Any], timeout: float) -> None:
+        waits.append(timeout)
+        futures[0].set_result(Grammar())
+
+    monkeypatch.setattr(scheduler, "wait", comes)
+    bench.add("a", 30, Pending())
+    assert bench.step() == {"a": 30} and bench.tokens_of("a") == [7]
+    assert waits == [scheduler.COMPILE_WAIT_S] and scheduler.COMPILE_WAIT_S <= 0.005
+    bench.add("b", 30, Pending(), start=500)
+    assert bench.step() == {"a": 1, "b": 29} and len(waits) == 1, "it would be the others' time"
+    while bench.finish_reason("a") is None:
+        bench.step()
+    bench.scheduler.finish_requests(["b"], _aborted())
+    bench.add("long", 100, Pending(), start=1000)
+    assert bench.step() == {"long": 64} and len(waits) == 1, "its prompt takes several steps as it is"
+    bench.add("theirs", 20, Pending(), ours=False, start=2000)
+    bench.step()
+    assert len(waits) == 1
+
+
+def _aborted() -> Any:
+    from vllm.v1.request import RequestStatus
+
+    return RequestStatus.FINISHED_ABORTED
+
+
+def test_grammar_already_there_is_vllms_business(bench: Bench) -> None:
+    pending = Pending()
+    pending.set_result(Grammar())
+    bench.add("a", 50, pending)
+    assert bench.step() == {"a": 50} and not bench.scheduler._held
+
+
+def test_others_are_not_held_up(bench: Bench) -> None:
+    bench.add("slow", 30, Pending())
+    bench.add("free", 10, start=1000)
+    assert bench.step() == {"slow": 29, "free": 10}
+    quick = Pending()
+    quick.set_result(Grammar())
+    bench.add("quick", 10, quick, start=2000)
+    assert bench.step() == {"free": 1, "quick": 10}
+    while bench.finish_reason("quick") is None or bench.finish_reason("free") is None:
+        bench.step()
+    assert bench.tokens_of("free") == bench.tokens_of("quick") == [7] * 4
+    assert bench.tokens_of("slow") == []
+
+
+@pytest.mark.parametrize("when", ["before", "admitted", "held"])
+def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
+    pending = Pending()
+    if when == "before":
+        pending.set_exception(Unsupported("refused", pointer="/x"))
+    bench.add("bad", 30, pending)
+    bench.add("free", 10, start=1000)
+    if when != "before":
+        bench.step()
+        if when == "held":
+            bench.step()
+        pending.set_exception(Unsupported("refused", pointer="/x"))
+    for _ in range(8):
+        bench.step()
+    assert bench.finish_reason("bad") == "error" and bench.tokens_of("bad") == []
+    (output,) = bench.outputs["bad"]
+    assert request_errors.decode(output.stop_reason) == (400, "refused (at /x)")
+    assert all(output.stop_reason is None for output in bench.outputs["free"])
+    assert bench.tokens_of("free") == [7] * 4
+    assert not bench.scheduler._held and "bad" not in bench.scheduler.requests
+    assert bench.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 199, "its blocks are free again"
+
+
+def test_failure_between_the_look_and_the_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trap that killed the engine of the prototype: a compile that fails while a step is being put together."""
+    pending = Pending()
+    bench.add("bad", 30, pending)
+    bench.step()
+    original = bench.scheduler._reserve_prefill_lookahead
+
+    def fails_now(request: Any, *numbers: int) -> int:
+        if not pending.done():
+            pending.set_exception(ValueError("refused"))
+        return original(request, *numbers)
+
+    monkeypatch.setattr(bench.scheduler, "_reserve_prefill_lookahead", fails_now)
+    assert bench.step() == {}
+    bench.step()
+    assert bench.finish_reason("bad") == "error"
+
+
+def test_success_between_the_look_and_the_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    pending = Pending()
+    bench.add("a", 30, pending)
+    bench.step()
+    original = bench.scheduler._reserve_prefill_lookahead
+
+    def comes_now(request: Any, *numbers: int) -> int:
+        if not pending.done():
+            pending.set_result(Grammar())
+        return original(request, *numbers)
+
+    monkeypatch.setattr(bench.scheduler, "_reserve_prefill_lookahead", comes_now)
+    assert bench.step() == {}
+    assert bench.step() == {"a": 1}
+
+
+@pytest.mark.parametrize("tokens", [1, BLOCK + 1, 3 * BLOCK + 1])
+def test_one_token_left_at_admission_blocks_nobody(bench: Bench, tokens: int) -> None:
+    """A prompt whose all but last tokens are cached would be admitted with zero tokens to run."""
+    first = Pending()
+    first.set_result(Grammar())
+    bench.add("warm", tokens, first)
+    while bench.finish_reason("warm") is None:
+        bench.step()
+    pending = Pending()
+    bench.add("same", tokens, pending)
+    bench.add("behind", 10, start=1000)
+    assert bench.step() == {"behind": 10}
+    pending.set_result(Grammar())
+    bench.step()
+    assert bench.tokens_of("same") == [7]
+
+
+def test_zero_tokens_at_admission_are_taken_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, should the block size not tell: one step is lost (since 0.33 none), then the request waits as vLLM has
+    it."""
+    pending = Pending()
+    monkeypatch.setattr(bench.scheduler, "hash_block_size", 1 << 20)
+    first = Pending()
+    first.set_result(Grammar())
+    bench.add("warm", BLOCK + 1, first)
+    while bench.finish_reason("warm") is None:
+        bench.step()
+    bench.add("same", BLOCK + 1, pending)
+    bench.add("behind", 10, start=1000)
+    assert (bench.step() or bench.step()) == {"behind": 10}
+    pending.set_result(Grammar())
+    bench.step()
+    assert bench.tokens_of("same") == [7]
+    while bench.finish_reason("same") is None:
+        bench.step()
+    assert not bench.scheduler._one_token_left and not bench.scheduler._held
+
+
+def test_number_of_held_requests_is_limited(bench: Bench) -> None:
+    pending = [Pending() for _ in range(12)]
+    for number, one in enumerate(pending):
+        bench.add(f"r{number}", 6, one, start=100 * number)
+    bench.add("free", 6, start=5000)
+    scheduled = bench.step()
+    assert len(scheduled) == 9 and scheduled["free"] == 6
+    assert len(bench.scheduler._held) == 8
+    for one in pending:
+        one.set_result(Grammar())
+    for _ in range(12):
+        bench.step()
+    assert all(bench.finish_reason(f"r{number}") == "length" for number in range(12))
+
+
+def test_abort_while_held(bench: Bench) -> None:
+    from vllm.v1.request import RequestStatus
+
+    pending = Pending()
+    bench.add("gone", 30, pending)
+    bench.step()
+    bench.scheduler.finish_requests("gone", RequestStatus.FINISHED_ABORTED)
+    assert pending.cancelled(), "nobody waits for this compile any more"
+    assert not bench.scheduler._held and bench.step() == {}
+    waiting = Pending()
+    bench.add("waits", BLOCK + 1, waiting)
+    bench.step()
+    bench.scheduler.finish_requests(None, RequestStatus.FINISHED_ABORTED)
+    assert waiting.cancelled()
+
+
+def test_a_dropped_request_drops_its_ticket(bench: Bench) -> None:
+    import weakref
+
+    from vllm.v1.request import RequestStatus
+
+    pending = Pending()
+    seen = weakref.ref(pending)
+    bench.add("gone", 30, pending)
+    bench.step()
+    bench.scheduler.finish_requests("gone", RequestStatus.FINISHED_ABORTED)
+    del pending
+    bench.step()
+    gc.collect()
+    assert seen() is None
+
+
+def test_preempted_while_held(vllm_config: Any) -> None:
+    """With few blocks a decoding request takes those of a held one, which begins again later, still held."""
+    bench = Bench(vllm_config, blocks=8)
+    pending = Pending()
+    free = bench.add("free", 30, start=1000)
+    free.max_tokens = 60
+    bench.step()
+    bench.add("held", 60, pending)
+    seen = [bench.step() for _ in range(50)]
+    assert any("held" in step for step in seen)
+    assert bench.scheduler.requests["held"].num_preemptions >= 1, "the test must make it happen"
+    assert bench.tokens_of("held") == []
+    while bench.finish_reason("free") is None:
+        bench.step()
+    pending.set_result(Grammar())
+    for _ in range(8):
+        bench.step()
+    assert bench.tokens_of("free") == [7] * 60 and bench.tokens_of("held") == [7] * 4
+
+
+def test_other_backends_wait_as_ever(bench: Bench) -> None:
+    pending = Pending()
+    bench.add("theirs", 30, pending, ours=False)
+    assert bench.step() == {} and not bench.scheduler._held
+    pending.set_result(Grammar())
+    assert bench.step() == {"theirs": 30}
+
+
+def test_switched_off(vllm_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOTLLM_OVERLAP", "0")
+    bench = Bench(vllm_config)
+    bench.add("a", 30, Pending())
+    assert bench.step() == {} and not bench.scheduler._held
+
+
+def test_features_it_does_not_go_with(bench: Bench) -> None:
+    from dotllm.vllm_plugin.engine_core.scheduler import why_not
+
+    assert why_not(bench.scheduler) == ""
+    for name, value in (
+        ("connector", object()),
+        ("ec_connector", object()),
+        ("is_encoder_decoder", True),
+        ("need_mamba_block_aligned_split", True),
+        ("num_prefill_lookahead", 2),
+    ):
+        before = getattr(bench.scheduler, name)
+        setattr(bench.scheduler, name, value)
+        assert why_not(bench.scheduler)
+        setattr(bench.scheduler, name, before)
+
+
+def test_vllm_looks_ahead_without_a_detour_while_nobody_is_held(bench: Bench) -> None:
+    asked: list[str] = []
+    ours, theirs = type(bench.scheduler)._reserve_prefill_lookahead, bench.scheduler._vllm_looks_ahead
+    bench.scheduler._vllm_looks_ahead = lambda request, *numbers: (
+        asked.append(request.request_id) or theirs(request, *numbers)
+    )
+    bench.add("free", 20)
+    bench.step()
+    assert asked == ["free"] and bench.scheduler._reserve_prefill_lookahead is bench.scheduler._vllm_looks_ahead
+    pending: Future[Any] = Future()
+    bench.add("held", 20, pending, start=100)
+    assert bench.step() == {"free": 1, "held": 19}, "it is held in the very step that lets it in"
+    assert bench.scheduler._reserve_prefill_lookahead.__func__ is ours
+    pending.set_result(Grammar())
+    assert bench.step() == {"free": 1, "held": 1}
+    assert bench.scheduler._reserve_prefill_lookahead is bench.scheduler._vllm_looks_ahead
+
+
+def test_a_scheduler_of_somebody_else(vllm_config: Any) -> None:
+    from vllm.config import SchedulerConfig
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    from dotllm.vllm_plugin.engine_core.scheduler import OverlapScheduler
+
+    class Own(Scheduler):
+        pass
+
+    config = SchedulerConfig(max_model_len=64, is_encoder_decoder=False, scheduler_cls=Own)
+    assert issubclass(config.get_scheduler_cls(), OverlapScheduler) and issubclass(config.get_scheduler_cls(), Own)
+
+
+@pytest.mark.parametrize(
+    ("error", "parameters", "status", "message"),
+    [
+        (TokenNotAllowed(7), {}, 500, "token 7"),
+        (
+            TokenNotAllowed(7),
+            {"allowed_token_ids": [3, 4], "bad_words": ["x"]},
+            400,
+            "allowed_token_ids and bad_words forbid",
+        ),
+        (BudgetExceeded("too many states"), {"allowed_token_ids": [3, 4]}, 400, "too many states"),
+        (ZeroDivisionError("bug"), {}, 500, "could not be followed: bug"),
+    ],
+)
+def test_a_request_that_its_constraint_ends_is_told_why(
+    bench: Bench, error: Exception, parameters: dict[str, Any], status: int, message: str
+) -> None:
+    """At its second token; the other request goes on."""
+
+    class Ends(Grammar):
+        error: Exception | None = None
+
+        def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+            super().accept_tokens(request_id, tokens)
+            self.error = error if len(self.accepted) == 2 else None
+            return self.error is None
+
+    pending = Pending()
+    pending.set_result(Ends())
+    bad_words = parameters.pop("bad_words", None)
+    request = bench.add("bad", 30, pending, **parameters)
+    request.sampling_params.bad_words = bad_words  # (given at once, they are looked up in a tokenizer)
+    bench.add("free", 10, start=1000)
+    for _ in range(8):
+        bench.step()
+    assert bench.finish_reason("bad") == "error" and bench.tokens_of("free") == [7] * 4
+    found = request_errors.decode(bench.outputs["bad"][-1].stop_reason)
+    assert found is not None and found[0] == status and message in found[1]
+    assert all(output.stop_reason is None for output in bench.outputs["free"])
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (Unsupported("too large", keyword="memory"), 400, "too large"),
+        (QueueFull("full"), 503, "full"),
+        (CompilationError("boom"), 500, "could not be compiled: boom"),
+    ],
+)
+def test_reasons_become_the_answer(error: Exception, status: int, message: str) -> None:
+    from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+    from vllm.outputs import CompletionOutput, RequestOutput
+
+    def output(finish_reason: str, stop_reason: Any) -> Any:
+        completion = CompletionOutput(0, "", [], None, None, finish_reason=finish_reason, stop_reason=stop_reason)
+        return RequestOutput("r", "", [], None, [completion], finished=True)
+
+    failure = request_errors.as_exception(output("error", request_errors.encode(error)))
+    assert failure is not None
+    answer = create_error_response(failure).error
+    assert answer.code == status and message in answer.message
+    assert request_errors.as_exception(output("error", None)) is None
+    assert request_errors.as_exception(output("stop", "\n")) is None
+    offline = output("error", request_errors.encode(error)), output("error", None), output("stop", "\n")
+    for told in offline:
+        request_errors.tell(told)
+    assert message in offline[0].outputs[0].stop_reason and "{" not in offline[0].outputs[0].stop_reason
+    assert [told.outputs[0].stop_reason for told in offline[1:]] == [None, "\n"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (Unsupported("too large", keyword="memory"), 400, "too large"),
+        (QueueFull("full"), 503, "full"),
+        (CompilationError("boom"), 500, "the specification could not be compiled: boom"),
+    ],
+)
+@pytest.mark.parametrize("stop_reason", [None, 0])
+def test_vllms_own_words_about_a_compile_give_way(
+    error: Exception, status: int, message: str, stop_reason: int | None
+) -> None:
+    """Since 0.33 it says of every compile that failed that the request was wrong; a full queue and a bug are not.
+
+    And a token that was sampled where none is allowed may be one of the request's stop tokens."""
+    failed, other = (SimpleNamespace(request_id=name, structured_output_request=None) for name in ("failed", "other"))
+    failed.structured_output_request = SimpleNamespace(_grammar=error)
+
+    class Scheduler:
+        def _free_request(self, request: Any) -> None: ...
+
+        def update_from_output(self) -> Any:
+            outputs = []
+            for request in (failed, other):
+                self._free_request(request)
+                words = f"Invalid structured outputs: {error}" if request is failed else "not ours"
+                why = stop_reason if request is failed else None
+                outputs.append(
+                    SimpleNamespace(request_id=request.request_id, finish_reason="error", stop_reason=why, error=words)
+                )
+            return {0: SimpleNamespace(outputs=outputs)}
+
+    class Ours(request_errors.FailureScheduler, Scheduler): ...
+
+    of_failed, of_other = Ours().update_from_output()[0].outputs
+    assert of_failed.error is None and request_errors.decode(of_failed.stop_reason) == (status, message)
+    assert of_other.error == "not ours" and of_other.stop_reason is None
+
+
+# ---------------------------------------------------------------- with a reasoning parser
+
+END = 99  # the token that ends the reasoning
+
+
+class Reasoner:
+    """As vLLM's reasoning parsers: the reasoning ends with a token."""
+
+    def __init__(self, tokenizer: Any, **_: Any) -> None: ...
+
+    def is_reasoning_end(self, ids: list[int]) -> bool:
+        return END in ids
+
+    def is_reasoning_end_streaming(self, ids: list[int], delta: list[int]) -> bool:
+        return END in delta
+
+
+@pytest.fixture
+def reasoning(vllm_config: Any, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    original = StructuredOutputManager.__init__
+
+    def with_reasoner(self: Any, config: Any) -> None:
+        original(self, config)
+        self.reasoner_cls = Reasoner
+
+    monkeypatch.setattr(StructuredOutputManager, "__init__", with_reasoner)
+    return Bench(vllm_config)
+
+
+def test_a_request_reasons_while_its_index_compiles(reasoning: Bench) -> None:
+    pending = Pending()
+    request = reasoning.add("a", 30, pending, start=200)
+    request.max_tokens = 20
+    reasoning.says["a"] = [1, 2, 3, END, 5, 6]
+    assert [reasoning.step() for _ in range(4)] == [{"a": 30}, {"a": 1}, {"a": 1}, {"a": 1}]
+    assert reasoning.tokens_of("a") == [1, 2, 3, END]
+    assert reasoning.step() == {} and reasoning.step() == {}, "the constraint begins, and there is no mask"
+    pending.set_result(grammar := Grammar())
+    assert reasoning.step() == {"a": 1}
+    reasoning.step()
+    assert reasoning.tokens_of("a") == [1, 2, 3, END, 5, 6] and grammar.accepted == [5, 6]
+
+
+def test_the_index_comes_while_it_reasons(reasoning: Bench) -> None:
+    pending = Pending()
+    reasoning.add("a", 30, pending, start=200).max_tokens = 6
+    reasoning.says["a"] = [1, 2, END, 4, 5, 6]
+    reasoning.step()
+    pending.set_result(grammar := Grammar())
+    for _ in range(6):
+        reasoning.step()
+    assert reasoning.tokens_of("a") == [1, 2, END, 4, 5, 6] and grammar.accepted == [4, 5, 6]
+    assert not reasoning.scheduler._late
+
+
+def test_reasoning_that_ended_in_the_prompt_is_held_at_its_end(reasoning: Bench) -> None:
+    pending = Pending()
+    request = reasoning.add("a", 30, pending)
+    request.prompt_token_ids[5] = END
+    assert reasoning.step() == {"a": 29} and reasoning.step() == {}
+    pending.set_result(Grammar())
+    assert reasoning.step() == {"a": 1}
+
+
+@pytest.mark.parametrize("when", ["reasoning", "ended"])
+def test_a_compile_that_fails_behind_a_reasoning_request(reasoning: Bench, when: str) -> None:
+    pending = Pending()
+    reasoning.add("bad", 30, pending, start=200).max_tokens = 20
+    reasoning.add("free", 10, start=1000)
+    reasoning.says["bad"] = [1, 2] if when == "reasoning" else [1, END]
+    for _ in range(3):
+        reasoning.step()
+    pending.set_exception(Unsupported("refused"))
+    for _ in range(5):
+        reasoning.step()
+    assert reasoning.finish_reason("bad") == "error"
+    assert request_errors.decode(reasoning.outputs["bad"][-1].stop_reason) == (400, "refused")
+    assert reasoning.tokens_of("free") == [7] * 4 and not reasoning.scheduler._late
+
+
+def test_abort_while_it_reasons(reasoning: Bench) -> None:
+    from vllm.v1.request import RequestStatus
+
+    pending = Pending()
+    reasoning.add("gone", 30, pending, start=200)
+    reasoning.step()
+    reasoning.scheduler.finish_requests("gone", RequestStatus.FINISHED_ABORTED)
+    assert pending.cancelled() and not reasoning.scheduler._late and reasoning.step() == {}
+
+
+def test_a_stand_in_asked_too_early_answers_late_and_right() -> None:
+    import threading
+
+    from dotllm.vllm_plugin.engine_core.late_grammar import LateGrammar
+
+    future: Future[Any] = Future()
+    late = LateGrammar(future)
+    assert late.accept_tokens("r", [1, 2]) and not late.is_terminated() and late.error is None
+    grammar = Grammar()
+    threading.Timer(0.1, future.set_result, (grammar,)).start()
+    assert late.validate_tokens([3]) == [3] and grammar.accepted == [1, 2]
+    assert late.accept_tokens("r", [4]) and grammar.accepted == [1, 2, 4]
+    failed: Future[Any] = Future()
+    failed.set_exception(ValueError("no"))
+    assert isinstance(LateGrammar(failed).error, ValueError) and LateGrammar(failed).accept_tokens("r", [1])

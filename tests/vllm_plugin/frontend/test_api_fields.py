@@ -1,0 +1,193 @@
+"""What is refused, and what is completed, before a request's parameters go to the engine (live: tests/serve/test_api*)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from dotllm.vllm_plugin import registry
+from dotllm.vllm_plugin.frontend import completions as raw_completions
+from dotllm.vllm_plugin.frontend import engine_info as front_end
+from dotllm.vllm_plugin.frontend import unread_fields
+from dotllm.vllm_plugin.frontend.tool_calls import tool_arguments, tools_and_format
+from dotllm.vllm_plugin.hook import REPLACEMENTS
+
+
+@pytest.fixture(autouse=True)
+def hooks() -> Iterator[None]:
+    registry.apply_required()
+    yield
+    front_end.remember(None)
+
+
+def serve(backend: str, **model: Any) -> None:
+    config = SimpleNamespace(backend=backend, disable_any_whitespace=False, disable_additional_properties=False)
+    front_end.remember(SimpleNamespace(structured_outputs_config=config, model_config=SimpleNamespace(**model)))
+
+
+def chat_request(**fields: Any) -> Any:
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    return ChatCompletionRequest(messages=[{"role": "user", "content": "?"}], model="m", **fields)
+
+
+def completion_request(**fields: Any) -> Any:
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+
+    return CompletionRequest(model="m", prompt="?", **fields)
+
+
+def structured(**fields: Any) -> Any:
+    from vllm.sampling_params import StructuredOutputsParams
+
+    return StructuredOutputsParams(**fields)
+
+
+def test_other_backends_keep_vllms_behaviour() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    for request in (chat_request(guided_json="{}"), completion_request(guided_regex="a")):
+        serve("xgrammar")
+        unread_fields.refuse(request)
+        serve("dotllm")
+        with pytest.raises(VLLMValidationError, match="guided_"):
+            unread_fields.refuse(request)
+    serve("xgrammar")
+    params = completion_request(structured_outputs={"regex": "a"}).to_sampling_params(8, {})
+    assert not raw_completions.is_marked(params)
+
+
+def test_kinds_of_constraints_that_there_are_not() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    refused = (VLLMValidationError, ValueError)
+    for make in (chat_request, completion_request):
+        serve("dotllm")
+        with pytest.raises(refused, match="no field 'json_schema': use one of json, json_object, regex"):
+            make(structured_outputs={"json_schema": {}})
+        with pytest.raises(refused, match="no field 'whitespace'"):
+            make(structured_outputs={"json": {}, "whitespace": " "})
+        make(structured_outputs={"json": {}, "whitespace": None, "regex": None, "disable_any_whitespace": True})
+        make(structured_outputs=structured(regex="a"))
+        serve("xgrammar")
+        with pytest.raises(refused, match="You must use one kind"):
+            make(structured_outputs={"json_schema": {}})
+        make(structured_outputs={"json": {}, "whitespace": " "})
+    serve("dotllm")
+    with pytest.raises(refused, match="sets none of json, json_object, regex"):
+        structured()
+
+
+def test_a_format_that_lacks_its_schema() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    for form in ({"name": "x"}, {"name": "x", "schema": None}):
+        request = chat_request(response_format={"type": "json_schema", "json_schema": form})
+        serve("dotllm")
+        with pytest.raises(VLLMValidationError, match=r"response_format\.json_schema\.schema is missing"):
+            request.to_sampling_params(8, {})
+        serve("xgrammar")
+        with pytest.raises(VLLMValidationError, match="You must use one kind"):
+            request.to_sampling_params(8, {})
+
+
+def test_completions_are_marked_and_chats_are_not() -> None:
+    serve("auto")
+    fields: dict[str, Any] = {"structured_outputs": {"regex": "a"}, "max_tokens": 8}
+    params = completion_request(**fields).to_sampling_params(8, {})
+    assert raw_completions.is_marked(params) and raw_completions.is_marked(params.clone())
+    assert not raw_completions.is_marked(completion_request(max_tokens=8).to_sampling_params(8, {}))
+    assert not raw_completions.is_marked(chat_request(**fields).to_sampling_params(8, {}))
+
+
+def test_the_mark_goes_with_a_rendered_request() -> None:
+    """It comes back from the client, maybe to another server."""
+    from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
+
+    serve("auto")
+    xargs = {"mine": 1}
+    request = completion_request(structured_outputs={"regex": "a"}, vllm_xargs=xargs)
+    rendered = GenerateRequest(token_ids=[1], sampling_params=request.to_sampling_params(8, {}))
+    params = GenerateRequest.model_validate_json(rendered.model_dump_json()).sampling_params
+    assert raw_completions.is_marked(params) and params.extra_args["mine"] == 1
+    assert request.vllm_xargs == xargs == {"mine": 1}
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"), [({"skip_tokenizer_init": True}, "tokenizer"), ({"is_diffusion": True}, "diffusion")]
+)
+@pytest.mark.parametrize("kind", [{"regex": "a"}, {"structural_tag": '{"format": {"type": "any_text"}}'}])
+def test_models_without_constraints_say_so_before_a_stream_begins(
+    model: dict[str, Any], reason: str, kind: dict[str, Any]
+) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    serve("auto", **model)
+    with pytest.raises(VLLMValidationError, match=reason):
+        completion_request(structured_outputs=kind, stream=True, max_tokens=8).to_sampling_params(8, {})
+
+
+def test_options_survive_a_replacement() -> None:
+    before = structured(json={}, whitespace_pattern=" ", disable_additional_properties=True)
+    after = structured(structural_tag="{}")
+    tools_and_format.keep_options(before, after)
+    assert (after.whitespace_pattern, after.disable_additional_properties) == (" ", True)
+    assert after.disable_any_whitespace is False
+    tools_and_format.keep_options(before, None)
+    tools_and_format.keep_options(None, after)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_parser_that_writes_a_tag_of_its_own_keeps_the_options(private: bool) -> None:
+    """Of a chat it replaces the constraint; that of a Responses request stays, and its own goes before (vLLM 0.33)."""
+
+    class Parser:
+        _tool_parser = None
+
+        def adjust_request(self, request: Any) -> Any:
+            tag = structured(structural_tag="{}")
+            if private:
+                request._parser_structured_outputs = tag
+            else:
+                request.structured_outputs = tag
+            return request
+
+    adjust_request = tools_and_format._adjust_request_with(Parser.adjust_request)
+    for backend, kept in (("xgrammar", False), ("dotllm", True)):
+        serve(backend)
+        said = structured(json={}, disable_any_whitespace=True)
+        request = adjust_request(Parser(), SimpleNamespace(tools=None, tool_choice="auto", structured_outputs=said))
+        after = request._parser_structured_outputs if private else request.structured_outputs
+        assert after is not said and after.disable_any_whitespace is kept
+
+
+def test_the_parser_of_templates_is_taken_too() -> None:
+    module = pytest.importorskip("vllm.parser.response_template")
+    assert getattr(module.ResponseTemplateParser.adjust_request, REPLACEMENTS, None)
+
+
+def test_only_json_arguments_become_objects() -> None:
+    def schema(value: Any, **more: Any) -> dict[str, Any]:
+        return {"type": "json_schema", "json_schema": value, **more}
+
+    kept = [schema({"type": "string"}), schema(True, style="qwen_xml"), schema(False)]
+    tag = {
+        "format": {"type": "or", "elements": [{"type": "tag", "begin": "a", "content": schema(True), "end": ""}, *kept]}
+    }
+    assert tool_arguments.only_objects(tag)
+    assert tag["format"]["elements"][0]["content"] == schema({"type": "object"})
+    assert tag["format"]["elements"][1:] == kept
+    assert not tool_arguments.only_objects(json.loads(json.dumps(tag)))
+
+
+def test_arguments_whose_schema_names_no_type_are_objects() -> None:
+    for value in ({}, {"properties": {"a": True}}, {"$ref": "#/$defs/a", "$defs": {"a": {"minProperties": 1}}}):
+        tag = {"type": "json_schema", "json_schema": dict(value)}
+        assert tool_arguments.only_objects(tag)
+        assert tag["json_schema"] == {"type": "object", **value}

@@ -1,0 +1,142 @@
+"""vLLM's parameters as specifications, and the refusals that need no compile."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dotllm.compilation import Kind, Specification
+from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.vllm_plugin.frontend import specification as requests
+
+FIELDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag", "whitespace_pattern")
+
+
+def params(**fields: Any) -> Any:
+    switches = {"disable_any_whitespace": False, "disable_additional_properties": False}
+    return SimpleNamespace(**{**dict.fromkeys(FIELDS), **switches, **fields})
+
+
+def config(**fields: Any) -> Any:
+    return SimpleNamespace(**{"disable_any_whitespace": False, "disable_additional_properties": False, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"json": {"type": "null"}}, Specification(Kind.JSON_SCHEMA, '{"type": "null"}')),
+        ({"json": '{"type":"null"}'}, Specification(Kind.JSON_SCHEMA, '{"type":"null"}')),
+        ({"json_object": True}, Specification(Kind.JSON_OBJECT, "")),
+        ({"regex": "a+"}, Specification(Kind.REGEX, "a+")),
+        ({"regex": ""}, Specification(Kind.REGEX, "")),
+        ({"choice": ["a", "é"]}, Specification(Kind.CHOICE, '["a", "\\u00e9"]')),
+        ({"grammar": 'start: "a"'}, Specification(Kind.GRAMMAR, 'start: "a"')),
+        ({"structural_tag": "{}"}, Specification(Kind.STRUCTURAL_TAG, "{}")),
+    ],
+)
+def test_kinds(fields: dict[str, Any], expected: Specification) -> None:
+    assert requests.of_params(params(**fields), config()) == expected
+
+
+def test_options_of_the_request_and_of_the_server() -> None:
+    schema = {"json": "{}"}
+    spaced = params(**schema, whitespace_pattern=" ?", disable_any_whitespace=True)
+    assert dict(requests.of_params(spaced, config()).options) == {"any_whitespace": False, "whitespace_pattern": " ?"}
+    server = config(disable_any_whitespace=True, disable_additional_properties=True)
+    expected = {"any_whitespace": False, "additional_properties": False}
+    assert dict(requests.of_params(params(**schema), server).options) == expected
+    assert dict(requests.of_params(params(json_object=True), server).options) == {"any_whitespace": False}
+    assert requests.of_params(params(regex="a"), server).options == ()
+
+
+def sampling(order: Any, **fields: Any) -> Any:
+    return SimpleNamespace(structured_outputs=params(**fields), extra_args={requests.ORDER: order})
+
+
+def test_order_of_properties(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = requests.of_sampling_params(sampling("any", json="{}"), config())
+    assert dict(asked.options) == {"order": "any"}
+    assert requests.of_sampling_params(sampling("declared", json="{}"), config()).options == ()
+    plain = SimpleNamespace(structured_outputs=params(json="{}"), extra_args=None)
+    assert requests.of_sampling_params(plain, config()).options == ()
+    monkeypatch.setenv("DOTLLM_PROPERTY_ORDER", "any")
+    assert dict(requests.of_sampling_params(plain, config()).options) == {"order": "any"}
+    assert requests.of_sampling_params(sampling("declared", json="{}"), config()).options == (), "the request decides"
+    assert requests.of_params(params(json_object=True), config()).options == ()
+
+
+@pytest.mark.parametrize(
+    ("order", "fields"), [("sideways", {"json": "{}"}), (["any"], {"json": "{}"}), ("any", {"regex": "a"})]
+)
+def test_orders_that_mean_nothing_are_refused(order: Any, fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec, match="dotllm_property_order"):
+        requests.of_sampling_params(sampling(order, **fields), config())
+
+
+def test_options_of_ours_that_there_are_not_are_refused() -> None:
+    for name in ("dotllm_proprty_order", "dotllm_", "dotllm_order"):
+        extra = {requests.ORDER: "any", name: None}
+        params_with = SimpleNamespace(structured_outputs=params(json="{}"), extra_args=extra)
+        with pytest.raises(InvalidSpec, match=f"{name!r}; there is 'dotllm_property_order'"):
+            requests.of_sampling_params(params_with, config())
+    theirs = {"order": 1, "xdotllm_": 1, requests.FROM_FIRST_TOKEN: True}
+    for extra_args in (theirs, None, 7):
+        fine = SimpleNamespace(structured_outputs=params(json="{}"), extra_args=extra_args)
+        assert requests.of_sampling_params(fine, config()).options == ()
+
+
+def test_vllms_keys() -> None:
+    from enum import Enum
+
+    options = Enum("StructuredOutputOptions", "JSON JSON_OBJECT REGEX GRAMMAR CHOICE STRUCTURAL_TAG")
+    kinds = [requests.of_key(option, "x", config()).kind for option in options]
+    expected = [Kind.JSON_SCHEMA, Kind.JSON_OBJECT, Kind.REGEX, Kind.GRAMMAR, Kind.CHOICE, Kind.STRUCTURAL_TAG]
+    assert kinds == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"regex": "a\0"}, "NUL"),
+        ({"json": " "}, "json"),
+        ({"grammar": "\n"}, "grammar"),
+        ({"structural_tag": ""}, "structural_tag"),
+        ({"json_object": False}, "json_object"),
+        ({}, "none of"),
+        ({"regex": "a", "disable_any_whitespace": True}, "disable_any_whitespace.*no effect.*regex"),
+        ({"choice": ["a"], "whitespace_pattern": " "}, "whitespace_pattern.*no effect.*choice"),
+        ({"grammar": 'start: "a"', "disable_additional_properties": True}, "disable_additional.*no effect.*grammar"),
+        ({"json_object": True, "disable_additional_properties": True}, "no effect.*json_object"),
+        ({"regex": "a|\ud800"}, "regex.*ud800.*surrogate"),
+        ({"grammar": 'start: "\udc00"'}, "grammar.*surrogate"),
+        ({"json": '{"const": "\ud800"}'}, "json.*surrogate"),
+        ({"structural_tag": '{"a": "\ud800"}'}, "structural_tag.*surrogate"),
+        ({"json": "{}", "whitespace_pattern": "\ud800"}, "whitespace_pattern.*surrogate"),
+    ],
+)
+def test_refusals(fields: dict[str, Any], word: str) -> None:
+    with pytest.raises(InvalidSpec, match=word):
+        requests.of_params(params(**fields), config())
+
+
+def test_a_schema_nested_beyond_pythons_json_writer() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(100_000):
+        schema = {"items": schema}
+    with pytest.raises(BudgetExceeded, match="nested"):
+        requests.of_params(params(json=schema), config())
+    while schema:  # freed from the outside in: Python's own clean-up would recurse
+        schema = schema.pop("items")
+
+
+@pytest.mark.parametrize(
+    "value", [{"const": object()}, {"const": 10**5000}, {"const": {1, 2}}], ids=["object", "int", "set"]
+)
+def test_a_schema_that_is_not_json(value: dict[str, Any]) -> None:
+    """Offline it may hold anything; Python's writer of JSON raises errors of several kinds."""
+    for refuse in (lambda: requests.of_params(params(json=value), config()), lambda: requests.json_text(value)):
+        with pytest.raises(InvalidSpec) as refusal:
+            refuse()
+        assert refusal.value.keyword == "json_schema"

@@ -1,0 +1,95 @@
+"""What vLLM's tool parsers are told about the types of arguments: nothing is left to follow."""
+
+from __future__ import annotations
+
+import gc
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from dotllm.vllm_plugin.frontend.tool_calls import argument_types
+
+
+class Function(SimpleNamespace):
+    """As the function of a tool."""
+
+
+def read(parameters: dict[str, Any]) -> dict[str, Any]:
+    return argument_types.properties_of(Function(name="f", parameters=parameters))
+
+
+def test_references_are_followed_and_what_is_recursive_is_cyclic() -> None:
+    node = {"type": "object", "properties": {"n": {"type": "integer"}, "next": {"$ref": "#/$defs/a~1b"}}}
+    found = read({"$ref": "#/$defs/a%7E1b", "$defs": {"a/b": node}})
+    assert found["n"] == {"type": ["integer"]}
+    assert found["next"]["properties"]["next"]["properties"]["n"]["type"] == ["integer"]
+
+
+def test_types_of_alternatives_are_one_list() -> None:
+    defs = {"p": {"type": "object", "properties": {"x": {"const": 1}}}, "q": {"enum": ["a", 2]}}
+    one = {"anyOf": [{"$ref": "#/$defs/p"}, {"$ref": "#/$defs/q"}, {"type": "null"}]}
+    found = read({"properties": {"one": one, "any": {}}, "$defs": defs})
+    assert found["one"]["type"] == ["integer", "null", "object", "string"]
+    assert found["one"]["properties"]["x"]["type"] == ["integer"]
+    assert found["any"]["type"] == ["string"]  # as vLLM has it
+    two = {"anyOf": [{"$ref": "#/$defs/p"}, {"type": "object", "properties": {"y": {"type": "integer"}}}]}
+    assert "properties" not in read({"properties": {"two": two}, "$defs": defs})["two"]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"properties": {"a": {"type": "integer"}, "b": {"anyOf": [{"type": "null"}, {"type": "string"}]}}},
+        {},
+        {"properties": []},
+        {  # too large
+            "properties": {f"p{n}": {"anyOf": [{"$ref": f"#/$defs/{k}"} for k in range(200)]} for n in range(200)},
+            "$defs": {str(k): {"type": "null"} for k in range(200)},
+        },
+    ],
+)
+def test_schemas_that_are_left_as_they_are(parameters: dict[str, Any]) -> None:
+    properties = parameters.get("properties")
+    assert read(parameters) == (properties if isinstance(properties, dict) else {})
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/a", "#/nowhere/0", "other.json", "#anchor", 5, "#/$defs/b/anyOf/9"])
+def test_references_that_lead_nowhere(reference: Any) -> None:
+    defs = {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}
+    assert read({"properties": {"x": {"$ref": reference}}, "$defs": defs})["x"]["type"] == "string"
+
+
+def test_a_function_is_read_once_and_forgotten_with_its_request() -> None:
+    function = Function(name="f", parameters={"properties": {"a": {"$ref": "#"}}})
+    before = len(argument_types._known)
+    assert argument_types.properties_of(function) is argument_types.properties_of(function)
+    del function
+    gc.collect()
+    assert len(argument_types._known) <= before
+
+
+@pytest.mark.parametrize(
+    ("value", "types", "expected"),
+    [
+        (" 27", ["array", "string"], " 27"),
+        ('"a"', ["object", "string"], '"a"'),
+        ("{}", ["array", "string"], "{}"),
+        ("null", ["array", "string"], "null"),
+        ('["a"]', ["array", "string"], ["a"]),
+        ("27", ["array", "integer", "string"], 27),
+        ("null", ["array", "null", "string"], None),
+        ("true", ["boolean", "object", "string"], True),
+        ("1.5", ["array", "integer", "string"], "1.5"),
+        ("27", ["array"], 27),
+        ("27", ["array", "int", "string"], 27),
+    ],
+)
+def test_a_string_that_is_json_stays_a_string(value: str, types: list[str], expected: Any) -> None:
+    """As in ``str | list[str]``: vLLM takes any JSON for the list."""
+    from vllm.tool_parsers import utils
+
+    coerce = argument_types._coerce_to_schema_type_with(utils.coerce_to_schema_type)
+    assert coerce(value, types) == expected

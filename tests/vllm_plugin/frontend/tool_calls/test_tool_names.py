@@ -1,0 +1,70 @@
+"""Names of tools that no call can be made of are refused, where calls are enforced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from dotllm.vllm_plugin import registry
+from dotllm.vllm_plugin.frontend import engine_info as front_end
+from dotllm.vllm_plugin.frontend.tool_calls import tool_names
+from tests.vllm_plugin.frontend.test_api_fields import chat_request, serve, structured
+
+FINE = ("a.b", "a b", "ns:f", "é", "a'b", "a/b")
+BREAKING = ('a"b', "a\\b", "a\nb", "\x00", "a\x7f")
+
+
+@pytest.fixture(autouse=True)
+def hooks() -> Iterator[None]:
+    registry.apply_required()
+    yield
+    front_end.remember(None)
+
+
+def tool(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object"}, "strict": True}}
+
+
+def asked(*names: str, called: str | None) -> Any:
+    """A request with these tools, of which vLLM lets one be called."""
+    request = chat_request(tools=[tool(name) for name in names], tool_choice="auto")
+    if called is not None:
+        begin = f'<tool_call>\n{{"name": "{called}", "arguments": '
+        form = {"type": "tag", "begin": begin, "content": {"type": "json_schema", "json_schema": {}}, "end": "}"}
+        request.structured_outputs = structured(structural_tag=json.dumps({"type": "structural_tag", "format": form}))
+    return request
+
+
+def refuse(request: Any) -> None:
+    tool_names.refuse(request, request)  # (both have the constraint as ``structured_outputs``)
+
+
+def test_names() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    serve("dotllm")
+    for name in FINE:
+        refuse(asked("f", name, called=name))
+    for name in BREAKING:
+        with pytest.raises(VLLMValidationError, match=r"tools\[1\] is named"):
+            refuse(asked("f", name, called=name))
+
+
+def test_a_tool_that_is_not_constrained_has_any_name() -> None:
+    serve("dotllm")
+    refuse(asked('a"b', called=None))
+    refuse(asked('a"b', "f", called="f"))
+    request = asked('a"b', called=None)
+    request.structured_outputs = structured(regex='a"b')
+    refuse(request)
+
+
+def test_other_backends_keep_vllms_behaviour() -> None:
+    serve("xgrammar")
+    request = asked('a"b', called='a"b')
+    refuse(request)

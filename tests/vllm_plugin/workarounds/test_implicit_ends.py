@@ -1,0 +1,116 @@
+"""While a model reasons, tokens that end the reasoning and that its grammar does not begin with are masked."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("vllm")
+
+import torch
+
+from dotllm import Index, Vocabulary
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.workarounds import implicit_ends
+
+pytestmark = pytest.mark.serve
+
+EOS = 256
+END, CALL = ord("!"), ord("<")  # of the reasoning; and the second is part of the answer
+
+
+class End(NamedTuple):
+    offset: int
+    implicit: bool
+
+
+class Parser:
+    """As those made of a grammar of states in vLLM 0.32."""
+
+    reasoning_end_token_ids = frozenset([END, CALL])
+
+    def find_reasoning_end(self, tokens: list[int]) -> End:
+        return next((End(i, t == CALL) for i, t in enumerate(tokens) if t in (END, CALL)), End(len(tokens), False))
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), None], eos_token_ids=[EOS])
+
+
+def request(index: Index | None, ended: bool | None = None) -> Any:
+    grammar = None if index is None else RequestGrammar(index.guide(), (), index.vocabulary, BitmaskView())
+    return SimpleNamespace(structured_output_request=SimpleNamespace(grammar=grammar, reasoning_ended=ended))
+
+
+class Manager:
+    """vLLM's ``StructuredOutputManager``, as far as it fills masks."""
+
+    reasoner_cls: Any = Parser
+
+    def __init__(self) -> None:
+        self._grammar_bitmask = torch.zeros((8, 9), dtype=torch.int32)
+
+    def _get_reasoner(self, request: Any) -> Any:
+        return Parser()
+
+    def _fill_bitmasks(self, batch: Any) -> None:
+        for grammar, row, holds in batch:
+            if holds:
+                grammar.fill_bitmask(self._grammar_bitmask, row)
+            else:
+                self._grammar_bitmask[row].fill_(-1)
+
+    def grammar_bitmask(
+        self, requests: Any, structured_output_request_ids: list[str], scheduled_spec_decode_tokens: Any
+    ) -> Any:
+        for row, name in enumerate(structured_output_request_ids):
+            structured = requests[name].structured_output_request
+            self._fill_bitmasks(iter([(structured.grammar, row, bool(structured.reasoning_ended))]))
+        return self._grammar_bitmask.numpy()
+
+
+def forbidden_in(row: Any) -> list[int]:
+    return [token for token in range(EOS + 1) if not int(row[token >> 5]) >> (token & 31) & 1]
+
+
+def test_only_ends_that_the_grammar_does_not_begin_with(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, make in (
+        ("_fill_bitmasks", implicit_ends._fill_bitmasks_with),
+        ("grammar_bitmask", implicit_ends._grammar_bitmask_with),
+    ):
+        monkeypatch.setattr(Manager, name, make(getattr(Manager, name)))
+    word, call = Index.from_regex("[a-z]{2}", vocabulary), Index.from_regex("<[a-z]>", vocabulary)
+    asked = {
+        "word": request(word), "call": request(call), "answers": request(word, True), "reasons": request(word, False)
+    }  # fmt: skip
+    for _ in range(2):
+        masks = Manager().grammar_bitmask(asked, list(asked), {})
+        assert [forbidden_in(masks[row]) for row in (0, 1, 3)] == [[CALL], [], [CALL]]
+        assert forbidden_in(masks[2]) == [t for t in range(EOS + 1) if not chr(t).islower() or t > 127]
+
+
+def test_any_bit_can_be_taken_out() -> None:
+    row = torch.full((1, 2), -1, dtype=torch.int32)
+    for bit in (0, 30, 31):
+        row[0, 1] &= implicit_ends._all_but(bit)
+    assert row.tolist() == [[-1, 2**30 - 2]]
+
+
+def test_of_whom_nothing_is_known(vocabulary: Vocabulary) -> None:
+    assert implicit_ends.implicit_ends(SimpleNamespace()) == ()
+    masks_itself = Parser()
+    masks_itself.implicit_reasoning_end_token_ids = frozenset([CALL])  # type: ignore[attr-defined]  # since 0.33
+    assert implicit_ends.implicit_ends(masks_itself) == ()
+    assert implicit_ends.implicit_ends(Parser()) == (CALL,)
+    assert implicit_ends.forbidden(Manager(), request(None)) == (), "no grammar is there"
+
+
+def test_this_release_is_known() -> None:
+    from tests.serve.releases import INSTALLED
+
+    assert implicit_ends.needed() == (INSTALLED[:2] == (0, 32))
