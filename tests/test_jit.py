@@ -80,3 +80,64 @@ def test_threads_that_import_kernels_do_not_see_each_others_directory(monkeypatc
         thread.join()
     assert seen == {folder: [f"{tempfile.gettempdir()}/{folder}"] * 2 for folder in ("index", "grammar")}
     assert before == jit.numba.config.CACHE_DIR
+
+
+FOLDERS = sorted({path.parent for path in jit._PACKAGE.rglob("*.py") if "from dotllm.jit import" in path.read_text()})
+
+
+@pytest.mark.parametrize("folder", [path.relative_to(jit._PACKAGE).as_posix() for path in FOLDERS])
+def test_a_changed_byte_of_any_source_of_a_kernel_changes_the_key(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = jit._sources_hash(folder)
+    read_bytes = Path.read_bytes
+    for source in jit.kernel_sources(folder):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "read_bytes", lambda path, s=source: read_bytes(path) + b"#" * (path == s))
+            assert jit._sources_hash(folder) != before, source
+    monkeypatch.setattr(jit, "__version__", "another")
+    assert jit._sources_hash(folder) != before, "a release may change flags alone"
+
+
+def test_all_that_machine_code_was_made_from_is_in_its_key() -> None:
+    """By Numba's own account: the modules of all functions and constants that kernels name, whoever imported them."""
+    import importlib
+    import inspect
+
+    from numba.core.dispatcher import Dispatcher
+
+    checked = 0
+    for folder in FOLDERS:
+        sources = set(jit.kernel_sources(folder.relative_to(jit._PACKAGE).as_posix()))
+        for path in folder.glob("*.py"):
+            if "from dotllm.jit import" not in path.read_text() or path.name == "__init__.py":
+                continue
+            module = importlib.import_module(
+                "dotllm." + path.relative_to(jit._PACKAGE).as_posix()[:-3].replace("/", ".")
+            )
+            for found in vars(module).values():
+                if not isinstance(found, Dispatcher):
+                    continue
+                names = inspect.getclosurevars(found.py_func).globals.values()
+                used = {inspect.getfile(value.py_func) for value in names if isinstance(value, Dispatcher)}
+                used |= {
+                    str(value.__file__) for value in names if inspect.ismodule(value) and "dotllm" in value.__name__
+                }
+                used |= {inspect.getfile(type(value)) for value in names if type(value).__module__.startswith("dotllm")}
+                missing = {file for file in used if "dotllm" in file and Path(file) not in sources}
+                assert not missing, f"{path.name}: {found.__name__}"
+                checked += len(used)
+    assert checked > 100, "there are hundreds of calls between kernels"
+
+
+def test_checkouts_share_their_machine_code(tmp_path: Path) -> None:
+    """The same sources at another path, with other time stamps, compile nothing."""
+    import shutil
+
+    run(DOTLLM_CACHE_DIR=str(tmp_path / "cache"))
+    copy = tmp_path / "checkout" / "dotllm"
+    shutil.copytree(jit._PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile)
+    before = sorted((tmp_path / "cache").rglob("*.nb?"))
+    answer = run(DOTLLM_CACHE_DIR=str(tmp_path / "cache"), PYTHONPATH=str(copy.parent))
+    assert "compiling" not in answer.stderr
+    assert sorted((tmp_path / "cache").rglob("*.nb?")) == before and before

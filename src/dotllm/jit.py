@@ -1,10 +1,12 @@
 """`kernel`: how every Numba function of dotllm is declared, so that none compiles while a request waits.
 
 Kernels have explicit signatures and are compiled when their module is imported; the machine code is cached. Numba's
-own cache is keyed by the file of a function, but our kernels inline functions of other files, so a cache entry could
-outlive a change next door. Here the cache directory carries a hash of all sources that hold kernels, of Numba and of
-Python: a new version finds an empty directory, never a stale one. It lies in the user's cache directory
-(DOTLLM_CACHE_DIR), since an installation may be read-only.
+own cache is keyed by the path and the time stamp of a function's file, but our kernels inline functions and freeze
+constants of other files, so a cache entry could outlive a change next door. Here the cache directory carries a hash
+of every source that can end up in a kernel (the files of its folder and all they import, this file, the versions of
+dotllm, Numba and Python): a new version finds an empty directory, never a stale one. The path of a checkout is no
+part of the key, so two checkouts of the same sources share their machine code. The directory lies in the user's
+cache directory (DOTLLM_CACHE_DIR), since an installation may be read-only.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import re
 import stat
 import sys
 import tempfile
@@ -24,26 +27,72 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.caching import _CacheLocator
 
+from dotllm import __version__
 from dotllm.cache_directory import user_cache_directory
 
 _PACKAGE = Path(__file__).parent
 # Numba's cache directory is a setting of the process: two threads that import kernels must not see each other's, or
 # machine code ends up in the directory the program was started in.
 _setting = threading.RLock()
-# kernels of these folders inline each other
-_ENGINE = ("automata", "automata/finish", "automata/machine", "index")
+_IMPORT = re.compile(r"^from (dotllm[\w.]*) import (\([^)]*\)|.*)$|^import (dotllm[\w.]*)", re.MULTILINE)
+
+
+def _imported(source: str) -> Iterator[Path]:
+    """The files of dotllm whose names ``source`` imports at its top: only these can give a kernel anything."""
+    for package, names, module in _IMPORT.findall(source):
+        folder = _PACKAGE.joinpath(*(package or module).split(".")[1:])
+        itself = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+        for name in re.findall(r"\w+", names) or [""]:
+            submodule = folder / f"{name}.py"
+            yield submodule if submodule.is_file() else itself
+
+
+@cache
+def kernel_sources(folder: str) -> tuple[Path, ...]:
+    """Every file of dotllm that can end up in the machine code of a kernel in ``folder``, sorted."""
+    found = {Path(__file__)}
+    new = {path for path in (_PACKAGE / folder).glob("*.py") if "from dotllm.jit import" in path.read_text()}
+    while new:
+        found |= new
+        new = {path for known in new for path in _imported(known.read_text()) if path.is_file()} - found
+    return tuple(sorted(found))
 
 
 def _sources_hash(folder: str) -> str:
     """Hash of everything that can end up in the machine code of a kernel in ``folder``."""
-    digest = hashlib.sha256(f"{numba.__version__} {platform.python_version()} {platform.machine()}".encode())
-    for name in _ENGINE if folder in _ENGINE else (folder,):
-        for path in sorted((_PACKAGE / name).glob("*.py")):
-            source = path.read_bytes()
-            if b"kernel" in source or path.name in ("layout.py", "kinds.py"):
-                digest.update(path.name.encode() + source)
+    digest = hashlib.sha256(
+        f"{__version__} {numba.__version__} {platform.python_version()} {platform.machine()}".encode()
+    )
+    for path in kernel_sources(folder):
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+class BySourceHash(_CacheLocator):  # type: ignore[misc]  # Numba has no types
+    """Where Numba keeps the machine code of a kernel: in the directory of its sources' hash, wherever these lie."""
+
+    def __init__(self, line: int) -> None:
+        self._line = line
+        self._path = str(numba.config.CACHE_DIR)
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> BySourceHash:
+        """Numba's constructor of locators."""
+        return cls(py_func.__code__.co_firstlineno)
+
+    def get_cache_path(self) -> str:
+        """The directory that `kernel` has chosen."""
+        return self._path
+
+    def get_source_stamp(self) -> str:
+        """Constant: the directory's name says which sources these are."""
+        return ""
+
+    def get_disambiguator(self) -> str:
+        """Tells functions of one name in one file apart."""
+        return str(self._line)
 
 
 def _private_temporary_directory() -> Path:
@@ -60,7 +109,7 @@ def _private_temporary_directory() -> Path:
 @cache
 def _cache_directory(folder: str) -> str:
     """A writable directory for the machine code of this version; says so, once, if it must first be filled."""
-    directory = user_cache_directory() / "kernels" / _sources_hash(folder)
+    directory = user_cache_directory() / "kernels" / f"{folder.replace('/', '-')}-{_sources_hash(folder)}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if not os.access(directory, os.W_OK):
@@ -101,11 +150,11 @@ def kernel(*signature: Any, cached: bool = True) -> Callable[[Callable[..., Any]
         folder = Path(function.__code__.co_filename).parent.relative_to(_PACKAGE).as_posix()
         directory = _cache_directory(folder)
         with _setting, _alone(directory):
-            before = numba.config.CACHE_DIR
-            numba.config.CACHE_DIR = directory
+            before = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
+            numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = directory, f"{__name__}.BySourceHash"
             try:
                 return numba.njit(*signature, nogil=True, cache=cached)(function)
             finally:
-                numba.config.CACHE_DIR = before
+                numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
 
     return compile_now
