@@ -110,3 +110,19 @@ def test_a_reader_that_goes(specs: Path) -> None:
     ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=300)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (1, "")
+
+
+def test_keywords_that_mean_nothing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "typo.json"
+    path.write_text(json.dumps({"properties": {"name": {"type": "string", "maxlength": 5}}, "requierd": ["name"]}))
+    assert check.main([str(path)]) == 0, "the standard ignores them"
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first == (
+        "typo.json: warning at /requierd: 'requierd' is no keyword of JSON Schema; did you mean 'required'?"
+    )
+    assert "warning at /properties/name/maxlength" in second and "'maxLength'" in second
+    _, found = verdicts(capsys, str(path))
+    assert [warning["pointer"] for warning in found["typo.json"]["warnings"]] == [
+        "/requierd",
+        "/properties/name/maxlength",
+    ]

@@ -4,7 +4,8 @@
     curl -s https://…/schema.json | dotllm check -
     dotllm check --json schemas/ > verdicts.jsonl           # for CI: a JSON object a line
 
-The verdict is the server's. Sizes and times are of this machine; without ``--tokenizer`` they are those of a vocabulary
+The verdict is the server's. Keywords and formats that mean nothing (``requierd``) are ignored as the standard says, and
+named here as warnings. Sizes and times are of this machine; without ``--tokenizer`` they are those of a vocabulary
 of single bytes, which decides nothing: what is enforced there is enforced with every vocabulary that can spell it.
 """
 
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
 from dotllm.compilation.inputs import BadInput, Input, files_of, parse, read_file
-from dotllm.compilation.specification import Kind, OptionValue
+from dotllm.compilation.specification import Kind, OptionValue, Specification
 from dotllm.errors import InvalidSpec, SpecError
 
 
@@ -40,6 +41,8 @@ class Verdict(NamedTuple):
     compile_ms: float = 0.0
     """Text to index."""
     first_mask_ms: float = 0.0
+    warnings: tuple[dict[str, str], ...] = ()
+    """``pointer`` and ``message`` of each keyword of a JSON Schema that asserts nothing."""
 
 
 def main(argv: list[str]) -> int:
@@ -62,7 +65,7 @@ def main(argv: list[str]) -> int:
         verdict = one if isinstance(one, Verdict) else judge(one, vocabulary)
         total += 1
         bad += not verdict.enforced
-        print(json.dumps(verdict._asdict()) if arguments.json else _line(verdict), flush=True)
+        print(json.dumps(verdict._asdict()) if arguments.json else "\n".join(_lines(verdict)), flush=True)
     if not arguments.json and total > 1:
         print(f"{total - bad} of {total} are enforced exactly")
     return int(bad > 0)
@@ -73,7 +76,7 @@ def judge(one: Input, vocabulary: Any) -> Verdict:
     from dotllm.automata.machine import layout
     from dotllm.compilation.compiler import build
 
-    about = Verdict(one.name, one.specification.kind.value, enforced=True)
+    about = Verdict(one.name, one.specification.kind.value, enforced=True, warnings=_warnings(one.specification))
     start = time.perf_counter()
     try:
         index = build(one.specification, vocabulary)
@@ -90,6 +93,19 @@ def judge(one: Input, vocabulary: Any) -> Verdict:
         compile_ms=round((compiled - start) * 1e3, 3),
         first_mask_ms=round((time.perf_counter() - compiled) * 1e3, 3),
     )
+
+
+def _warnings(specification: Specification) -> tuple[dict[str, str], ...]:
+    """Of a JSON Schema; none of one that is no JSON, which the verdict says."""
+    from dotllm.languages.json_schema.build import parse as parse_schema
+    from dotllm.languages.json_schema.unknown_keywords import unknown_keywords
+
+    if specification.kind is not Kind.JSON_SCHEMA:
+        return ()
+    try:
+        return tuple(found._asdict() for found in unknown_keywords(parse_schema(specification.text)))
+    except SpecError:
+        return ()
 
 
 def _vocabulary(tokenizer: str | None, size: int | None) -> Any:
@@ -129,11 +145,14 @@ def _unreadable(name: str, error: object) -> Verdict:
     return Verdict(name, "", enforced=False, reason="unreadable", message=str(error).removeprefix(f"{name}: "))
 
 
-def _line(verdict: Verdict) -> str:
+def _lines(verdict: Verdict) -> Iterator[str]:
     if verdict.enforced:
         size = f"{verdict.automaton_nodes:,} nodes, {verdict.index_bytes / 1024:,.0f} KiB"
         times = f"compile {verdict.compile_ms:.1f} ms, first mask {verdict.first_mask_ms:.1f} ms"
-        return f"{verdict.name}: enforced ({size}; {times})"
-    keyword = f" {verdict.keyword}" if verdict.keyword else ""
-    where = f" at {verdict.pointer}" if verdict.pointer else ""
-    return f"{verdict.name}: {verdict.reason}{keyword}{where}: {verdict.message}"
+        yield f"{verdict.name}: enforced ({size}; {times})"
+    else:
+        keyword = f" {verdict.keyword}" if verdict.keyword else ""
+        where = f" at {verdict.pointer}" if verdict.pointer else ""
+        yield f"{verdict.name}: {verdict.reason}{keyword}{where}: {verdict.message}"
+    for warning in verdict.warnings:
+        yield f"{verdict.name}: warning at {warning['pointer']}: {warning['message']}"
