@@ -28,7 +28,9 @@ def run(**environment: str) -> subprocess.CompletedProcess[str]:
 
 def test_first_run_says_what_it_compiles_and_the_second_is_silent(tmp_path: Path) -> None:
     first, second = run(DOTLLM_CACHE_DIR=str(tmp_path)), run(DOTLLM_CACHE_DIR=str(tmp_path))
-    assert "compiling kernels (grammar)" in first.stderr
+    total = len(jit.SECONDS)
+    assert f"compiling {total} groups of kernels, about {sum(jit.SECONDS.values())} s" in first.stderr
+    assert f"1/{total} (grammar)" in first.stderr
     assert "compiling" not in second.stderr and first.stdout == second.stdout
     assert Path(first.stdout.strip()).is_relative_to(tmp_path)
 
@@ -97,6 +99,13 @@ def test_a_changed_byte_of_any_source_of_a_kernel_changes_the_key(
             assert jit._sources_hash(folder) != before, source
     monkeypatch.setattr(jit, "__version__", "another")
     assert jit._sources_hash(folder) != before, "a release may change flags alone"
+
+
+def test_every_folder_with_kernels_has_its_time() -> None:
+    groups = {path.relative_to(jit._PACKAGE).as_posix() for path in FOLDERS}
+    assert {name for name in groups if not name.startswith("vllm_plugin")} - {"index/unique", "automata/dfa"} == set(
+        jit.SECONDS
+    )
 
 
 def test_all_that_machine_code_was_made_from_is_in_its_key() -> None:

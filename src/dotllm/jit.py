@@ -36,6 +36,17 @@ _PACKAGE = Path(__file__).parent
 # Numba's cache directory is a setting of the process: two threads that import kernels must not see each other's, or
 # machine code ends up in the directory the program was started in.
 _setting = threading.RLock()
+SECONDS = {
+    "automata": 7,
+    "automata/dfa/kernels": 5,
+    "automata/finish": 11,
+    "automata/machine": 45,
+    "grammar": 3,
+    "index": 19,
+    "languages/json_schema": 5,
+    "vocabulary": 6,
+}
+"""The folders that hold kernels, each with the seconds that one core takes to compile them."""
 _IMPORT = re.compile(r"^from (dotllm[\w.]*) import (\([^)]*\)|.*)$|^import (dotllm[\w.]*)", re.MULTILINE)
 
 
@@ -118,8 +129,38 @@ def _cache_directory(folder: str) -> str:
         directory = _private_temporary_directory() / directory.name
         directory.mkdir(exist_ok=True)
     if not any(directory.iterdir()):
-        print(f"dotllm: compiling kernels ({folder}) for this machine, once; kept in {directory}", file=sys.stderr)
+        _progress.tell(folder, directory.parent)
     return str(directory)
+
+
+class _Progress:
+    """Says which groups of kernels are compiled: the total when the first one begins, and how far the work is."""
+
+    def __init__(self) -> None:
+        self._missing: list[str] = []
+        self._begun = 0
+
+    def tell(self, folder: str, kept_in: Path) -> None:
+        """The kernels of ``folder`` are compiled now; the machine code will be in ``kept_in``."""
+        if not self._missing:
+            self._missing = [name for name in SECONDS if not _is_filled(kept_in, name)]
+        self._begun += 1
+        total = max(len(self._missing), self._begun)
+        seconds = sum(SECONDS[name] for name in self._missing)
+        print(
+            f"dotllm: compiling {total} groups of kernels, about {seconds} s, once per machine: "
+            f"{self._begun}/{total} ({folder}); kept in {kept_in}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _is_filled(kept_in: Path, folder: str) -> bool:
+    directory = kept_in / f"{folder.replace('/', '-')}-{_sources_hash(folder)}"
+    return directory.is_dir() and any(directory.iterdir())
+
+
+_progress = _Progress()
 
 
 @contextmanager

@@ -251,7 +251,7 @@ def test_judges(constraint: Constraint, right: str, wrong: str) -> None:
 def test_variants_are_data(tmp_path: Path) -> None:
     """Both groups read; vLLM's own backends run without our plugin; a wrong name is an error with the right ones."""
     assert [v.name for v in variants.read("engines")] == ["dotllm", "xgrammar", "guidance", "outlines"]
-    assert "dotllm.cli" not in variants.read("engines", ["guidance"])[0].command("m")
+    assert "dotllm" not in variants.read("engines", ["guidance"])[0].command("m")
     assert variants.read("ablations")[0].flags == ()
     assert [v.name for v in variants.read("engines") if not v.compact] == ["outlines"]
     with pytest.raises(ValueError, match="no group"):

@@ -106,7 +106,7 @@ def test_a_reader_that_goes(specs: Path) -> None:
     """``dotllm check … | head -1``: the rest is written to nobody, which is no error to show."""
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "dotllm.cli", "check", str(specs)]
+    command = [sys.executable, "-m", "dotllm", "check", str(specs)]
     ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=300)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (1, "")

@@ -36,7 +36,7 @@ def test_run_batch(demo_model: Path, tmp_path: Path) -> None:
     ]
     asked, answered = tmp_path / "asked.jsonl", tmp_path / "answered.jsonl"
     asked.write_text("\n".join(lines) + "\n")
-    command = [sys.executable, "-m", "dotllm.cli", "run-batch", "-i", str(asked), "-o", str(answered)]
+    command = [sys.executable, "-m", "dotllm", "run-batch", "-i", str(asked), "-o", str(answered)]
     done = subprocess.run(
         [*command, "--model", str(demo_model), "--max-model-len", "1024", *CPU_FLAGS],
         capture_output=True,

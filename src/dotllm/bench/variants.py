@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FILE = Path(__file__).with_name("variants.json")
-PROGRAMS = {"dotllm": ("-m", "dotllm.cli"), "vllm": (str(Path(__file__).with_name("plain_vllm.py")),)}
+PROGRAMS = {"dotllm": ("-m", "dotllm"), "vllm": (str(Path(__file__).with_name("plain_vllm.py")),)}
 
 
 @dataclass(frozen=True)

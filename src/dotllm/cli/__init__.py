@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 from typing import NamedTuple
 
@@ -47,11 +48,15 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     own = available()
     if arguments and arguments[0] in own:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started is ended
         try:
             return int(importlib.import_module(own[arguments[0]].module).main(arguments[1:]))
         except BrokenPipeError:  # whoever read our output has enough (``| head``)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
             return 1
+        except KeyboardInterrupt:
+            print(f"dotllm {arguments[0]}: interrupted", file=sys.stderr)
+            return 128 + signal.SIGINT
     from dotllm.cli import passthrough
 
     return passthrough.main(arguments)

@@ -23,12 +23,12 @@ from dotllm.compilation.options import CompilationOptions
 def main(argv: list[str]) -> int:
     """Status 0: all compiled. 1: some were refused or failed (each is named). 2: the arguments make no sense."""
     arguments = _parser().parse_args(argv)
-    options = CompilationOptions.from_environment()
-    if arguments.store:
-        options = replace(options, store=arguments.store)
-    if arguments.cache_dir:
-        options = replace(options, cache_dir=arguments.cache_dir)
     try:
+        options = CompilationOptions.from_environment()
+        if arguments.store:
+            options = replace(options, store=arguments.store)
+        if arguments.cache_dir:
+            options = replace(options, cache_dir=arguments.cache_dir)
         inputs = list(read_inputs(arguments.specs, arguments.kind, json_options(arguments)))
         texts = [text for path in arguments.warm for text in read_texts(path)]
         vocabulary = vocabulary_of(arguments.tokenizer, arguments.vocab_size)

@@ -1,4 +1,4 @@
-"""``dotllm demo``: from nothing to the answer of a structured request, on a CPU, in about a minute.
+"""``dotllm demo``: from nothing to the answer of a structured request, on a CPU, in a few minutes.
 
 Makes a small model with random weights, serves it with ``dotllm serve``, asks it for JSON under a schema with the
 ``openai`` client, and leaves the server up for more.
@@ -7,6 +7,7 @@ Makes a small model with random weights, serves it with ``dotllm serve``, asks i
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from dotllm.demo import example, model
 from dotllm.demo.server import Server, ServerDied
 
 NAME = "demo"
+NEEDS = ("vllm", "torch", "transformers", "tokenizers", "openai")
+"""Packages."""
 
 
 def main(argv: list[str]) -> int:
@@ -26,11 +29,25 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--once", action="store_true", help="stop the server after the answer")
     parser.add_argument("--model-only", action="store_true", help="only make the model, and print where it is")
     arguments = parser.parse_args(argv)
+    missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        print(
+            f"dotllm demo: not installed: {', '.join(missing)}. `make install` in a checkout brings all.",
+            file=sys.stderr,
+        )
+        return 2
+    # A server needs the engine's kernels, which compile once per machine; better in a process of their own meanwhile.
+    warmup = subprocess.Popen([sys.executable, "-m", "dotllm", "warmup"], stdout=subprocess.DEVNULL)
+    try:
+        return show(arguments, warmup)
+    finally:
+        warmup.terminate()
+
+
+def show(arguments: argparse.Namespace, warmup: subprocess.Popen[bytes]) -> int:
+    """The demo itself; ``warmup`` compiles the kernels meanwhile. Returns the exit status."""
     directory: Path = arguments.directory
     started = time.monotonic()
-
-    # A server needs the engine's kernels, which compile once per machine; better in a process of their own meanwhile.
-    warmup = subprocess.Popen([sys.executable, "-m", "dotllm.cli", "warmup"], stdout=subprocess.DEVNULL)
     say("[1/3] a model: two layers, random weights, a tokenizer trained on the spot")
     path = model.make(directory / "model")
     say(f"      {path} ({time.monotonic() - started:.0f} s)")

@@ -27,7 +27,10 @@ def main(argv: list[str]) -> int:
         argv = ["--help"]
     if vllm_metadata.vllm_version() is None:
         # Help of our own subcommands is still help; anything else needs the server.
-        print("vLLM is not installed: pip install 'dotllm[cuda]' or 'dotllm[cpu]'.", file=sys.stderr)
+        print(
+            "vLLM is not installed: `pip install '.[cuda]'` or `make install` (CPU) in a checkout of dotllm.",
+            file=sys.stderr,
+        )
         return 0 if is_help else 1
     argv = options.export(config_file.take(rewrite(argv), os.environ), os.environ)  # flags win
     if argv[:1] == ["serve"] and options.wants_help(argv):

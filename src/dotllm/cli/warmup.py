@@ -1,4 +1,4 @@
-"""``dotllm warmup``: do now, in an image build, what the first start of a server would spend seconds on.
+"""``dotllm warmup``: do now, in an image build, what the first start of a server would spend a minute or two on.
 
 Compiles the engine's kernels into the cache directory and, with ``--tokenizer``, builds the tables of that vocabulary.
 Set ``DOTLLM_CACHE_DIR`` to a directory that is part of the image.

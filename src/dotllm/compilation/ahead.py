@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
+import signal
 import tempfile
 import threading
 import time
@@ -24,6 +26,7 @@ from dotllm.compilation.inputs import Input
 from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.transports import Transport, open_transport, pack
+from dotllm.compilation.worker import end_with
 from dotllm.errors import SpecError
 
 # Specifications handed to the pool ahead of its processes, so that a directory of a million files is not read at once.
@@ -63,18 +66,29 @@ def compile_ahead(
             for task in tasks:
                 yield _compile_one(*task)
             return
+        about = (shared, options, context, os.getpid())
         with ProcessPoolExecutor(
-            processes, multiprocessing.get_context("spawn"), initializer=_start, initargs=(shared, options, context)
+            processes, multiprocessing.get_context("spawn"), initializer=_start, initargs=about
         ) as pool:
-            pending: set[Future[Result]] = set()
-            for task in tasks:
-                pending.add(pool.submit(_compile_one, *task))
-                if len(pending) >= AHEAD * processes:
-                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    yield from (future.result() for future in done)
-            while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
+            try:
+                yield from _results(pool, tasks, AHEAD * processes)
+            except BaseException:  # an interrupt above all: what is being compiled is wanted no more
+                for child in multiprocessing.active_children():
+                    child.terminate()
+                raise
+
+
+def _results(pool: ProcessPoolExecutor, tasks: Iterable[tuple[Any, ...]], ahead: int) -> Iterator[Result]:
+    """Of all tasks, as they come; at most ``ahead`` of them are handed over before their turn."""
+    pending: set[Future[Result]] = set()
+    for task in tasks:
+        pending.add(pool.submit(_compile_one, *task))
+        if len(pending) >= ahead:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    while pending:
+        done, pending = wait(pending, return_when=FIRST_COMPLETED)
+        yield from (future.result() for future in done)
 
 
 class _Process:
@@ -94,8 +108,12 @@ _process: _Process | None = None
 _starting = threading.Lock()
 
 
-def _start(shared: Path, options: CompilationOptions, context: bytes) -> None:
+def _start(shared: Path, options: CompilationOptions, context: bytes, parent: int | None = None) -> None:
+    """Prepare this process; ``parent`` is the process of the pool, with which this one ends."""
     global _process
+    if parent is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends this process
+        end_with(parent, shared.parent)
     logging.basicConfig(level=logging.WARNING)
     with _starting:
         _process = _Process(shared, options, context)

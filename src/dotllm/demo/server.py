@@ -42,7 +42,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         self.command = [
-            *(sys.executable, "-m", "dotllm.cli", "serve", str(model), "--served-model-name", name),
+            *(sys.executable, "-m", "dotllm", "serve", str(model), "--served-model-name", name),
             *("--host", "127.0.0.1", "--port", str(self.port), *CPU_FLAGS, *flags),
         ]
         log.parent.mkdir(parents=True, exist_ok=True)

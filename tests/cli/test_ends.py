@@ -1,0 +1,63 @@
+"""Subcommands end without tracebacks, and leave no process behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dotllm.cli import compile as compile_command
+from dotllm.cli import demo
+
+
+def test_python_m_dotllm(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "dotllm", "check", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "dotllm check" in done.stdout
+
+
+def test_the_demo_names_packages_that_are_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "NEEDS", ("json", "no_such_package"))
+    assert demo.main(["--model-only"]) == 2
+    assert "not installed: no_such_package" in capsys.readouterr().err
+
+
+def test_a_bad_setting_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOTLLM_MEMORY_BYTES", "lots")
+    assert compile_command.main(["x.json", "--tokenizer", "m"]) == 2
+    assert "DOTLLM_MEMORY_BYTES" in capsys.readouterr().err
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_compile_that_is_ended_leaves_no_process(tmp_path: Path, demo_model: Path) -> None:
+    schema = {"type": "object", "properties": {f"k{n}": {"type": "string", "maxLength": n + 1} for n in range(300)}}
+    (tmp_path / "many.jsonl").write_text(
+        "\n".join(json.dumps({"json_schema": {**schema, "title": str(n)}}) for n in range(400))
+    )
+    for signum, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+        command = ["compile", str(tmp_path / "many.jsonl"), "--jobs", "2", "--json", "--tokenizer", str(demo_model)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dotllm", *command, "--cache-dir", str(tmp_path / signum.name)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()  # the first result: both processes of the pool are there
+        began = children(process.pid)
+        assert len(began) >= 2
+        os.killpg(process.pid, signum) if signum == signal.SIGINT else process.send_signal(signum)
+        assert process.wait(60) == status
+        limit = time.monotonic() + 60
+        while left := [pid for pid in began if Path(f"/proc/{pid}").exists()]:
+            assert time.monotonic() < limit, f"{signum.name}: {left} run on"
+            time.sleep(0.1)
+        assert "Traceback" not in process.stderr.read(), signum.name
