@@ -1,10 +1,16 @@
 import itertools
 import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dotllm
 from dotllm.compilation import Specification, fingerprint
 from dotllm.compilation.specification import Kind
 
@@ -57,24 +63,81 @@ def test_json_round_trip() -> None:
     assert specification.key(b"x")  # a lone surrogate does not crash it
 
 
-def test_engine_fingerprint_follows_the_sources(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "dotllm"
-    (package / "index").mkdir(parents=True)
-    (package / "cli").mkdir()
-    (package / "index" / "index.py").write_text("one = 1\n")
-    (package / "cli" / "x.py").write_text("")
-    monkeypatch.setattr(fingerprint.dotllm, "__file__", str(package / "__init__.py"))
+@pytest.fixture
+def copied_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the package's files, which `fingerprint` takes for the package."""
+    original = Path(dotllm.__file__).parent
+    copy = tmp_path / "dotllm"
+    shutil.copytree(original, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(fingerprint.dotllm, "__file__", str(copy / "__init__.py"))
+    yield copy
+    fingerprint.engine_fingerprint.cache_clear()
 
-    def current() -> str:
-        fingerprint.engine_fingerprint.cache_clear()
-        return fingerprint.engine_fingerprint()
 
-    try:
-        before = current()
-        assert current() == before
-        (package / "cli" / "x.py").write_text("changed = True\n")
-        assert current() == before, "the command line does not decide masks"
-        (package / "index" / "index.py").write_text("one = 2\n")
-        assert current() != before
-    finally:
-        fingerprint.engine_fingerprint.cache_clear()
+def current_fingerprint() -> str:
+    fingerprint.engine_fingerprint.cache_clear()
+    return fingerprint.engine_fingerprint()
+
+
+READS = r"""
+import sys
+from pathlib import Path
+
+import dotllm
+
+root = Path(dotllm.__file__).parent
+opened = set()
+sys.addaudithook(lambda event, arguments: opened.add(arguments[0]) if event == "open" else None)
+from dotllm.compilation.compiler import compile_specification, prepare
+from dotllm.compilation.specification import Kind, Specification
+from dotllm.vocabulary import Vocabulary
+
+prepare()
+vocabulary = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)], eos_token_ids=[256])
+texts = {
+    "json_schema": '{"type": "string", "pattern": "^\\\\p{Lu}+$"}',
+    "json_object": "",
+    "regex": "\\p{Greek}+(?i:a)",
+    "choice": '["a", "b"]',
+    "grammar": "start: /[a-z]+/",
+    "structural_tag": '{"type": "structural_tag", "format": {"type": "const_string", "value": "a"}}',
+}
+assert set(texts) == {kind.value for kind in Kind}
+for kind, text in texts.items():
+    compile_specification(Specification.create(kind, text), vocabulary)
+read = {Path(module.__file__) for module in sys.modules.values() if getattr(module, "__file__", None)}
+read |= {Path(name) for name in opened if isinstance(name, str)}
+for path in sorted(path.relative_to(root).as_posix() for path in read if path.is_relative_to(root)):
+    print(path)
+"""
+# What else is imported: it caches, orders and reports, and `import dotllm` loads the hook of vLLM.
+_CARRIERS = ("compilation/", "vllm_plugin/")
+
+
+def test_the_fingerprint_follows_every_file_that_a_compile_reads(copied_package: Path) -> None:
+    """Also `languages/regex/unicode.txt`, which is no source file."""
+    answer = subprocess.run([sys.executable, "-c", READS], capture_output=True, text=True)
+    assert not answer.returncode, answer.stderr
+    named = set(fingerprint.ENGINE_FILES)
+    read = [
+        name
+        for name in answer.stdout.split()
+        if not name.endswith(".pyc") and (name in named or not name.startswith(_CARRIERS))
+    ]
+    assert "languages/regex/unicode.txt" in read and len(read) > 100
+    before = current_fingerprint()
+    for name in read:
+        path = copied_package / name
+        content = path.read_bytes()
+        path.write_bytes(content + b"\n")
+        assert current_fingerprint() != before, name
+        path.write_bytes(content)
+    assert current_fingerprint() == before
+
+
+def test_the_fingerprint_is_of_nothing_else(copied_package: Path) -> None:
+    before = current_fingerprint()
+    (copied_package / "cli" / "options.py").write_text("changed = True\n")
+    (copied_package / "index" / "__pycache__").mkdir()
+    (copied_package / "index" / "__pycache__" / "index.pyc").write_text("")
+    assert current_fingerprint() == before

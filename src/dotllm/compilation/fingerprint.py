@@ -1,6 +1,6 @@
 """Which engine, which vocabulary: what a stored index depends on besides its specification.
 
-The engine's fingerprint is a hash of its own source files, not a version number somebody has to remember to raise: an
+The engine's fingerprint is a hash of its own files, not a version number somebody has to remember to raise: an
 index compiled before a bug was fixed must never be served after it. Two installations of one release agree; a checkout
 with one changed line in the engine does not share with them, which is right.
 """
@@ -15,22 +15,29 @@ import dotllm
 
 # What decides the contents of an index. The vocabulary is here for its trie; its tokens are fingerprinted apart.
 ENGINE_PACKAGES = ("automata", "grammar", "index", "languages", "vocabulary")
+# Beside these, the modules at the root, which the packages share, and how a specification becomes a call of the engine.
+ENGINE_FILES = ("*.py", "compilation/compiler.py", "compilation/specification.py")
+
+
+def engine_files(root: Path) -> list[Path]:
+    """Every file of the package at ``root`` that an index depends on, tables of data among them, in a fixed order."""
+    found = {path for pattern in ENGINE_FILES for path in root.glob(pattern)}
+    for package in ENGINE_PACKAGES:
+        found.update(path for path in (root / package).rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return sorted(found)
 
 
 @functools.cache
 def engine_fingerprint() -> str:
-    """SHA-256 (hex) over the engine's source files, in a fixed order. A few milliseconds, once per process."""
+    """SHA-256 (hex) over the files of the engine. A few milliseconds, once per process."""
     root = Path(dotllm.__file__).parent
     digest = hashlib.sha256(dotllm.__version__.encode())
-    found = 0
-    for package in ENGINE_PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
-            source = path.read_bytes()
-            name = path.relative_to(root).as_posix()
-            digest.update(f"\0{name}\0{len(source)}\0".encode())
-            digest.update(source)
-            found += 1
-    if not found:
+    files = engine_files(root)
+    for path in files:
+        content = path.read_bytes()
+        digest.update(f"\0{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    if not any(path.suffix == ".py" for path in files):
         # An installation without sources (a frozen application): nothing tells two builds of one version apart, so the
         # version alone must do. Releases never change under one version.
         digest.update(b"\0no sources\0")
