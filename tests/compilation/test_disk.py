@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -194,14 +195,70 @@ def test_full_disk_and_failing_save(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list((tmp_path / "incoming").iterdir())
 
 
-def test_vanished_directory(tmp_path: Path) -> None:
-    import shutil
-
+@pytest.mark.parametrize("gone", ["c", "c/entries", "c/incoming", "c/lock"])
+def test_what_is_deleted_at_run_time_is_made_again(tmp_path: Path, gone: str) -> None:
     cache = DiskCache(tmp_path / "c", MIB)
     put(cache, 1, b"x")
-    shutil.rmtree(tmp_path / "c")
+    shutil.rmtree(tmp_path / gone) if (tmp_path / gone).is_dir() else (tmp_path / gone).unlink()
+    cache.reject(key_of(1), ValueError("whatever lies there"))
     assert cache.open(key_of(1)) is None
-    assert put(cache, 1, b"x") is None  # logged, counted, and nothing more
+    assert put(cache, 1, b"x") and cache.open(key_of(1))
+    assert cache.usage() == (4096, 1)
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700
+    sealed = cache.path(key_of(1)).read_bytes()
+    shutil.rmtree(tmp_path / "c")
+    assert cache.adopt(key_of(1), sealed) and cache.open(key_of(1))
+
+
+def test_a_directory_that_cannot_be_made_again(tmp_path: Path) -> None:
+    metrics = Metrics()
+    cache = DiskCache(tmp_path / "c", MIB, metrics=metrics)
+    shutil.rmtree(tmp_path / "c")
+    (tmp_path / "c").write_text("a file of somebody else")
+    assert put(cache, 1, b"x") is None and cache.open(key_of(1)) is None
+    assert metrics.value("dotllm_writes", "disk", "failed") == 1
+
+
+HOLDS_THE_LOCK = """
+import fcntl, sys, time
+with open(sys.argv[1], "a+b") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_stopped_process_that_holds_the_lock_holds_nobody_up(tmp_path: Path, monkeypatch, make_manager) -> None:
+    """As after a Ctrl-Z in a terminal, or in a container that is paused."""
+    monkeypatch.setattr("dotllm.compilation.disk.LOCK_PATIENCE_S", 0.2)
+    cache = DiskCache(tmp_path / "cache" / "index", MIB)
+    put(cache, 1, b"x")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDS_THE_LOCK, str(tmp_path / "cache" / "index" / "lock")], stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        holder.send_signal(signal.SIGSTOP)
+        start = time.monotonic()
+        metrics = Metrics()
+        started_now = DiskCache(tmp_path / "cache" / "index", MIB, metrics=metrics)
+        for one in (cache, started_now):
+            assert one.enabled and one.open(key_of(1)), "reading takes no lock"
+            assert all(put(one, number, b"x") is None for number in range(2, 52)), "the first waits a little"
+            one.reject(key_of(3), ValueError("damaged"))
+        manager = make_manager(disk_bytes=MIB)
+        damaged = manager._stored.disk.path(manager.key(fake_engine.spec(id=1)))
+        damaged.parent.mkdir(exist_ok=True)
+        damaged.write_bytes(b"damaged")
+        assert manager.submit(fake_engine.spec(id=1)).result(5).level == "compile"
+        assert time.monotonic() - start < 3.0
+        assert metrics.value("dotllm_writes", "disk", "failed") == 50
+    finally:
+        holder.kill()
+        holder.wait()
+        assert holder.stdout is not None
+        holder.stdout.close()
+    assert put(cache, 2, b"x") and put(started_now, 3, b"x"), "all is well again when it is gone"
 
 
 def test_manager_finds_what_another_compiled(make_manager, compiler: fake_engine.Compiler) -> None:

@@ -11,7 +11,8 @@ evicted while a process reads it lives on in that process.
 
 The bound holds at every moment for all processes together: room is made before an entry is moved in, and a partial
 write counts too because it is written with the lock held. Order of eviction is by time of last use (mtime, touched on a
-hit at most once a minute). Nothing here raises on a full, read-only or vanished disk: the cache is then just empty.
+hit at most once a minute). Nothing here raises on a full, read-only or vanished disk: the cache is then just empty. Nor
+does anybody wait long for the lock: its holder may be a process that is stopped.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ BLOCK = 4096
 # After an eviction this share of the bound is used, so that not every write has to evict.
 KEEP_SHARE = 0.9
 TOUCH_AFTER = 60.0
+# A write holds the lock for some milliseconds. Who waited this long in vain does not wait again before it was had.
+LOCK_PATIENCE_S = 2.0
+LOCK_POLL_S = 0.005
 
 
 def _blocks(size: int) -> int:
@@ -53,19 +57,23 @@ class DiskCache:
         self._incoming = directory / "incoming"
         self._lock_path = directory / "lock"
         self._used = 0
+        self._waits_for_lock = True
         self.enabled = limit > 0 and self._prepare()
 
     def _prepare(self) -> bool:
         try:
-            for part in (self.directory, self._entries, self._incoming):
-                # Only this user may write what later decides masks.
-                part.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._locked() as usage:
+            self._make_directories()
+            with contextlib.suppress(TimeoutError), self._locked() as usage:
                 usage.write(usage.read())
         except OSError as error:
             logger.warning("no cache on disk: %s: %s", self.directory, error)
             return False
         return True
+
+    def _make_directories(self) -> None:
+        for part in (self.directory, self._entries, self._incoming):
+            # Only this user may write what later decides masks.
+            part.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def path(self, key: str) -> Path:
         """Where the entry of ``key`` is, or would be."""
@@ -137,6 +145,7 @@ class DiskCache:
         target = self.path(key)
         temporary = self._incoming / f"{key}.{os.getpid()}"
         try:
+            self._make_directories()  # somebody may have deleted them
             target.parent.mkdir(mode=0o700, exist_ok=True)
             with self._locked() as usage:
                 total = self._make_room(usage.read(), expected)
@@ -190,8 +199,22 @@ class DiskCache:
     def _locked(self) -> Iterator[_Usage]:
         with self._lock_path.open("a+b") as file:
             os.chmod(self._lock_path, 0o600)
-            fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, by a kill too
+            self._lock(file.fileno())
             yield _Usage(file.fileno(), self._recount)
+
+    def _lock(self, descriptor: int) -> None:
+        """The lock, until the file is closed (by a kill, too). TimeoutError: somebody else keeps it."""
+        deadline = time.monotonic() + (LOCK_PATIENCE_S if self._waits_for_lock else 0.0)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    self._waits_for_lock = False
+                    raise TimeoutError(f"another process keeps {self._lock_path} locked; is it stopped?") from None
+            time.sleep(LOCK_POLL_S)
+        self._waits_for_lock = True
 
     def _recount(self) -> int:
         """After a crash: clear what was being written, count what is there."""
