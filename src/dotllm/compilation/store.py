@@ -94,7 +94,8 @@ class SharedStore:
         """The store of a URL (see `transports.open_transport` for what it raises)."""
         transport = open_transport(url, timeout)
         parts = urlsplit(url)
-        name = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"  # without the password
+        host_and_port = parts.netloc.rpartition("@")[2]  # without the password
+        name = f"{parts.scheme}://{host_and_port}{parts.path}"
         return cls(transport, timeout=timeout, readonly=readonly, secret=secret, metrics=metrics, name=name)
 
     def fetch(self, key: str, on_answer: OnAnswer) -> None:
