@@ -132,9 +132,30 @@ def test_one_at_a_time_per_process_and_waiting_can_be_abandoned(make: Any) -> No
     thread.join()
 
 
+def test_closing_ends_a_process_that_compiles(make: Any) -> None:
+    compiler = make()
+    compiler.compile(spec(id=1), NEVER)
+    (pid,) = [worker.process.pid for worker in compiler._all]
+    ended: list[BaseException] = []
+
+    def compile_() -> None:
+        try:
+            compiler.compile(spec(sleep=60), NEVER)
+        except CompilationError as error:
+            ended.append(error)
+
+    busy = threading.Thread(target=compile_)
+    busy.start()
+    until(lambda: not compiler._idle)
+    compiler.close()
+    busy.join(4)
+    assert ended and not alive(pid)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("then", ["compiler.compile(fake_engine.spec(sleep=60), threading.Event())", "input()"])
-def test_worker_ends_with_its_parent(tmp_path: Path, then: str) -> None:
-    """kill -9 of the server while its compile process is busy, or idle: the process does not stay behind."""
+def test_worker_ends_with_its_parent(tmp_path: Path, then: str, signum: int) -> None:
+    """The server ends while its compile process is busy, or idle: neither the process nor a file stays behind."""
     script = f"""
 import sys, threading
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -155,12 +176,11 @@ print(next(iter(compiler._all)).process.pid, flush=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     assert alive(pid)
-    parent.kill()
+    assert not list(tmp_path.iterdir()), "files that an end could leave behind, or somebody could delete"
+    parent.send_signal(signum)
     parent.wait()
-    deadline = time.monotonic() + 10
-    while alive(pid) or list(tmp_path.iterdir()):
-        assert time.monotonic() < deadline, "neither the process nor its files stay"
-        time.sleep(0.05)
+    until(lambda: not alive(pid), 10)
+    assert not list(tmp_path.iterdir())
 
 
 def test_first_heavy_one_does_not_wait_for_the_process(
@@ -327,7 +347,7 @@ def test_who_comes_while_the_first_process_starts_waits_for_it(
     started: list[Any] = []
     start = process._Worker.__init__
     monkeypatch.setattr(
-        process._Worker, "__init__", lambda self, command: (started.append(self), start(self, command))[1]
+        process._Worker, "__init__", lambda self, *arguments: (started.append(self), start(self, *arguments))[1]
     )
     compiler = make(processes=processes)
     assert not compiler.prepare() and not compiler.prepare()
@@ -342,9 +362,9 @@ def test_never_more_processes_than_allowed(make: Any, monkeypatch: pytest.Monkey
     most = 0
     start = process._Worker.__init__
 
-    def counted(self: Any, command: Any) -> None:
+    def counted(self: Any, *arguments: Any) -> None:
         nonlocal most
-        start(self, command)
+        start(self, *arguments)
         most = max(most, len([worker for worker in compiler._all if worker.process.poll() is None]) + 1)
 
     monkeypatch.setattr(process._Worker, "__init__", counted)
@@ -394,9 +414,9 @@ def test_a_process_that_starts_while_all_ends(make: Any, monkeypatch: pytest.Mon
     started: list[Any] = []
     start = process._Worker.__init__
 
-    def slowly(self: Any, command: Any) -> None:
+    def slowly(self: Any, *arguments: Any) -> None:
         compiler.close()
-        start(self, command)
+        start(self, *arguments)
         started.append(self)
 
     monkeypatch.setattr(process._Worker, "__init__", slowly)

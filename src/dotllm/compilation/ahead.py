@@ -1,6 +1,6 @@
 """Compiling ahead of time, in parallel: every specification into the local cache and the shared store, warmed.
 
-Each process has its own vocabulary, handed over as a file; specifications come and results go through the pool. An
+Each process has its own vocabulary, handed over as bytes; specifications come and results go through the pool. An
 index is written before its result is reported, so what was reported survives a kill.
 """
 
@@ -10,12 +10,10 @@ import logging
 import multiprocessing
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from dotllm.compilation import envelope, fingerprint, wire
@@ -54,28 +52,26 @@ def compile_ahead(
     inputs: Iterable[Input], texts: list[str], vocabulary: Any, options: CompilationOptions, processes: int
 ) -> Iterator[Result]:
     """Compile and store all ``inputs``, each warmed with its own examples and with ``texts``; results as they come."""
-    with tempfile.TemporaryDirectory(prefix="dotllm-ahead-") as directory:
-        shared = Path(directory, "vocabulary")
-        shared.write_bytes(wire.pack_vocabulary(vocabulary))
-        # Texts are tokenised by the process that has the tokenizer.
-        common = [tuple(vocabulary.encode(text.encode())) for text in texts]
-        tasks = ((one, [tuple(vocabulary.encode(text.encode())) for text in one.examples] + common) for one in inputs)
-        context = fingerprint.context(vocabulary.fingerprint)
-        if processes <= 1:
-            _start(shared, options, context)
-            for task in tasks:
-                yield _compile_one(*task)
-            return
-        about = (shared, options, context, os.getpid())
-        with ProcessPoolExecutor(
-            processes, multiprocessing.get_context("spawn"), initializer=_start, initargs=about
-        ) as pool:
-            try:
-                yield from _results(pool, tasks, AHEAD * processes)
-            except BaseException:  # an interrupt above all: what is being compiled is wanted no more
-                for child in multiprocessing.active_children():
-                    child.terminate()
-                raise
+    packed = wire.pack_vocabulary(vocabulary)
+    # Texts are tokenised by the process that has the tokenizer.
+    common = [tuple(vocabulary.encode(text.encode())) for text in texts]
+    tasks = ((one, [tuple(vocabulary.encode(text.encode())) for text in one.examples] + common) for one in inputs)
+    context = fingerprint.context(vocabulary.fingerprint)
+    if processes <= 1:
+        _start(packed, options, context)
+        for task in tasks:
+            yield _compile_one(*task)
+        return
+    about = (packed, options, context, os.getpid())
+    with ProcessPoolExecutor(
+        processes, multiprocessing.get_context("spawn"), initializer=_start, initargs=about
+    ) as pool:
+        try:
+            yield from _results(pool, tasks, AHEAD * processes)
+        except BaseException:  # an interrupt above all: what is being compiled is wanted no more
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
 
 
 def _results(pool: ProcessPoolExecutor, tasks: Iterable[tuple[Any, ...]], ahead: int) -> Iterator[Result]:
@@ -94,8 +90,8 @@ def _results(pool: ProcessPoolExecutor, tasks: Iterable[tuple[Any, ...]], ahead:
 class _Process:
     """What one compiling process holds."""
 
-    def __init__(self, shared: Path, options: CompilationOptions, context: bytes) -> None:
-        self.vocabulary = wire.unpack_vocabulary(shared.read_bytes())
+    def __init__(self, packed: bytes, options: CompilationOptions, context: bytes) -> None:
+        self.vocabulary = wire.unpack_vocabulary(packed)
         self.context = context
         self.secret = options.store_secret.encode()
         self.disk = DiskCache(options.disk_directory, options.disk_bytes, secret=self.secret, metrics=Metrics())
@@ -108,15 +104,15 @@ _process: _Process | None = None
 _starting = threading.Lock()
 
 
-def _start(shared: Path, options: CompilationOptions, context: bytes, parent: int | None = None) -> None:
+def _start(packed: bytes, options: CompilationOptions, context: bytes, parent: int | None = None) -> None:
     """Prepare this process; ``parent`` is the process of the pool, with which this one ends."""
     global _process
     if parent is not None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends this process
-        end_with(parent, shared.parent)
+        end_with(parent)
     logging.basicConfig(level=logging.WARNING)
     with _starting:
-        _process = _Process(shared, options, context)
+        _process = _Process(packed, options, context)
 
 
 def _compile_one(one: Input, token_lists: list[tuple[int, ...]]) -> Result:

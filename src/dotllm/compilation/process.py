@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import dotllm
 from dotllm.compilation import wire
@@ -41,12 +41,14 @@ PIPE_BYTES = 1 << 20  # what Linux lets anybody ask for
 class _Worker:
     """One process and the pipes to it."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], vocabulary: int) -> None:
+        """``vocabulary``: the descriptor of its file, which the process gets under the same number."""
         environment = dict(os.environ)
         # The child imports the very package that we are, installed or not.
         source = str(Path(dotllm.__file__).parent.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, environment.get("PYTHONPATH"))))
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, pass_fds=(vocabulary,))
         assert self.process.stdin is not None and self.process.stdout is not None
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
         os.set_blocking(self._stdout.fileno(), False)
@@ -126,7 +128,7 @@ class ProcessCompiler:
         self._given_back = threading.Condition(self._lock)
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._file: IO[bytes] | None = None
         self._closed = False
         self._starting = False
         self._starts = CircuitBreaker()
@@ -201,10 +203,9 @@ class ProcessCompiler:
             workers = list(self._all)
             self._all.clear()
             self._idle.clear()
+            self._file = None  # closed when no process is being started with it
         for worker in workers:
             worker.process.kill()
-        if self._scratch is not None:
-            self._scratch.cleanup()
 
     def _compile(self, worker: _Worker, specification: Specification, abandoned: threading.Event) -> Any:
         try:
@@ -276,8 +277,9 @@ class ProcessCompiler:
         return worker
 
     def _started(self, abandoned: threading.Event) -> _Worker:
-        vocabulary = Path(self._directory(), "vocabulary")
-        worker = _Worker([*self._command, str(vocabulary), str(self._memory), str(os.getpid())])
+        file = self._vocabulary_file()
+        command = [*self._command, str(file.fileno()), str(self._memory), str(os.getpid())]
+        worker = _Worker(command, file.fileno())
         with self._lock:
             self._all.add(worker)
         try:
@@ -315,14 +317,16 @@ class ProcessCompiler:
             self._given_back.notify_all()  # perhaps there is none to wait for any more
         worker.kill()
 
-    def _directory(self) -> str:
+    def _vocabulary_file(self) -> IO[bytes]:
+        """The vocabulary in a file without a name, which goes with us, however we end."""
         with self._lock:
             if self._closed:
                 raise CompilationError("the compiler is closed")
-            if self._scratch is None:
-                self._scratch = tempfile.TemporaryDirectory(prefix="dotllm-compile-")
-                Path(self._scratch.name, "vocabulary").write_bytes(wire.pack_vocabulary(self._vocabulary))
-            return self._scratch.name
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="dotllm-vocabulary-")  # noqa: SIM115  # kept open
+                self._file.write(wire.pack_vocabulary(self._vocabulary))
+                self._file.flush()
+            return self._file
 
 
 class _Refused(Exception):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -90,17 +89,12 @@ class StoredIndexes:
 
     def _load_fetched(self, key: str, data: bytes) -> CompiledIndex | None:
         path = self.disk.adopt(key, data)
-        if path is not None:
-            return self._load(key, path, "store")
-        with tempfile.TemporaryDirectory(prefix="dotllm-entry-") as directory:
-            path = Path(directory, key)
-            path.write_bytes(data)
-            return self._load(key, path, "store")
+        return self._load(key, data if path is None else path, "store")
 
-    def _load(self, key: str, path: Path, level: str) -> CompiledIndex | None:
+    def _load(self, key: str, source: Path | bytes, level: str) -> CompiledIndex | None:
         start = time.perf_counter()
         try:
-            index = self._engine.load(path, self._vocabulary)
+            index = self._engine.load(source, self._vocabulary)
         except Exception as error:  # whatever a damaged file makes of its loader
             self.disk.reject(key, error)
             return None

@@ -1,5 +1,6 @@
 """The compile process: ``python -m dotllm.compilation.worker VOCABULARY MEMORY PARENT``, spoken to by `process`.
 
+VOCABULARY is the number of an open file, MEMORY a number of bytes, PARENT the process that started this one.
 One JSON line in: {"specification": …}; one JSON line out: {"bytes": n} and behind it the n bytes of the index, or
 {"error": …}. It ends when its input does, and when its parent is gone: nobody has to clean up after it.
 """
@@ -9,12 +10,10 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import signal
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from dotllm.compilation import faults, wire
@@ -22,7 +21,7 @@ from dotllm.compilation.compiler import compile_specification
 from dotllm.compilation.specification import Specification
 
 
-def end_with(parent: int, scratch: Path) -> None:
+def end_with(parent: int) -> None:
     """End this process when ``parent`` is no longer its parent, even in the middle of a compile.
 
     (PR_SET_PDEATHSIG would be sent when the *thread* that started us ends, and compile threads come and go.)
@@ -31,7 +30,6 @@ def end_with(parent: int, scratch: Path) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
-        shutil.rmtree(scratch, ignore_errors=True)  # the parent's, who cannot do it any more
         os._exit(0)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
@@ -67,25 +65,23 @@ def serve(requests: BinaryIO, replies: BinaryIO, vocabulary: Any) -> None:
 
 def main(argv: list[str]) -> None:
     """See the module."""
-    scratch = Path(argv[0]).parent
-    end_with(int(argv[2]), scratch)
+    end_with(int(argv[2]))
     # Ctrl-C in the server's terminal is for the server, which then closes our input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(5)
     # Whatever prints must not end up between our replies.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    vocabulary = wire.unpack_vocabulary(Path(argv[0]).read_bytes())
+    # The processes share the file's position, so nobody moves it.
+    file = int(argv[0])
+    vocabulary = wire.unpack_vocabulary(os.pread(file, os.fstat(file).st_size, 0))
+    os.close(file)
     # The kernels are loaded (from their cache) before the limit counts.
     compile_specification(Specification.create("regex", "a"), vocabulary)
     limit_memory(int(argv[1]))
     replies.write(b'{"ready": true}\n')
     replies.flush()
     serve(sys.stdin.buffer, replies, vocabulary)
-    # The input ends when the parent closes it, or is killed; in that case a moment before it is gone.
-    time.sleep(0.2)
-    if os.getppid() != int(argv[2]):
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":
