@@ -30,6 +30,7 @@ lint: install-dev  ## What pre-commit and CI check.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.check_structure
 
 format: install-dev
 	$(BIN)/ruff check --fix .

@@ -15,14 +15,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dotllm._version import __version__
 from dotllm.vllm_plugin.post_import import install as _install_post_import_hook
 
 if TYPE_CHECKING:
     from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
     from dotllm.index import Guide, Index
     from dotllm.vocabulary import Vocabulary
-
-__version__ = "0.1.0"
 
 _HOME = {
     "BudgetExceeded": "dotllm.errors",

@@ -29,7 +29,7 @@ from typing import Any
 import numba
 from numba.core.caching import _CacheLocator
 
-from dotllm import __version__
+from dotllm._version import __version__
 from dotllm.cache_directory import user_cache_directory
 
 _PACKAGE = Path(__file__).parent

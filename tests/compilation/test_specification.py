@@ -69,7 +69,7 @@ def copied_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     original = Path(dotllm.__file__).parent
     copy = tmp_path / "dotllm"
     shutil.copytree(original, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(fingerprint.dotllm, "__file__", str(copy / "__init__.py"))
+    monkeypatch.setattr(fingerprint, "PACKAGE", copy)
     yield copy
     fingerprint.engine_fingerprint.cache_clear()
 

@@ -11,8 +11,9 @@ import functools
 import hashlib
 from pathlib import Path
 
-import dotllm
+from dotllm._version import __version__
 
+PACKAGE = Path(__file__).parent.parent
 # What decides the contents of an index. The vocabulary is here for its trie; its tokens are fingerprinted apart.
 ENGINE_PACKAGES = ("automata", "grammar", "index", "languages", "vocabulary")
 # Beside these, the modules at the root, which the packages share, and how a specification becomes a call of the engine.
@@ -30,12 +31,11 @@ def engine_files(root: Path) -> list[Path]:
 @functools.cache
 def engine_fingerprint() -> str:
     """SHA-256 (hex) over the files of the engine. A few milliseconds, once per process."""
-    root = Path(dotllm.__file__).parent
-    digest = hashlib.sha256(dotllm.__version__.encode())
-    files = engine_files(root)
+    digest = hashlib.sha256(__version__.encode())
+    files = engine_files(PACKAGE)
     for path in files:
         content = path.read_bytes()
-        digest.update(f"\0{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+        digest.update(f"\0{path.relative_to(PACKAGE).as_posix()}\0{len(content)}\0".encode())
         digest.update(content)
     if not any(path.suffix == ".py" for path in files):
         # An installation without sources (a frozen application): nothing tells two builds of one version apart, so the

@@ -1,0 +1,25 @@
+"""A restructuring of the engine changes neither a grammar, nor an automaton, nor a mask."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tools import digest
+
+
+def test_the_corpus_compiles_to_what_it_did(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["digest", "--check"])
+    assert digest.main() == 0, capsys.readouterr().err
+
+
+def test_a_changed_mask_changes_the_digest() -> None:
+    known = json.loads(digest.KNOWN.read_text())
+    over = digest.vocabulary()
+    cases = {name: (kind, given) for name, kind, given in digest.specifications()}
+    name = next(name for name in cases if name.startswith("regex/basics"))
+    assert digest.digest("regex", cases[name][1], over) == known[name]
+    assert digest.digest("regex", f"(?:{cases[name][1]})x", over) != known[name]
