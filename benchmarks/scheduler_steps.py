@@ -1,9 +1,9 @@
-"""What the engine core's loop pays per step where nothing walks: vLLM's own scheduler with our hooks, without a model.
+"""What the engine core pays per step, speculation included: vLLM's own scheduler with our hooks, without a model.
 
     python -m benchmarks.scheduler_steps [--requests 1,32,256] [--workloads closed,free] [--asynchronous] [--profile]
 
 Synchronous scheduling with vLLM's n-gram proposer (three drafts at most), or asynchronous scheduling without drafts
-(``--asynchronous``, what ``--dotllm-gpu-walk 0`` comes to). The model and the device are stand-ins whose time does not
+(``--asynchronous``). The model and the device are stand-ins whose time does not
 count: each request gets a token that its mask allows, any of them (the end only where nothing else may follow, or where
 it is drawn), drafts are verified against such tokens, and the clock that judges drafts is turned by hand
 (``STEP``). Ended requests are replaced at once. The twin runs the same requests without constraints, each as long as

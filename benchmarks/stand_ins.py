@@ -10,5 +10,5 @@ def a_backend(**attributes: Any) -> Any:
     from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
 
     backend = object.__new__(DotllmBackend)
-    vars(backend).update(walk=None, steps=None, row_sender=None, **attributes)
+    vars(backend).update(steps=None, row_sender=None, **attributes)
     return backend

@@ -46,7 +46,6 @@ OPTIONS: tuple[Option, ...] = (
         "{auto,on,off}",
         "auto (default): on CUDA devices mask rows live in a table on the GPU",
     ),
-    Option("--dotllm-gpu-walk", "DOTLLM_GPU_WALK", "{0,1}", "1 (default): the GPU follows the grammars where it can"),
     Option(
         "--dotllm-property-order",
         "DOTLLM_PROPERTY_ORDER",
@@ -60,7 +59,6 @@ SETTINGS = (
     settings.coalescence,
     settings.drafts_always,
     settings.gpu_masks,
-    settings.gpu_walk,
     settings.property_order,
 )
 

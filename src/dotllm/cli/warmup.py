@@ -24,7 +24,6 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
 
     start = time.perf_counter()
-    import dotllm.vllm_plugin.gpu.follow  # noqa: F401  # the kernels of serving on a GPU
     from dotllm.compilation.compiler import compile_specification, prepare
     from dotllm.compilation.specification import Specification
     from dotllm.vocabulary import Vocabulary

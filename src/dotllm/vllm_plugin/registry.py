@@ -34,7 +34,6 @@ from dotllm.vllm_plugin.frontend.tool_calls import (
     tool_numbers,
     tools_and_format,
 )
-from dotllm.vllm_plugin.gpu import first_token, late_place, walk_scheduler
 from dotllm.vllm_plugin.gpu_masks import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
 from dotllm.vllm_plugin.jump_forward import coalescence
@@ -65,7 +64,6 @@ HOOKS: tuple[Hook, ...] = (
     argument_types.HOOK,
     argument_types.STRINGS_HOOK,
     reasoning.HOOK,  # before the next one, so that it is asked first
-    late_place.HOOK,  # and these two, too
     late_mask.HOOK,
     scheduler.HOOK,
     request_errors.HOOK,
@@ -73,8 +71,6 @@ HOOKS: tuple[Hook, ...] = (
     warm_start.HOOK,
     implicit_ends.HOOK,
     manager_hook.HOOK,
-    first_token.HOOK,  # before the next one, which knows the last step
-    walk_scheduler.HOOK,
     coalescence.HOOK,
     batch_accept.HOOK,  # after those that change a step's results
     draft_pace.HOOK,  # after the one whose drafts it judges

@@ -51,11 +51,6 @@ def gpu_masks() -> str:
     return choice("DOTLLM_GPU_MASKS", "auto", "on", "off")
 
 
-def gpu_walk() -> bool:
-    """Whether the GPU may follow the grammars (``DOTLLM_GPU_WALK``, default yes)."""
-    return flag("DOTLLM_GPU_WALK", default=True)
-
-
 def takes_auto() -> bool:
     """Whether vLLM's backend ``auto`` means dotllm (``DOTLLM_TAKE_AUTO``, default yes)."""
     return flag("DOTLLM_TAKE_AUTO", default=True)

@@ -10,6 +10,7 @@ import pytest
 
 from dotllm.errors import Unsupported
 from dotllm.vllm_plugin.engine_core import late_mask, request_errors
+from dotllm.vllm_plugin.engine_core.scheduler import has_recurrent_state
 from tests.vllm_plugin.engine_core.test_scheduler import BLOCK, Bench, Grammar, Pending, _aborted, vllm_config
 
 pytestmark = pytest.mark.serve
@@ -230,3 +231,25 @@ def test_compiles_begin_when_the_forward_pass_is_launched(bench: Bench) -> None:
     compiler.elsewhere = True
     steps.request_arrives(compiler)
     assert compiler.calls == ["resume", "pause", "resume"], "a process takes nothing from the loop"
+
+
+@pytest.mark.parametrize("kind", ["is_hybrid", "is_attention_free", "a cache", "one of several caches"])
+def test_a_model_with_a_recurrent_state_takes_no_token_twice(kind: str) -> None:
+    """A request whose token is dropped runs its last token again, and the state would take it in twice: answers would
+    be worse, and nobody would know why."""
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    model = SimpleNamespace(is_hybrid=False, is_attention_free=False)
+    attention = SimpleNamespace(kv_cache_spec=SimpleNamespace())
+    caches = SimpleNamespace(kv_cache_groups=[attention])
+    scheduler: Any = SimpleNamespace(vllm_config=SimpleNamespace(model_config=model), kv_cache_config=caches)
+    assert not has_recurrent_state(scheduler)
+    state: Any = object.__new__(MambaSpec)
+    if kind == "a cache":
+        caches.kv_cache_groups.append(SimpleNamespace(kv_cache_spec=state))
+    elif kind == "one of several caches":
+        several = SimpleNamespace(kv_cache_specs={"layer 0": SimpleNamespace(), "layer 1": state})
+        caches.kv_cache_groups.append(SimpleNamespace(kv_cache_spec=several))
+    else:
+        setattr(model, kind, True)
+    assert has_recurrent_state(scheduler)

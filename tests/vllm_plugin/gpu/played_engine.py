@@ -1,7 +1,8 @@
 """vLLM's own asynchronous scheduler, our kernels, and a model runner's books: an engine without a GPU.
 
 The V2 model runner is played by `Runner`: it keeps the same counts as vLLM's kernels do, runs the tokens it is told to,
-and samples at random under our masks, through vLLM's own ``sample`` with our hooks around and in it. What decides is what it has run: at every position of a request the model must
+and samples at random under our masks, through vLLM's own ``sample`` with our hook in it. What decides is what it has
+run: at every position of a request the model must
 have seen the token that stands there in the answer, whatever was in flight in between.
 """
 
@@ -19,12 +20,9 @@ import torch
 from benchmarks.stand_ins import a_backend
 from dotllm import Index
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
-from dotllm.vllm_plugin.gpu import sampling, walk_scheduler
-from dotllm.vllm_plugin.gpu.walk import Walk
-from dotllm.vllm_plugin.gpu.walk_message import WalkStep
 from dotllm.vllm_plugin.gpu_masks import worker_hooks
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender
-from dotllm.vllm_plugin.jump_forward import jump_forward, pace
+from dotllm.vllm_plugin.jump_forward import jump_forward
 from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 
 WORDS = [b"number", b"_of", b"_items", b'":', b'{"', b'"}', b'","', b"shipping", b"_address", b"true", b"false", b"is_"]
@@ -98,7 +96,6 @@ class Runner:
         from vllm.v1.worker.gpu.model_runner import GPUModelRunner
         from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
-        sampling.wrap()
         worker_hooks.apply()
         self.vllm_sample = GPUModelRunner.sample
         self.states = self.req_states = States()
@@ -159,8 +156,6 @@ class Runner:
         return token
 
     def sample(self, grammar_output: Any) -> list[list[int]]:
-        from vllm.v1.worker.gpu.sample import sampler as vllm_sampler
-
         states, n = self.states, len(self.names)
         idx = [states.req_id_to_index[name] for name in self.names]
         computed, total = states.num_computed_tokens.gpu, states.total_len.gpu
@@ -171,17 +166,13 @@ class Runner:
             logits_indices=torch.arange(n),
         )  # fmt: skip
         in_prompt = [length < int(states.prefill_len.np[state]) for length, state in zip(lengths, idx, strict=True)]
-        walks = grammar_output is not None and isinstance(grammar_output.grammar_bitmask, WalkStep)
         self.samplings += 1
 
         def sampler(logits: Any, _: Any) -> Any:
             noise = torch.from_numpy(self.generator.gumbel(size=logits.shape))
             sampled = (logits + noise).argmax(dim=1, keepdim=True)
-            if walks and self.samplings % 2:
-                count, rejected = vllm_sampler.get_num_sampled_and_rejected(None, None, None, None, None)
-            else:  # as a vLLM that does not ask there
-                count = torch.tensor([0 if within else 1 for within in in_prompt], dtype=torch.int32)
-                rejected = torch.zeros(n, dtype=torch.int32)
+            count = torch.tensor([0 if within else 1 for within in in_prompt], dtype=torch.int32)
+            rejected = torch.zeros(n, dtype=torch.int32)
             return SimpleNamespace(sampled_token_ids=sampled, num_sampled=count, num_rejected=rejected)
 
         self.sampler = sampler
@@ -202,17 +193,7 @@ class Runner:
 class Engine:
     """vLLM's loop with one step in flight."""
 
-    def __init__(
-        self,
-        vllm_config: Any,
-        index: Index,
-        monkeypatch: Any,
-        *,
-        jumps: bool,
-        seed: int,
-        blocks: int,
-        reasoner: Any = None,
-    ) -> None:
+    def __init__(self, vllm_config: Any, index: Index, *, seed: int, blocks: int, reasoner: Any = None) -> None:
         from vllm.v1.core.sched.async_scheduler import AsyncScheduler
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.structured_output import StructuredOutputManager
@@ -225,9 +206,7 @@ class Engine:
             vocabulary=index.vocabulary,
             compiler=SimpleNamespace(metrics=metrics, pause=lambda seconds: None, resume=lambda: None),
         )
-        monkeypatch.setattr(walk_scheduler, "may_jump", lambda _: jumps)
-        monkeypatch.setattr(pace.Pace, "pays", lambda *_: True)  # nothing here takes the time it does on a GPU
-        monkeypatch.setattr(walk_scheduler, "begin", lambda *_: Walk(index.space, RowSender(index.space), STATES))
+        manager.backend.row_sender = RowSender(index.space)
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         self.scheduler = vllm_config.scheduler_config.get_scheduler_cls()(
             vllm_config=vllm_config,
@@ -235,7 +214,7 @@ class Engine:
             structured_output_manager=manager,
             block_size=BLOCK,
         )
-        assert isinstance(self.scheduler, walk_scheduler.WalkScheduler) and isinstance(self.scheduler, AsyncScheduler)
+        assert isinstance(self.scheduler, AsyncScheduler)
         self.scheduler.use_v2_model_runner = True
         self.index = index
         self.runner = Runner(seed)
@@ -290,7 +269,7 @@ class Engine:
             if output.total_num_scheduled_tokens:
                 self.runner.execute(output)
                 names = list(self.runner.names)
-                if output.pending_structured_output_tokens:  # (where nobody walks)
+                if output.pending_structured_output_tokens:
                     while flight:
                         self.receive(*flight.pop(0))
                 sampled = self.runner.sample(self.scheduler.get_grammar_bitmask(output))

@@ -24,12 +24,8 @@ from played_engine import BLOCK, EOS, STATES, TOKENS, Engine, Runner
 from dotllm import Index
 from dotllm.vllm_plugin.engine_core import scheduler as our_scheduler
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
-from dotllm.vllm_plugin.gpu import heap, late_place, walk, walk_scheduler
-from dotllm.vllm_plugin.gpu.prefetch import Prefetcher
-from dotllm.vllm_plugin.gpu.walk import Walk
-from dotllm.vllm_plugin.gpu_masks import worker_hooks
+from dotllm.vllm_plugin.gpu_masks import rows, worker_hooks
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender
-from dotllm.vllm_plugin.jump_forward import jump_forward
 from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 
 PENALTY = {"presence_penalty": 0.5}
@@ -113,10 +109,6 @@ class PlayedRunner(Runner):
         for name, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
             if blocks is not None:
                 self.blocks_of[name] += blocks[0]
-        jumps = getattr(output, jump_forward._ATTRIBUTE, None)
-        if jumps:
-            self.sampler = self.played_sampler
-            jump_forward.uncount(self, jumps)
         super().execute(output)
         for new in output.scheduled_new_reqs:
             counts = self.counts_of[self.states.req_id_to_index[new.req_id]]
@@ -187,49 +179,35 @@ class Trouble:
         self.seed, self.monkeypatch = seed, monkeypatch
         self.indexes = [index, *(others or [])]
         quick_kernels.use(monkeypatch)
-        monkeypatch.setattr(late_place, "GRAMMAR_WAIT_S", 0.0)
         monkeypatch.setattr(our_scheduler, "COMPILE_WAIT_S", 0.0)
-        monkeypatch.setattr(Prefetcher, "want", lambda *_: None)  # a thread: no run would be like another
-        monkeypatch.setattr(heap, "HEAP_LIMIT", int(draw.choice([1 << 26, 1 << 26, 30000, 9000])))
-        monkeypatch.setattr(walk, "TABLE_SLOTS", self._table_slots(index))
-        monkeypatch.setattr(jump_forward, "MIN_JUMP_TOKENS", 2)
+        monkeypatch.setattr(rows, "TABLE_SLOTS", self._table_slots(index))
         self.reasoner = self._reasoner()
         blocks = int(draw.choice([10, 12, 14, 16, 24, 200]))
         self.priority = bool(draw.random() < 0.2)
         monkeypatch.setattr(vllm_config.scheduler_config, "policy", "priority" if self.priority else "fcfs")
-        jumps = bool(draw.random() < 0.5)
-        self.forced = ForcedTokens.shared() if jumps or draw.random() < 0.3 else None
-        self.engine = Engine(
-            vllm_config, index, monkeypatch, jumps=jumps, seed=seed, blocks=blocks, reasoner=self.reasoner
-        )
+        self.forced = ForcedTokens.shared() if draw.random() < 0.5 else None
+        self.engine = Engine(vllm_config, index, seed=seed, blocks=blocks, reasoner=self.reasoner)
         self.scheduler = self.engine.scheduler
         self.engine.runner = PlayedRunner(seed, blocks)
         self.engine.runner.is_there = lambda name: name in self.scheduler.requests
         self.backend = self.scheduler.structured_output_manager.backend
-        slots = int(draw.choice([1, 4, STATES]))
-        self.walk = Walk(index.space, RowSender(index.space), slots)
-        self.backend.row_sender = self.walk.sender
-        monkeypatch.setattr(walk_scheduler, "begin", lambda *_: self.walk)
+        self.backend.row_sender = RowSender(index.space)
         if draw.random() < 0.3:
             self.scheduler.max_model_len = int(draw.integers(40, 120))
         self.scheduler.max_model_len = min(self.scheduler.max_model_len, (blocks - 1) * BLOCK)  # as vLLM sees to
-        self.pace = float(draw.choice([0.0, 0.0, 0.1, 0.5]))  # how often the lead is another
         self.aborts = float(draw.choice([0.0, 0.01, 0.05]))
         self.resets = float(draw.choice([0.0, 0.0, 0.02, 0.1]))
         self.squeezes = float(draw.choice([0.0, 0.05, 0.2]))
         self.collects = float(draw.choice([0.0, 0.1]))
-        self.ends_walk = int(draw.integers(5, 80)) if draw.random() < 0.15 else 0
         self.pending: dict[str, tuple[Future[Any], int, Any]] = {}
         self.aborted: set[str] = set()
         self.refused: set[str] = set()
-        abandon = self.scheduler._abandon  # (there is no mask for who has been let through without its grammar)
-        self.scheduler._abandon = lambda output: (self.refused.update(self.scheduler._placeless), abandon(output))
         self.kinds: dict[str, Any] = {}
         self.errors: list[str] = []
 
     def _table_slots(self, index: Index) -> int:
         if self.draw.random() < 0.9:
-            return walk.TABLE_SLOTS
+            return rows.TABLE_SLOTS
         return index.space.row_count + int(self.draw.integers(0, 20))
 
     def _reasoner(self) -> Any:
@@ -342,17 +320,12 @@ class Trouble:
             else:
                 future.set_result(outcome())
         self._abort_some()
-        if self.pace and draw.random() < self.pace:
-            self.walk.lead.waits = not self.walk.lead.waits
-            self.walk.lead.unknown = 0.07  # (stays as it is for some time)
         if self.resets and draw.random() < self.resets:
             scheduler.reset_prefix_cache(reset_running_requests=True)
         if self.squeezes and draw.random() < self.squeezes:
             self._squeeze()
         if self.collects and draw.random() < self.collects:
-            self.walk.space.collect()
-        if self.engine.steps == self.ends_walk:
-            self.walk.overflowed = True
+            self.backend.row_sender.space.collect()
 
     def _squeeze(self) -> None:
         """The next step finds the cache full, and preempts who came last."""
@@ -432,20 +405,12 @@ class Trouble:
                 raise AssertionError(f"seed {self.seed}, {name}: {error}") from error
 
     def _check_empty(self) -> None:
-        scheduler, books = self.scheduler, self.scheduler._reasoning
-        jumps = scheduler._jumps
+        scheduler = self.scheduler
         left = {
-            "free": books.free, "late": books.late, "careful": scheduler._check_result_of, "entered": jumps._entered,
-            "certain": jumps._certain, "taken back": jumps._taken_back, "slots": self.walk.slot_of,
-            "forbidden": self.walk._forbidden, "active": self.walk._active,
-            "placeless": getattr(scheduler, "_placeless", ()), "abandoned": getattr(scheduler, "_abandoned", ()),
             "held": getattr(scheduler, "_held", ()), "late grammars": getattr(scheduler, "_late", ()),
-            "requests": scheduler.requests, "running": scheduler.running,
-            "entries": [entry for entry in self.walk._entries.values() if entry.slots],
-            "grammars": [g for g in self.walk.grammars if g is not None],
+            "takers": getattr(scheduler, "_takers", ()), "requests": scheduler.requests, "running": scheduler.running,
         }  # fmt: skip
         assert not any(left.values()), {name: what for name, what in left.items() if what}
-        assert len(self.walk._free) == len(set(self.walk._free)) == len(self.walk.grammars)
         pool = scheduler.kv_cache_manager.block_pool
         assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1, "blocks are lost"
 
@@ -491,8 +456,7 @@ class Trouble:
                 else:
                     raise AssertionError(f"token {position - start} is {token}, {was} was drawn")
             else:
-                assert not free and self.scheduler._may_jump, f"token {position - start} was never drawn"
-                assert mask_of(guide) == {token}, f"token {position - start} was entered and is not forced"
+                raise AssertionError(f"token {position - start} was never drawn")
             if position == len(tokens) - 1 and not free and (self.forced or guide.guide.can_finish):
                 before = set(guide.stops)  # (forced text that has a stop token in it is cut there)
             if not free and guide is not None:

@@ -22,7 +22,6 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platforms, "_current_platform", SimpleNamespace(is_cuda_alike=lambda: True))
     monkeypatch.setattr(envs, "VLLM_USE_V2_MODEL_RUNNER", None, raising=False)
     monkeypatch.setenv("DOTLLM_COALESCENCE", "canonical")
-    monkeypatch.delenv("DOTLLM_GPU_WALK", raising=False)
     monkeypatch.setenv("DOTLLM_GPU_MASKS", "auto")
 
 
@@ -35,7 +34,7 @@ def expected(model: dict[str, Any] | None = None, **arguments: Any) -> bool:
     return jump_forward.is_expected(SimpleNamespace(**engine), SimpleNamespace(**{**plain, **(model or {})}))
 
 
-def test_where_the_gpu_walks() -> None:
+def test_on_a_gpu_with_asynchronous_scheduling() -> None:
     assert expected()
     assert expected(structured_outputs_config={"reasoning_parser": "qwen3"})
     assert expected(reasoning_parser="qwen3")
@@ -62,9 +61,7 @@ def test_not_where_something_else_forbids_it(arguments: dict[str, Any]) -> None:
     assert not expected(**arguments)
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"), [("DOTLLM_COALESCENCE", "lossless"), ("DOTLLM_GPU_WALK", "0"), ("DOTLLM_GPU_MASKS", "off")]
-)
+@pytest.mark.parametrize(("variable", "value"), [("DOTLLM_COALESCENCE", "lossless"), ("DOTLLM_GPU_MASKS", "off")])
 def test_not_where_it_is_switched_off(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     monkeypatch.setenv(variable, value)
     assert not expected()

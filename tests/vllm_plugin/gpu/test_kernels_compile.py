@@ -16,12 +16,11 @@ from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from dotllm.vllm_plugin.gpu_masks import kernels
-from dotllm.vllm_plugin.gpu import walk_kernels
 
 capability = int(sys.argv[1])
 special = {"logits": "*bf16", "token_data": "*u8", "last": "*i64", "BLOCK": "constexpr"}
 numbers = ("table_stride", "logits_stride", "vocabulary", "row", "slot")
-compiled = (kernels._apply_rows, kernels._apply_row, kernels._write_runs, walk_kernels._follow_and_mask)
+compiled = (kernels._apply_rows, kernels._apply_row, kernels._write_runs)
 for kernel in compiled:
     names = kernel.arg_names
     signature = {n: special.get(n, "i32" if n in numbers else "*i32") for n in names}

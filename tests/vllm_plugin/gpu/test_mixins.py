@@ -14,32 +14,26 @@ from played_engine import Engine
 from dotllm import Index
 from dotllm.vllm_plugin import draft_pace
 from dotllm.vllm_plugin.engine_core import batch_accept, late_mask, reasoning, request_errors, scheduler
-from dotllm.vllm_plugin.gpu import first_token, late_place, walk_scheduler
-from tests.serve.releases import since
 from tests.vllm_plugin.engine_core.test_scheduler import Bench
 
 pytestmark = pytest.mark.serve
 
 
-def an_engine(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    return Engine(vllm_config, index, monkeypatch, jumps=False, seed=3, blocks=200)
+def an_engine(vllm_config: Any, index: Index) -> Engine:
+    return Engine(vllm_config, index, seed=3, blocks=200)
 
 
-@since("0.28", "has no overlap of prompts and compiles")
-def test_mixins_without_a_use_leave(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = an_engine(vllm_config, index, monkeypatch)
+def test_mixins_without_a_use_leave(vllm_config: Any, index: Index) -> None:
+    engine = an_engine(vllm_config, index)
     found = type(engine.scheduler)
     assert found.__name__ == "DotllmAsyncScheduler" and found.__module__ == "vllm.v1.core.sched.async_scheduler"
     assert [base.__name__ for base in found.__bases__[1:]] == [
-        late_place.LatePlaceScheduler.__name__,
         scheduler.OverlapScheduler.__name__,
         request_errors.FailureScheduler.__name__,
-        first_token.FirstTokenScheduler.__name__,
-        walk_scheduler.WalkScheduler.__name__,
         batch_accept.BatchAcceptScheduler.__name__,
         "AsyncScheduler",
     ]
-    assert type(an_engine(vllm_config, index, monkeypatch).scheduler) is found
+    assert type(an_engine(vllm_config, index).scheduler) is found
 
 
 @pytest.mark.parametrize(("backend", "take_auto"), [("xgrammar", "1"), ("auto", "0")])
@@ -54,12 +48,10 @@ def test_an_engine_on_another_backend_has_none(
     assert type(Bench(vllm_config).scheduler).__bases__[1:] == (AsyncScheduler,)
 
 
-@since("0.32", "has no overlap of reasoning and compiles")
 def test_each_mixin_knows_whether_it_is_of_use(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (batch_accept, draft_pace, late_mask, reasoning):
         monkeypatch.setattr(module, "why_not", lambda *_: "")
-    monkeypatch.setattr(vllm_config.parallel_config, "data_parallel_size", 2)
-    found = type(an_engine(vllm_config, index, monkeypatch).scheduler)
+    found = type(an_engine(vllm_config, index).scheduler)
     for mixin in (
         batch_accept.BatchAcceptScheduler,
         draft_pace.DraftPaceScheduler,
@@ -67,15 +59,11 @@ def test_each_mixin_knows_whether_it_is_of_use(vllm_config: Any, index: Index, m
         reasoning.ReasoningScheduler,
     ):
         assert issubclass(found, mixin), mixin
-    assert not issubclass(found, first_token.FirstTokenScheduler)
 
 
-@since("0.30", "asks should_advance")
-def test_vllm_is_told_at_once_what_has_been_taken(
-    vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vllm_is_told_at_once_what_has_been_taken(vllm_config: Any, index: Index) -> None:
     """And asks a grammar that has not taken a token, or has failed since."""
-    engine = an_engine(vllm_config, index, monkeypatch)
+    engine = an_engine(vllm_config, index)
     manager = engine.scheduler.structured_output_manager
     asked: list[list[int]] = []
     grammar = SimpleNamespace(followed=True, failed=False, accept_tokens=lambda _, tokens: asked.append(tokens))

@@ -14,7 +14,6 @@ pytest.importorskip("vllm")
 
 import torch
 
-from dotllm.vllm_plugin.gpu import walk_kernels
 from dotllm.vllm_plugin.gpu_masks import kernels, warm_kernels, worker_hooks
 
 pytestmark = pytest.mark.serve
@@ -35,7 +34,6 @@ def test_all_kernels_are_launched_and_nothing_is_masked(requests: int, monkeypat
         (kernels, "_launch_rows"),
         (kernels, "_launch_row"),
         (kernels, "_launch_writes"),
-        (walk_kernels, "_launch"),
     ):
         launcher = getattr(module, name)
 
@@ -53,16 +51,16 @@ def test_all_kernels_are_launched_and_nothing_is_masked(requests: int, monkeypat
         monkeypatch.setattr(module, name, Noted(launcher, name))
     logits = torch.randn(requests, 300)
     before = logits.clone()
-    warm_kernels.warm(logits, a_batch(requests), 10)
+    warm_kernels.warm(logits, 10)
     assert torch.equal(logits, before)
-    assert set(launched) == {"_launch_rows", "_launch_row", "_launch_writes", "_launch"}
+    assert set(launched) == {"_launch_rows", "_launch_row", "_launch_writes"}
 
 
 def test_behind_the_first_bitmask_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """And never again; a fault is only said."""
     warmed: list[int] = []
 
-    def warm(logits: Any, batch: Any, words: int) -> None:
+    def warm(logits: Any, words: int) -> None:
         warmed.append(words)
         raise RuntimeError("no compiler")
 
@@ -82,16 +80,3 @@ def test_behind_the_first_bitmask_of_a_device(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("DOTLLM_GPU_MASKS", "off")
     apply(None, SimpleNamespace(device=SimpleNamespace(type="cuda")), a_batch(2), [], bitmask)
     assert warmed == [10], "compiled for nothing"
-
-
-def test_counts_are_aligned_as_vllms_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else Triton compiles vLLM's own kernels once more for them, in a step."""
-    from dotllm.vllm_plugin.gpu.walker import RING, Walker
-    from dotllm.vllm_plugin.gpu_masks.mask_table import MaskTable
-
-    walker = Walker(MaskTable(torch.device("cpu")))
-    for requests in (1, 2, 3, 7, 256):
-        for _ in range(RING):
-            sampled, rejected = walker._next_counts(requests)
-            assert len(sampled) == len(rejected) == requests
-            assert sampled.data_ptr() % 16 == rejected.data_ptr() % 16 == 0

@@ -9,8 +9,10 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, ClassVar
 
+import numba as nb
 import numpy as np
 
+from dotllm.arrays import Int32, UInt8
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.closing import begin, touch
 from dotllm.automata.machine.layout import (
@@ -21,6 +23,7 @@ from dotllm.automata.machine.layout import (
     H_CLASSES,
     H_EDGE_BYTES,
     H_EDGE_START,
+    H_FUEL,
     H_OUT,
     HAS_TOKENS,
     POOL,
@@ -30,21 +33,37 @@ from dotllm.automata.machine.layout import (
     STATE,
     R,
 )  # fmt: skip
-from dotllm.automata.machine.run import apply, configuration, token_step
+from dotllm.automata.machine.run import apply, configuration, run_bytes, token_step
 from dotllm.automata.machine.settle import settle
-from dotllm.index.gpu_tables import NEXT, expand_rows
+from dotllm.index.kernels import I1, U8, I
 from dotllm.index.unique.likeness import Leaf
+from dotllm.jit import kernel
 
 if TYPE_CHECKING:
     from dotllm.index.index import Index
 
 OPENINGS = b"[{"
 _KEPT = 1 << 16  # configurations: some 30 MB at most, then they are asked for anew
-_TABLE = 1 << 18  # configurations of higher numbers are expanded byte by byte
 
 NONE, ALL, SOME = range(3)
 """Which of the texts that are possible begin, with the next bracket, an array without equal items (an object without
 equal keys)."""
+
+
+@kernel(I(nb.int32[::1], U8, I, I1, I))
+def expand(mem: Int32, class_bytes: UInt8, config: int, out: Int32, fuel: int) -> int:
+    """out[c]: the configuration after a byte of class c; 0: not allowed. Returns 0, or the error of a kernel."""
+    for cls in range(out.shape[0]):
+        at = mem[R + 3 * CONFIG] + 3 * config
+        state, stack = I(mem[at]), I(mem[at + 1])
+        mem[H_FUEL] = fuel
+        after = run_bytes(mem, state, stack, class_bytes, cls, cls + 1)
+        if after > 0:
+            after = configuration(mem, after, mem[H_OUT])
+        if after < 0:
+            return after
+        out[cls] = after
+    return 0
 
 
 class Paths:
@@ -68,8 +87,7 @@ class Paths:
         mem = index.mem
         first, classes = int(mem[H_CLASS_BYTE]), int(mem[H_CLASSES])
         self._class_bytes = mem[first : first + classes].astype(np.uint8)
-        # (Memory that is not written to is none.)
-        self._table = np.zeros((_TABLE, NEXT + classes), np.int32)
+        self._after: Int32 = np.empty(classes, np.int32)  # what `expand` fills, under the index's lock
         first = int(mem[H_CLASS_OF])
         self._class_of = mem[first : first + 256].tolist()
         self.plain = self.plain_classes()
@@ -93,13 +111,10 @@ class Paths:
         """The configurations after one byte, by the byte's class."""
         if len(self._rows) >= _KEPT:
             self._rows.clear()
-        if config < len(self._table):
-            index, one = self.index, np.array([config], np.int32)
-            with index.lock:
-                index.run(lambda mem: int(expand_rows(mem, self._class_bytes, one, self._table, FUEL)))
-            row = [after or -1 for after in self._table[config, NEXT:].tolist()]
-        else:
-            row = [self.index.advance_bytes(config, bytes((byte,))) for byte in self._class_bytes.tolist()]
+        index = self.index
+        with index.lock:
+            index.run(lambda mem: int(expand(mem, self._class_bytes, config, self._after, FUEL)))
+            row = [after or -1 for after in self._after.tolist()]
         self._rows[config] = row
         return row
 

@@ -40,8 +40,6 @@ class DotllmBackend(StructuredOutputBackend):
         """Decided at the first step (see `gpu.manager_hook`): a `RowSender`, or False where bitmasks are used."""
         self.steps: StepPhases | None = None
         """Set by the scheduler that asks for masks late (`late_mask`)."""
-        self.walk: Any = None
-        """The `gpu.walk.Walk` of this engine, where the GPU follows the grammars."""
 
     def begin(self, specification: Specification, stop_token_ids: Iterable[int]) -> Future[Any]:
         """Start compiling; the future yields the request's `RequestGrammar` or raises why there is none.
@@ -72,9 +70,7 @@ class DotllmBackend(StructuredOutputBackend):
         return torch.full((max_num_seqs, self.vocabulary.words), -1, dtype=torch.int32)
 
     def destroy(self) -> None:
-        """Stop compiling, and working ahead; what is new goes to the caches that outlive this process."""
-        if self.walk is not None:
-            self.walk.close()
+        """Stop compiling; what is new goes to the caches that outlive this process."""
         self.compiler.close()
 
     @property

@@ -1,8 +1,8 @@
-"""The tokens of a step are taken by all grammars in one call, where the GPU does not follow them anyway.
+"""The tokens of a step are taken by all grammars in one call.
 
 vLLM asks each request's grammar to accept its token, in Python, one after another: at 256 requests that is 0.6 ms of a
 step, most of it the way into the engine and back. Here `advance_guides` takes them all (0.1 ms) before vLLM looks at
-the results, and vLLM's own calls find them taken (`RequestGrammar.followed`; `gpu.manager_hook` looks at it on the way
+the results, and vLLM's own calls find them taken (`RequestGrammar.followed`; `gpu_masks` looks at it on the way
 to a grammar). Tokens that are no matter of course are left to vLLM's calls: several at once, stop tokens, those that a
 grammar does not allow, those after its end.
 
@@ -50,7 +50,7 @@ class BatchAcceptScheduler:
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """The results of a step."""
-        if not self._takes_batches or getattr(self, "_walk", None) is not None:
+        if not self._takes_batches:
             return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         taken = self._take(model_runner_output)
         try:

@@ -89,8 +89,7 @@ class RequestGrammar(StructuredOutputGrammar):
         self.own_masks = forced is not None or bool(self._stops)
         """Whether masks may differ from the guide's even while the text goes on."""
         self.followed = False
-        """Whether this request's tokens are taken ahead of vLLM's calls: by `gpu.walk` (the guide stands still), or
-        in this step by `batch_accept`."""
+        """Whether this step's token was taken ahead of vLLM's call, by `batch_accept`."""
         if isinstance(guide, Compiled):
             self._compiled = guide
         else:

@@ -13,8 +13,6 @@ from dotllm.compilation import CompilationManager
 
 # A step is launched in half of this. Should none be, the compile does not wait for it any longer.
 LONGEST_PAUSE_S = 0.02
-# In which a GPU's step is launched, from its message on: who waits longer for a result had better have used the time.
-LAUNCH_S = 0.002
 
 
 class StepPhases:

@@ -72,7 +72,6 @@ def prepare_engine(vllm_config: Any) -> None:
     the shared store needs (s3fs is a second of imports)."""
     from vllm.tokenizers import cached_tokenizer_from_config
 
-    import dotllm.vllm_plugin.gpu.follow  # its kernels are compiled, or loaded, when it is imported
     from dotllm.compilation import CompilationOptions, compiler
     from dotllm.compilation.transports import open_transport
     from dotllm.index import Index

@@ -57,6 +57,8 @@ def message(
         reason = why_not(manager)
         logger.info("masks live on the device: %s", f"no ({reason})" if reason else "yes")
         backend.row_sender = False if reason else rows.RowSender(backend.token_space)
+        if not reason:  # the host launches each step of a GPU, which takes Python longer than a compile does
+            backend.compiler.spare_the_loop()
     if not backend.row_sender:
         return None
     if manager.reasoner_cls is not None:
@@ -92,10 +94,7 @@ def _apply() -> None:
 
     gpu_masks()
     worker_hooks.apply()
-    if hasattr(StructuredOutputManager, "should_advance"):
-        replace_once(StructuredOutputManager, "should_advance", _should_advance_with)
-    if hasattr(StructuredOutputManager, "accept_tokens"):
-        replace_once(StructuredOutputManager, "accept_tokens", _accept_tokens_with)
+    replace_once(StructuredOutputManager, "accept_tokens", _accept_tokens_with)
     # Last: where one of those cannot be replaced, no row numbers are given out.
     replace_once(StructuredOutputManager, "grammar_bitmask", _grammar_bitmask_with)
 
@@ -117,27 +116,9 @@ def _grammar_bitmask_with(original: Any) -> Any:
     return grammar_bitmask
 
 
-def _should_advance_with(original: Any) -> Any:
-    """Until 0.29 vLLM asks this for every request and token: no, where `walk` or `batch_accept` has taken the token
-    already."""
-
-    def should_advance(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        structured = request.structured_output_request
-        if (
-            structured is not None
-            and getattr(structured._grammar, "followed", False)
-            and not structured._grammar.failed
-        ):
-            return False
-        return original(self, request, *args, **kwargs)
-
-    return should_advance
-
-
 def _accept_tokens_with(original: Any) -> Any:
-    """Since 0.30 vLLM asks this for every request and token, and it takes several calls to come to a grammar (2 of 20
-    us a request and step): the answer is known where `walk` or `batch_accept` has taken the token already, and for free
-    requests. (After most steps of `walk` not even this is asked: see `asked`.)"""
+    """vLLM asks this for every request and token, and it takes several calls to come to a grammar (2 of 20 us a request
+    and step): the answer is known where `batch_accept` has taken the token already, and for free requests."""
 
     def accept_tokens(self: Any, request: Any, new_token_ids: list[int]) -> bool:
         structured = request.structured_output_request

@@ -35,11 +35,6 @@ class RowSender:
         self.sender = secrets.randbits(62)
         # The version of each row that the workers have: row numbers are used again (see `TokenSpace`).
         self._sent = np.zeros(TABLE_SLOTS, np.int64)
-        versions = space.versions
-        self.versions_at = (
-            self._sent.ctypes.data, versions.ctypes.data, min(TABLE_SLOTS, len(versions)), versions.strides[0] // 8
-        )  # fmt: skip
-        """what `TableBatch.unsent_masks` needs to know (neither array ever moves)"""
 
     def fresh(self, rows: Int32) -> tuple[Int32, Int32]:
         """(slots, rows) of those ``rows`` (all below TABLE_SLOTS) that the workers do not have; they are sent now."""

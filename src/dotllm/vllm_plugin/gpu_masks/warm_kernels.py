@@ -2,49 +2,33 @@
 
 Triton compiles a kernel when it is first launched, some 0.3 s each, in which a whole batch would stand still; vLLM 0.33
 warns of that. vLLM's warm-up of the V2 runner masks the logits of some made-up requests with a bitmask that allows
-everything. Behind that the kernels are launched once on the same logits, with masks that allow everything, too, and in
-places that no token leads away from: so nothing changes.
+everything. Behind that the kernels are launched once on the same logits, with masks that allow everything, too: so
+nothing changes.
 """
 
 from __future__ import annotations
 
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from dotllm.vllm_plugin.gpu.walk_message import ALL, CONFIG, FREE, LENGTH, MASK, PLACE, Tokens, WalkStep
 from dotllm.vllm_plugin.gpu_masks.message import MaskRows
 
 logger = logging.getLogger(__name__)
 
 
-def warm(logits: Any, batch: Any, words: int) -> None:
-    """Launch all kernels on ``logits`` [requests, vocabulary], which stay as they are. batch: vLLM's, without drafts.
-    words: int32s of a mask row."""
+def warm(logits: Any, words: int) -> None:
+    """Launch all kernels on ``logits`` [requests, vocabulary], which stay as they are. words: int32s of a mask row."""
     import torch
 
-    from dotllm.vllm_plugin.gpu.walker import Walker
     from dotllm.vllm_plugin.gpu_masks.mask_table import MAX_ROWS_ONE_BY_ONE, MaskTable
 
-    names = list(batch.req_ids)
     none = np.zeros(0, np.int32)
     rows = np.full((1, words), -1, np.int32)
     table = MaskTable(logits.device)
-    places = np.zeros((len(names), PLACE), np.int32)
-    places[:, LENGTH], places[:, CONFIG], places[:, MASK] = 1, FREE, ALL
-    step = WalkStep(
-        0, np.zeros(1, np.int32), rows, np.array([[0, 1]], np.int32), np.zeros(1, np.int32), places,
-        assigned=[(name, slot) for slot, name in enumerate(names)],
-        tokens=Tokens(np.zeros(1, np.uint8), none, none),
-    )  # fmt: skip
-    states = int(batch.idx_mapping.max()) + 1
-    length = SimpleNamespace(gpu=torch.ones(states, dtype=torch.int32, device=logits.device))
-    walker = Walker(table)
-    walker.update(step, names)
-    walker.states = SimpleNamespace(total_len=length, prefill_len=length)
-    walker.mask(logits, batch)
+    one = np.zeros(1, np.int32)
+    table.apply(logits, np.full(1, -1, np.int32), MaskRows(0, one + 1, one, one, rows))
     for where in (np.zeros(1, np.int32), np.full(MAX_ROWS_ONE_BY_ONE + 1, -1, np.int32)):  # one by one, and together
         count = len(where)
         message = MaskRows(0, np.ones(count, np.int32), np.zeros(count, np.int32), none, rows[:0])
@@ -53,9 +37,9 @@ def warm(logits: Any, batch: Any, words: int) -> None:
         torch.cuda.synchronize(logits.device)  # before what the kernels read goes
 
 
-def try_to_warm(logits: Any, batch: Any, words: int) -> None:
+def try_to_warm(logits: Any, words: int) -> None:
     """`warm`; what goes wrong is only said."""
     try:
-        warm(logits, batch, words)
+        warm(logits, words)
     except Exception as error:
         logger.info("our kernels are compiled when they are first used: %s: %s", type(error).__name__, error)

@@ -9,11 +9,8 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
-from dotllm.vllm_plugin.gpu.walk_message import WalkStep
 from dotllm.vllm_plugin.gpu_masks.logits_rows import RowsOfLogits, positions
 from dotllm.vllm_plugin.gpu_masks.message import MaskRows
 from dotllm.vllm_plugin.gpu_masks.warm_kernels import try_to_warm
@@ -119,15 +116,12 @@ def _v2_with(original: Any) -> Any:
     def apply_grammar_bitmask(
         self: Any, logits: Any, input_batch: Any, grammar_req_ids: list[str], grammar_bitmask: Any
     ) -> None:
-        if isinstance(grammar_bitmask, WalkStep):
-            walking.mask(logits, input_batch)
-            return
         if not isinstance(grammar_bitmask, MaskRows):
             original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
             if not _warmed and logits.device.type != "cpu" and not input_batch.num_draft_tokens:
                 _warmed.append(True)  # (vLLM's warm-up comes before anybody else)
                 if gpu_masks() != "off":
-                    try_to_warm(logits, input_batch, grammar_bitmask.shape[1])
+                    try_to_warm(logits, grammar_bitmask.shape[1])
             return
         if input_batch.num_draft_tokens:
             first = dict(zip(input_batch.req_ids, input_batch.cu_num_logits_np.tolist(), strict=False))
@@ -139,27 +133,7 @@ def _v2_with(original: Any) -> Any:
     return apply_grammar_bitmask
 
 
-def on_v2_runner(wrap: Callable[[], None]) -> None:
-    """Call ``wrap`` when this process builds a V2 model runner (whose module is costly to import elsewhere)."""
-    from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
-
-    original = StructuredOutputsWorker.__init__
-
-    @wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            wrap()
-        except Exception:  # the engine core finds the same fault, and sends nothing that needs it
-            logger.debug("the V2 model runner stays as it is", exc_info=True)
-        original(self, *args, **kwargs)
-
-    StructuredOutputsWorker.__init__ = __init__
-
-
 _warmed: list[bool] = []
-
-walking: Any = None
-"""the `walker.Walker` of the step that is being sampled in this process, if it is walked (see `sampling`)"""
 
 # one model runner a process and device
 _tables: dict[Any, Any] = {}

@@ -11,10 +11,10 @@ Modes (``--dotllm-coalescence``, ``DOTLLM_COALESCENCE``):
  * ``canonical``: in forced text only the drafted token is allowed, so every draft is accepted. The set of possible
    texts is unchanged, their token spelling is not free: a policy, not a loss of exactness of the text.
 
-Where the GPU walks the grammars, ``canonical`` needs no drafts: see `gpu.jump_forward`. Otherwise coalescence needs
-vLLM's machinery of speculation, hence a ``speculative_config``: the user's own (ngram, EAGLE, …), whose drafts
-come after the forced ones, or else one with a proposer that proposes nothing (`NullProposer`), which is put in where
-the user has named none. Scheduling is then synchronous (vLLM's rule for these methods), which free requests pay too.
+Coalescence needs vLLM's machinery of speculation, hence a ``speculative_config``: the user's own (ngram, EAGLE, …),
+whose drafts come after the forced ones, or else one with a proposer that proposes nothing (`NullProposer`), which is
+put in where the user has named none. Scheduling is then synchronous (vLLM's rule for these methods), which free
+requests pay too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from dotllm.errors import SpecError
 from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
-from dotllm.vllm_plugin.jump_forward import jump_forward
 from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.settings import coalescence as mode
 from dotllm.vllm_plugin.settings import is_ours
@@ -190,7 +189,7 @@ def why_not(scheduler: Any) -> str:
     if mode() == "off":
         return "off"
     if config.speculative_config is None:
-        return "no speculative_config: forced tokens need vLLM's verification, or a GPU that walks (canonical)"
+        return "no speculative_config: forced tokens need vLLM's verification"
     if config.scheduler_config.async_scheduling:
         return "scheduling is asynchronous: drafts would have to be made on the device"
     if getattr(config.model_config, "is_diffusion", False):
@@ -206,8 +205,7 @@ def _speculates(arguments: Any) -> bool:
 
 def _create_speculative_config_with(original: Any) -> Any:
     def create_speculative_config(self: Any, target_model_config: Any, *args: Any, **kwargs: Any) -> Any:
-        needed = not _speculates(self) and is_ours(_backend(self))
-        if needed and not jump_forward.is_expected(self, target_model_config):
+        if not _speculates(self) and is_ours(_backend(self)):
             self.speculative_config = json.loads(speculative_config())
         return original(self, target_model_config, *args, **kwargs)
 

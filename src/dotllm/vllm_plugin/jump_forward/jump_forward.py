@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from dotllm.vllm_plugin.gpu_masks import worker_hooks
 from dotllm.vllm_plugin.hook import Target, replace_once, require_parameters
 from dotllm.vllm_plugin.jump_forward.pace import Pace
-from dotllm.vllm_plugin.settings import coalescence, gpu_masks, gpu_walk
+from dotllm.vllm_plugin.settings import coalescence, gpu_masks
 
 MIN_JUMP_TOKENS = 2  # tokens: one is generated in the step that is in flight anyway
 
@@ -167,7 +167,7 @@ def is_expected(arguments: Any, model_config: Any) -> bool:
     from vllm.config import VllmConfig
     from vllm.platforms import current_platform
 
-    kinds = ["is_hybrid", "is_attention_free"]  # where nothing walks
+    kinds = ["is_hybrid", "is_attention_free"]
     if hasattr(VllmConfig, "_is_default_v2_model_runner_model"):  # until 0.28: by default not the V2 runner
         kinds.append("is_moe")
     structured = arguments.structured_outputs_config
@@ -175,8 +175,7 @@ def is_expected(arguments: Any, model_config: Any) -> bool:
     parser = parser or getattr(arguments, "reasoning_parser", "")
     return (
         coalescence() == "canonical"
-        and not (parser and has_logits_processors(arguments))  # (see `reasoning.why_not`)
-        and gpu_walk()
+        and not (parser and has_logits_processors(arguments))
         and gpu_masks() != "off"
         and current_platform.is_cuda_alike()
         and envs.VLLM_USE_V2_MODEL_RUNNER is not False
