@@ -8,7 +8,7 @@ model, host, batch and release, so there is no rule but the clock.
 Times are kept by batch size (to the power of two) as medians of the last few: a pause of the interpreter or a kernel
 that is compiled at its first use must not decide anything. The sizes not seen yet are guessed from those next to them.
 
-`jump_forward.pace` asks the same for asynchronous scheduling, where a step's time has to be guessed from two that overlap.
+`jump_forward.pace` asks the same for asynchronous scheduling, where a step's time is guessed from two that overlap.
 """
 
 from __future__ import annotations
