@@ -9,6 +9,7 @@ from dotllm.errors import Unsupported
 from dotllm.vocabulary.content import ids_of
 from dotllm.vocabulary.readers import hugging_face, sentencepiece, tiktoken
 from dotllm.vocabulary.readers.contents import TokenizerContents
+from dotllm.vocabulary.readers.decoding import as_decoded
 
 __all__ = ["TokenizerContents", "read_tokenizer"]
 
@@ -39,7 +40,7 @@ def read_tokenizer(tokenizer: Any) -> TokenizerContents:
                 contents = read(layer)
                 for outer in reversed(layers[: depth + 1]):
                     contents = _with_outer(contents, outer)
-                return contents
+                return as_decoded(contents)
     name = type(tokenizer).__name__
     raise Unsupported(
         f"tokenizer class {name} is not supported: its tokens are not known to have bytes of their own; "

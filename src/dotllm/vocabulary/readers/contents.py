@@ -18,3 +18,5 @@ class TokenizerContents(NamedTuple):
     encode: Callable[[str], list[int]]
     """Tokenises a text without adding special tokens; thread-safe, and nobody else's tokenizer is touched by it.
     It may still put a space before the text, as SentencePiece models do."""
+    decode: Callable[[list[int]], str]
+    """Text of tokens, with U+FFFD where their bytes are no UTF-8; thread-safe."""

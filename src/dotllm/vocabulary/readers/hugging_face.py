@@ -36,14 +36,24 @@ def read_tokenizers(tokenizer: Any) -> TokenizerContents:
         raise Unsupported("WordPiece tokenizers leave the spaces between words to a decoder", keyword="WordPiece")
     decoder = tokenizer.decoder
     added = tokenizer.get_added_tokens_decoder()
-    ids = {string: i for string, i in tokenizer.get_vocab(with_added_tokens=True).items() if i not in added}
-    decoded = decode_tokens(list(ids), None if decoder is None else json.loads(decoder.__getstate__()))
+    ids = sorted({*tokenizer.get_vocab(with_added_tokens=True).values(), *added})
+    # What the decoder is given: added tokens as they are normalised, and those that stand for a byte, like any other.
+    strings = dict(zip(ids, map(tokenizer.id_to_token, ids), strict=True))
+    decoded = decode_tokens(list(strings.values()), None if decoder is None else json.loads(decoder.__getstate__()))
+    texts: dict[int, bytes | None] = dict(zip(ids, decoded, strict=True))
+    special = {token.content: i for i, token in added.items() if token.special}
     unknown = getattr(tokenizer.model, "unk_token", None)
-    tokens, special = _by_id(ids.values(), decoded, added)
-    if unknown is not None and unknown in ids:
-        tokens[ids[unknown]] = None
-        special[unknown] = ids[unknown]
-    return TokenizerContents(tokens, special, (), _PrivateCopy(tokenizer))
+    number = None if unknown is None else tokenizer.token_to_id(unknown)
+    if number is not None:
+        special[unknown] = number
+    texts.update(dict.fromkeys(special.values()))
+
+    def decode(ids: list[int]) -> str:
+        # Not `tokenizer.decode`: it would be in use while the server changes it (see `_PrivateCopy`).
+        text: str = decoder.decode([strings[i] for i in ids])
+        return text
+
+    return TokenizerContents(_list_by_id(texts), special, (), _PrivateCopy(tokenizer), decode)
 
 
 def is_slow_sentencepiece(tokenizer: object) -> bool:
@@ -59,7 +69,8 @@ def read_slow_sentencepiece(tokenizer: Any) -> TokenizerContents:
     pieces = [tokenizer.sp_model.piece_to_id(string) for string in ids]
     tokens, special = _by_id(ids.values(), [inner.tokens[piece] for piece in pieces], added)
     special.update({string: i for string, i in ids.items() if string in inner.special_tokens})
-    return TokenizerContents(tokens, special, (), _Locked(tokenizer))
+    locked = _Locked(tokenizer)
+    return TokenizerContents(tokens, special, (), locked.encode, locked.decode)
 
 
 def read_slow_byte_level(tokenizer: Any) -> TokenizerContents:
@@ -67,7 +78,8 @@ def read_slow_byte_level(tokenizer: Any) -> TokenizerContents:
     added = tokenizer.added_tokens_decoder
     ids = {string: i for string, i in tokenizer.get_vocab().items() if i not in added}
     tokens, special = _by_id(ids.values(), decode_byte_level(list(ids)), added)
-    return TokenizerContents(tokens, special, (), _Locked(tokenizer))
+    locked = _Locked(tokenizer)
+    return TokenizerContents(tokens, special, (), locked.encode, locked.decode)
 
 
 def _by_id(
@@ -76,8 +88,11 @@ def _by_id(
     """Tokens by id and special ids by name. ``added``: AddedToken by id; those not special stand for their own text."""
     texts: dict[int, bytes | None] = dict(zip(ids, decoded, strict=True))
     texts.update({i: None if token.special else token.content.encode() for i, token in added.items()})
-    special = {token.content: i for i, token in added.items() if token.special}
-    return list(map(texts.get, range(max(texts, default=-1) + 1))), special
+    return _list_by_id(texts), {token.content: i for i, token in added.items() if token.special}
+
+
+def _list_by_id(texts: dict[int, bytes | None]) -> list[bytes | None]:
+    return list(map(texts.get, range(max(texts, default=-1) + 1)))
 
 
 class _PrivateCopy:
@@ -105,12 +120,19 @@ class _PrivateCopy:
 
 
 class _Locked:
-    """Encodes with a slow tokenizer, one text at a time."""
+    """Encodes and decodes with a slow tokenizer, one text at a time."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
 
-    def __call__(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         with self._lock:
             return list(map(int, self._tokenizer.encode(text, add_special_tokens=False)))
+
+    def decode(self, ids: list[int]) -> str:
+        with self._lock:
+            text: str = self._tokenizer.decode(
+                ids, skip_special_tokens=False, clean_up_tokenization_spaces=False, spaces_between_special_tokens=False
+            )
+        return text

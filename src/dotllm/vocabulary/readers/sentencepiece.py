@@ -32,4 +32,4 @@ def read_sentencepiece(model: Any) -> TokenizerContents:
         else:
             tokens.append(piece.replace(SPACE, " ").encode())
     end = model.eos_id()
-    return TokenizerContents(tokens, special, () if end < 0 else (end,), model.encode)
+    return TokenizerContents(tokens, special, () if end < 0 else (end,), model.encode, model.decode)

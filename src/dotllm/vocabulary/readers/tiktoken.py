@@ -24,7 +24,11 @@ def read_tiktoken(encoding: Any) -> TokenizerContents:
     size = max([*texts, *special.values()], default=-1) + 1
     end = special.get("<|endoftext|>")
     return TokenizerContents(
-        list(map(texts.get, range(size))), special, () if end is None else (end,), encoding.encode_ordinary
+        list(map(texts.get, range(size))),
+        special,
+        () if end is None else (end,),
+        encoding.encode_ordinary,
+        encoding.decode,
     )
 
 
@@ -39,4 +43,4 @@ def read_tekken(tokenizer: Any) -> TokenizerContents:
         ids: list[int] = tokenizer.encode(text, bos=False, eos=False)
         return ids
 
-    return TokenizerContents(tokens, special, (tokenizer.eos_id,), encode)
+    return TokenizerContents(tokens, special, (tokenizer.eos_id,), encode, tokenizer.decode)
