@@ -7,6 +7,10 @@ there is one ("/" for the whole, as "" is for no place), else an offset or a lin
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
 
 class SpecError(ValueError):
     """A specification that dotllm does not turn into an Index. ``str()`` says what, where and what to do."""
@@ -29,3 +33,17 @@ class Unsupported(SpecError):
 
 class BudgetExceeded(Unsupported):
     """The specification needs more work or memory than its budget; deterministic, never a time-out."""
+
+
+def without_frames(error: E) -> E:
+    """``error`` without its traceback and those of the errors that led to it, for whoever keeps it.
+
+    A traceback has the frames that were left, with all their variables: guides, indexes, requests. Frames that hold
+    the error are a cycle with it, which only a full collection frees, and servers make few of those.
+    """
+    links: list[BaseException] = [error]
+    while links:
+        one = links.pop()
+        links += [link for link in (one.__cause__, one.__context__) if link is not None]
+        one.__traceback__ = one.__cause__ = one.__context__ = None
+    return error

@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from dotllm import abandonment
 from dotllm.compilation import CompilationManager, Specification
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.memory import grown
-from dotllm.errors import Unsupported
+from dotllm.errors import Unsupported, without_frames
 
 Make = Callable[..., CompilationManager]
 
@@ -528,3 +529,42 @@ def test_shared_rows_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyP
     assert manager.cached(spec(id=99, bytes=1000)), "the last used is still there"
     assert manager.cached(spec(id=1, bytes=1000)) is None and held is not None and held.guide()
     assert manager.submit(spec(id=1, bytes=1000)).result(5).level == "disk", "evicted, not lost"
+
+
+@pytest.mark.parametrize("what", [{"refuse": "no"}, {"exceed": "memory"}, {"fail": "boom"}])
+def test_a_failure_keeps_nothing_alive(make_manager: Make, what: dict[str, str]) -> None:
+    """Neither who compiled (frames of a traceback), nor who asked for it again while it is remembered."""
+    manager = make_manager()
+    asked: list[weakref.ref[Any]] = []
+    gc.disable()
+    try:
+        for _ in range(3):
+            ticket = manager.submit(spec(id=what, **what))
+            asked.append(weakref.ref(ticket))
+            with pytest.raises((Unsupported, CompilationError)) as caught:
+                ticket.result(5)
+            without_frames(caught.value)  # as `request_errors` does when a request ends
+            del ticket, caught
+        wait_for(lambda: not any(ref() for ref in asked))
+        failure = manager._failures.get(manager.key(spec(id=what, **what)), 0.0)
+        assert failure is not None and failure.__traceback__ is None
+        assert failure.__context__ is None and failure.__cause__ is None
+    finally:
+        gc.enable()
+
+
+def test_a_ticket_whose_grammar_cannot_be_made_frees_its_index(make_manager: Make) -> None:
+    manager = make_manager(memory_bytes=0)
+    seen: list[weakref.ref[Any]] = []
+
+    def breaks(compiled: Any) -> Any:
+        seen.append(weakref.ref(compiled.index))
+        raise ValueError("no guide")
+
+    gc.disable()
+    try:
+        ticket = manager.submit(spec(id="breaks"), breaks)
+        assert isinstance(ticket.exception(5), ValueError)
+        wait_for(lambda: seen[0]() is None)
+    finally:
+        gc.enable()

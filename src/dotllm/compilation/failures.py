@@ -24,9 +24,9 @@ class FailureCache:
         return entry[1]
 
     def put(self, key: str, error: Exception, now: float) -> None:
-        """Remember ``error``. Its traceback is dropped: it would keep the compile's memory alive."""
+        """Remember ``error``, which has no traceback any more."""
         self._entries.pop(key, None)
-        self._entries[key] = (now + self.ttl, error.with_traceback(None))
+        self._entries[key] = (now + self.ttl, error)
         while len(self._entries) > self.limit:
             self._entries.popitem(last=False)
 

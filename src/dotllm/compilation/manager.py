@@ -44,7 +44,7 @@ from dotllm.compilation.supervisor import Supervisor
 from dotllm.compilation.switch_interval import SwitchInterval
 from dotllm.compilation.ticket import Job, Ticket, Transform
 from dotllm.compilation.workers import WorkerPool
-from dotllm.errors import BudgetExceeded, SpecError
+from dotllm.errors import BudgetExceeded, SpecError, without_frames
 
 logger = logging.getLogger(__name__)
 
@@ -345,6 +345,9 @@ class CompilationManager:
     def _fail(self, job: Job, error: BaseException, *, remember: bool = True) -> None:
         """No index for the job, unless the store may still have one."""
         failure = error if isinstance(error, SpecError | CompilationError) else _wrapped(error)
+        if remember and not isinstance(failure, SpecError) and job.error is not failure and not job.finished:
+            logger.error("compiling %s failed", job.key[:12], exc_info=error)
+        without_frames(failure)
         with self._lock:
             if job.finished:
                 return
@@ -356,8 +359,6 @@ class CompilationManager:
                 self._failures.put(job.key, failure, time.monotonic())
             waiting = job.waiting()
         job.abandoned.set()
-        if not isinstance(failure, SpecError) and remember:
-            logger.error("compiling %s failed", job.key[:12], exc_info=error)
         for ticket in waiting:
             ticket.fail(failure)
         outcome = "queue_full" if isinstance(failure, QueueFull) else "failed"

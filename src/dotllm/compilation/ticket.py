@@ -17,6 +17,7 @@ from typing import Any
 
 from dotllm.compilation.compiled import Compiled
 from dotllm.compilation.specification import Specification
+from dotllm.errors import without_frames
 
 Transform = Callable[[Compiled], Any]
 
@@ -40,9 +41,9 @@ class Ticket(Future[Any]):
             self.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """Give the failure (once; later calls and cancelled tickets are ignored)."""
+        """Give the failure, without its frames (once; later calls and cancelled tickets are ignored)."""
         with contextlib.suppress(InvalidStateError):
-            self.set_exception(error)
+            self.set_exception(without_frames(error))
 
 
 class Job:

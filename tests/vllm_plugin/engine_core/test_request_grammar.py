@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402  # after the checks for what they need
-from dotllm.errors import InvalidSpec  # noqa: E402
+from dotllm.errors import BudgetExceeded, InvalidSpec  # noqa: E402
 from dotllm.grammar import Grammar  # noqa: E402
+from dotllm.index import Guide  # noqa: E402
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
 
 TOKENS: list[bytes | None] = [b"a", b"b", b"c", b"ab", b"bc", b"abc", b"\n", None, None, None]
@@ -208,18 +211,17 @@ class FailingGuide:
         return fail
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda grammar: grammar.accept_tokens("r", [A]),
-        lambda grammar: grammar.validate_tokens([A]),
-        lambda grammar: grammar.rollback(1),
-        lambda grammar: grammar.fill_bitmask(torch.full((1, 1), -1, dtype=torch.int32), 0),
-        lambda grammar: grammar.reset(),
-        lambda grammar: grammar.is_terminated(),
-    ],
-    ids=["accept", "validate", "rollback", "fill", "reset", "is_terminated"],
-)
+USES: dict[str, Any] = {
+    "accept": lambda grammar: grammar.accept_tokens("r", [A]),
+    "validate": lambda grammar: grammar.validate_tokens([A]),
+    "rollback": lambda grammar: grammar.rollback(1),
+    "fill": lambda grammar: grammar.fill_bitmask(torch.full((1, 1), -1, dtype=torch.int32), 0),
+    "reset": lambda grammar: grammar.reset(),
+    "is_terminated": lambda grammar: grammar.is_terminated(),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_no_exception_leaves_a_grammar(vocabulary: Vocabulary, use: Any) -> None:
     guide: Any = FailingGuide()
     grammar = RequestGrammar(guide, (), vocabulary, BitmaskView())
@@ -229,6 +231,48 @@ def test_no_exception_leaves_a_grammar(vocabulary: Vocabulary, use: Any) -> None
     assert not grammar.accept_tokens("r", [A])
     assert grammar.validate_tokens([A]) == []
     assert mask(grammar) == {EOS}
+
+
+class BreakingGuide(Guide):
+    """Fails as an automaton does that outgrows its budget."""
+
+    def recover(self, *_: Any) -> Any:
+        raise BudgetExceeded("the automaton needs more than 256 MiB", keyword="memory")
+
+    advance = accepts = rollback = write_mask = reset = recover  # type: ignore[assignment]
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self.recover())
+
+
+def in_a_batch(grammar: RequestGrammar) -> None:
+    """As `batch_accept` and `gpu_masks.rows` do: failures in a dict, the grammar in the frame that has it."""
+    failures: dict[int, Exception] = {}
+    try:
+        grammar.guide.advance(A)
+    except BudgetExceeded as error:
+        failures[0] = error
+    grammar.fail("masks", failures[0])
+
+
+@pytest.mark.parametrize("use", [*USES.values(), in_a_batch], ids=[*USES, "batch"])
+def test_a_failed_request_frees_its_index(vocabulary: Vocabulary, use: Any) -> None:
+    """At once: not when somebody makes a full collection, which a server hardly ever does."""
+    index = Index.from_grammar_object(literal("abc"), vocabulary)
+    guide = BreakingGuide(index)
+    grammar = RequestGrammar(guide, (), vocabulary, BitmaskView())
+    seen = [weakref.ref(one) for one in (index, guide, grammar)]
+    gc.disable()
+    try:
+        use(grammar)
+        use(grammar)
+        kept = grammar.error
+        assert isinstance(kept, BudgetExceeded) and "256 MiB" in str(kept)
+        del index, guide, grammar
+        assert [one() for one in seen] == [None] * 3, "what the client is told keeps none of it"
+    finally:
+        gc.enable()
 
 
 def test_the_mask_covers_a_row_that_is_wider_than_needed() -> None:

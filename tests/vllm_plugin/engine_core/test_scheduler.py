@@ -253,16 +253,16 @@ def test_others_are_not_held_up(bench: Bench) -> None:
 
 @pytest.mark.parametrize("when", ["before", "admitted", "held"])
 def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
-    pending = Pending()
+    pending, failure = Pending(), Unsupported("refused", pointer="/x")
     if when == "before":
-        pending.set_exception(Unsupported("refused", pointer="/x"))
+        pending.set_exception(failure)
     bench.add("bad", 30, pending)
     bench.add("free", 10, start=1000)
     if when != "before":
         bench.step()
         if when == "held":
             bench.step()
-        pending.set_exception(Unsupported("refused", pointer="/x"))
+        pending.set_exception(failure)
     for _ in range(8):
         bench.step()
     assert bench.finish_reason("bad") == "error" and bench.tokens_of("bad") == []
@@ -270,6 +270,7 @@ def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
     assert request_errors.decode(output.stop_reason) == (400, "refused (at /x)")
     assert all(output.stop_reason is None for output in bench.outputs["free"])
     assert bench.tokens_of("free") == [7] * 4
+    assert failure.__traceback__ is None, "while it is remembered it keeps no request"
     assert not bench.scheduler._held and "bad" not in bench.scheduler.requests
     assert bench.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 199, "its blocks are free again"
 

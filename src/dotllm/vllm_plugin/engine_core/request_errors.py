@@ -18,7 +18,7 @@ import logging
 from typing import Any
 
 from dotllm.compilation.errors import QueueFull
-from dotllm.errors import InvalidSpec, SpecError
+from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
@@ -90,7 +90,7 @@ def _reason(request: Any) -> str | None:
     # not ``grammar``, which would wait a little for a compile that is still running
     grammar = getattr(request.structured_output_request, "_grammar", None)
     if isinstance(grammar, Exception):
-        return encode(grammar)
+        return encode(without_frames(grammar))  # vLLM caught it in a frame that holds the request
     error = getattr(getattr(grammar, "resolved", None) or grammar, "error", None)  # (see `late_grammar`)
     if not isinstance(error, Exception):
         return None

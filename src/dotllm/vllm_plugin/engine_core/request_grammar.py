@@ -19,7 +19,7 @@ import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from dotllm.compilation.compiled import Compiled
-from dotllm.errors import InvalidSpec, SpecError
+from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.index import Guide, Index
 from dotllm.index.token_space import END_ROW
 from dotllm.vllm_plugin.engine_core.request_errors import TokenNotAllowed
@@ -300,11 +300,12 @@ class RequestGrammar(StructuredOutputGrammar):
     def _fail(self, where: str, error: Exception) -> None:
         self.failed = True
         RequestGrammar.failures += 1
-        self.error = self.error or error
         if isinstance(error, SpecError):
             logger.error("ending this request: %s", error)
         else:
             logger.error("internal error in %s, ending this request: %s", where, error, exc_info=error)
+        error = without_frames(error)
+        self.error = self.error or error
 
 
 def _without_padding(tokens: list[int]) -> list[int]:
