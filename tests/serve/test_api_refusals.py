@@ -53,6 +53,13 @@ CHAT: list[tuple[str, dict[str, Any], str]] = [
     ("a misspelt option of ours", {"vllm_xargs": {"dotllm_proprty_order": "any"}}, "dotllm_proprty_order.*dotllm_property_order"),
     ("the same with a constraint", {"vllm_xargs": {"dotllm_proprty_order": "any"}, **structured(json=SCHEMA)}, "dotllm_proprty_order"),
     ("half of a surrogate pair", structured(regex="a|\ud800"), "surrogate"),
+    ("half of one in a choice", structured(choice=["\ud800"]), "structured_outputs.choice.*surrogate"),
+    ("half of one in a stop string", {"stop": ["\ud800"]}, "stop contains.*surrogate"),
+    ("half of one in bad_words", {"bad_words": ["\ud800"], **structured(regex="a")}, "bad_words contains.*surrogate"),
+    ("half of one in an argument", {"vllm_xargs": {"a": "\ud800"}}, "vllm_xargs contains.*surrogate"),
+    ("a list of constraints", {"structured_outputs": []}, "structured_outputs is an object with one of json"),
+    ("a field of vLLM's own", structured(regex="a", _backend="xgrammar"), "no field '_backend'"),
+    ("a field of our own", {"vllm_xargs": {"dotllm_from_first_token": True}}, "no field 'dotllm_from_first_token'"),
 ]  # fmt: skip
 
 
@@ -103,6 +110,7 @@ RESPONSES: list[tuple[str, dict[str, Any], str]] = [
     ("a schema beside json_object", {"text": {"format": WITH_SCHEMA}}, "text.format.schema.*json_object"),
     ("another kind", structured(json_schema=SCHEMA), "structured_outputs sets none of json, json_object"),
     ("a misspelt option of ours", {"vllm_xargs": {"dotllm_proprty_order": "any"}}, "dotllm_proprty_order"),
+    ("a field of our own", {"vllm_xargs": {"dotllm_from_first_token": True}}, "dotllm_from_first_token"),
     ("allowed_tools", {"tools": [FLAT_TOOL], "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]}}, "tool_choice.*allowed_tools"),
     ("a bad schema", {"text": {"format": {"type": "json_schema", "name": "x", "schema": BAD}}}, "unknown type"),
     ("a bad tool", {"tools": [FLAT_TOOL, {**FLAT_TOOL, "name": "bad", "parameters": BAD}], "tool_choice": "required"}, r"tool 'bad': .*\(at /tools/1/parameters/properties/a/type"),

@@ -37,6 +37,12 @@ def chat_request(**fields: Any) -> Any:
     return ChatCompletionRequest(messages=[{"role": "user", "content": "?"}], model="m", **fields)
 
 
+def batch_request(**fields: Any) -> Any:
+    from vllm.entrypoints.openai.chat_completion.protocol import BatchChatCompletionRequest
+
+    return BatchChatCompletionRequest(messages=[[{"role": "user", "content": "?"}]], model="m", **fields)
+
+
 def completion_request(**fields: Any) -> Any:
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
@@ -82,6 +88,65 @@ def test_kinds_of_constraints_that_there_are_not() -> None:
     serve("dotllm")
     with pytest.raises(refused, match="sets none of json, json_object, regex"):
         structured()
+
+
+@pytest.mark.parametrize("value", [[], [1], "", "x", 5, False])
+def test_structured_outputs_that_are_no_object(value: Any) -> None:
+    """vLLM asks them for their keys, which ends in HTTP 500."""
+    from vllm.exceptions import VLLMValidationError
+
+    for make in (chat_request, batch_request, completion_request):
+        serve("dotllm")
+        with pytest.raises((VLLMValidationError, ValueError), match="structured_outputs is an object with one of json"):
+            make(structured_outputs=value)
+
+
+@pytest.mark.parametrize("name", ["_backend", "_backend_was_auto"])
+def test_fields_that_vllm_keeps_for_itself(name: str) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    serve("dotllm")
+    for make in (chat_request, batch_request, completion_request):
+        with pytest.raises((VLLMValidationError, ValueError), match=f"structured_outputs has no field '{name}'"):
+            make(structured_outputs={"regex": "a", name: "xgrammar"})
+
+
+def test_what_front_end_and_engine_say_to_each_other_is_no_field_of_a_request() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    serve("dotllm")
+    for make in (chat_request, completion_request):
+        for constraint in ({}, {"structured_outputs": {"regex": "a"}}):
+            request = make(vllm_xargs={"dotllm_from_first_token": True}, **constraint)
+            with pytest.raises(VLLMValidationError, match="no field 'dotllm_from_first_token'"):
+                request.to_sampling_params(8, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stop", "\ud800"),
+        ("stop", ["a", "b\udfff"]),
+        ("bad_words", ["\ud800"]),
+        ("vllm_xargs", {"a": "\ud800"}),
+        ("vllm_xargs", {"\ud800": 1}),
+        ("kv_transfer_params", {"a": ["\ud800"]}),
+        ("request_id", "\ud800"),
+        ("chat_template_kwargs", {"a": {"b": "\ud800"}}),
+    ],
+)
+def test_half_a_surrogate_pair_in_what_goes_to_the_engine(name: str, value: Any) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    for make in (chat_request, *([] if name == "chat_template_kwargs" else [completion_request])):
+        for backend, refused in (("dotllm", True), ("xgrammar", False)):
+            serve(backend)
+            request = make(**{name: value})
+            if refused:
+                with pytest.raises(VLLMValidationError, match=rf"^{name} contains '.u\w+', half of a surrogate pair"):
+                    request.to_sampling_params(8, {})
+            else:
+                request.to_sampling_params(8, {})
 
 
 def test_a_format_that_lacks_its_schema() -> None:

@@ -113,6 +113,7 @@ def test_vllms_keys() -> None:
         ({"grammar": 'start: "\udc00"'}, "grammar.*surrogate"),
         ({"json": '{"const": "\ud800"}'}, "json.*surrogate"),
         ({"structural_tag": '{"a": "\ud800"}'}, "structural_tag.*surrogate"),
+        ({"choice": ["a", "b\ud800"]}, "structured_outputs.choice.*surrogate"),
         ({"json": "{}", "whitespace_pattern": "\ud800"}, "whitespace_pattern.*surrogate"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -26,24 +27,36 @@ ORDER = "dotllm_property_order"
 
 
 FROM_FIRST_TOKEN = "dotllm_from_first_token"
-"""What the front end says there to the engine's (see `raw_completions`)."""
+"""What the front end says there to the engine's (see `raw_completions`); no field of a request."""
 
 
-def refuse_unknown(extra_args: Any) -> None:
-    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours.
+def refuse_unknown(extra_args: Any, known: tuple[str, ...] = (ORDER,)) -> None:
+    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours, and are not ``known``.
 
     Raises:
         InvalidSpec: there is one; the message names those that are.
     """
     for name in extra_args if isinstance(extra_args, dict) else ():
-        if isinstance(name, str) and name.startswith("dotllm_") and name not in (ORDER, FROM_FIRST_TOKEN):
+        if isinstance(name, str) and name.startswith("dotllm_") and name not in known:
             raise InvalidSpec(f"vllm_xargs has no field {name!r}; there is {ORDER!r}", keyword=ORDER)
+
+
+def refuse_half_characters(fields: dict[str, Any]) -> None:
+    """Refuse JSON values with a string that has no UTF-8 form, by their names: they cannot go to the engine.
+
+    Raises:
+        InvalidSpec: JSON's "\\ud800" arrives as half of a surrogate pair, and one of them has it.
+    """
+    for name, value in fields.items():
+        if value:
+            with contextlib.suppress(RecursionError):  # it is nested too deeply, which vLLM finds out, too
+                _require_unicode(json.dumps(value, ensure_ascii=False, default=str), name)
 
 
 def of_sampling_params(params: Any, config: Any) -> Specification:
     """The specification in a ``SamplingParams`` that has one. Raises as `of_params` and `refuse_unknown`."""
     extra = getattr(params, "extra_args", None)
-    refuse_unknown(extra)
+    refuse_unknown(extra, (ORDER, FROM_FIRST_TOKEN))
     return of_params(params.structured_outputs, config, extra.get(ORDER) if isinstance(extra, dict) else None)
 
 
@@ -56,7 +69,7 @@ def of_params(params: Any, config: Any, order: Any = None) -> Specification:
         InvalidSpec: no or an empty specification, or an option that would have no effect, named as the API names it.
     """
     if params.whitespace_pattern is not None:
-        _require_unicode(params.whitespace_pattern, "whitespace_pattern")
+        _require_unicode(params.whitespace_pattern, "structured_outputs.whitespace_pattern")
     if order is not None:
         _check_order(params, order)
     if params.json is not None:
@@ -70,10 +83,13 @@ def of_params(params: Any, config: Any, order: Any = None) -> Specification:
     if params.regex is not None:
         if "\0" in params.regex:
             raise InvalidSpec("structured_outputs.regex contains a NUL character", keyword="regex")
-        _require_unicode(params.regex, "regex")
+        _require_unicode(params.regex, "structured_outputs.regex")
         _refuse_options(params, "regex")
         return _specification(Kind.REGEX, params.regex)
     if params.choice is not None:
+        for one in params.choice:
+            if isinstance(one, str):
+                _require_unicode(one, "structured_outputs.choice")
         _refuse_options(params, "choice")
         return _specification(Kind.CHOICE, params.choice)
     if params.grammar is not None:
@@ -160,17 +176,17 @@ def _require_text(value: Any, field: str) -> None:
         return
     if not value.strip():
         raise InvalidSpec(f"structured_outputs.{field} is an empty string", keyword=field)
-    _require_unicode(value, field)
+    _require_unicode(value, f"structured_outputs.{field}")
 
 
-def _require_unicode(text: str, field: str) -> None:
-    """JSON's "\\ud800" arrives as half of a surrogate pair, which has no UTF-8 form and cannot go to the engine."""
+def _require_unicode(text: str, name: str) -> None:
+    """Refuse a text that has no UTF-8 form."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             half = ascii(text[error.start])
             raise InvalidSpec(
-                f"structured_outputs.{field} contains {half}, half of a surrogate pair, which is no Unicode text",
-                keyword=field,
+                f"{name} contains {half}, half of a surrogate pair, which is no Unicode text",
+                keyword=name.rpartition(".")[2],
             ) from None

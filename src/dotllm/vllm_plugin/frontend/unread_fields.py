@@ -35,6 +35,8 @@ _ELSEWHERE = {
     "grammar": "structured_outputs.grammar",
     "json_schema": "structured_outputs.json",
 }
+# What goes to the engine as it is.
+_SENT = ("stop", "bad_words", "vllm_xargs", "kv_transfer_params", "chat_template_kwargs", "request_id")
 _RESPONSES = {"response_format": "text.format"}
 _ANTHROPIC = {
     "response_format": "output_config.format",
@@ -55,6 +57,7 @@ def refuse(request: Any) -> None:
         return
     try:
         requests.refuse_unknown(getattr(request, "vllm_xargs", None))
+        requests.refuse_half_characters({name: getattr(request, name, None) for name in _SENT})
     except InvalidSpec as error:
         _refusal(str(error))
     known = type(request).model_fields
