@@ -11,7 +11,7 @@ from typing import Any
 
 from dotllm.compilation import Kind, Specification
 from dotllm.vllm_plugin.engine_core import warm_start
-from dotllm.vllm_plugin.frontend import verdicts
+from dotllm.vllm_plugin.frontend import reasoning_warning, verdicts
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.settings import is_ours
 
@@ -55,8 +55,9 @@ def special_tokens() -> Mapping[str, int]:
     return warm_start.special_tokens(cached_tokenizer_from_config(model_config=model_config), model_config)
 
 
-def prepare(_: Any) -> None:
+def prepare(vllm_config: Any) -> None:
     """Load what checking a specification needs: the languages, and the kernels that lower a grammar."""
+    reasoning_warning.warn(vllm_config)
     for kind, text in ((Kind.JSON_SCHEMA, '{"type": "string", "pattern": "a"}'), (Kind.REGEX, "a")):
         verdicts.check(Specification.create(kind, text))
 

@@ -1,0 +1,89 @@
+"""A warning at start: the model thinks before it answers, and nobody tells its thoughts from its answers.
+
+Without ``--reasoning-parser`` a constraint holds from the first token. A model that thinks by its chat template is kept
+from thinking then, or writes its answer where the template has it think: the answers are valid, and worse. Whether it
+thinks is decided by what the template contains; the parser's name by the model's type, or by the template's marks
+(https://docs.vllm.ai/en/latest/features/reasoning_outputs.html).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection
+from typing import Any
+
+from dotllm.vllm_plugin.settings import is_ours
+
+logger = logging.getLogger(__name__)
+
+_MARKS = re.compile(r"</?(?:\w+:)?think>|\[/?THINK\]|<\|(?:START|END)_THINKING\|>|\benable_thinking\b|\bthinking is\b")
+_CHOICES = ("enable_thinking", "thinking is")  # variables of a template by which a request decides
+_BY_TYPE = {
+    "qwen3": "qwen3",
+    "glm4_moe": "glm45",
+    "minimax_m2": "minimax_m2",
+    "kimi_k2": "kimi_k2",
+    "granite": "granite",
+    "hunyuan_v1": "hunyuan_a13b",
+    "ernie4_5": "ernie45",
+    "olmo3": "olmo3",
+    "gemma4": "gemma4",
+}
+"""Beginnings of model types."""
+_BY_MARK = {"<seed:think>": "seed_oss", "[THINK]": "mistral", "<|START_THINKING|>": "cohere_command3"}
+
+
+def marks_of(template: str) -> list[str]:
+    """What shows that a chat template thinks, in order; [] if nothing does."""
+    return list(dict.fromkeys(found[0] for found in _MARKS.finditer(template)))
+
+
+def parser_for(model_type: str, marks: Collection[str]) -> str:
+    """The name of vLLM's reasoning parser for a model that thinks, "" if it is not known."""
+    for beginning, parser in _BY_TYPE.items():
+        if model_type.startswith(beginning):
+            return parser
+    for mark, parser in _BY_MARK.items():
+        if mark in marks:
+            return parser
+    may_choose = any(choice in marks for choice in _CHOICES)
+    if model_type.startswith("deepseek_v3"):
+        return "deepseek_v3" if may_choose else "deepseek_r1"
+    # R1's distillates, QwQ and their like
+    return "deepseek_r1" if model_type in ("qwen2", "llama") and not may_choose and "</think>" in marks else ""
+
+
+def text_for(model_type: str, template: str) -> str:
+    """The warning; "" if the template does not think."""
+    marks = marks_of(template)
+    if not marks:
+        return ""
+    from vllm.reasoning import ReasoningParserManager
+
+    parser = parser_for(model_type, marks)
+    if parser not in ReasoningParserManager.list_registered():
+        parser = "…, the one for its family"
+    off = """, or with --default-chat-template-kwargs '{"enable_thinking": false}'""" if _CHOICES[0] in marks else ""
+    return (
+        f"the model's chat template thinks ({', '.join(marks)}), and no reasoning parser is set: constraints hold from "
+        "the first token, so it cannot think before a constrained answer, or writes the answer as its thoughts, and "
+        f"other answers hold their thoughts as text. Start with --reasoning-parser {parser}{off}"
+    )
+
+
+def warn(vllm_config: Any) -> None:
+    """Log the warning, if this engine (a ``VllmConfig``) has to have it; in one of its front ends."""
+    config, model_config = vllm_config.structured_outputs_config, vllm_config.model_config
+    if config.reasoning_parser or not is_ours(config.backend) or vllm_config.parallel_config._api_process_rank > 0:
+        return
+    from vllm.tokenizers import cached_tokenizer_from_config
+
+    tokenizer = cached_tokenizer_from_config(model_config=model_config)
+    try:
+        template = tokenizer.get_chat_template(None, tools=None)
+    except Exception:  # of many kinds: there is none, or the tokenizer knows of none
+        return
+    text = text_for(model_config.hf_config.model_type, str(template))
+    if text:
+        logger.warning("dotllm: %s", text)
