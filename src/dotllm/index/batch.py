@@ -6,7 +6,7 @@ more threads (`cold`, `team`) and entered into the shared table. A guide that fa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from dotllm import cpus
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.errors import SpecError
-from dotllm.index.cold import ROWS_FULL, addresses, by_machine, enter_rows, find_rows, help_forever
+from dotllm.index.cold import addresses, by_machine, enter_rows, find_rows, help_forever
 from dotllm.index.guide import Guide
 from dotllm.index.index import Index
 from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, known_rows
@@ -31,6 +31,7 @@ _NO_TARGETS = np.empty(0, np.int32)
 _TEAM = Team(help_forever)
 
 Failures = dict[int, SpecError]
+"""By position in the batch why a guide failed; without tracebacks, whose frames would hold the whole batch."""
 
 
 def _machines(guides: Sequence[Guide]) -> Int64:
@@ -112,7 +113,7 @@ def _remember(guides: Sequence[Guide], rows: Int32, failures: Failures) -> None:
                 rows[i] = guide.mask_row
             except SpecError as error:
                 rows[i] = -1
-                failures[i] = error
+                failures[i] = error.with_traceback(None)
 
 
 def _find(
@@ -152,24 +153,35 @@ def _compute(job: tuple[Any, ...], board: Int64, doors: Int64) -> bool:
     return bool(find_rows(board, doors, *job))
 
 
+def recover_each(asked: Iterable[tuple[int, Index, int]]) -> Failures:
+    """Do what kernels have asked for by their error codes: (guide, its index, code). By guide why it is impossible.
+
+    Once for each index and code, however many guides of a batch have met it: they all try again, and only what one of
+    them then still lacks grows further. (To grow a region for each would double it for each.)
+    """
+    refusals: dict[tuple[Index, int], SpecError | None] = {}
+    failures: Failures = {}
+    for i, index, code in asked:
+        if (index, code) not in refusals:
+            try:
+                refusals[index, code] = None
+                index.recover(code)
+            except SpecError as error:
+                refusals[index, code] = error.with_traceback(None)
+        refusal = refusals[index, code]
+        if refusal is not None:
+            failures[i] = refusal
+    return failures
+
+
 def _recover(guides: Sequence[Guide], desk: Desk, rows: Int32, failures: Failures) -> None:
     """Do what the errors of `cold.enter_rows` ask for; guides for which that is impossible have failed."""
-    done: set[tuple[Index, int]] = set()
-    for k in np.flatnonzero(desk.codes < 0).tolist():
-        i, error = int(desk.order[k]), int(desk.codes[k])
-        index, config = guides[i].index, guides[i].config
-        if (index, error) in done:
-            continue
-        try:
-            if error == ROWS_FULL:
-                raise index.space.full()
-            index.recover(error)
-            done.add((index, error))
-        except SpecError as refusal:
-            for j, guide in enumerate(guides):
-                if guide.index is index and guide.config == config:
-                    rows[j] = _FAILED
-                    failures[j] = refusal
+    met = [(int(desk.order[k]), int(desk.codes[k])) for k in np.flatnonzero(desk.codes < 0).tolist()]
+    refused = recover_each((i, guides[i].index, code) for i, code in met)
+    for i, refusal in refused.items():
+        for j, guide in enumerate(guides):
+            if guide.index is guides[i].index and guide.config == guides[i].config:  # those that had no mask of theirs
+                rows[j], failures[j] = _FAILED, refusal
 
 
 def fill_masks(
@@ -195,7 +207,7 @@ def _advance_remembering(
             try:
                 accepted[i] = guide.advance(tokens[i])
             except SpecError as error:
-                failures[i] = error
+                failures[i] = error.with_traceback(None)
 
 
 def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list[bool], Failures]:
@@ -217,16 +229,13 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
                 _machines(mine), _configs(mine), np.array([tokens[i] for i in todo], np.int32),
                 space.token_data, space.token_offset, space.ends, space.words, FUEL, out,
             )  # fmt: skip
-            again = []
+            met = []
             for i, after in zip(todo, out.tolist(), strict=True):
                 if after >= 0:
                     guides[i].move(after)
                     accepted[i] = True
                 elif after < NEEDS_ROW:
-                    try:
-                        guides[i].index.recover(after)
-                        again.append(i)
-                    except SpecError as error:
-                        failures[i] = error
-            todo = again
+                    met.append((i, guides[i].index, after))
+            failures.update(recover_each(met))
+            todo = [i for i, _, _ in met if i not in failures]
     return accepted, failures

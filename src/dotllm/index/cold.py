@@ -17,13 +17,12 @@ from dotllm.automata.machine.masks import find_row, known_row, remember_row
 from dotllm.index.atomics import exchange, fetch_add, load
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, I, _pointer, copy_row
 from dotllm.index.team import FIRST, close_board, join, leave, open_board, wait_for_job
-from dotllm.index.token_space import TokenSpace, confirm_row, intern_row, likely_row, row_hash
+from dotllm.index.token_space import ROWS_FULL, TokenSpace, confirm_row, intern_row, likely_row, row_hash
 from dotllm.jit import kernel
 
 L2 = nb.int64[:, ::1]
 
 TWIN = -1  # not an error: see `find_rows`
-ROWS_FULL = FULL - 64  # an error: there is no room for another row
 NOT_REACHED = FULL - 65  # not an error: see `find_rows`
 _COPIES = 8  # known rows that a thread takes at a time
 _FAULTS = 1000  # of a pipe, one after another, until its helper goes

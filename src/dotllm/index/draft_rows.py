@@ -18,7 +18,7 @@ from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.run import advance
 from dotllm.errors import SpecError
-from dotllm.index.batch import Failures, Locks, _machines, mask_rows
+from dotllm.index.batch import Failures, Locks, _machines, mask_rows, recover_each
 from dotllm.index.guide import Guide
 from dotllm.index.index import Index
 from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, _pointer, known_rows
@@ -53,9 +53,12 @@ def configs_along(
 ) -> None:
     """out[starts[g] + g + j]: the configuration of guide g after j of its drafts[starts[g]:starts[g + 1]], or NOWHERE.
 
-    codes[g]: 0, or the error of a kernel (see run.advance): that guide must be done again.
+    codes[g]: not 0 (if it is, guide g is left as it is); then 0, or the error of a kernel (see run.advance): that guide
+    must be done again.
     """
     for g in range(configs.shape[0]):
+        if codes[g] == 0:
+            continue
         at = MACHINE * g
         mem = nb.carray(_pointer(machines[at]), (machines[at + 1],), nb.int32)
         token_rows = nb.carray(_pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
@@ -88,28 +91,22 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
     flat = np.fromiter((t for d in drafts for t in d), np.int32, int(starts[-1]))
     configs = np.fromiter((g.config for g in guides), np.int32, len(guides))
     out = np.full(len(flat) + len(guides), NOWHERE, np.int32)
-    codes = np.zeros(len(guides), np.int32)
+    codes = np.ones(len(guides), np.int32)
     failures: Failures = {}
     owner = np.repeat(np.arange(len(guides)), counts + 1)
     with Locks(guides):
-        while True:
-            machines = _machines(guides)
+        machines = _machines(guides)
+        while codes.any():
             configs_along(
                 machines, configs, starts, flat, space.token_data, space.token_offset, space.ends,
                 space.words, FUEL, out, codes,
             )  # fmt: skip
-            failed = np.nonzero(codes)[0].tolist()
-            again = False
-            for g in failed:
-                if g in failures:
-                    continue
-                try:
-                    guides[g].index.recover(int(codes[g]))
-                    again = True
-                except SpecError as error:
-                    failures[g] = error
-            if not again:
-                break
+            met = np.flatnonzero(codes).tolist()
+            if met:
+                refused = recover_each((g, guides[g].index, int(codes[g])) for g in met)
+                failures.update(refused)
+                codes[[*refused]] = 0
+                machines = _machines(guides)
         for g in failures:
             out[owner == g] = NOWHERE
         rows = np.full(len(out), NO_MASK, np.int32)
@@ -148,7 +145,7 @@ def _remember(
                     break
                 rows[at + j] = ahead.mask_row
         except SpecError as error:
-            failures[g] = error
+            failures[g] = error.with_traceback(None)
 
 
 __all__ = ["FINISHED", "NOWHERE", "NO_MASK", "Place", "mask_rows_along"]

@@ -25,7 +25,7 @@ from dotllm.errors import InvalidSpec
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
 from dotllm.index.charset_choice import counted_charsets
-from dotllm.index.token_space import END_ROW, TokenSpace
+from dotllm.index.token_space import END_ROW, ROWS_FULL, TokenSpace
 from dotllm.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -221,6 +221,8 @@ class Index:
         if code <= NEEDS_WORDS:
             self.space.add_words(NEEDS_WORDS - code)
             return
+        if code == ROWS_FULL:
+            raise self.space.full()
         self._set_memory(memory.recover(self.mem, code))
 
     @property

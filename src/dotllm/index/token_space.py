@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.charset import MAX_CODE_POINT, CharSet
+from dotllm.automata.machine.layout import FULL
 from dotllm.automata.machine.walk import (
     K_COUNTS,
     K_EXITS,
@@ -65,6 +66,7 @@ MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
 _TRIE_NODES = 24 << 20  # reserved, not used
 _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
 END_ROW = 0  # the row that allows the end tokens only
+ROWS_FULL = FULL - 64  # the error of a kernel that has no room for another row
 _USED, _FREE, _EPOCH, CONTENTS = 0, 1, 2, 3  # of TokenSpace.rows_used
 _PROBES = 64  # of a look-up that may see the table half rebuilt
 
@@ -241,6 +243,8 @@ class TokenSpace:
         self.trie_token_start = reserved(_TRIE_NODES + 1, np.int32)
         self.trie_tokens = reserved(_TRIE_NODES, np.int32)
         self._trie_used = self._trie_tokens_used = 0
+        if not self._has_room(vocabulary.trie):
+            raise BudgetExceeded("the vocabulary is too large", keyword="vocabulary")
         self.main_end = self._append_trie(vocabulary.trie)[1]
 
         self.sets = np.zeros((MAX_CHARSETS, K_WIDTH), np.int32)
@@ -376,19 +380,22 @@ class TokenSpace:
             if row[K_WORDS_END] != WORDS_UNKNOWN or vocabulary is None:
                 return
             words = vocabulary.exit_words(list(self._numbers)[number])
-            if self._trie_used + len(words.byte) + 4 > _TRIE_NODES:
+            if not self._has_room(words):
                 row[K_WORDS_END] = WORDS_NOWHERE
                 return
             low, high = self._append_trie(words)
             row[K_WORDS] = low
             row[K_WORDS_END] = high  # last: a kernel may be looking
 
+    def _has_room(self, *tries: Trie) -> bool:
+        """Whether so many more nodes and tokens fit."""
+        nodes, tokens = sum(len(trie.byte) for trie in tries), sum(len(trie.tokens) for trie in tries)
+        return max(self._trie_used + nodes, self._trie_tokens_used + tokens) < len(self.trie_byte)
+
     def _append_trie(self, trie: Trie) -> tuple[int, int]:
-        """Copy a trie behind the others. Returns its node range; raises BudgetExceeded without room."""
+        """Copy a trie behind the others, where there is room. Returns its node range."""
         n, m = len(trie.byte), len(trie.tokens)
         low, tokens = self._trie_used, self._trie_tokens_used
-        if low + n >= _TRIE_NODES or tokens + m >= _TRIE_NODES:
-            raise BudgetExceeded("the vocabulary is too large", keyword="vocabulary")
         self.trie_byte[low : low + n] = trie.byte
         self.trie_depth[low : low + n] = trie.depth
         self.trie_end[low : low + n] = trie.end
@@ -400,19 +407,17 @@ class TokenSpace:
         self._trie_tokens_used = tokens + m
         return low, low + n
 
-    def _append_ints(self, *parts: Int32) -> tuple[int, int] | None:
+    def _append_ints(self, *parts: Int32) -> tuple[int, int]:
         start = self._set_ints_used
         end = start + sum(len(part) for part in parts)
-        if end > len(self.set_ints):
-            return None
         np.concatenate(parts, out=self.set_ints[start:end])
         self._set_ints_used = end
         return start, end
 
     def _append_set(self, charset: CharSet, table: CharsetTable) -> int:
         number = len(self._numbers)
-        needed = len(table.exits.byte) + len(table.exits_by_count.byte)
-        if self._trie_used + needed + 4 > _TRIE_NODES:
+        ints = len(table.exits_by_count_start) + 2 * len(table.long_tokens)
+        if not self._has_room(table.exits, table.exits_by_count) or self._set_ints_used + ints > len(self.set_ints):
             return -1
         row = self.sets[number]
         row[K_EXITS], row[K_EXITS_END] = self._append_trie(table.exits)
@@ -420,8 +425,6 @@ class TokenSpace:
         first, _ = self._append_trie(table.exits_by_count)
         starts = self._append_ints(table.exits_by_count_start + np.int32(first))
         long = self._append_ints(table.long_tokens, table.long_chars)
-        if starts is None or long is None:
-            return -1
         row[K_COUNTS], row[K_MAX_COUNT] = starts[0], len(table.exits_by_count_start) - 2
         row[K_MAX_CHARS] = table.max_chars
         row[K_LONG], row[K_LONG_END] = long

@@ -89,19 +89,23 @@ def grow(mem: Int32, region: int) -> Int32:
     needed = sum(count * WIDTH[r] for r, count in capacity.items())
     limit = int(mem[at.H_LIMIT])
     if used(mem) + needed > min(len(mem), limit):
-        mem = _copy(mem, needed)
-        if used(mem) + needed > limit:
+        if _copied_size(mem) + needed > limit:
             raise BudgetExceeded(f"the automaton needs more than {limit * 4 >> 20} MiB", keyword="memory")
+        mem = _copy(mem, needed)
     for r, count in capacity.items():
         _move(mem, r, count)
     return mem
 
 
+def _copied_size(mem: Int32) -> int:
+    """Ints of the arena without what moved regions have left behind."""
+    return int(mem[at.H_FIRST]) + sum(int(mem[R + 3 * r + 1]) * WIDTH[r] for r in range(REGIONS))
+
+
 def _copy(mem: Int32, needed: int) -> Int32:
     """The arena without what moved regions have left behind, and free space for ``needed`` and as much as it holds."""
     capacity = [int(mem[R + 3 * r + 1]) for r in range(REGIONS)]
-    size = int(mem[at.H_FIRST]) + sum(count * width for count, width in zip(capacity, WIDTH, strict=True))
-    new = allocate(mem[: at.HEADER], constant_part(mem), capacity, needed + size)
+    new = allocate(mem[: at.HEADER], constant_part(mem), capacity, needed + _copied_size(mem))
     for r in range(REGIONS):
         part, start = contents(mem, r), int(new[R + 3 * r])
         new[start : start + len(part)] = part

@@ -1,0 +1,296 @@
+"""A batch whose guides all meet something full: it grows once for all of them, and no further than they need."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+
+import numpy as np
+import pytest
+
+from dotllm import Guide, Index, Vocabulary
+from dotllm.automata.charset import CharSet
+from dotllm.automata.machine import arena, layout, memory
+from dotllm.errors import BudgetExceeded
+from dotllm.index import advance_guides, fill_masks, mask_rows, token_space
+from dotllm.index.draft_rows import NO_MASK, mask_rows_along
+from dotllm.index.token_space import TokenSpace
+
+GUIDES, MOST_BYTES = 128, 64 << 20
+LARK = """
+start: term (("+" | "-") term)*
+term: atom (("*" | "/") atom)*
+atom: NUMBER | NAME | "(" start ")"
+NUMBER: /[0-9]+(\\.[0-9]+)?/
+NAME: /[a-z]+/
+"""
+ARRAY = {
+    "type": "array",
+    "items": {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "array"}}},
+}
+UNIQUE = {"type": "array", "uniqueItems": True, "items": {"enum": [1, 2, "x", "y"]}}
+TWO = {"type": "object", "properties": {"alpha": {"type": "string"}, "beta": {"type": "integer"}}}
+MAKE: dict[str, Callable[[Vocabulary], Index]] = {
+    "object": lambda vocabulary: Index.from_json_schema({"type": "object"}, vocabulary),
+    "two properties": lambda vocabulary: Index.from_json_schema(TWO | {"required": ["alpha", "beta"]}, vocabulary),
+    "array": lambda vocabulary: Index.from_json_schema(ARRAY, vocabulary),
+    "lark": lambda vocabulary: Index.from_grammar(LARK, vocabulary),
+    "unique": lambda vocabulary: Index.from_json_schema(UNIQUE, vocabulary),
+}
+
+
+@pytest.fixture(scope="module")
+def words() -> Vocabulary:
+    """Pieces of texts that open and close many things at once: what makes an arena large."""
+    random = Random(22)
+
+    def value(depth: int) -> str:
+        kind = random.choice("{[{[n" if depth < 6 else "n")
+        if kind == "n":
+            return random.choice(["1", "20", '"x"', '"y"', "true", "[]", "{}"])
+        inner = [value(depth + 1) for _ in range(random.randint(1, 3))]
+        if kind == "[":
+            return f"[{', '.join(inner)}]"
+        return "{" + ",".join(f'"{random.choice(("a", "b", "alpha", "beta"))}": {one}' for one in inner) + "}"
+
+    tokens = {bytes([i]) for i in range(256)}
+    while len(tokens) < 6000:
+        text = (
+            value(0) if random.random() < 0.8 else "(" * random.randint(0, 9) + "a+1.5*(b-" + ")" * random.randint(0, 9)
+        )
+        start = random.randrange(len(text))
+        tokens.add(text[start : start + random.randint(2, 14)].encode())
+    return Vocabulary.from_bytes([*sorted(tokens), b""], eos_token_ids=[len(tokens)])
+
+
+def allowed(vocabulary: Vocabulary, mask: np.ndarray) -> np.ndarray:
+    return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+
+
+def walk(guides: Sequence[Guide], steps: int, seed: int) -> list[list[int]]:
+    """Move guides at random, all in one call a step; the tokens of each. None may fail."""
+    random, vocabulary = Random(seed), guides[0].index.vocabulary
+    taken: list[list[int]] = [[] for _ in guides]
+    bitmask = np.empty((len(guides), vocabulary.words), np.int32)
+    for _ in range(steps):
+        assert not fill_masks(guides, bitmask)
+        drawn = [random.choice(allowed(vocabulary, row).tolist()) for row in bitmask]
+        going = [i for i, guide in enumerate(guides) if not guide.is_finished]
+        accepted, failures = advance_guides([guides[i] for i in going], [drawn[i] for i in going])
+        assert not failures and all(accepted)
+        for i in going:
+            taken[i].append(drawn[i])
+    return taken
+
+
+def capacities(index: Index) -> list[int]:
+    return index.mem[layout.R : layout.R + 3 * layout.REGIONS].reshape(-1, 3)[:, 1].tolist()
+
+
+@pytest.mark.parametrize("names", [*([name] for name in MAKE), [*MAKE]], ids=lambda names: "+".join(names))
+def test_many_guides_of_a_new_index(names: list[str], words: Vocabulary) -> None:
+    """Masks and steps of a batch need no more memory than those of its guides one after another, twice at most (a
+    region that is full grows fourfold, whoever comes first)."""
+    indexes = [MAKE[name](words) for name in names]
+    guides = [indexes[i % len(indexes)].guide() for i in range(GUIDES)]
+    taken = walk(guides, 8, seed=len(names))
+    alone = [MAKE[name](words) for name in names]
+    for i, tokens in enumerate(taken):
+        guide = alone[i % len(alone)].guide()
+        for token in tokens:
+            assert guide.mask_row >= 0 and guide.advance(token)
+    for batch, one in zip(indexes, alone, strict=True):
+        assert batch.nbytes < MOST_BYTES
+        assert batch.nbytes <= 2 * one.nbytes + (1 << 20)
+        assert batch.configurations == one.configurations or batch.unique_nodes
+
+
+@pytest.mark.parametrize("names", [["object"], [*MAKE]], ids=lambda names: "+".join(names))
+def test_drafts_of_many_guides_of_a_new_index(names: list[str], words: Vocabulary) -> None:
+    known = [MAKE[name](words) for name in names]
+    drafts = walk([known[i % len(known)].guide() for i in range(GUIDES)], 8, seed=5)
+    indexes = [MAKE[name](words) for name in names]
+    guides = [indexes[i % len(indexes)].guide() for i in range(GUIDES)]
+    rows, _, failures = mask_rows_along(guides, drafts)
+    assert not failures
+    at = 0
+    for i, tokens in enumerate(drafts):
+        guide = known[i % len(known)].guide()
+        for token in tokens:
+            assert np.array_equal(guide.index.masks[guide.mask_row], guides[i].index.masks[rows[at]])
+            assert guide.advance(token)
+            at += 1
+        at += 1
+    for index, one in zip(indexes, known, strict=True):
+        assert index.nbytes < MOST_BYTES
+        assert index.nbytes <= 2 * one.nbytes + (1 << 20)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_region_is_full_at_first(threads: int, words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arenas that begin with a handful of places give the masks and steps of those that have room for all."""
+    known = [make(words) for make in MAKE.values()]
+    drafts = expected = walk([known[i % len(known)].guide() for i in range(60)], 8, seed=1)
+    least = {layout.LISTS: 8, layout.TRIPLES: 8, layout.BUFFER: 64, layout.LOCAL: 1}
+    tiny = tuple(least.get(region, 2) if first else 0 for region, first in enumerate(arena._INITIAL))
+    monkeypatch.setattr(arena, "_INITIAL", tiny)
+    grown: Counter[int] = Counter()
+    grow = memory.grow
+
+    def noted(mem: np.ndarray, region: int) -> np.ndarray:
+        grown[region] += 1
+        return grow(mem, region)
+
+    monkeypatch.setattr(memory, "grow", noted)
+    cold = [make(words) for make in MAKE.values()]
+    guides = [cold[i % len(cold)].guide() for i in range(60)]
+    reference = [known[i % len(known)].guide() for i in range(60)]
+    for step in range(8):
+        rows, failures = mask_rows(guides, threads)
+        assert not failures and rows.tolist() == [guide.mask_row for guide in reference]
+        assert [guide.forced_tokens() for guide in guides] == [guide.forced_tokens() for guide in reference]
+        going = [i for i in range(60) if step < len(expected[i])]
+        tokens = [expected[i][step] for i in going]
+        accepted, failures = advance_guides([guides[i] for i in going], tokens)
+        assert not failures and all(accepted)
+        assert all(reference[i].advance(token) for i, token in zip(going, tokens, strict=True))
+    also = [make(words) for make in MAKE.values()]
+    found, _, failures = mask_rows_along([also[i % len(also)].guide() for i in range(60)], drafts)
+    assert not failures
+    reference = [known[i % len(known)].guide() for i in range(60)]
+    assert found.tolist() == [
+        row
+        for guide, tokens in zip(reference, drafts, strict=True)
+        for row in [guide.mask_row, *(guide.mask_row for token in tokens if guide.advance(token))]
+    ]
+    every = {region for region, first in enumerate(arena._INITIAL) if first}
+    assert set(grown) == every, "each region was full in some batch"
+    for index, one in zip([*cold, *also], [*known, *known], strict=True):
+        assert all(a <= 4 * b for a, b in zip(capacities(index), capacities(one), strict=True))
+
+
+def fill_up(index: Index, region: int) -> None:
+    """From now on this region is full and may not grow."""
+    index.mem[layout.H_LIMIT] = 1
+    index.mem[layout.R + 3 * region + 1] = min(index.mem[layout.R + 3 * region + 1], 1)
+
+
+def test_what_may_not_grow_is_asked_for_once(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All guides of an index at its limit fail, those of others do not; nothing is copied to find that out."""
+    asked: Counter[tuple[int, int]] = Counter()
+    grow = memory.grow
+
+    def noted(mem: np.ndarray, region: int) -> np.ndarray:
+        asked[id(mem), region] += 1
+        return grow(mem, region)
+
+    monkeypatch.setattr(memory, "grow", noted)
+    monkeypatch.setattr(memory, "_copy", lambda *_: pytest.fail("copied"))
+    full, good = Index.from_regex("([a-z]{1,200},){1,200}", words), Index.from_regex("[a-z]+", words)
+    texts = [b"a", b"ab", b"abc", b"abcd"]
+    guides = [full.guide() for _ in range(40)]
+    for i, guide in enumerate(guides):
+        assert all(guide.advance(words.encode(bytes([c]))[0]) for c in texts[i % 4])
+    fill_up(full, layout.LOCAL)
+    guides = [guide for one in guides for guide in (one, good.guide())]
+    bad = set(range(0, 80, 2))
+    bitmask = np.full((80, words.words), -1, np.int32)
+    failures = fill_masks(guides, bitmask)
+    assert set(failures) == bad and all("MiB" in str(error) for error in failures.values())
+    assert not bitmask[::2].any() and bitmask[1::2].any(axis=1).all()
+    assert max(asked.values()) == 1
+    asked.clear()
+    fill_up(full, layout.CONFIG)
+    token = words.encode(b",")[0]
+    accepted, failures = advance_guides(guides, [token] * 80)
+    assert set(failures) == bad and not any(accepted)
+    rows, _, failures = mask_rows_along(guides, [[token]] * 80)
+    assert set(failures) == bad and (rows.reshape(-1, 2)[::2] == NO_MASK).all()
+    assert set(asked.values()) == {2}, "once in each of the two calls"
+
+
+def test_a_failure_holds_no_index(words: Vocabulary) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        index = Index.from_regex("([a-z]{1,200},){1,200}", words)
+        fill_up(index, layout.LOCAL)
+        there, guides = weakref.ref(index), [index.guide() for _ in range(4)]
+        failures = [*mask_rows(guides)[1].values(), *mask_rows_along(guides, [[1]] * 4)[2].values()]
+        fill_up(index, layout.CONFIG)
+        failures.extend(advance_guides(guides, [words.encode(b"a")[0]] * 4)[1].values())
+        assert len(failures) == 12
+        del index, guides
+        assert there() is None
+    finally:
+        gc.enable()
+
+
+def space_of(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, **sizes: int) -> TokenSpace:
+    """The token space of a new vocabulary, with small tables."""
+    for name, size in sizes.items():
+        monkeypatch.setattr(token_space, name, size)
+    return TokenSpace.of(vocabulary)
+
+
+def copy_of(vocabulary: Vocabulary) -> Vocabulary:
+    tokens = [vocabulary.token_bytes(i) for i in range(vocabulary.size)]
+    return Vocabulary.from_bytes(tokens, eos_token_ids=sorted(vocabulary.eos_token_ids))
+
+
+def test_a_full_table_of_rows(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guides whose masks are known, or equal to known ones, get them; the others fail, and after a collection do not."""
+    vocabulary = copy_of(words)
+    space = space_of(vocabulary, monkeypatch, MAX_ROWS=24)
+    kept = [Index.from_regex(f"{chr(97 + i)}+", vocabulary) for i in range(20)]
+    for index in kept:
+        assert index.guide().mask_row >= 0
+    new = [Index.from_regex(f"[a-{chr(98 + i)}]+", vocabulary) for i in range(12)]
+    same = [Index.from_regex(f"{chr(97 + i)}+b", vocabulary) for i in range(12)]
+    guides = [index.guide() for index in [*new, *same, *kept] for _ in range(2)]
+    rows, failures = mask_rows(guides)
+    assert space.row_count == 24
+    room = 24 - 1 - len(kept)
+    assert 2 * (12 - room) <= len(failures) < len(guides) - 2 * len(kept)
+    assert all(isinstance(error, BudgetExceeded) and "masks" in str(error) for error in failures.values())
+    assert not failures.keys() & set(range(len(guides) - 2 * len(kept), len(guides)))
+    for i, guide in enumerate(guides):
+        if i not in failures:
+            assert guide.mask_row == rows[i]
+    kept.clear()
+    same.clear()
+    failed = [guides[i] for i in failures][:10]
+    guides.clear()
+    for _ in range(3):
+        space.collect()
+    assert not mask_rows(failed)[1]
+
+
+def test_a_set_for_whose_numbers_there_is_no_room_takes_none(words: Vocabulary) -> None:
+    space = TokenSpace.of(copy_of(words))
+    space.set_ints = space.set_ints[:2]
+    before = space.nbytes
+    assert [space.charset_number(CharSet.of((97, 100 + i))) for i in range(5)] == [-1] * 5
+    assert space.nbytes == before
+
+
+def test_full_tables_of_character_sets(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets without tables, or whose exit words have no room, are walked: masks are the same."""
+    patterns = [*(f"[a-{chr(c)}]{{1,60}}abc" for c in range(100, 120)), *(f"[^{chr(c)}]*a" for c in range(97, 110))]
+    known = [Index.from_regex(pattern, words) for pattern in patterns]
+    trie = len(words.trie.byte)
+    for sizes in ({"MAX_CHARSETS": 3}, {"_TRIE_NODES": trie + 3000}, {"_TRIE_NODES": trie + 12000}):
+        vocabulary = copy_of(words)
+        space = space_of(vocabulary, monkeypatch, **sizes)
+        indexes = [Index.from_regex(pattern, vocabulary) for pattern in patterns]
+        rows, failures = mask_rows([index.guide() for index in indexes for _ in range(3)])
+        assert not failures, json.dumps(sizes)
+        for i, row in enumerate(rows.tolist()):
+            one = known[i // 3]
+            assert np.array_equal(space.rows[row], one.masks[one.guide().mask_row])
+        assert len(space._numbers) < len(patterns)
+        monkeypatch.undo()
