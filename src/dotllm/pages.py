@@ -7,6 +7,7 @@ request's time. In ordinary pages they take 8 ms, and what is never written take
 
 from __future__ import annotations
 
+import errno
 import mmap
 from typing import Any
 
@@ -15,9 +16,18 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def reserved(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Zeros, in memory that the system gives page by page as it is written."""
+    """Zeros, in memory that the system gives page by page as it is written.
+
+    Raises:
+        MemoryError: the system has no room for them, or the process may not have it.
+    """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        raise MemoryError(f"no room for {size} bytes") from None
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, dtype, size // np.dtype(dtype).itemsize).reshape(shape)

@@ -12,9 +12,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import fake_engine
 
+from dotllm import pages
 from dotllm.compilation import wire, worker
 
 compiler = fake_engine.Compiler()
+kept = []
 
 
 def compile_specification(specification, vocabulary):
@@ -24,6 +26,10 @@ def compile_specification(specification, vocabulary):
     if "eat" in request:
         hoard = [bytearray(1 << 20) for _ in range(request["eat"])]
         assert len(hoard) == request["eat"]
+    if "keep" in request:
+        kept.append(bytearray(request["keep"]))
+    if "map" in request:
+        pages.reserved(request["map"], "u1")
     if "die" in request:
         os.kill(os.getpid(), getattr(signal, request["die"]))
     if "say" in request:

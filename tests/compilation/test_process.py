@@ -17,7 +17,7 @@ import pytest
 from fake_engine import spec
 
 from dotllm.compilation import process, wire
-from dotllm.compilation.errors import Cancelled, CompilationError, CompileMemory, CompileTimeout
+from dotllm.compilation.errors import Cancelled, CompilationError, CompileMemory, CompileTimeout, QueueFull
 from dotllm.compilation.process import PIPE_BYTES, ProcessCompiler
 from dotllm.errors import BudgetExceeded, Unsupported
 
@@ -493,3 +493,72 @@ def test_an_index_larger_than_the_pipe(make: Any) -> None:
     for number in range(2):
         index = compiler.compile(spec(id=number, bytes=size), NEVER)
         assert index.nbytes == size and index.text == spec(id=number, bytes=size).text
+
+
+def test_the_clock_of_a_heavy_compile_starts_with_its_work(make: Any, make_manager: Any) -> None:
+    heavy = make(processes=1, timeout=1.5)
+    heavy.compile(spec(id="warm"), NEVER)
+    manager = make_manager(heavy=heavy, heavy_bytes=1000, compile_timeout=1.5)
+    tickets = [manager.submit(spec(id=number, sleep=1.0, text="x" * 2000)) for number in range(5)]
+    for ticket in tickets:
+        assert ticket.result(30), "the last one waited longer than a compile may take"
+
+
+def test_heavy_compiles_wait_in_a_queue_and_hold_no_thread(make: Any, make_manager: Any) -> None:
+    heavy = make(processes=2)
+    heavy.compile(spec(id="warm"), NEVER)
+    manager = make_manager(heavy=heavy, heavy_bytes=1000, compile_threads=1)
+    tickets = [manager.submit(spec(id=number, sleep=1.0, text="x" * 2000)) for number in range(40)]
+    until(lambda: len(manager._heavy_queue) >= 37)
+    for number in range(20):
+        start = time.monotonic()
+        assert manager.submit(spec(id=f"small {number}")).result(5)
+        assert time.monotonic() - start < 0.5
+    assert len(manager._workers) <= 2, "no thread was started for those that wait"
+    manager._publish(0.0)
+    assert manager.metrics.value("dotllm_queue_depth") >= 30
+    del tickets
+
+
+def test_a_full_house_is_not_remembered(make: Any, make_manager: Any) -> None:
+    heavy = make(processes=1)
+    heavy.compile(spec(id="warm"), NEVER)
+    manager = make_manager(heavy=heavy, heavy_bytes=1000, queue_limit=1)
+    running = manager.submit(spec(id=1, sleep=1.0, text="x" * 2000))
+    until(lambda: any(job.started and job.elsewhere for job in manager._jobs.values()))
+    waiting = manager.submit(spec(id=2, text="x" * 2000))
+    until(lambda: len(manager._heavy_queue) == 1)
+    with pytest.raises(QueueFull, match="1 specifications are waiting"):
+        manager.submit(spec(id=3, text="x" * 2000)).result(5)
+    assert running.result(20) and waiting.result(20)
+    assert manager.submit(spec(id=3, text="x" * 2000)).result(20), "nothing is remembered of it"
+
+
+def test_what_nobody_waits_for_leaves_the_queue_of_heavy_compiles(make: Any, make_manager: Any) -> None:
+    heavy = make(processes=1)
+    heavy.compile(spec(id="warm"), NEVER)
+    manager = make_manager(heavy=heavy, heavy_bytes=1000, queue_limit=1)
+    running = manager.submit(spec(id=1, sleep=1.0, text="x" * 2000))
+    until(lambda: any(job.started and job.elsewhere for job in manager._jobs.values()))
+    unwanted = manager.submit(spec(id=2, text="x" * 2000))
+    until(lambda: len(manager._heavy_queue) == 1)
+    unwanted.cancel()
+    assert manager.submit(spec(id=3, text="x" * 2000)).result(20) and running.result(20)
+
+
+def test_a_mapping_that_fails_for_want_of_memory_is_the_budget(make: Any) -> None:
+    compiler = make(memory=100 << 20)
+    with pytest.raises(CompileMemory, match=r"more than 100 MiB .*--dotllm-compile-memory"):
+        compiler.compile(spec(map=300 << 20), NEVER)
+    assert compiler.compile(spec(id=2), NEVER)
+
+
+def test_a_process_that_keeps_too_much_is_replaced_before_that_hurts(make: Any) -> None:
+    """100 MiB is the limit of a compile, not of all the compiles of a process together."""
+    compiler = make(memory=100 << 20)
+    processes = set()
+    for number in range(12):
+        assert compiler.compile(spec(id=number, keep=20 << 20), NEVER)
+        processes |= {worker.process.pid for worker in compiler._all}
+    assert 2 <= len(processes) <= 6
+    assert sum(map(alive, processes)) <= 1

@@ -21,6 +21,7 @@ from dotllm import Index, Vocabulary
 from dotllm.compilation import CompilationManager, CompilationOptions, Specification, process
 from dotllm.compilation.ahead import compile_ahead
 from dotllm.compilation.compiler import ENGINE
+from dotllm.compilation.errors import CompileMemory
 from dotllm.compilation.inputs import Input
 from dotllm.compilation.process import ProcessCompiler
 from dotllm.errors import InvalidSpec
@@ -171,6 +172,32 @@ def test_in_a_process_it_is_the_same_index(vocabulary: Vocabulary, monkeypatch: 
             compiler.compile(Specification.create("regex", "(a"), threading.Event())
     finally:
         compiler.close()
+
+
+def test_whatever_the_memory_limit_is_it_is_a_refusal_that_names_it(vocabulary: Vocabulary) -> None:
+    """Wherever memory ends: in a kernel, in NumPy, in a mapping, when the specification is read."""
+    properties = {f"property_{i}": {"type": "string", "pattern": f"^(a|b|[c-f]){{3,{10 + i}}}x$"} for i in range(200)}
+    specifications = (
+        Specification.create("regex", "(a|b)*a(a|b){14}"),
+        Specification.from_value("json_schema", {"type": "object", "properties": properties}),
+        Specification.from_value("json_schema", {"enum": [f"{i}" * 5 for i in range(20_000)]}),
+    )
+    outcomes = set()
+    for memory in (1 << 20, 3 << 20, 10 << 20, 30 << 20, 1 << 30):
+        compiler = ProcessCompiler(vocabulary, processes=1, timeout=3600, memory=memory)
+        try:
+            for specification in specifications:
+                try:
+                    outcomes.add(bool(compiler.compile(specification, threading.Event())))
+                except CompileMemory as error:
+                    assert f"more than {memory >> 20} MiB" in str(error)
+                    outcomes.add(False)
+            assert compiler.compile(Specification.create("choice", '["x"]'), threading.Event()), (
+                "nothing is left of them"
+            )
+        finally:
+            compiler.close()
+    assert outcomes == {True, False}
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -58,6 +58,10 @@ class HeavyCompiler(Protocol):
     def level(self) -> str:
         """The name of its results in metrics and logs."""
 
+    @property
+    def at_once(self) -> int:
+        """How many compiles it does at a time; more calls of `compile` would wait for one of these to end."""
+
     def prepare(self) -> bool:
         """Whether it could begin at once; if not, it gets ready in the background."""
 

@@ -26,9 +26,19 @@ class CompileTimeout(BudgetExceeded):
     """The compile took longer than ``compile_timeout`` and was killed (separate process) or given up (thread), where
     it ends itself soon."""
 
+    @classmethod
+    def beyond(cls, seconds: float) -> CompileTimeout:
+        """For a limit of ``seconds``."""
+        return cls(f"compiling took longer than {seconds:g} s (--dotllm-compile-timeout)", keyword="time")
+
 
 class CompileMemory(BudgetExceeded):
-    """The compile wanted more memory than ``compile_memory`` and was killed."""
+    """The compile wanted more memory than ``compile_memory``."""
+
+    @classmethod
+    def beyond(cls, limit: int) -> CompileMemory:
+        """For a limit of ``limit`` bytes."""
+        return cls(f"compiling takes more than {limit >> 20} MiB of memory (--dotllm-compile-memory)", keyword="memory")
 
 
 class Cancelled(CompilationError):

@@ -6,7 +6,9 @@ then looks on disk, asks the shared store *while* it compiles, and whoever comes
     submit ─► memory ─► remembered failure ─► job in flight ─► new job ─► queue ─► worker
                                                                                    │ disk
                                                                                    ├ store (in the background)
-                                                                                   └ compile: thread, process, Ray
+                                                                                   ├ compile here
+                                                                     heavy queue ◄─┘ what is large
+                                                                          └► compile in a process, on Ray
 
 Rules the code below keeps:
  * one job per key (single flight); every job ends exactly once, in `_finish`, `_fail` or `_end_unwanted`;
@@ -21,6 +23,7 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from dotllm.abandonment import Abandoned, abandonable
@@ -54,8 +57,6 @@ EXTRA_THREADS = 30
 REMEMBERED_FAILURES = 4096
 # A compile that has run this long is slow.
 SLOW_AFTER = 0.05
-# Compiles in processes and on Ray keep the time limit themselves, and say more: this many seconds they may be late.
-GRACE = 1.0
 # Also the time between two collections of mask rows; a step of the engine must be much shorter (`index.token_space`).
 REMEASURE_EVERY = 2.0
 EVICTED_SHARE = 0.25
@@ -105,12 +106,16 @@ class CompilationManager:
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)
         self._workers = WorkerPool(self._queue, self._run, threads, threads + EXTRA_THREADS)
+        # Heavy jobs wait in a queue of their own for the few that are compiled at a time, not on a thread each.
+        at_once = self._heavy.at_once if self._heavy is not None else 0
+        self._heavy_queue = JobQueue(options.queue_limit, options.queue_bytes)
+        self._heavy_workers = WorkerPool(self._heavy_queue, self._run_heavy, min(at_once, 2), at_once)
         self._spares_the_loop = False
         self._closed = False
         self._switch_interval = SwitchInterval()
         self._supervisor = Supervisor(
             self._has_work,
-            (self._workers.relieve, self._look_at_running),
+            (self._workers.relieve, self._heavy_workers.relieve, self._look_at_running),
             self._stored.tick,
             ((REMEASURE_EVERY, self._measure_memory), (PUBLISH_EVERY, self._publish)),
         )
@@ -190,6 +195,7 @@ class CompilationManager:
         if flush > 0:
             self._stored.write_back.flush(flush)
         self._queue.close()
+        self._heavy_queue.close()
         for job in jobs:
             job.abandoned.set()
             self._fail(job, CompilationError("the compilation manager was closed"), remember=False)
@@ -198,6 +204,7 @@ class CompilationManager:
             self._heavy.close()
         self._supervisor.stop()
         self._workers.join(1.0)
+        self._heavy_workers.join(1.0)
         self._supervisor.join(1.0)
         self._switch_interval.set(short=False)
         self._publish(time.monotonic())
@@ -221,7 +228,7 @@ class CompilationManager:
             if detached:
                 job.detach()
             try:
-                self._enqueue(job)
+                self._enqueue(job, self._queue)
             except QueueFull as error:
                 self.metrics.add("dotllm_compiles", specification.kind.value, "queue_full")
                 return error, "refused"
@@ -232,23 +239,32 @@ class CompilationManager:
                 job.detach()
         return None, level
 
-    def _enqueue(self, job: Job) -> None:
-        """With the lock held: let the job be run. Raises `QueueFull` if all that fills the queue is still wanted."""
+    def _enqueue(self, job: Job, queue: JobQueue) -> None:
+        """With the lock held: let the job be run. Raises `QueueFull` if all that fills ``queue`` is still wanted."""
         try:
-            self._queue.put(job)
+            queue.put(job)
         except QueueFull:
-            for unwanted in self._queue.drop_unwanted():
+            for unwanted in queue.drop_unwanted():
                 self._end_unwanted(unwanted)
-            self._queue.put(job)
+            queue.put(job)
         self._jobs[job.key] = job
 
     def _run(self, job: Job) -> None:
-        """On a worker thread: from a job to its end."""
+        """On a worker thread: from a job to its end, or into the queue of heavy jobs."""
         try:
             self._engine.prepare()  # before the clock of its time limit starts
         except BaseException as error:
             self._fail(job, error)
             return
+        self._attempt(job, self._find_or_compile)
+
+    def _run_heavy(self, job: Job) -> None:
+        """On a thread that waits for another process: from a job to its end."""
+        self._attempt(job, self._compile_elsewhere)
+
+    def _attempt(self, job: Job, work: Callable[[Job], tuple[CompiledIndex, str] | None]) -> None:
+        """Start the job's clock, and do the part of it that is ``work``: an index and where it comes from, which end
+        the job, or None if it goes on elsewhere."""
         with self._lock:
             if job.finished:
                 return
@@ -259,13 +275,7 @@ class CompilationManager:
         try:
             if self._held.is_full(self._cached_indexes):
                 raise IndexesHeld(self._held.limit)
-            index = self._stored.from_disk(job.key)
-            if index is not None:
-                self._finish(job, index, "disk")
-                return
-            job.store_pending = self._stored.store is not None
-            self._stored.fetch(job.key, lambda found: self._fetched(job, found))
-            index, level = self._compile_job(job)
+            found = work(job)
         except (Cancelled, Abandoned):
             self._cancelled(job)
         except QueueFull as error:
@@ -273,16 +283,37 @@ class CompilationManager:
         except BaseException as error:  # SystemExit of a front end included: somebody waits for this ticket
             self._fail(job, error)
         else:
-            self._finish(job, index, level)
+            if found is not None:
+                self._finish(job, *found)
 
-    def _compile_job(self, job: Job) -> tuple[CompiledIndex, str]:
+    def _find_or_compile(self, job: Job) -> tuple[CompiledIndex, str] | None:
+        index = self._stored.from_disk(job.key)
+        if index is not None:
+            return index, "disk"
+        job.store_pending = self._stored.store is not None
+        self._stored.fetch(job.key, lambda found: self._fetched(job, found))
+        if self._heavy is None or not self._is_heavy(job):
+            return self._compile_here(job), "compile"
+        with self._lock:
+            if not job.finished:  # else the store was quicker
+                job.started = None
+                self._enqueue(job, self._heavy_queue)
+        return None
+
+    def _compile_elsewhere(self, job: Job) -> tuple[CompiledIndex, str]:
+        assert self._heavy is not None
+        job.elsewhere = True
+        start = time.perf_counter()
+        index = self._heavy.compile(job.specification, job.abandoned)
+        self.metrics.observe("dotllm_compile_seconds", job.specification.kind.value, value=time.perf_counter() - start)
+        return index, self._heavy.level
+
+    def _compile_here(self, job: Job) -> CompiledIndex:
+        """On this thread, or, where that would disturb the engine's loop, in a process that can begin soon."""
         specification = job.specification
         start = time.perf_counter()
-        index, level = None, "compile"
-        if self._heavy is not None and self._is_heavy(job):
-            job.elsewhere = True
-            index, level = self._heavy.compile(specification, job.abandoned), self._heavy.level
-        elif self._heavy is not None and self._spares_the_loop:
+        index = None
+        if self._heavy is not None and self._spares_the_loop:
             self._heavy.has_idle()  # (if none has, another one starts, if there may be one)
             job.elsewhere = True
             index = self._heavy.compile_soon(specification, job.abandoned, PATIENCE_S)
@@ -292,7 +323,7 @@ class CompilationManager:
             with abandonable(job.abandoned):
                 index = self._engine.compile(specification, self.vocabulary)
         self.metrics.observe("dotllm_compile_seconds", specification.kind.value, value=time.perf_counter() - start)
-        return index, level
+        return index
 
     def _is_heavy(self, job: Job) -> bool:
         """Whether to compile elsewhere. While the process for that still starts, what is not too large stays here."""
@@ -377,7 +408,7 @@ class CompilationManager:
             again = job.again()
             if again is not None:
                 try:
-                    self._enqueue(again)
+                    self._enqueue(again, self._queue)
                 except QueueFull as error:
                     full = error
         if again is not None and full is not None:
@@ -423,7 +454,10 @@ class CompilationManager:
         return bool(self._jobs) or self._switch_interval.is_short
 
     def _look_at_running(self, now: float) -> None:
-        """Give up what takes too long, tell compiles that nobody waits for them any more."""
+        """Give up what takes too long, tell compiles that nobody waits for them any more.
+
+        Compiles in processes and on Ray keep the time limit themselves, from the moment on when they begin.
+        """
         with self._lock:
             running = [job for job in self._jobs.values() if job.started is not None]
             unwanted = [job for job in running if not job.wanted()]
@@ -433,9 +467,9 @@ class CompilationManager:
         self._switch_interval.set(short=slow)
         limit = self.options.compile_timeout
         for job in running:
-            if job.started is not None and now - job.started > limit + (GRACE if job.elsewhere else 0.0):
+            if not job.elsewhere and job.started is not None and now - job.started > limit:
                 # A thread cannot be killed; it ends itself soon (`abandonment`). The requests do not wait for that.
-                self._fail(job, CompileTimeout(f"compiling took longer than {limit:g} s", keyword="time"))
+                self._fail(job, CompileTimeout.beyond(limit))
 
     def _measure_memory(self, _: float) -> None:
         """Hold the memory bound although indexes and the rows they share grow while they are used.
@@ -471,7 +505,7 @@ class CompilationManager:
             waiting = sum(len(job.waiting()) for job in jobs)
             entries, size, evictions = len(self._memory), self._memory.nbytes, self._memory.evictions
             self._memory.evictions = 0
-        set_gauge("dotllm_queue_depth", value=len(self._queue))
+        set_gauge("dotllm_queue_depth", value=len(self._queue) + len(self._heavy_queue))
         set_gauge("dotllm_compiles_running", value=sum(job.started is not None for job in jobs))
         set_gauge("dotllm_waiting_requests", value=waiting)
         set_gauge("dotllm_cache_bytes", "memory", value=size)

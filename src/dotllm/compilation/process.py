@@ -59,6 +59,8 @@ class _Worker:
         self._buffer = bytearray()
         self.ready = False
         """It has loaded what every compile needs."""
+        self.ends = False
+        """It said that it has given its last reply."""
 
     def send(self, request: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError):  # `receive` sees the end of the output
@@ -83,6 +85,7 @@ class _Worker:
         if not end:
             return None
         reply: dict[str, Any] = json.loads(self._buffer[:end])
+        self.ends = "last" in reply
         if "bytes" in reply:
             last = end + reply["bytes"]
             if len(self._buffer) < last:
@@ -122,7 +125,7 @@ class ProcessCompiler:
         self._memory = memory
         self._load = load
         self._command = tuple(command)
-        self._processes = processes
+        self.at_once = self._processes = processes
         self._free = threading.BoundedSemaphore(processes)
         self._lock = threading.Lock()
         self._given_back = threading.Condition(self._lock)
@@ -241,7 +244,7 @@ class ProcessCompiler:
             if abandoned.is_set():
                 raise Cancelled("nobody waits for this specification any more")
             if time.monotonic() >= deadline:
-                raise CompileTimeout(f"compiling took longer than {timeout:g} s and was ended", keyword="time")
+                raise CompileTimeout.beyond(timeout)
 
     def _take(self, abandoned: threading.Event) -> _Worker:
         """A process that has nothing to do: one that is there, or is being started in the background, or a new one."""
@@ -306,6 +309,9 @@ class ProcessCompiler:
         return None
 
     def _give_back(self, worker: _Worker) -> None:
+        if worker.ends:
+            self._drop(worker)
+            return
         with self._lock:
             if not self._closed:
                 self._idle.append(worker)

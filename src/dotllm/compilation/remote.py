@@ -26,14 +26,18 @@ from dotllm.compilation.specification import Specification
 logger = logging.getLogger(__name__)
 
 POLL = 0.05
+COMPILES_AT_ONCE = 32  # the cluster has a queue of its own; each takes a thread here, which waits
 
 
 # A task's process stays for the next task; building the vocabulary's trie takes longer than most compiles.
 _vocabulary = functools.lru_cache(maxsize=2)(wire.unpack_vocabulary)
 
 
-def compile_task(specification: dict[str, Any], vocabulary: bytes, engine: str) -> dict[str, Any]:
-    """What runs on the cluster: {"index": bytes} or {"error": …}. Nothing else crosses."""
+def compile_task(specification: dict[str, Any], vocabulary: bytes, engine: str, memory: int) -> dict[str, Any]:
+    """What runs on the cluster: {"index": bytes} or {"error": …}. Nothing else crosses.
+
+    memory: bytes that the task asked the cluster for.
+    """
     if engine != engine_fingerprint():
         # Never let another version's index in under our key.
         return {"error": {"type": "VersionMismatch", "message": "the cluster has another version of dotllm"}}
@@ -41,7 +45,7 @@ def compile_task(specification: dict[str, Any], vocabulary: bytes, engine: str) 
         index = compile_specification(Specification.from_json(specification), _vocabulary(vocabulary))
         return {"index": index.to_bytes()}
     except Exception as error:
-        return {"error": wire.pack_error(error)}
+        return {"error": wire.pack_error(error, memory)}
 
 
 class _Connection(NamedTuple):
@@ -79,6 +83,7 @@ class RayCompiler:
         self._lock = threading.Lock()
         self._breaker = CircuitBreaker()
         self._connection: _Connection | None = None
+        self.at_once = COMPILES_AT_ONCE
         self._ours = False  # whether we have connected this process, and not vLLM
 
     def prepare(self) -> bool:
@@ -157,7 +162,9 @@ class RayCompiler:
     def _reply(
         self, connection: _Connection, specification: Specification, abandoned: threading.Event
     ) -> dict[str, Any]:
-        reference = connection.task.remote(specification.to_json(), connection.vocabulary, engine_fingerprint())
+        reference = connection.task.remote(
+            specification.to_json(), connection.vocabulary, engine_fingerprint(), self._memory
+        )
         deadline = time.monotonic() + self._timeout
         while True:
             ready, _ = self._ray.wait([reference], timeout=POLL)
@@ -169,4 +176,4 @@ class RayCompiler:
                 raise Cancelled("nobody waits for this specification any more")
             if time.monotonic() >= deadline:
                 self._ray.cancel(reference, force=True)
-                raise CompileTimeout(f"compiling on Ray took longer than {self._timeout:g} s", keyword="time")
+                raise CompileTimeout.beyond(self._timeout)

@@ -48,8 +48,13 @@ def unpack_vocabulary(data: bytes) -> Any:
         )
 
 
-def pack_error(error: BaseException) -> dict[str, str]:
-    """A failure as data; a named refusal keeps its name, pointer and keyword."""
+def pack_error(error: BaseException, memory: int) -> dict[str, str]:
+    """A failure as data; a named refusal keeps its name, pointer and keyword.
+
+    memory: bytes that a compile may have. To want more is a refusal.
+    """
+    if isinstance(error, MemoryError):
+        error = CompileMemory.beyond(memory)
     if isinstance(error, errors.SpecError):
         return {
             "type": type(error).__name__,
@@ -57,8 +62,6 @@ def pack_error(error: BaseException) -> dict[str, str]:
             "pointer": error.pointer,
             "keyword": error.keyword,
         }
-    if isinstance(error, MemoryError):
-        return {"type": "CompileMemory", "message": "the compile needs more memory than its limit", "keyword": "memory"}
     return {"type": type(error).__name__, "message": str(error)}
 
 

@@ -2,11 +2,13 @@
 
 VOCABULARY is the number of an open file, MEMORY a number of bytes, PARENT the process that started this one.
 One JSON line in: {"specification": …}; one JSON line out: {"bytes": n} and behind it the n bytes of the index, or
-{"error": …}. It ends when its input does, and when its parent is gone: nobody has to clean up after it.
+{"error": …}; "last" in it says that no more follow. The process also ends when its input does, and when its parent is
+gone: nobody has to clean up after it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -14,10 +16,11 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from dotllm.compilation import faults, wire
-from dotllm.compilation.compiler import compile_specification
+from dotllm.compilation.compiler import compile_specification, prepare
 from dotllm.compilation.specification import Specification
 
 
@@ -35,32 +38,54 @@ def end_with(parent: int) -> None:
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
-def limit_memory(extra: int) -> None:
-    """Let this process have ``extra`` bytes of private memory beyond what it has now.
-
-    RLIMIT_DATA counts anonymous mappings since Linux 4.7; RLIMIT_AS would count reserved address space, which LLVM and
-    NumPy take by the gigabyte.
-    """
+def private_bytes() -> int:
+    """What RLIMIT_DATA counts of this process."""
     with open("/proc/self/status") as status:
-        used = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData:"))
-    resource.setrlimit(resource.RLIMIT_DATA, (used + extra, used + extra))
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData:"))
 
 
-def serve(requests: BinaryIO, replies: BinaryIO, vocabulary: Any) -> None:
-    """Answer request after request until the input ends."""
+@contextlib.contextmanager
+def memory_limit(extra: int) -> Iterator[None]:
+    """Let this process have ``extra`` bytes of private memory beyond what it has now: more is a `MemoryError`.
+
+    It is the limit of one compile. RLIMIT_DATA counts anonymous mappings since Linux 4.7; RLIMIT_AS would count
+    reserved address space, which LLVM and NumPy take by the gigabyte.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = private_bytes() + extra
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def serve(requests: BinaryIO, replies: BinaryIO, vocabulary: Any, memory: int) -> None:
+    """Answer request after request until the input ends, or this process keeps too much from one to the next (masks,
+    tables of sets): the reply that is its last says so, and another process begins anew.
+
+    memory: bytes that a compile may have.
+    """
     injected = faults.from_environment()
+    enough = private_bytes() + memory // 2
     for line in requests:
-        request = json.loads(line)
         index = b""
         try:
-            specification = Specification.from_json(request["specification"])
-            faults.strike(injected, specification)
-            index = compile_specification(specification, vocabulary).to_bytes()
+            with memory_limit(memory):
+                specification = Specification.from_json(json.loads(line)["specification"])
+                faults.strike(injected, specification)
+                index = compile_specification(specification, vocabulary).to_bytes()
             reply: dict[str, Any] = {"bytes": len(index)}
         except Exception as error:
-            reply = {"error": wire.pack_error(error)}
+            reply = {"error": wire.pack_error(error, memory)}
+        if private_bytes() > enough:
+            reply["last"] = True
         replies.write(json.dumps(reply).encode() + b"\n" + index)
         replies.flush()
+        if "last" in reply:
+            return
 
 
 def main(argv: list[str]) -> None:
@@ -76,12 +101,12 @@ def main(argv: list[str]) -> None:
     file = int(argv[0])
     vocabulary = wire.unpack_vocabulary(os.pread(file, os.fstat(file).st_size, 0))
     os.close(file)
-    # The kernels are loaded (from their cache) before the limit counts.
+    # All kernels are loaded (from their cache) before a limit holds: LLVM ends the process when it gets no memory.
+    prepare()
     compile_specification(Specification.create("regex", "a"), vocabulary)
-    limit_memory(int(argv[1]))
     replies.write(b'{"ready": true}\n')
     replies.flush()
-    serve(sys.stdin.buffer, replies, vocabulary)
+    serve(sys.stdin.buffer, replies, vocabulary, int(argv[1]))
 
 
 if __name__ == "__main__":
