@@ -49,7 +49,7 @@ DISK = 4 << 20
 @pytest.fixture(scope="module")
 def vocabulary() -> Vocabulary:
     words = [b'{"', b'":', b'": "', b'", "', b"name", b"age", b"kind", b"yes", b"on", b"12", b"aa"]
-    return Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), *words], eos_token_ids=300)
+    return Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), *words], eos_token_ids=300, size=301)
 
 
 def manager_on(vocabulary: Vocabulary, directory: Path, **options: Any) -> CompilationManager:
@@ -92,7 +92,7 @@ def test_another_vocabulary_or_option_is_another_entry(vocabulary: Vocabulary, t
     manager = manager_on(vocabulary, tmp_path)
     manager.compile(SPECIFICATIONS[0], 60)
     manager.close(flush=30)
-    smaller = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)], eos_token_ids=256)
+    smaller = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
     other = manager_on(smaller, tmp_path)
     assert other.compile(SPECIFICATIONS[0], 60).level == "compile"
     other.close()
@@ -225,7 +225,7 @@ def test_ahead_of_time(vocabulary: Vocabulary, tmp_path: Path, processes: int) -
 
 
 def test_rows_of_evicted_indexes_are_freed(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    own = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)], eos_token_ids=256)
+    own = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
     manager = manager_on(own, tmp_path, memory_bytes=600_000, disk_bytes=0)
     for number in range(60):
         pattern = Specification.create("regex", f"{number}[{chr(97 + number % 20)}-z]{{2,4}}")

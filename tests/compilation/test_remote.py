@@ -211,7 +211,7 @@ def test_a_real_local_ray(fallback: Fallback) -> None:
     from dotllm import Index, Vocabulary
     from dotllm.compilation import Specification
 
-    vocabulary = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)], eos_token_ids=256)
+    vocabulary = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
     real.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
         compiler = RayCompiler(

@@ -93,7 +93,7 @@ from dotllm.compilation.specification import Kind, Specification
 from dotllm.vocabulary import Vocabulary
 
 prepare()
-vocabulary = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)], eos_token_ids=[256])
+vocabulary = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=[256])
 texts = {
     "json_schema": '{"type": "string", "pattern": "^\\\\p{Lu}+$"}',
     "json_object": "",

@@ -20,7 +20,7 @@ TOKENS = [bytes([byte]) for byte in range(256)]
 
 @pytest.fixture
 def vocabulary() -> Iterator[Vocabulary]:
-    yield Vocabulary.from_bytes([*TOKENS, b"ab", b"abc", b"12"], eos_token_ids=259)
+    yield Vocabulary.from_bytes([*TOKENS, b"ab", b"abc", b"12", None], eos_token_ids=259)
 
 
 def walk(index: Index, length: int, seed: int) -> list[np.ndarray]:
@@ -86,14 +86,14 @@ def test_a_full_table_can_be_used_again(vocabulary: Vocabulary, monkeypatch: pyt
     space.collect()
     space.collect()
     index = Index.from_regex(pattern(9), vocabulary)
-    expected = Index.from_regex(pattern(9), Vocabulary.from_bytes([*TOKENS, b"ab", b"abc", b"12"], 259))
+    expected = Index.from_regex(pattern(9), Vocabulary.from_bytes([*TOKENS, b"ab", b"abc", b"12", None], 259))
     for ours, theirs in zip(walk(index, 20, seed=4), walk(expected, 20, seed=4), strict=True):
         assert (ours == theirs).all()
 
 
 def test_threads_use_indexes_while_rows_are_collected(vocabulary: Vocabulary, tmp_path: Path) -> None:
     """Compiles, walks, batches, saves and loads on threads, a collector in between; every mask is what it must be."""
-    reference = Vocabulary.from_bytes([*TOKENS, b"ab", b"abc", b"12"], eos_token_ids=259)
+    reference = Vocabulary.from_bytes([*TOKENS, b"ab", b"abc", b"12", None], eos_token_ids=259)
     expected = {n: walk(Index.from_regex(pattern(n), reference), 12, seed=n) for n in range(40)}
     space = TokenSpace.of(vocabulary)
     stop = threading.Event()

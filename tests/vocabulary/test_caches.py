@@ -17,7 +17,7 @@ from dotllm.vocabulary import vocabulary as vocabulary_module
 from dotllm.vocabulary.popular import is_popular, popular_charsets, word_characters
 from dotllm.vocabulary.table_cache import TableCache
 
-SMALL = Vocabulary.from_bytes([b"a", b"b", b"ab", b"\xc3"], 4)
+SMALL = Vocabulary.from_bytes([b"a", b"b", b"ab", b"\xc3", None], 4)
 NBYTES = SMALL.charset_table(ANY_CHAR).nbytes
 
 

@@ -72,7 +72,7 @@ wide_charsets = st.text(alphabet='az "\\\n0\x7f').map(lambda text: ~CharSet.of(t
 
 @given(tokens_strategy, charsets | wide_charsets)
 def test_small_vocabularies(tokens: list[bytes | None], charset: CharSet) -> None:
-    vocabulary = Vocabulary.from_bytes(tokens, eos_token_ids=len(tokens))
+    vocabulary = Vocabulary.from_bytes([*tokens, None], eos_token_ids=len(tokens))
     check(vocabulary, tokens, charset, vocabulary.charset_table(charset))
 
 

@@ -1,7 +1,8 @@
-"""``Vocabulary.from_bytes``: ids, special ids, padding, bytes."""
+"""``Vocabulary``: ids, special ids, padding, bytes."""
 
 from __future__ import annotations
 
+import logging
 import pickle
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dotllm.vocabulary import Vocabulary
+from tests.vocabulary.test_readers import byte_level_bpe, joined
 
 TOKENS = [b"a", None, b"ab", b"", b"\xff", b"a"]
 
@@ -38,14 +40,17 @@ def test_eos_and_special_ids_are_never_reachable_as_text() -> None:
     assert vocabulary.token_bytes(1) is None and vocabulary.token_bytes(2) is None
 
 
-def test_eos_beyond_the_tokens_widens_the_vocabulary() -> None:
-    assert Vocabulary.from_bytes([b"x"], 7).size == 8
+def test_only_size_widens_the_vocabulary() -> None:
+    assert Vocabulary.from_bytes([b"x"], 7, size=9).size == 9
     assert Vocabulary.from_bytes([], []).size == 0
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
+        {"eos_token_ids": 6},
+        {"eos_token_ids": [1, 2_000_000_000]},
+        {"eos_token_ids": [], "special_tokens": {"s": 6}},
         {"eos_token_ids": 9, "size": 9},
         {"eos_token_ids": -1},
         {"eos_token_ids": [], "special_tokens": {"s": 7}, "size": 6},
@@ -53,7 +58,7 @@ def test_eos_beyond_the_tokens_widens_the_vocabulary() -> None:
     ],
 )
 def test_ids_out_of_range_are_refused(arguments: dict) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"outside the vocabulary|less than the 6 tokens"):
         Vocabulary.from_bytes(TOKENS, **arguments)
 
 
@@ -89,3 +94,26 @@ def test_greedy_spelling_takes_the_longest_token(tokens: list[bytes], text: byte
         expected.append(max(fitting, key=len))
         at += len(expected[-1])
     assert [vocabulary.token_bytes(i) for i in vocabulary.encode(text)] == expected
+
+
+def test_a_tokenizer_wider_than_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    """As of Gemma 3's text-only sizes: 262,145 tokens, 262,144 rows."""
+    tokenizer = byte_level_bpe()
+    image, size = tokenizer.token_to_id("<|im_end|>"), tokenizer.get_vocab_size()
+    with caplog.at_level(logging.WARNING):
+        vocabulary = Vocabulary.from_tokenizer(tokenizer, eos_token_ids=0, further_eos_token_ids=[image], size=image)
+    (record,) = caplog.records
+    assert f"{size - image} tokens" in record.getMessage() and f"{image}: '<|im_end|>'" in record.getMessage()
+    assert vocabulary.size == image and vocabulary.eos_token_ids == (0,)
+    assert vocabulary.special_tokens == {"</s>": 0, "<|im_start|>": tokenizer.token_to_id("<|im_start|>")}
+    whole = Vocabulary.from_tokenizer(tokenizer, eos_token_ids=0)
+    assert all(vocabulary.token_bytes(i) == whole.token_bytes(i) for i in range(image))
+    # what the tokenizer spells with tokens that do not exist is spelt with others
+    last = max(
+        i for i in range(size) if len(whole.token_bytes(i) or b"") > 1 and (whole.token_bytes(i) or b"").isalpha()
+    )
+    text = whole.token_bytes(last) or b""
+    narrow = Vocabulary.from_tokenizer(tokenizer, eos_token_ids=0, size=last)
+    assert whole.encode(text) == [last] and joined(narrow, narrow.encode(text)) == text
+    with pytest.raises(ValueError, match="outside the vocabulary of size"):
+        Vocabulary.from_tokenizer(tokenizer, eos_token_ids=image, size=image)

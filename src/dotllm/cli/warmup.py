@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
 
     # Kernels are compiled when their modules are imported; a walk shows that they are there and work.
     prepare()
-    tiny = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)], eos_token_ids=256)
+    tiny = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
     for kind, text in (("regex", "[a-z]+é?"), ("choice", '["yes", "no"]'), ("json_object", "")):
         guide = compile_specification(Specification.create(kind, text), tiny).guide()
         guide.advance(ord("{") if kind == "json_object" else ord("n"))

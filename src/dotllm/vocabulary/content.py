@@ -48,7 +48,7 @@ class Content(NamedTuple):
         eos = ids_of(eos_token_ids)
         special = {str(name): int(token) for name, token in (special_tokens or {}).items()}
         if size is None:
-            size = max([len(tokens), *(t + 1 for t in eos), *(t + 1 for t in special.values())])
+            size = len(tokens)
         if size < len(tokens):
             raise ValueError(f"size {size} is less than the {len(tokens)} tokens given")
         for token in (*eos, *special.values()):

@@ -5,6 +5,7 @@ All of it is NumPy arrays: 131,072 Python objects would cost every garbage colle
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from dotllm.vocabulary.content import Content, ids_of
 from dotllm.vocabulary.files import VocabularyFiles
 from dotllm.vocabulary.greedy import spell_greedily
 from dotllm.vocabulary.popular import is_popular, popular_charsets
-from dotllm.vocabulary.readers import read_tokenizer
+from dotllm.vocabulary.readers import TokenizerContents, read_tokenizer
 from dotllm.vocabulary.table_cache import TableCache
 from dotllm.vocabulary.token_classes import Classifier
 from dotllm.vocabulary.trie import Trie, build_trie, sorted_strings
@@ -33,6 +34,9 @@ from dotllm.vocabulary.trie import Trie, build_trie, sorted_strings
 _WORTH_A_FILE = 8192
 """Vocabularies with fewer tokens are built faster than read."""
 _MOST_COUNTED = 4096
+_SHOWN = 8
+"""Tokens that a warning names."""
+logger = logging.getLogger(__name__)
 
 
 class Vocabulary:
@@ -98,17 +102,20 @@ class Vocabulary:
         size: int | None = None,
     ) -> Vocabulary:
         """The vocabulary of a tokenizer: of transformers (fast or slow), tokenizers, mistral_common, tiktoken,
-        SentencePiece, or one of vLLM's wrappers around them.
+        SentencePiece, or one of vLLM's wrappers around them. Its tokens have the bytes that it decodes them to.
 
         ``eos_token_ids`` are the ids that end a text, all of them (as in a generation config); by default the one the
         tokenizer names. ``further_eos_token_ids`` are others (a generation config may name several); of these, tokens
         that stand for text, or that the tokenizer does not have, are left out. ``size`` is the width of the model's
-        output if that is more than the tokenizer has.
+        output if that is not the tokenizer's: tokens beyond it do not exist for the model, and are left out with a
+        warning.
 
         Raises Unsupported for tokenizers whose tokens have no bytes of their own (keyword: which), ValueError if no EOS
         is known or ids are out of range.
         """
         contents = read_tokenizer(tokenizer)
+        if size is not None:
+            contents = _cut(contents, size)
         eos = ids_of(contents.eos_token_ids if eos_token_ids is None else eos_token_ids)
         tokens = contents.tokens
         eos += tuple(t for t in further_eos_token_ids if 0 <= t < len(tokens) and not tokens[t])
@@ -190,3 +197,17 @@ class Vocabulary:
 
     def __repr__(self) -> str:
         return f"Vocabulary(size={self.size}, eos_token_ids={self.eos_token_ids}, {self.fingerprint[:12]})"
+
+
+def _cut(contents: TokenizerContents, size: int) -> TokenizerContents:
+    """``contents`` without ids from ``size`` on; says which they were."""
+    tokens, special = contents.tokens[:size], contents.special_tokens
+    left_out = {i: name for name, i in special.items() if i >= size}
+    left_out.update({i: text.decode(errors="replace") for i, text in enumerate(contents.tokens[size:], size) if text})
+    if left_out:
+        shown = ", ".join(f"{i}: {name!r}" for i, name in sorted(left_out.items())[:_SHOWN])
+        logger.warning(
+            "the tokenizer has %d tokens beyond the %d of the model's output; they are left out (%s%s)",
+            len(left_out), size, shown, ", …" if len(left_out) > _SHOWN else "",
+        )  # fmt: skip
+    return contents._replace(tokens=tokens, special_tokens={name: i for name, i in special.items() if i < size})
