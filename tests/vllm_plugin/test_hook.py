@@ -65,8 +65,8 @@ def test_the_same_hook_in_several_classes() -> None:
 
 
 def test_a_hook_that_does_not_hold_has_replaced_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM before 0.31 has one of the two functions that `tools_and_format` replaces, and is told that it lacks both."""
-    from dotllm.vllm_plugin.frontend.tool_calls import tools_and_format
+    """vLLM before 0.31 has one of the two functions that `constraints` replaces, and is told that it lacks both."""
+    from dotllm.vllm_plugin.frontend.tool_calls import constraints
 
     class DelegatingParser:
         def adjust_request(self, request: object) -> object:
@@ -74,7 +74,7 @@ def test_a_hook_that_does_not_hold_has_replaced_nothing(monkeypatch: pytest.Monk
 
     theirs = DelegatingParser.adjust_request
     before = SimpleNamespace(DelegatingParser=DelegatingParser)
-    monkeypatch.setattr(tools_and_format, "importlib", SimpleNamespace(import_module=lambda _: before))
+    monkeypatch.setattr(constraints, "importlib", SimpleNamespace(import_module=lambda _: before))
     with pytest.raises(AttributeError, match="structured_outputs_to_format"):
-        tools_and_format._apply()
+        constraints._apply()
     assert DelegatingParser.adjust_request is theirs

@@ -29,10 +29,7 @@ from dotllm.vllm_plugin.frontend import completions as raw_completions
 from dotllm.vllm_plugin.frontend import engine_info as front_end
 from dotllm.vllm_plugin.frontend.tool_calls import (
     argument_types,
-    tool_arguments,
-    tool_marks,
-    tool_numbers,
-    tools_and_format,
+    constraints,
 )
 from dotllm.vllm_plugin.gpu_masks import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
@@ -57,10 +54,7 @@ HOOKS: tuple[Hook, ...] = (
     unread_fields.HOOK,
     constraint_names.HOOK,
     raw_completions.HOOK,
-    tools_and_format.HOOK,
-    tool_arguments.HOOK,
-    tool_marks.HOOK,
-    tool_numbers.HOOK,
+    constraints.HOOK,
     argument_types.HOOK,
     argument_types.STRINGS_HOOK,
     reasoning.HOOK,  # before the next one, so that it is asked first

@@ -15,7 +15,7 @@ from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.frontend import completions as raw_completions
 from dotllm.vllm_plugin.frontend import engine_info as front_end
 from dotllm.vllm_plugin.frontend import unread_fields
-from dotllm.vllm_plugin.frontend.tool_calls import tool_arguments, tools_and_format
+from dotllm.vllm_plugin.frontend.tool_calls import constraints, tag_rewrite
 from dotllm.vllm_plugin.hook import REPLACEMENTS
 
 
@@ -201,11 +201,11 @@ def test_models_without_constraints_say_so_before_a_stream_begins(
 def test_options_survive_a_replacement() -> None:
     before = structured(json={}, whitespace_pattern=" ", disable_additional_properties=True)
     after = structured(structural_tag="{}")
-    tools_and_format.keep_options(before, after)
+    constraints.keep_options(before, after)
     assert (after.whitespace_pattern, after.disable_additional_properties) == (" ", True)
     assert after.disable_any_whitespace is False
-    tools_and_format.keep_options(before, None)
-    tools_and_format.keep_options(None, after)
+    constraints.keep_options(before, None)
+    constraints.keep_options(None, after)
 
 
 @pytest.mark.parametrize("private", [False, True])
@@ -223,7 +223,7 @@ def test_a_parser_that_writes_a_tag_of_its_own_keeps_the_options(private: bool) 
                 request.structured_outputs = tag
             return request
 
-    adjust_request = tools_and_format._adjust_request_with(Parser.adjust_request)
+    adjust_request = constraints._adjust_request_with(Parser.adjust_request)
     for backend, kept in (("xgrammar", False), ("dotllm", True)):
         serve(backend)
         said = structured(json={}, disable_any_whitespace=True)
@@ -245,14 +245,14 @@ def test_only_json_arguments_become_objects() -> None:
     tag = {
         "format": {"type": "or", "elements": [{"type": "tag", "begin": "a", "content": schema(True), "end": ""}, *kept]}
     }
-    assert tool_arguments.only_objects(tag)
+    assert tag_rewrite.require_objects(tag)
     assert tag["format"]["elements"][0]["content"] == schema({"type": "object"})
     assert tag["format"]["elements"][1:] == kept
-    assert not tool_arguments.only_objects(json.loads(json.dumps(tag)))
+    assert not tag_rewrite.require_objects(json.loads(json.dumps(tag)))
 
 
 def test_arguments_whose_schema_names_no_type_are_objects() -> None:
     for value in ({}, {"properties": {"a": True}}, {"$ref": "#/$defs/a", "$defs": {"a": {"minProperties": 1}}}):
         tag = {"type": "json_schema", "json_schema": dict(value)}
-        assert tool_arguments.only_objects(tag)
+        assert tag_rewrite.require_objects(tag)
         assert tag["json_schema"] == {"type": "object", **value}

@@ -17,8 +17,8 @@ from typing import Any
 
 from dotllm.vllm_plugin.frontend import engine_info as front_end
 from dotllm.vllm_plugin.frontend import late_verdict, unread_fields, validation, verdicts
+from dotllm.vllm_plugin.frontend.tool_calls import constraints
 from dotllm.vllm_plugin.frontend.tool_calls import error_location as tool_places
-from dotllm.vllm_plugin.frontend.tool_calls import tool_names, tools_and_format
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _REQUESTS = {
@@ -65,8 +65,7 @@ def _to_sampling_params_with(original: Any) -> Any:
     def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
         unread_fields.refuse(self)
         params = original(self, *args, **kwargs)
-        tools_and_format.refuse_unforced(self, params)
-        tool_names.refuse(self, params)
+        constraints.refuse_unforced(self, params)
         tool_places.remember(self, params)
         judge(params)
         return params

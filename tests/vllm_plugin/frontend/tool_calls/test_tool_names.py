@@ -12,7 +12,7 @@ pytest.importorskip("vllm")
 
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.frontend import engine_info as front_end
-from dotllm.vllm_plugin.frontend.tool_calls import tool_names
+from dotllm.vllm_plugin.frontend.tool_calls import constraints
 from tests.vllm_plugin.frontend.test_api_fields import chat_request, serve, structured
 
 FINE = ("a.b", "a b", "ns:f", "é", "a'b", "a/b")
@@ -41,7 +41,17 @@ def asked(*names: str, called: str | None) -> Any:
 
 
 def refuse(request: Any) -> None:
-    tool_names.refuse(request, request)  # (both have the constraint as ``structured_outputs``)
+    """What happens where a parser has made the request's constraint of its tools."""
+
+    class Parser:
+        _tool_parser = None
+
+        def adjust_request(self, request: Any) -> Any:
+            request.structured_outputs = made
+            return request
+
+    made, request.structured_outputs = request.structured_outputs, None
+    constraints._adjust_request_with(Parser.adjust_request)(Parser(), request)
 
 
 def test_names() -> None:
@@ -68,3 +78,16 @@ def test_other_backends_keep_vllms_behaviour() -> None:
     serve("xgrammar")
     request = asked('a"b', called='a"b')
     refuse(request)
+
+
+def test_a_tag_is_read_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve("dotllm")
+    request = asked("f", "g", called="g")
+    calls: list[str] = []
+    for name in ("loads", "dumps"):
+        theirs = getattr(json, name)
+        monkeypatch.setattr(json, name, lambda *args, name=name, theirs=theirs: calls.append(name) or theirs(*args))
+    refuse(request)
+    assert calls == ["loads", "dumps"]
+    schema = json.loads(request.structured_outputs.structural_tag)["format"]["content"]
+    assert schema["finite_numbers"] is True and "<tool_call>" in schema["excludes"]

@@ -54,7 +54,7 @@ def located(error: SpecError) -> SpecError:
         else:
             return error
         for name, place, schema in tools:
-            # (with the type that `tool_arguments` may have added)
+            # (with the type that `tag_rewrite.require_objects` may have added)
             if isinstance(here, dict) and here in (schema, {"type": "object", **schema}):
                 return type(error)(
                     f"tool {name!r}: {error.message}", pointer="/".join([place, *rest]), keyword=error.keyword

@@ -1,0 +1,162 @@
+"""Constraints of tool calls: what vLLM makes of a request's tools, completed, or refused.
+
+vLLM's parsers turn tools, and the constraint beside them, into one constraint (``adjust_request``): a structural tag,
+or, with parsers that have no notation of their own, a JSON Schema. It is read and written once more here, for what its
+parsers need to read each call back (`tag_rewrite`). And two things that get lost on the way into it are kept: how the
+request wants its JSON written (``disable_any_whitespace`` and the like), and a Lark grammar, which is given to xgrammar
+to be translated; what xgrammar's dialect lacks is refused, or means something else. (Since 0.33 a parser that has its
+notation from the model's ``response_template`` makes such a tag of any constraint.)
+
+A call that ``tool_choice`` demands is enforced or refused: some of vLLM's tool parsers describe no notation that a
+constraint could be made of, and with them vLLM lets the model write what it likes. So it does with a ``tool_choice`` of
+Responses that names a set of tools or one of OpenAI's own. And where a chat's is null, which says ``auto`` as if the
+field were not there, vLLM forgets what is strict about the tools, and the calls.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import Any
+
+from dotllm.vllm_plugin.frontend import engine_info as front_end
+from dotllm.vllm_plugin.frontend import unread_fields
+from dotllm.vllm_plugin.frontend.tool_calls import tag_rewrite
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+
+_PARSER = "vllm.parser.abstract_parser"
+_TEMPLATE_PARSER = "vllm.parser.response_template"
+_TOOL_PARSER = "vllm.tool_parsers.abstract_tool_parser"
+_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
+_SCHEMA_OF_CALLS = "tool_calling_response"
+"""The name of the format that vLLM gives a Responses request, with parsers that ask for a JSON Schema."""
+
+
+def keep_options(before: Any, after: Any) -> None:
+    """What ``before`` says about the writing of JSON goes for ``after``, which replaces it (both
+    ``StructuredOutputsParams`` or None)."""
+    if before is None or after is None or before is after:
+        return
+    for option in _OPTIONS:
+        if getattr(before, option) and not getattr(after, option):
+            setattr(after, option, getattr(before, option))
+
+
+def rewrite(params: Any, tools: Any) -> None:
+    """Complete a ``StructuredOutputsParams`` that vLLM has made of ``tools`` (changed in place).
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: no call can be made of a tool's name.
+    """
+    if params.structural_tag:
+        tag = json.loads(params.structural_tag)
+        tag_rewrite.refuse_names(tag, tools)
+        tag_rewrite.exclude_marks(tag)
+        tag_rewrite.require_finite_numbers(tag)
+    elif params.json is not None:
+        form = {"type": "json_schema", "json_schema": params.json, "finite_numbers": True}
+        tag = {"type": "structural_tag", "format": form}
+    else:
+        return
+    params.json, params.structural_tag = None, json.dumps(tag)
+
+
+def refuse_unforced(request: Any, params: Any) -> None:
+    """Refuse an OpenAI request whose ``tool_choice`` demands a call that nothing in its ``SamplingParams`` enforces.
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: refused.
+    """
+    choice = getattr(request, "tool_choice", None)
+    kind = getattr(choice, "type", None)
+    if not getattr(request, "tools", None) or not front_end.serves():
+        return
+    if kind not in (None, "function", "custom"):
+        _refusal(
+            f"a tool_choice of type {kind!r} is not enforced: "
+            "use 'required' or a named function, and leave out what is not to be called"
+        )
+    if (choice == "required" or kind is not None) and params.structured_outputs is None:
+        _refusal(
+            "tool_choice demands a call, and the server's tool parser describes no notation to enforce one in: "
+            "use 'auto', and a prompt that asks for the call"
+        )
+
+
+def _refusal(message: str) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    raise VLLMValidationError(message, parameter="tool_choice")
+
+
+def _adjust_request_with(original: Any) -> Any:
+    def adjust_request(self: Any, request: Any) -> Any:
+        if not front_end.serves():
+            return original(self, request)
+        if self._tool_parser is not None and request.tools and request.tool_choice is None:
+            request.tool_choice = "auto"
+        unread_fields.refuse_no_schema(request)  # vLLM reads the format here where there are tools
+        before = request.structured_outputs
+        adjusted = original(self, request)
+        if getattr(getattr(getattr(adjusted, "text", None), "format", None), "name", None) == _SCHEMA_OF_CALLS:
+            adjusted.structured_outputs = adjusted.extract_structured_outputs()
+            adjusted.text = None
+        # 0.33's parsers of templates put theirs beside what a Responses request says itself
+        after = getattr(adjusted, "_parser_structured_outputs", None) or adjusted.structured_outputs
+        if after is not None and after is not before:
+            keep_options(before, after)
+            if adjusted.tools:
+                rewrite(after, adjusted.tools)
+        return adjusted
+
+    return adjust_request
+
+
+def _structured_outputs_to_format_with(original: Any) -> Any:
+    def structured_outputs_to_format(params: Any) -> Any:
+        if params.grammar is not None and front_end.serves():
+            from xgrammar.structural_tag import GrammarFormat
+
+            return GrammarFormat(grammar=params.grammar)  # ours reads both notations
+        return original(params)
+
+    return structured_outputs_to_format
+
+
+def _get_structural_tag_with(original: Any) -> Any:
+    """Here, and not in `rewrite`, as only here the tools' own schemas are apart from those of the request's format."""
+
+    def get_structural_tag(self: Any, request: Any, **kwargs: Any) -> Any:
+        tag = original(self, request, **kwargs)
+        if tag is None or not front_end.serves():
+            return tag
+        dumped = tag.model_dump()
+        return type(tag).model_validate(dumped) if tag_rewrite.require_objects(dumped) else tag
+
+    return get_structural_tag
+
+
+def _apply() -> None:
+    module: Any = importlib.import_module(_PARSER)
+    # First what a vLLM may lack: there nothing is replaced.
+    replace_once(module, "structured_outputs_to_format", _structured_outputs_to_format_with)
+    replace_once(importlib.import_module(_TOOL_PARSER).ToolParser, "get_structural_tag", _get_structural_tag_with)
+    replace_once(module.DelegatingParser, "adjust_request", _adjust_request_with)
+    template_parser = importlib.import_module(_TEMPLATE_PARSER).ResponseTemplateParser
+    replace_once(template_parser, "adjust_request", _adjust_request_with)
+
+
+HOOK = Hook(
+    name="tool-constraints",
+    summary="calls are ones that vLLM's parsers read back whole, and a constraint beside tools stays what it was",
+    targets=(
+        Target(_PARSER, "DelegatingParser.adjust_request", ("self", "request")),
+        Target(_PARSER, "structured_outputs_to_format", ("params",)),
+        Target(_TOOL_PARSER, "ToolParser.get_structural_tag", ("self", "request")),
+        Target(_TEMPLATE_PARSER, "ResponseTemplateParser.adjust_request", ("self", "request")),
+    ),
+    apply=_apply,
+    required=False,
+    without_it="an argument with a </tool_call> in it ends its call, 1e400 comes back as Infinity, arguments may be "
+    "any JSON value; beside strict tools, whitespace options are lost and Lark grammars are translated by xgrammar",
+)

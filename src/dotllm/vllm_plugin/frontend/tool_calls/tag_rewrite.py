@@ -1,0 +1,122 @@
+"""What is changed in the structural tags that vLLM makes of tools, so that its own parsers read each call back whole.
+
+Functions of a parsed tag, which they change in place; `constraints` parses and dumps it, once per request.
+
+*Marks.* vLLM's tool parsers look for their marks in the text of a call wherever they stand: a string with
+``</tool_call>`` in it, which its schema allows and any model may be talked into writing, ends a call of Hermes there.
+What comes back is half of the arguments, none, or a call that nobody made. The same goes for marks that are special
+tokens of the tokenizer, where a model spells them in ordinary ones. vLLM itself sees to it for parsers that follow a
+model's ``response_template`` alone (0.33: ``excludes`` of a structural tag's ``json_schema``); here it is done for all.
+A mark is what stands in pointed brackets in a fixed text of the tag; of one that holds more (``<function=name>``) what
+is the same for all tools. None may stand in a string; in a raw one neither may what begins a parameter. Where arguments
+are JSON it may be escaped (``\\u003c/tool_call>``); in a raw string it cannot be written.
+
+*Numbers.* ``1e400`` is JSON, and a number to any schema. Most of vLLM's tool parsers read a call with Python's ``json``
+and write its arguments anew: what does not fit into a double comes back as ``Infinity``, which is no JSON; others make
+a string of it, and Anthropic's API an error of the whole answer. So the numbers of calls are ones that are read as
+finite (`languages.json_schema.finite_numbers`). What is in such a tag beside the tools is narrowed alike.
+
+*Objects.* For a tool without ``strict: true`` vLLM leaves its schema to the prompt and asks for any JSON value as
+arguments: ``true`` is a call then, and also with a strict tool whose schema speaks of ``properties`` and names no
+``type``. OpenAI's clients are given such a call, Anthropic's an error in its place. Where the arguments of a call are
+JSON, "any JSON" is read as "any object". (The other styles write objects anyway.)
+
+*Names.* vLLM's notations have a tool's name between quotes or in a mark, as it is: of ``a"b`` comes
+``{"name": "a"b", …``, which no parser reads. What breaks one notation or another is quotes, backslashes and control
+characters. OpenAI allows letters, digits, ``_`` and ``-`` only; others are in use, and left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_MARK = re.compile(r"<[^<>\n]+>")
+_SAME_FOR_ALL = re.compile(r"<[^<>=]+=|<[^<>]+>")
+_WITHOUT_EXCLUDES = ("cohere_xml", "minimax_m3_xml")
+_BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
+
+
+def exclude_marks(tag: Any) -> None:
+    """No string of the tag's schemas holds a mark."""
+    from dotllm.languages.structural_tag.styles import STYLES
+
+    marks = {mark for text in _fixed_texts(tag) for mark in _MARK.findall(text)}
+    same_for_all = {found[0] for mark in marks if (found := _SAME_FOR_ALL.match(mark))}
+    for schema in _schemas(tag):
+        style = schema.get("style", "json")
+        begins_parameter = {STYLES[style].before} if style in STYLES else set[str]()
+        excludes = sorted(same_for_all | begins_parameter)
+        if excludes and not schema.get("excludes") and style not in _WITHOUT_EXCLUDES:
+            schema["excludes"] = excludes
+
+
+def require_finite_numbers(tag: Any) -> None:
+    """The tag's schemas have only numbers that are read as finite."""
+    for schema in _schemas(tag):
+        schema["finite_numbers"] = True
+
+
+def require_objects(tag: Any) -> bool:
+    """Every schema that names no type is one of objects; whether there was one."""
+    found = False
+    for one in _formats(tag):
+        if one.get("type") == "json_schema" and one.get("style", "json") == "json":
+            schema = {} if one.get("json_schema") is True else one.get("json_schema")
+            if isinstance(schema, dict) and "type" not in schema:
+                one["json_schema"] = {"type": "object", **schema}
+                found = True
+    return found
+
+
+def refuse_names(tag: Any, tools: Any) -> None:
+    """Refuse a request's tools for names of which no call can be made, where the tag enforces calls of them.
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: refused.
+    """
+    for i, tool in enumerate(tools):
+        name = getattr(getattr(tool, "function", tool), "name", None)
+        if not isinstance(name, str) or not (found := _BREAKS_NAMES.search(name)):
+            continue
+        texts = (one.get(field) for one in _formats(tag) for field in ("begin", "value"))
+        if any(isinstance(text, str) and name in text for text in texts):
+            from vllm.exceptions import VLLMValidationError
+
+            raise VLLMValidationError(
+                f"tools[{i}] is named {name!r}, and no call can be made of a name with {found[0]!r} in it: "
+                "use letters, digits, '_', '-' and '.'",
+                parameter="tools",
+            )
+
+
+def _formats(tag: Any) -> Iterator[dict[str, Any]]:
+    """All objects of a tag but what is in schemas; they may be changed while one goes through them."""
+    todo = [tag]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo.extend(one)
+        elif isinstance(one, dict):
+            yield one
+            todo.extend(part for name, part in one.items() if name not in ("json_schema", "schema"))
+
+
+def _schemas(tag: Any) -> Iterator[dict[str, Any]]:
+    """Those of `_formats` that are schemas; one under the older name of a style gets the present one."""
+    for one in _formats(tag):
+        if one.get("type") == "qwen_xml_parameter":
+            one |= {"type": "json_schema", "style": "qwen_xml"}
+        if one.get("type") == "json_schema":
+            yield one
+
+
+def _fixed_texts(tag: Any) -> Iterator[str]:
+    """What is written as it is."""
+    for one in _formats(tag):
+        for field in ("begin", "end", "value", "separator", "triggers"):
+            texts = one.get(field)
+            for text in texts if isinstance(texts, list) else [texts]:
+                if isinstance(text, str):
+                    yield text
