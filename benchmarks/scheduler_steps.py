@@ -3,11 +3,10 @@
     python -m benchmarks.scheduler_steps [--requests 1,32,256] [--workloads closed,free] [--asynchronous] [--profile]
 
 Synchronous scheduling with vLLM's n-gram proposer (three drafts at most), or asynchronous scheduling without drafts
-(``--asynchronous``). The model and the device are stand-ins whose time does not
-count: each request gets a token that its mask allows, any of them (the end only where nothing else may follow, or where
-it is drawn), drafts are verified against such tokens, and the clock that judges drafts is turned by hand
-(``STEP``). Ended requests are replaced at once. The twin runs the same requests without constraints, each as long as
-its constrained one, on a scheduler of its own. Both take turns, so that a machine whose pace drifts slows both.
+(``--asynchronous``). The model and the device are stand-ins whose time does not count: each request gets a token that
+its mask allows, any of them (the end only where nothing else may follow, or where it is drawn), and drafts are verified
+against such tokens. Ended requests are replaced at once. The twin runs the same requests without constraints, each as
+long as its constrained one, on a scheduler of its own. Both take turns, so that a machine whose pace drifts slows both.
 
 Reported are microseconds a step, by what vLLM's loop calls (means without the slowest and fastest tenth), their sum and
 its difference to the twin's.
@@ -38,8 +37,7 @@ from dotllm.demo import model
 
 PROMPT, LONGEST = 40, 256
 DRAFTS = 3
-STEP, WITH_DRAFTS, BEYOND_GRAPHS = 2e-3, 1.3, 2.4  # seconds of a plain step, and what drafts make of it
-GRAPH_TOKENS = 512
+GRAPH_TOKENS = 512  # of vLLM's largest graph, where there are graphs (`draft_limit`)
 TURN = 50  # steps before the twin's turn
 BLOCK = 16
 
@@ -62,6 +60,7 @@ def engine_config(directory: Path, asynchronous: bool) -> Any:
         enable_prefix_caching=False, async_scheduling=asynchronous, speculative_config=None if asynchronous else ngram,
     ).create_engine_config()  # fmt: skip
     config.scheduler_config.async_scheduling = asynchronous  # (which vLLM switches off for CPUs)
+    config.compilation_config.max_cudagraph_capture_size = GRAPH_TOKENS
     return config
 
 
@@ -93,11 +92,6 @@ class Loop:
         )
         if indexes is not None:
             self.manager.backend = _backend(indexes[0].space, Metrics())
-        self.now = 100.0
-        pace = getattr(self.scheduler, "draft_pace", None)
-        if pace is not None:
-            pace.clock = lambda: self.now
-            pace.times.graph_tokens = GRAPH_TOKENS
         self.random = np.random.default_rng(0)
         self.names: dict[str, int] = {}
         self.texts: dict[str, Any] = {}
@@ -241,9 +235,6 @@ class Loop:
         with self.timed("masks"):
             grammar = self.scheduler.get_grammar_bitmask(scheduled)
         output = self.sample(scheduled, grammar)
-        drafts = sum(map(len, scheduled.scheduled_spec_decode_tokens.values()))
-        beyond = scheduled.total_num_scheduled_tokens > GRAPH_TOKENS
-        self.now += STEP * ((BEYOND_GRAPHS if beyond else WITH_DRAFTS) if drafts else 1.0)
         self.update(scheduled, output)
         found = self.propose(scheduled, output)
         with self.timed("drafts"):

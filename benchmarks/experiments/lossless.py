@@ -188,7 +188,6 @@ def main() -> None:
                     **CPU_ENVIRONMENT,
                     **ONE_THREAD,
                     "DOTLLM_COALESCENCE": mode,
-                    "DOTLLM_DRAFTS": "always",
                     "DOTLLM_DISK_BYTES": "0",
                 },
             )

@@ -39,7 +39,6 @@ def server(demo_model: Path, cache: Path) -> Iterator[Server]:
         "DOTLLM_CACHE_DIR": str(cache),
         "DOTLLM_MEMORY_BYTES": "1MiB",  # so that an index is soon to be had from disk alone
         "DOTLLM_WARM_INTERVAL": "0.1",
-        "DOTLLM_DRAFTS": "always",
     }
     with Server(demo_model, cache.parent / "log", name=MODEL, flags=flags, environment=environment) as running:
         running.wait()

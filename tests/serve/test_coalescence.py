@@ -23,13 +23,12 @@ VALID = (
 
 
 MODES = {
-    "off": {"DOTLLM_COALESCENCE": "off", "DOTLLM_DRAFTS": "always"},
-    "lossless": {"DOTLLM_COALESCENCE": "lossless", "DOTLLM_DRAFTS": "always"},
-    "canonical": {"DOTLLM_COALESCENCE": "canonical", "DOTLLM_DRAFTS": "always"},
-    "off --ngram": {"DOTLLM_COALESCENCE": "off", "DOTLLM_DRAFTS": "auto"},
-    "lossless --ngram": {"DOTLLM_COALESCENCE": "lossless", "DOTLLM_DRAFTS": "always"},
+    "off": {"DOTLLM_COALESCENCE": "off"},
+    "lossless": {"DOTLLM_COALESCENCE": "lossless"},
+    "canonical": {"DOTLLM_COALESCENCE": "canonical"},
+    "off --ngram": {"DOTLLM_COALESCENCE": "off"},
+    "lossless --ngram": {"DOTLLM_COALESCENCE": "lossless"},
 }
-"""Steps are counted where all drafts are verified. What "off --ngram" verifies is decided by the clock, as on a server."""
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,6 @@ def sampled(model: Path) -> dict[str, Any]:
             **CPU_ENVIRONMENT,
             "DOTLLM_DISK_BYTES": "0",
             "DOTLLM_COALESCENCE": "lossless",
-            "DOTLLM_DRAFTS": "always",
         },
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]

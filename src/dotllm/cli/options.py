@@ -35,12 +35,6 @@ OPTIONS: tuple[Option, ...] = (
         "forced text is not generated token by token; canonical: and spelt in one way (default: off)",
     ),
     Option(
-        "--dotllm-drafts",
-        "DOTLLM_DRAFTS",
-        "{auto,always}",
-        "auto (default): draft tokens of constrained requests are verified where that is faster, as measured",
-    ),
-    Option(
         "--dotllm-gpu-masks",
         "DOTLLM_GPU_MASKS",
         "{auto,on,off}",
@@ -57,7 +51,6 @@ OPTIONS: tuple[Option, ...] = (
 SETTINGS = (
     settings.takes_auto,
     settings.coalescence,
-    settings.drafts_always,
     settings.gpu_masks,
     settings.property_order,
 )

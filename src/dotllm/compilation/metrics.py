@@ -39,7 +39,10 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "dotllm_store_failures": ("Failed calls to the shared store, by operation.", ("operation",)),
     "dotllm_mask_rows": ("Mask rows handed to the sampler.", ()),
     "dotllm_forced_tokens": ("Tokens of forced text drafted by coalescence, by what became of them.", ("outcome",)),
-    "dotllm_drafts_dropped": ("Draft tokens of constrained requests that were not verified, as that is slower.", ()),
+    "dotllm_drafts_dropped": (
+        "Draft tokens of constrained requests not verified, since the batch was too large.",
+        (),
+    ),
     "dotllm_steps_saved": ("Forward steps that single requests did not need, because coalescence drafted.", ()),
 }
 

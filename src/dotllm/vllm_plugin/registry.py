@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 
-from dotllm.vllm_plugin import draft_pace, metrics, seldom_drafts
+from dotllm.vllm_plugin import metrics
 from dotllm.vllm_plugin.engine_core import (
     backend_name,
     batch_accept,
+    draft_limit,
     late_mask,
     reasoning,
     request_errors,
@@ -67,8 +68,7 @@ HOOKS: tuple[Hook, ...] = (
     manager_hook.HOOK,
     coalescence.HOOK,
     batch_accept.HOOK,  # after those that change a step's results
-    draft_pace.HOOK,  # after the one whose drafts it judges
-    seldom_drafts.HOOK,
+    draft_limit.HOOK,
     cpu_temperatures.HOOK,
     cpu_kernels.HOOK,
     cpu_seeds.HOOK,

@@ -36,11 +36,6 @@ def coalescence() -> str:
     return choice("DOTLLM_COALESCENCE", "off", "lossless", "canonical")
 
 
-def drafts_always() -> bool:
-    """Whether drafts of constrained requests are verified whatever that costs (``DOTLLM_DRAFTS``: auto or always)."""
-    return choice("DOTLLM_DRAFTS", "auto", "always") == "always"
-
-
 def property_order() -> str:
     """declared or any: the order of properties where a request does not say (``DOTLLM_PROPERTY_ORDER``)."""
     return choice("DOTLLM_PROPERTY_ORDER", *PROPERTY_ORDERS)

@@ -12,8 +12,7 @@ pytest.importorskip("vllm")
 from played_engine import Engine
 
 from dotllm import Index
-from dotllm.vllm_plugin import draft_pace
-from dotllm.vllm_plugin.engine_core import batch_accept, late_mask, reasoning, request_errors, scheduler
+from dotllm.vllm_plugin.engine_core import batch_accept, draft_limit, late_mask, reasoning, request_errors, scheduler
 from tests.vllm_plugin.engine_core.test_scheduler import Bench
 
 pytestmark = pytest.mark.serve
@@ -49,12 +48,13 @@ def test_an_engine_on_another_backend_has_none(
 
 
 def test_each_mixin_knows_whether_it_is_of_use(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (batch_accept, draft_pace, late_mask, reasoning):
+    for module in (batch_accept, late_mask, reasoning):
         monkeypatch.setattr(module, "why_not", lambda *_: "")
+    monkeypatch.setattr(draft_limit, "most_drafting", lambda _: 4)
     found = type(an_engine(vllm_config, index).scheduler)
     for mixin in (
         batch_accept.BatchAcceptScheduler,
-        draft_pace.DraftPaceScheduler,
+        draft_limit.DraftLimitScheduler,
         late_mask.LateMaskScheduler,
         reasoning.ReasoningScheduler,
     ):

@@ -119,16 +119,11 @@ class CoalescenceScheduler:
         self._report()
         output = super().schedule(*args, **kwargs)  # type: ignore[misc]
         for request_id, drafting in self._drafting.items():
-            if drafting.given:  # not all need have been scheduled: see `draft_pace`, and vLLM's budgets
+            if drafting.given:  # not all need have been scheduled: see vLLM's budgets
                 scheduled = output.scheduled_spec_decode_tokens.get(request_id, ())
                 drafting.given = min(drafting.given, len(scheduled))
                 self.coalescence["proposed"] += drafting.given
         return output
-
-    def forced_in_draft(self, request_id: str) -> int:
-        """How many tokens at the head of the request's draft are forced ones."""
-        drafting = self._drafting.get(request_id)
-        return drafting.given if drafting is not None else 0
 
     def _draft(self, request: Any) -> None:
         from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar

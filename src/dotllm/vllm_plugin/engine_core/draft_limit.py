@@ -1,0 +1,96 @@
+"""Drafts of constrained requests are dropped where they would outgrow vLLM's largest CUDA graph.
+
+A user's own speculative method (ngram, suffix, …) drafts for constrained requests as for others, and JSON repeats
+itself, so it drafts for nearly all of them. Up to `max_cudagraph_capture_size` tokens vLLM has graphs for a step; 256
+requests with three drafts each are twice as many, and their step, without a graph, takes more than twice as long (see
+docs/decisions/drafts.md). So where 1 + K tokens for every running request are more than the largest graph holds,
+drafts of constrained requests are not scheduled. Which drafts are verified changes nothing but the number of steps.
+
+Who sets ``num_speculative_tokens_per_batch_size`` has said how many drafts a batch gets, and this does nothing.
+Drafts of unconstrained requests are vLLM's business; so is asynchronous scheduling, where they never leave the device.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from dotllm.vllm_plugin.engine_core import scheduler_mixins
+from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
+from dotllm.vllm_plugin.engine_core.scheduler import graph_tokens
+from dotllm.vllm_plugin.hook import Hook, Target
+
+logger = logging.getLogger(__name__)
+
+
+class DraftLimitScheduler:
+    """Goes before vLLM's scheduler."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._most_drafting = most_drafting(self)
+        if self._most_drafting is not None:
+            logger.info("drafts of constrained requests: in batches of at most %d requests", self._most_drafting)
+
+    def idles(self) -> bool:
+        """Whether this engine's drafts have no limit (see `scheduler_mixins`)."""
+        return self._most_drafting is None
+
+    def update_draft_token_ids(self, draft_token_ids: Any) -> None:
+        """The drafts for the next step have come (vLLM's ``DraftTokenIds``)."""
+        running: list[Any] = self.running  # type: ignore[attr-defined]  # vLLM's scheduler has it
+        if self._most_drafting is not None and len(running) > self._most_drafting:
+            draft_token_ids = self._without_constrained(draft_token_ids)
+        super().update_draft_token_ids(draft_token_ids)  # type: ignore[misc]  # the class after us has it
+
+    def _without_constrained(self, drafts: Any) -> Any:
+        requests: dict[str, Any] = self.requests  # type: ignore[attr-defined]
+        kept: tuple[list[str], list[list[int]]] = ([], [])
+        dropped = 0
+        for name, tokens in zip(drafts.req_ids, drafts.draft_token_ids, strict=True):
+            request = requests.get(name)
+            if request is not None and request.use_structured_output:
+                request.spec_token_ids = []
+                dropped += len(tokens)
+            else:
+                kept[0].append(name)
+                kept[1].append(tokens)
+        backend = backend_of(self.structured_output_manager)  # type: ignore[attr-defined]
+        if backend is not None and dropped:
+            backend.compiler.metrics.add("dotllm_drafts_dropped", amount=float(dropped))
+        return type(drafts)(*kept)
+
+
+def most_drafting(scheduler: Any) -> int | None:
+    """How many requests may run for drafts of constrained ones to be verified; None: any number."""
+    config = scheduler.vllm_config.speculative_config
+    largest = graph_tokens(scheduler)
+    if config is None or not largest or scheduler.vllm_config.scheduler_config.async_scheduling:
+        return None
+    if config.num_speculative_tokens_per_batch_size:
+        return None
+    return int(largest // (1 + scheduler.num_spec_tokens))
+
+
+def _apply() -> None:
+    scheduler_mixins.add(DraftLimitScheduler)
+
+
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
+
+HOOK = Hook(
+    name="draft-limit",
+    summary="drafts of constrained requests do not outgrow vLLM's largest CUDA graph",
+    targets=(
+        *scheduler_mixins.TARGETS,
+        Target(_SCHEDULER, "Scheduler.update_draft_token_ids", ("self", "draft_token_ids")),
+        *(Target(_SCHEDULER, f"Scheduler.__init__@{name}") for name in ("running", "requests", "num_spec_tokens")),
+        Target("vllm.config.speculative", "SpeculativeConfig.num_speculative_tokens_per_batch_size:"),
+        Target("vllm.v1.outputs", "DraftTokenIds.req_ids:"),
+        Target("vllm.v1.outputs", "DraftTokenIds.draft_token_ids:"),
+        Target("vllm.v1.request", "Request.__init__@spec_token_ids"),
+    ),
+    apply=_apply,
+    required=False,
+    without_it="a user's speculative method can make large batches of constrained requests slower than no speculation",
+)
