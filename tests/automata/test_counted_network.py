@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from dotllm import Index, InvalidSpec
+from dotllm import Index, InvalidSpec, Unsupported
 from dotllm.automata.charset import CharSet
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.reference import accepts
@@ -84,7 +84,7 @@ def test_what_a_vocabulary_lacks_makes_ways_longer() -> None:
     assert set(two.allowed_tokens()) == {1}
     three = Index.from_grammar_object(network(3, [2], edges, 3), letters).guide()
     assert set(three.allowed_tokens()) == {0, 1}
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(Unsupported, match=r"0x63 \('c'\)"):
         Index.from_grammar_object(network(3, [2], [(0, "a", 1), (1, "c", 2), (1, "b", 0)], 2), letters)
 
 

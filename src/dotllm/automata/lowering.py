@@ -16,9 +16,9 @@ import numba as nb
 import numpy as np
 
 from dotllm import abandonment
-from dotllm.arrays import Bool, Int32, UInt8
+from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.charset import CharSet
-from dotllm.automata.finish import DONE, LACKS_BYTES, LEFT_RECURSIVE, TOO_MANY_CLOSURES, UNSATISFIABLE, finish
+from dotllm.automata.finish import DONE, LEFT_RECURSIVE, TOO_MANY_CLOSURES, UNSATISFIABLE, finish
 from dotllm.automata.nfa import Nfa
 from dotllm.automata.thompson import EDGES, EPSILONS, I1, LOOPS, NODES, U1, thompson
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
@@ -32,6 +32,7 @@ LARGE_CHARSET = 24  # from this size on a character class is worth the vocabular
 _NONE = np.zeros(0, np.int32)
 _NO_BYTES = np.zeros(0, np.uint8)
 _ALL_BYTES = np.ones(256, np.bool_)
+_MOST_NAMED = 4  # bytes in a refusal; each takes up to nine lowerings
 
 
 @lru_cache(maxsize=4096)
@@ -69,9 +70,55 @@ def _words(grammar: Grammar) -> tuple[Int32, Int32, Int32, np.ndarray[tuple[int]
 def lower(grammar: Grammar, alive_bytes: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None) -> Nfa:
     """The NFA of ``grammar``. ``alive_bytes`` [256] bool: bytes that occur in some token (default: all).
 
-    Raises InvalidSpec if nothing satisfies the grammar, Unsupported for left recursion, BudgetExceeded beyond
-    NODE_BUDGET nodes.
+    Raises InvalidSpec if nothing satisfies the grammar, Unsupported for left recursion and for bytes that are in no
+    token and every text needs, BudgetExceeded beyond NODE_BUDGET nodes.
     """
+    alive = _ALL_BYTES if alive_bytes is None else alive_bytes
+    what, nfa = _lower(grammar, alive)
+    if nfa is not None:
+        return nfa
+    if what == UNSATISFIABLE and not alive.all() and _lower(grammar, _ALL_BYTES)[0] != UNSATISFIABLE:
+        raise _lacks_bytes(grammar, alive)
+    raise _ERRORS[what]()
+
+
+def _lacks_bytes(grammar: Grammar, alive: Bool) -> Unsupported:
+    """The refusal of a grammar that only texts with bytes in no token satisfy, naming those that would suffice."""
+    missing = np.flatnonzero(~alive)
+    names: list[str] = []
+    start = 0  # what is before is named, or not needed
+    while (first := _first_needed(grammar, missing, start)) < len(missing):
+        if len(names) == _MOST_NAMED:
+            names.append("…")
+            break
+        byte = int(missing[first])
+        names.append(f"0x{byte:02X}" + (f" ({chr(byte)!r})" if 0x20 < byte < 0x7F else ""))
+        missing = np.concatenate([missing[:first], missing[first + 1 :]])
+        start = first
+    return Unsupported(
+        f"no token of the vocabulary has the bytes {', '.join(names)}, and no text without them satisfies this "
+        "specification",
+        keyword="vocabulary",
+    )
+
+
+def _first_needed(grammar: Grammar, missing: Int64, start: int) -> int:
+    """The least i from ``start`` on such that nothing satisfies ``grammar`` without ``missing[: i + 1]``; the number of
+    them if something does without all."""
+    low, high = start, len(missing)
+    while low < high:
+        middle = (low + high) // 2
+        without = _ALL_BYTES.copy()
+        without[missing[: middle + 1]] = False
+        if _lower(grammar, without)[0] == UNSATISFIABLE:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _lower(grammar: Grammar, alive: Bool) -> tuple[int, Nfa | None]:
+    """DONE and the NFA, or what is wrong."""
     abandonment.check()
     if UNDEFINED in grammar.rule_body:
         name = grammar.rule_names[grammar.rule_body.index(UNDEFINED)]
@@ -81,12 +128,12 @@ def lower(grammar: Grammar, alive_bytes: np.ndarray[tuple[int], np.dtype[np.bool
     places = np.empty(len(bodies) + len(grammar.charsets), np.int32)
     what, block = automaton(
         *nodes, data, byte_sets, *_character_sets(grammar.charsets), *_words(grammar), bodies, grammar.start,
-        _ALL_BYTES if alive_bytes is None else alive_bytes, NODE_BUDGET, places,
+        alive, NODE_BUDGET, places,
     )  # fmt: skip
     if what != DONE:
-        raise _ERRORS[what]()
+        return what, None
     unique_nodes = frozenset(int(places[rule]) for rule in grammar.unique_rules if places[rule] >= 0)
-    return Nfa(block, grammar.charsets, places[len(bodies) :].tolist(), grammar.token_sets, unique_nodes)
+    return what, Nfa(block, grammar.charsets, places[len(bodies) :].tolist(), grammar.token_sets, unique_nodes)
 
 
 @kernel(
@@ -141,7 +188,6 @@ _ERRORS: dict[int, Callable[[], SpecError]] = {
     TOO_MANY_NODES: partial(
         BudgetExceeded, f"the grammar needs more than {NODE_BUDGET} automaton nodes", keyword="size"
     ),
-    LACKS_BYTES: partial(Unsupported, "the vocabulary lacks bytes this specification needs", keyword="vocabulary"),
     UNSATISFIABLE: partial(InvalidSpec, "nothing can satisfy this specification"),
     TOO_MANY_CLOSURES: partial(BudgetExceeded, "the grammar needs too many automaton transitions", keyword="size"),
     LEFT_RECURSIVE: partial(

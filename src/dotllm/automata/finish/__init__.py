@@ -7,11 +7,10 @@ order of pushes (`pushes`), and bytes that no edge tells apart (`edges`).
 
 from dotllm.automata.finish.finish import (
     DONE,
-    LACKS_BYTES,
     LEFT_RECURSIVE,
     TOO_MANY_CLOSURES,
     UNSATISFIABLE,
     finish,
 )
 
-__all__ = ["DONE", "LACKS_BYTES", "LEFT_RECURSIVE", "TOO_MANY_CLOSURES", "UNSATISFIABLE", "finish"]
+__all__ = ["DONE", "LEFT_RECURSIVE", "TOO_MANY_CLOSURES", "UNSATISFIABLE", "finish"]

@@ -6,31 +6,34 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import B1, I1, I2, N_BYTE
+from dotllm.automata.finish.links import I1, N_BYTE
 from dotllm.jit import kernel
 
-HOLE = -1  # of `producible`: some bytes of a range exist and others between them do not
 
-
-@kernel(nb.int64(I2, nb.int64, B1))
-def producible(edges: Int32, n_edges: int, alive: Bool) -> int:
-    """Keep the edges whose bytes occur in some token (``alive``), without the ends of ranges that do not; how many."""
-    before = np.zeros(257, np.int32)  # how many bytes below one are alive
-    for byte in range(256):
-        before[byte + 1] = before[byte] + alive[byte]
-    kept = 0
-    for i in range(n_edges):
+@kernel("int32[:, ::1](int32[:, ::1], boolean[::1])")
+def producible(edges: Int32, alive: Bool) -> Int32:
+    """``edges`` [e, 3] without bytes that occur in no token (``alive`` tells which do): a range is cut where some of
+    its bytes are missing, which may make several of it."""
+    if alive.all():
+        return edges
+    count = 0
+    for i in range(edges.shape[0]):
         low, high = edges[i, 1] & 255, edges[i, 1] >> 8
-        while low <= high and not alive[low]:
-            low += 1
-        while high >= low and not alive[high]:
-            high -= 1
-        if low > high:
-            continue
-        if before[high + 1] - before[low] != high + 1 - low:
-            return HOLE
-        edges[kept, 0], edges[kept, 1], edges[kept, 2] = edges[i, 0], low | (high << 8), edges[i, 2]
-        kept += 1
+        for byte in range(low, high + 1):
+            if alive[byte] and (byte == low or not alive[byte - 1]):
+                count += 1
+    kept = np.empty((count, 3), np.int32)
+    count = 0
+    for i in range(edges.shape[0]):
+        byte, high = edges[i, 1] & 255, edges[i, 1] >> 8
+        while byte <= high:
+            first = byte
+            while byte <= high and alive[byte]:
+                byte += 1
+            if byte > first:
+                kept[count, 0], kept[count, 1], kept[count, 2] = edges[i, 0], first | (byte - 1) << 8, edges[i, 2]
+                count += 1
+            byte += 1
     return kept
 
 

@@ -16,7 +16,7 @@ from dotllm.automata.finish.pushes import order_pushes
 from dotllm.automata.finish.rounds import measure_rounds
 from dotllm.jit import kernel
 
-DONE, LACKS_BYTES, UNSATISFIABLE, TOO_MANY_CLOSURES, LEFT_RECURSIVE = range(5)
+DONE, UNSATISFIABLE, TOO_MANY_CLOSURES, LEFT_RECURSIVE = range(4)
 
 _MOST_CLOSURES = 64_000_000  # ints
 
@@ -34,9 +34,8 @@ def finish(
     nothing = np.empty(0, np.int32)
     n = kind.shape[0]
     kind[0], kind[1] = N_RETURN, N_ACCEPT
-    n_edges = producible(byte_edges, byte_edges.shape[0], alive)
-    if n_edges < 0:
-        return LACKS_BYTES, nothing
+    byte_edges = producible(byte_edges, alive)
+    n_edges = byte_edges.shape[0]
     calls, by_return_start, by_return, by_rule_start, by_rule = group_calls(kind, a, b)
     room = epsilons.shape[0] + loops.shape[0]
     source, target = np.empty(room, np.int32), np.empty(room, np.int32)

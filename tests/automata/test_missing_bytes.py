@@ -1,0 +1,83 @@
+"""Vocabularies in which some bytes occur in no token: what needs none of these is as ever, the rest is refused by name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dotllm import Index, InvalidSpec, Unsupported, Vocabulary
+
+ASCII = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
+CLASSES = st.one_of(
+    st.tuples(ASCII, ASCII).map(lambda pair: f"[{re.escape(min(pair))}-{re.escape(max(pair))}]"),
+    ASCII.map(lambda c: f"[^{re.escape(c)}]"),
+    ASCII.map(re.escape),
+)
+PARTS = st.lists(st.tuples(CLASSES, st.sampled_from(["", "?", "*", "{2}"])), min_size=1, max_size=4)
+
+
+def of_characters(characters: str) -> Vocabulary:
+    return Vocabulary.from_bytes([*(c.encode() for c in characters), None], eos_token_ids=len(characters))
+
+
+@given(st.text(ASCII, min_size=1, max_size=4), PARTS)
+def test_refused_if_and_only_if_no_text_of_the_tokens_satisfies_it(
+    characters: str, parts: list[tuple[str, str]]
+) -> None:
+    """``re`` says which characters each part takes."""
+    characters = "".join(sorted(set(characters)))
+    pattern = "".join(part + times for part, times in parts)
+    satisfiable = all(times in ("?", "*") or any(re.fullmatch(part, c) for c in characters) for part, times in parts)
+    try:
+        guide = Index.from_regex(pattern, of_characters(characters)).guide()
+    except Unsupported as refusal:
+        assert "0x" in refusal.message and refusal.keyword == "vocabulary"
+        assert not satisfiable
+        return
+    assert satisfiable
+    text = ""
+    for _ in range(20):  # by the mask to an end
+        if guide.can_finish:
+            break
+        allowed = set(guide.allowed_tokens())
+        assert allowed, (pattern, characters, text)
+        for i in range(len(characters)):
+            assert guide.fork().advance(i) == (i in allowed)
+        guide.advance(min(allowed))
+        text += characters[min(allowed)]
+    assert re.fullmatch(pattern, text)
+
+
+@pytest.mark.parametrize(
+    ("characters", "pattern", "bytes_named"),
+    [
+        ("ac", "[a-c]b", "0x62 ('b')"),
+        ("ac", "b[a-c]e\x01", "0x01, 0x62 ('b'), 0x65 ('e')"),
+        ("a", "é", "0xA9, 0xC3"),
+        ("a", "vwxyz", "0x76 ('v'), 0x77 ('w'), 0x78 ('x'), 0x79 ('y'), …"),
+        ("a", "a(x|y)", "0x79 ('y')"),
+    ],
+)
+def test_the_bytes_are_named(characters: str, pattern: str, bytes_named: str) -> None:
+    with pytest.raises(Unsupported) as caught:
+        Index.from_regex(pattern, of_characters(characters))
+    assert f"the bytes {bytes_named}, and" in caught.value.message
+
+
+def test_what_can_be_had_without_is_not_refused() -> None:
+    """A vocabulary without upper-case letters and braces, as of T5: words, and JSON that needs no brace."""
+    vocabulary = of_characters(' "[],:abcdefghijklmnopqrstuvwxyz0123456789\\-.')
+    assert set(Index.from_regex(r"\w", vocabulary).guide().allowed_tokens()) == set(range(6, 42)), (
+        "all letters and digits"
+    )
+    Index.from_json_schema({"type": ["array", "object"]}, vocabulary)
+    with pytest.raises(Unsupported, match=r"0x7B \('\{'\), 0x7D \('\}'\)"):
+        Index.from_json_schema({"type": "object"}, vocabulary)
+
+
+def test_what_nothing_satisfies_is_not_blamed_on_the_vocabulary() -> None:
+    with pytest.raises(InvalidSpec, match="no text matches"):
+        Index.from_regex("[^\\s\\S]", of_characters("a"))
