@@ -127,7 +127,7 @@ def test_a_long_one_that_the_engine_refuses_first(server: Server, stream: bool) 
             )
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("stream", "n"), [(False, 1), (True, 1), (True, 2)], ids=["whole", "streamed", "two streamed"])
 @pytest.mark.parametrize(
     "field",
     [
@@ -137,13 +137,18 @@ def test_a_long_one_that_the_engine_refuses_first(server: Server, stream: bool) 
     ],
     ids=["allowed", "bad", "stops"],
 )
-def test_parameters_that_contradict_the_constraint(client: Any, field: dict[str, Any], stream: bool) -> None:
+def test_parameters_that_contradict_the_constraint(client: Any, field: dict[str, Any], stream: bool, n: int) -> None:
     """Who asks for both is told so, when nothing is left to sample; a stream has begun by then."""
     from openai import APIError
 
     with pytest.raises(APIError, match=f"{next(iter(field))} forbid"):
         reply = client.completions.create(
-            model=NAME, prompt="?", max_tokens=20, stream=stream, extra_body={**structured(choice=["yes"]), **field}
+            model=NAME,
+            prompt="?",
+            max_tokens=20,
+            stream=stream,
+            n=n,
+            extra_body={**structured(choice=["yes"]), **field},
         )
         list(reply)
 

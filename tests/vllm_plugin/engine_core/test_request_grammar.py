@@ -197,6 +197,12 @@ def test_stop_tokens_that_leave_nothing_end_the_request(
     assert isinstance(grammar.error, InvalidSpec) and "stop_token_ids" in str(grammar.error), "a fault of the request's"
 
 
+def test_a_message_names_some_of_many_stop_tokens(vocabulary: Vocabulary) -> None:
+    grammar = make(vocabulary, literal("abc"), (A, AB, ABC, *range(100, 3000)))
+    mask(grammar)
+    assert "…" in str(grammar.error) and len(str(grammar.error)) < 200
+
+
 class FailingGuide:
     """Every method fails."""
 

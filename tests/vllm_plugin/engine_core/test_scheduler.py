@@ -13,6 +13,7 @@ import pytest
 from benchmarks.stand_ins import a_backend
 from dotllm.compilation.errors import CompilationError, QueueFull
 from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.vllm_plugin import register
 from dotllm.vllm_plugin.engine_core import request_errors
 from dotllm.vllm_plugin.engine_core.request_errors import TokenNotAllowed
 
@@ -24,7 +25,6 @@ BLOCK = 16
 @pytest.fixture(scope="module")
 def vllm_config(demo_model: Path) -> Any:
     from dotllm.cli import vllm_metadata
-    from dotllm.vllm_plugin import register
 
     vllm_metadata.patch_version()
     register()
@@ -518,6 +518,29 @@ def test_a_request_that_its_constraint_ends_is_told_why(
     assert all(output.stop_reason is None for output in bench.outputs["free"])
 
 
+def test_logits_processors_that_leave_nothing_are_named(vllm_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are classes of the operator's, in the worker: all that is seen of them is the token."""
+
+    class Bans: ...
+
+    class Rejects(Grammar):
+        error = TokenNotAllowed(7)
+
+        def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+            return False
+
+    monkeypatch.setattr(vllm_config.model_config, "logits_processors", ["mine:Bans", Bans])
+    bench = Bench(vllm_config)
+    pending = Pending()
+    pending.set_result(Rejects())
+    bench.add("bad", 10, pending)
+    for _ in range(3):
+        bench.step()
+    found = request_errors.decode(bench.outputs["bad"][-1].stop_reason)
+    assert found is not None and found[0] == 400
+    assert "logits processors (mine:Bans, " in found[1] and "Bans)" in found[1] and "NaN" not in found[1]
+
+
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
@@ -566,6 +589,8 @@ def test_vllms_own_words_about_a_compile_give_way(
     failed.structured_output_request = SimpleNamespace(_grammar=error)
 
     class Scheduler:
+        vllm_config = SimpleNamespace(model_config=None)
+
         def _free_request(self, request: Any) -> None: ...
 
         def update_from_output(self) -> Any:
@@ -584,6 +609,23 @@ def test_vllms_own_words_about_a_compile_give_way(
     of_failed, of_other = Ours().update_from_output()[0].outputs
     assert of_failed.error is None and request_errors.decode(of_failed.stop_reason) == (status, message)
     assert of_other.error == "not ours" and of_other.stop_reason is None
+
+
+def test_one_of_several_streamed_answers_says_why_it_ended() -> None:
+    """With n > 1 an output is not finished before its last answer is: the client got "Internal server error"."""
+    from vllm.exceptions import VLLMValidationError
+    from vllm.outputs import CompletionOutput, RequestOutput
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.output_processor import RequestOutputCollector
+
+    register()
+    collector = RequestOutputCollector(RequestOutputKind.DELTA, "r")
+    why = request_errors.encode(Unsupported("stop_token_ids leave no token", keyword="stop_token_ids"))
+    for index, (finish, reason) in enumerate([(None, None), ("error", why)]):
+        completion = CompletionOutput(index, "", [], None, None, finish_reason=finish, stop_reason=reason)
+        collector.put(RequestOutput("r", "", [], None, [completion], finished=False))
+    with pytest.raises(VLLMValidationError, match="leave no token"):
+        collector.get_nowait()
 
 
 # ---------------------------------------------------------------- with a reasoning parser

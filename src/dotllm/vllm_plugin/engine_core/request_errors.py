@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+from importlib.metadata import entry_points
 from typing import Any
 
 from dotllm.compilation.errors import QueueFull
@@ -61,6 +62,7 @@ class FailureScheduler:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._reasons: dict[str, str] = {}  # of requests that have ended in this step
+        self._processors = logits_processors(self.vllm_config.model_config)  # type: ignore[attr-defined]
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
         """vLLM's, plus the reasons."""
@@ -79,14 +81,21 @@ class FailureScheduler:
         return outputs
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        reason = _reason(request) if request.structured_output_request is not None else None
+        reason = _reason(request, self._processors) if request.structured_output_request is not None else None
         if reason is not None:
             self._reasons[request.request_id] = reason
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
 
-def _reason(request: Any) -> str | None:
-    """Why ``request`` was ended, if that is ours to say."""
+def logits_processors(model_config: Any) -> tuple[str, ...]:
+    """Names of the logits processors that the server's operator has added to vLLM's."""
+    named = getattr(model_config, "logits_processors", None) or ()
+    installed = (point.value for point in entry_points(group="vllm.logits_processors"))
+    return (*(one if isinstance(one, str) else one.__qualname__ for one in named), *installed)
+
+
+def _reason(request: Any, processors: tuple[str, ...]) -> str | None:
+    """Why ``request`` was ended, if that is ours to say. ``processors``: see `logits_processors`."""
     # not ``grammar``, which would wait a little for a compile that is still running
     grammar = getattr(request.structured_output_request, "_grammar", None)
     if isinstance(grammar, Exception):
@@ -95,6 +104,8 @@ def _reason(request: Any) -> str | None:
     if not isinstance(error, Exception):
         return None
     forbidding = [name for name in _FORBIDDING if getattr(request.sampling_params, name, None)]
+    if processors and not forbidding:
+        forbidding.append(f"the server's logits processors ({', '.join(processors)})")
     if isinstance(error, TokenNotAllowed) and forbidding:
         message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to go on"
         return encode(InvalidSpec(message, keyword=forbidding[0]))
@@ -131,9 +142,8 @@ def as_http(status: int, message: str) -> Exception:
 
 def _put_with(original: Any) -> Any:
     def put(self: Any, output: Any) -> None:
-        if getattr(output, "finished", False):
-            output = as_exception(output) or output
-        original(self, output)
+        # Of n answers each ends for itself, and an output is finished when the last one is: so all are looked at.
+        original(self, as_exception(output) or output)
 
     return put
 

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 Bitmask = npt.NDArray[np.int32]
 
 _MEMO = 1 << 12  # rows that are remembered for an index and some stop tokens
+_MOST_NAMED = 8  # stop tokens in a message
 _MOST_STOPS = 16  # sets of stop tokens of an index for which they are
 _shared_rows: WeakKeyDictionary[Index, dict[tuple[int, ...], dict[tuple[int, int, int], int]]] = WeakKeyDictionary()
 
@@ -288,7 +289,8 @@ class RequestGrammar(StructuredOutputGrammar):
         for token in self._stops:
             _set(row, token, can_finish or (_get(row, token) and self._ends_with(token, place)))
         if not row.any():
-            message = f"stop_token_ids {list(self._stops)} leave no token to go on with where the text may not end yet"
+            named = ", ".join(map(str, self._stops[:_MOST_NAMED])) + (", …" if len(self._stops) > _MOST_NAMED else "")
+            message = f"stop_token_ids [{named}] leave no token to go on with where the text may not end yet"
             raise InvalidSpec(message, keyword="stop_token_ids")
 
     def _ends_with(self, token: int, guide: Guide) -> bool:
