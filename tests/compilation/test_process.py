@@ -562,3 +562,21 @@ def test_a_process_that_keeps_too_much_is_replaced_before_that_hurts(make: Any) 
         processes |= {worker.process.pid for worker in compiler._all}
     assert 2 <= len(processes) <= 6
     assert sum(map(alive, processes)) <= 1
+
+
+def test_all_processes_are_started_ahead(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
+    heavy = make(processes=2)
+    make_manager(heavy=heavy).start_processes()
+    assert len(heavy._all) == len(heavy._idle) == 2
+    heavy.start_all()
+    assert len(heavy._all) == 2
+
+
+def test_processes_that_do_not_start_ahead_hold_nobody_up(
+    lame: tuple[ProcessCompiler, Path], make_manager: Any, caplog: Any
+) -> None:
+    heavy, log = lame
+    manager = make_manager(heavy=heavy)
+    manager.start_processes()
+    assert len(log.read_text()) <= 2 * 3 and "does not start" in caplog.text
+    assert manager.submit(spec(id=1)).result(20)

@@ -68,6 +68,9 @@ class HeavyCompiler(Protocol):
     def compile(self, specification: Specification, abandoned: threading.Event) -> CompiledIndex:
         """The index; ends early with `errors.Cancelled` when ``abandoned`` is set."""
 
+    def start_all(self) -> None:
+        """Get ready for as many compiles as there may be at a time, and wait for that."""
+
     def has_idle(self) -> bool:
         """Whether `compile_soon` would begin at once; if not, more help may get ready in the background."""
 

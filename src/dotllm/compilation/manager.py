@@ -147,6 +147,11 @@ class CompilationManager:
         self.metrics.add("dotllm_requests", level)
         return ticket
 
+    def start_processes(self) -> None:
+        """Start the compile processes and wait until they can compile, so that no specification waits for that."""
+        if self._heavy is not None:
+            self._heavy.start_all()
+
     def pause(self, seconds: float) -> None:
         """Begin no job before `resume`, or before ``seconds`` have passed: whoever calls this wants the GIL first."""
         self._queue.pause(seconds)

@@ -2,8 +2,8 @@
 
 A front end is Python and holds the GIL; for a schema of a megabyte that is a quarter of a second in which every switch
 of threads costs the engine up to ``sys.getswitchinterval()`` (figures: docs/decisions). A process has its own GIL, a
-memory limit, and ends at once when its time is over or nobody waits for it any more. It starts on the first heavy
-specification, in about a second, and stays.
+memory limit, and ends at once when its time is over or nobody waits for it any more. It starts in about a second and
+stays; an engine starts its processes while the model loads (`start_all`), others on their first heavy specification.
 """
 
 from __future__ import annotations
@@ -165,6 +165,18 @@ class ProcessCompiler:
                 self._starting = False
                 self._given_back.notify_all()
             self._free.release()
+
+    def start_all(self) -> None:
+        """Start the processes that are not there yet, one after another, and wait until they can compile. A failure is
+        logged, and tried again when a process is needed."""
+        while True:
+            with self._lock:
+                if self._starting or self._closed or len(self._all) >= self._processes:
+                    return
+                if not self._starts.would_probe(time.monotonic()) or not self._free.acquire(blocking=False):
+                    return
+                self._starting = True
+            self._start_ahead()
 
     def has_idle(self) -> bool:
         """Whether a process has nothing to do. If none has, and there may be another one, it is started in the

@@ -111,6 +111,10 @@ class RayCompiler:
             raise wire.unpack_error(reply["error"])
         return self._load(reply["index"], self._vocabulary)
 
+    def start_all(self) -> None:
+        """By the fallback."""
+        self._fallback.start_all()
+
     def has_idle(self) -> bool:
         """As the fallback says: what is not heavy stays on this host."""
         return self._fallback.has_idle()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
 
-from dotllm.compilation import CompilationManager, Compiled, Specification
+from dotllm.compilation import Compiled, Specification
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.engine_core import warm_start
@@ -33,7 +33,7 @@ class DotllmBackend(StructuredOutputBackend):
     def __post_init__(self) -> None:
         self._ends = warm_start.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
         self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size, self._ends)
-        self.compiler = CompilationManager(self.vocabulary)
+        self.compiler = warm_start.compiler(self.vocabulary)
         self._view = BitmaskView()
         self._forced = ForcedTokens.shared() if settings.coalescence() == "canonical" else None
         self.row_sender: Any = None
@@ -71,7 +71,7 @@ class DotllmBackend(StructuredOutputBackend):
 
     def destroy(self) -> None:
         """Stop compiling; what is new goes to the caches that outlive this process."""
-        self.compiler.close()
+        warm_start.close_compiler(self.vocabulary)
 
     @property
     def token_space(self) -> TokenSpace:

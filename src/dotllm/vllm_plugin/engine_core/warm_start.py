@@ -1,8 +1,8 @@
 """What the engine needs before its first structured request, prepared while vLLM loads the model.
 
 Loading Numba's compiled kernels takes a fraction of a second (compiling them, once per machine, some seconds) and the
-vocabulary of a tokenizer as long. The engine core does it in a thread that it starts first of all, and the front end
-what it needs itself (`front_end`); the first request waits for what is still missing.
+vocabulary of a tokenizer as long, the processes that compile a second each. The engine core does it in a thread that it
+starts first of all, and the front end what it needs itself (`front_end`); the first request waits for what is missing.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dotllm.vllm_plugin import background
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.settings import is_ours
 
+if TYPE_CHECKING:
+    from dotllm.compilation import CompilationManager
+
 logger = logging.getLogger(__name__)
 
 _lock = threading.Lock()
 _vocabularies: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_compilers: dict[Any, CompilationManager] = {}
 _further_ends: dict[int, tuple[Any, tuple[int, ...]]] = {}  # by the id of a model config, which is kept with them
 
 
@@ -57,6 +61,25 @@ def vocabulary(tokenizer: Any, size: int, further_eos: tuple[int, ...]) -> Any:
         return made[key]
 
 
+def compiler(vocabulary: Any) -> CompilationManager:
+    """The `CompilationManager` of ``vocabulary``: one per process, until `close_compiler`."""
+    from dotllm.compilation import CompilationManager
+
+    with _lock:
+        made = _compilers.get(vocabulary)
+        if made is None:
+            made = _compilers[vocabulary] = CompilationManager(vocabulary)
+        return made
+
+
+def close_compiler(vocabulary: Any) -> None:
+    """Close the one of ``vocabulary``; what is new goes to the caches that outlive this process."""
+    with _lock:
+        made = _compilers.pop(vocabulary, None)
+    if made is not None:
+        made.close()
+
+
 def _vocabulary_of_model(tokenizer: Any, model_config: Any) -> Any:
     return vocabulary(tokenizer, model_config.get_vocab_size(), further_ends(model_config))
 
@@ -69,23 +92,25 @@ def special_tokens(tokenizer: Any, model_config: Any) -> Mapping[str, int]:
 
 def prepare_engine(vllm_config: Any) -> None:
     """Load the kernels, and make the vocabulary of the engine's tokenizer with its tables for popular sets; load what
-    the shared store needs (s3fs is a second of imports)."""
+    the shared store needs (s3fs is a second of imports); start the processes that compile."""
     from vllm.tokenizers import cached_tokenizer_from_config
 
-    from dotllm.compilation import CompilationOptions, compiler
+    from dotllm.compilation import CompilationOptions
+    from dotllm.compilation import compiler as engine
     from dotllm.compilation.transports import open_transport
     from dotllm.index import Index
 
     model_config = vllm_config.model_config
     tokens = _vocabulary_of_model(cached_tokenizer_from_config(model_config=model_config), model_config)
     tokens.prepare()
-    compiler.prepare()
+    engine.prepare()
     Index.from_grammar_object(_letter(), tokens).guide().mask_row  # noqa: B018  # computing the mask is the point
     import dotllm.vllm_plugin.engine_core.backend  # noqa: F401  # what the first request would import
 
     options = CompilationOptions.from_environment()
     if options.store:
         open_transport(options.store, options.store_timeout)
+    compiler(tokens).start_processes()
 
 
 def _letter() -> Any:
