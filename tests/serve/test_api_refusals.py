@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.serve.conftest import NAME
-from tests.serve.releases import since
 from tests.serve.test_api import FLAT_TOOL, MESSAGES, RESPONSE_FORMAT, SCHEMA, TEXT_FORMAT, tool
 
 pytestmark = pytest.mark.serve
@@ -73,7 +72,6 @@ def test_chats_and_completions(openai_client: Any, fields: Any, reason: str) -> 
             openai_client.post(path, content=json.dumps(body).encode(), cast_to=object)
 
 
-ONE_OF_THEM = since("0.31", "enforces one of them only")
 PLACE = r"tool 'bad': unknown type 'x' \(at /tools/1/function/parameters/properties/a/type\)"
 TWO = [tool("f"), tool("bad", parameters=BAD)]
 TOOLS: list[tuple[str, dict[str, Any], str]] = [
@@ -90,10 +88,7 @@ TOOLS: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [pytest.param(*row[1:], id=row[0], marks=ONE_OF_THEM if "beside" in row[0] else ()) for row in TOOLS],
-)
+@pytest.mark.parametrize(("fields", "reason"), [row[1:] for row in TOOLS], ids=[row[0] for row in TOOLS])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_tools(openai_client: Any, fields: Any, reason: str, stream: bool) -> None:
     from openai import BadRequestError
@@ -126,7 +121,6 @@ def test_responses(openai_client: Any, fields: Any, reason: str, stream: bool) -
         openai_client.responses.create(model=NAME, input="?", max_output_tokens=5, stream=stream, extra_body=fields)
 
 
-@since("0.30", "answers these with another error")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_tokens(openai_client: Any, stream: bool) -> None:
     from openai import BadRequestError

@@ -47,7 +47,7 @@ def with_a_keyword(number: int, *, digits: int = 0) -> float:
 @pytest.mark.parametrize("make", [one_more, lambda _: lambda digits, number: 0, lambda _: lambda *numbers: 0])
 def test_what_cannot_be_called_like_the_original_does_not_replace_it(make: Any) -> None:
     """Some release of vLLM calls a function with a parameter that others do not have: that must not be found out by
-    the first request. (0.27 to 0.29: ``should_advance(request, new_token_ids=…)`` ended the engine.)"""
+    the first request. (``should_advance(request, new_token_ids=…)`` of some releases ended the engine.)"""
     holder = SimpleNamespace(function=with_a_keyword)
     with pytest.raises(TypeError, match="what is to replace it"):
         replace_once(holder, "function", make)
@@ -65,7 +65,7 @@ def test_the_same_hook_in_several_classes() -> None:
 
 
 def test_a_hook_that_does_not_hold_has_replaced_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM before 0.31 has one of the two functions that `constraints` replaces, and is told that it lacks both."""
+    """A vLLM that has one of the two functions that `constraints` replaces is told that it lacks both."""
     from dotllm.vllm_plugin.frontend.tool_calls import constraints
 
     class DelegatingParser:

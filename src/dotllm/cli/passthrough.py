@@ -7,6 +7,7 @@ import sys
 
 from dotllm import __version__
 from dotllm.cli import config_file, options, vllm_metadata
+from dotllm.vllm_plugin import releases
 
 USAGE = """usage: dotllm [--version] [--help] SUBCOMMAND ...
        dotllm serve MODEL [every flag of `vllm serve`] [--dotllm-...]
@@ -25,13 +26,18 @@ def main(argv: list[str]) -> int:
     if is_help:
         print(help_text())
         argv = ["--help"]
-    if vllm_metadata.vllm_version() is None:
+    version = vllm_metadata.vllm_version()
+    if version is None:
         # Help of our own subcommands is still help; anything else needs the server.
         print(
             "vLLM is not installed: `pip install '.[cuda]'` or `make install` (CPU) in a checkout of dotllm.",
             file=sys.stderr,
         )
         return 0 if is_help else 1
+    fault = releases.too_old(version)
+    if fault:
+        print(f"dotllm: {fault}", file=sys.stderr)
+        return 1
     argv = options.export(config_file.take(rewrite(argv), os.environ), os.environ)  # flags win
     if argv[:1] == ["serve"] and options.wants_help(argv):
         print(options.help_text())

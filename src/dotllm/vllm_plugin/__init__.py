@@ -13,10 +13,18 @@ def register() -> None:
     """Apply all hooks in this process. Idempotent.
 
     Raises:
-        dotllm.vllm_plugin.hook.HookError: a hook without which constraints would not be enforced does not fit this
-        vLLM.
+        dotllm.vllm_plugin.hook.HookError: this vLLM is too old, or a hook without which constraints would not be
+        enforced does not fit it.
     """
-    from dotllm.vllm_plugin import logs, registry
+    from vllm.version import __version__
+
+    from dotllm.vllm_plugin import logs, releases
+    from dotllm.vllm_plugin.hook import HookError
+
+    fault = releases.too_old(__version__)
+    if fault:
+        raise HookError(fault)
+    from dotllm.vllm_plugin import registry
 
     logs.join_vllm()
     registry.apply_required()

@@ -169,8 +169,7 @@ class InFlight(Bench):
     def receive(self) -> None:
         scheduled, output = self.flight.pop(0)
         requests = self.scheduler.requests
-        before = batch_accept.in_flight_attribute(next(iter(requests.values()), None))
-        self.late += sum(1 for name in output.req_ids if (r := requests.get(name)) and getattr(r, before))
+        self.late += sum(1 for name in output.req_ids if (r := requests.get(name)) and r.num_stale_output_tokens)
         for client in self.scheduler.update_from_output(scheduled, output).values():
             for one in client.outputs:
                 self.outputs.setdefault(one.request_id, []).append(one)

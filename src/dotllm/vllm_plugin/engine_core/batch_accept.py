@@ -7,7 +7,7 @@ to a grammar). Tokens that are no matter of course are left to vLLM's calls: sev
 grammar does not allow, those after its end.
 
 With asynchronous scheduling a result may come that does not count, or counts elsewhere: it was in flight when its
-request was preempted. vLLM keeps a number of those with each request (`IN_FLIGHT`), and while there are any, the
+request was preempted. vLLM keeps the number of those with each request, and while there are any, the
 request is left to vLLM, too.
 
 Who takes tokens here is looked up once for each request, and again when it has been preempted: to find out for hundreds
@@ -26,9 +26,6 @@ from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
 from dotllm.vllm_plugin.hook import Hook, Target
 
 MIN_BATCH = 8  # requests; fewer are not worth it
-IN_FLIGHT = ("async_tokens_to_discard", "num_stale_output_tokens")
-"""The attribute of vLLM's ``Request`` that says how many tokens were in flight when it was preempted: until 0.27, and
-since."""
 
 _NOBODY: Any = object()
 _FAILED, _STOPPED, _CONFIG = map(attrgetter, ("failed", "stopped", "config"))
@@ -103,10 +100,7 @@ def counts(request: Any, asynchronous: bool) -> bool:
 
     if request.status is not RequestStatus.RUNNING or request.resumable:
         return False
-    if not asynchronous:
-        return True
-    attribute = in_flight_attribute(request)
-    return bool(attribute) and getattr(request, attribute) == 0
+    return not asynchronous or request.num_stale_output_tokens == 0
 
 
 def take(grammars: list[Any], drawn: list[list[int]]) -> list[Any]:
@@ -138,11 +132,6 @@ def take(grammars: list[Any], drawn: list[list[int]]) -> list[Any]:
     for grammar in taken:
         grammar.followed = True
     return taken
-
-
-def in_flight_attribute(request: Any) -> str:
-    """That of `IN_FLIGHT` which this vLLM has; "" if it has neither."""
-    return next((name for name in IN_FLIGHT if hasattr(request, name)), "")
 
 
 def why_not(scheduler: Any) -> str:
@@ -178,6 +167,7 @@ HOOK = Hook(
         Target(_SCHEDULER, "Scheduler.__init__@requests"),
         Target("vllm.v1.request", "Request.__init__@status"),
         Target("vllm.v1.request", "Request.__init__@resumable"),
+        Target("vllm.v1.request", "Request.__init__@num_stale_output_tokens"),
         Target("vllm.v1.outputs", "ModelRunnerOutput.req_ids:"),
         Target("vllm.v1.outputs", "ModelRunnerOutput.sampled_token_ids:"),
     ),

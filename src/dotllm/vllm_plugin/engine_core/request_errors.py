@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+from http import HTTPStatus
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -76,7 +77,7 @@ class FailureScheduler:
                         continue
                     # (Where the token that is not allowed is one of the request's stop tokens, vLLM has said so here.)
                     output.stop_reason = reason
-                    if getattr(output, "error", None) is not None:
+                    if getattr(output, "error", None) is not None:  # since 0.33
                         output.error = None  # vLLM's own words, which the front end would look at first
         return outputs
 
@@ -132,12 +133,7 @@ def as_http(status: int, message: str) -> Exception:
 
     if status == 400:
         return exceptions.VLLMValidationError(message)  # type: ignore[no-any-return]
-    graceful = getattr(exceptions, "GracefulHTTPError", None)
-    if graceful is None:  # before 0.30 vLLM makes a 500 without a message of everything else
-        return RuntimeError(message)
-    from http import HTTPStatus
-
-    return graceful(message, HTTPStatus(status))  # type: ignore[no-any-return]
+    return exceptions.GracefulHTTPError(message, HTTPStatus(status))  # type: ignore[no-any-return]
 
 
 def _put_with(original: Any) -> Any:

@@ -49,7 +49,7 @@ def why_not(config: Any) -> str:
 
 
 def shards_batch(parallel: Any) -> bool:
-    """Whether each tensor-parallel rank samples requests of its own (an option of vLLM since 0.30)."""
+    """Whether each tensor-parallel rank samples requests of its own (an option of vLLM)."""
     return bool(getattr(parallel, "enable_batch_sharded_sampling", False))
 
 

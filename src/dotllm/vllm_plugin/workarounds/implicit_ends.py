@@ -4,7 +4,6 @@ Parsers such as Qwen3's take ``<tool_call>`` for the end of the reasoning and fo
 tools that is how the grammar begins. Under any other constraint (a JSON Schema, a regular expression, …) it is a token
 that the grammar does not allow, and nothing masks it, since the request is free while it reasons: vLLM 0.32 hands it to
 the grammar, which can only end the request. Since 0.33 vLLM masks such tokens itself; here the same is done for 0.32.
-(Before that no parser says which of its ends belong to the answer.)
 
 vLLM fills a full mask for a request that reasons. Which of them must not be sampled there depends on the request, of
 which vLLM's ``_fill_bitmasks`` sees the grammar only: so they are kept with the grammar. `gpu.constrained`, which has
@@ -85,10 +84,7 @@ def _all_but(bit: int) -> int:
 @cache
 def needed() -> bool:
     """Whether the installed vLLM's parsers say which ends belong to the answer, and it does not mask them."""
-    try:
-        from vllm.parser.engine.parser_engine import ReasoningEnd
-    except ImportError:  # before 0.32
-        return False
+    from vllm.parser.engine.parser_engine import ReasoningEnd
     from vllm.v1.structured_output.request import StructuredOutputRequest
 
     return "implicit" in ReasoningEnd._fields and not hasattr(StructuredOutputRequest, "masked_reasoning_end_ids")

@@ -1,0 +1,40 @@
+"""Which releases of vLLM dotllm plugs into: always the two newest.
+
+vLLM makes a release every two weeks and moves what we hook into in most of them, so each further release that is
+supported costs branches in code and days of tests. Who stays on an older vLLM stays on the dotllm that was made for it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SUPPORTED = ("0.32", "0.33")
+
+
+class Older(NamedTuple):
+    """The last dotllm for some older releases of vLLM."""
+
+    first: str
+    dotllm: str
+
+
+LAST = (Older("0.26", "commit 6560128 of 0.1.0 (for vLLM 0.26 to 0.33)"),)
+"""Newest first."""
+
+
+def too_old(version: str) -> str:
+    """Why this dotllm is not for vLLM ``version``, and which one is; "" if it is not too old.
+
+    What cannot be compared (a build without a version of its own) is taken for a new one.
+    """
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return ""
+    if parsed.release >= Version(SUPPORTED[0]).release or (parsed.is_devrelease and parsed.release[:2] == (0, 1)):
+        return ""
+    last = next((older.dotllm for older in LAST if parsed.release >= Version(older.first).release), None)
+    advice = f"the last dotllm for it is {last}" if last else "no dotllm was made for it"
+    return f"this dotllm plugs into vLLM {' and '.join(SUPPORTED)}, and vLLM {version} is installed: {advice}"
