@@ -133,6 +133,21 @@ def test_tokens(openai_client: Any, stream: bool) -> None:
         )
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_model_that_reasons_first(openai_client: Any, stream: bool) -> None:
+    """Its tokens come before its constraint begins, and may before it has been compiled."""
+    from openai import BadRequestError
+
+    for number in range(5):  # each of them new
+        schema = {"properties": {f"a{number}{stream}": {"type": "x"}}}
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        body = {"model": NAME, "max_tokens": 50, "messages": MESSAGES, "stream": stream, "response_format": form}
+        with pytest.raises(BadRequestError, match="unknown type"):
+            openai_client.post(
+                "/chat/completions", body={**body, "chat_template_kwargs": {"enable_thinking": True}}, cast_to=object
+            )
+
+
 MESSAGES_FIELDS: list[tuple[str, dict[str, Any], str]] = [
     ("response_format", {"response_format": RESPONSE_FORMAT}, "response_format.*output_config.format"),
     ("structured_outputs", structured(regex="a"), "structured_outputs.*output_config.format"),

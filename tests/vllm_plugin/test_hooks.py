@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -17,7 +15,7 @@ pytest.importorskip("vllm")
 
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.engine_core import backend_name
-from dotllm.vllm_plugin.frontend import beam_search, early_refusal, structural_tags, validation, verdicts
+from dotllm.vllm_plugin.frontend import beam_search, validation, validation_cache
 from dotllm.vllm_plugin.frontend import engine_info as front_end
 from dotllm.vllm_plugin.hook import Hook, HookError
 
@@ -154,8 +152,8 @@ def test_xgrammar_is_not_asked_about_structural_tags() -> None:
         with pytest.raises(ValueError, match=r"JSON|nested"):
             judged(sampling(structural_tag=malformed))
     judged(sampling(json={"type": "integer", "multipleOf": 3}))  # xgrammar refuses it, we enforce it
-    with pytest.raises(ValueError, match="uniqueItems"):
-        judged(sampling(json={"type": "array", "contains": {"type": "string"}, "uniqueItems": True}))
+    with pytest.raises(ValueError, match="no effect"):
+        judged(sampling(regex="a", whitespace_pattern=" "))
     front_end.remember(engine("xgrammar"))
     with pytest.raises(Exception, match=r"(?i)structural"):
         judged(sampling(structural_tag='{"anything": "that is a JSON object"}'))
@@ -222,44 +220,31 @@ def test_the_manager_never_raises() -> None:
     manager.grammar_init(SimpleNamespace(structured_output_request=None))
 
 
-def test_requests_are_judged_before_a_response_begins() -> None:
+def test_what_is_left_to_the_engine_is_not_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's, which its endpoints claim before vLLM validates them in the event loop; and what was checked before."""
     from vllm.exceptions import VLLMValidationError
 
-    bad, good = sampling(regex="("), sampling(regex="a")
-    early_refusal.judge(bad)  # no engine is known: left to the engine's validation
-    front_end.remember(engine("auto"))
+    config = engine("auto").structured_outputs_config
+    left, bad = sampling(regex="(7"), sampling(regex="(7")
+    validation.claim(left, config)
+    with monkeypatch.context() as patched:
+        patched.setattr(validation_cache, "check", lambda *_: pytest.fail("compiled"))
+        validate(left)
+        with pytest.raises(VLLMValidationError, match="NUL"):  # what is cheap to see is refused all the same
+            seen = sampling(regex="\0")
+            validation.claim(seen, config)
+            validate(seen)
     with pytest.raises(VLLMValidationError, match="regular expression"):
-        early_refusal.judge(bad)
-    early_refusal.judge(good)
-    front_end.remember(engine("xgrammar"))
-    early_refusal.judge(bad)
+        validate(bad)
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_no_event_loop_waits_for_a_judgement(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not where vLLM makes parameters, shows a constraint to xgrammar, and validates; the engine's door awaits it."""
+@pytest.mark.parametrize(
+    ("model", "reason"), [({"skip_tokenizer_init": True}, "tokenizer"), ({"is_diffusion": True}, "diffusion")]
+)
+@pytest.mark.parametrize("kind", [{"regex": "a"}, {"structural_tag": '{"format": {"type": "any_text"}}'}])
+def test_models_without_constraints_say_so(model: dict[str, Any], reason: str, kind: dict[str, Any]) -> None:
     from vllm.exceptions import VLLMValidationError
-    from vllm.v1.engine.async_llm import AsyncLLM
 
-    loop_thread, judged_in = threading.get_ident(), []
-    judge = verdicts._judge
-    monkeypatch.setattr(verdicts, "_memory", verdicts._Memory())
-    monkeypatch.setattr(verdicts, "_judge", lambda *given: (judged_in.append(threading.get_ident()), judge(*given)))
-    front_end.remember(engine("auto"))
-
-    async def original(self: Any, request_id: str, prompt: str, params: Any) -> str:
-        validation.validate(params, None, engine("auto").structured_outputs_config, object())
-        return "sent"
-
-    async def ask(pattern: str) -> Any:
-        params = sampling(regex=pattern)
-        early_refusal.judge(params)
-        structural_tags.check(params)
-        return await early_refusal._add_request_with(original)(None, "1", "prompt", params)
-
-    assert hasattr(AsyncLLM.add_request, "dotllm_replacements")
-    for _ in range(1 + known):
-        assert asyncio.run(ask("a{7}")) == "sent"
-        with pytest.raises(VLLMValidationError, match="regular expression"):
-            asyncio.run(ask("(7"))
-    assert len(judged_in) == 2 and loop_thread not in judged_in
+    config = engine("auto").structured_outputs_config
+    with pytest.raises(VLLMValidationError, match=reason):
+        validation.validate(sampling(**kind), SimpleNamespace(**model), config, "a tokenizer")

@@ -20,13 +20,10 @@ from dotllm.vllm_plugin.engine_core import compile_hook as manager
 from dotllm.vllm_plugin.frontend import (
     beam_search,
     constraint_names,
-    early_refusal,
-    late_verdict,
-    structural_tags,
+    endpoints,
     unread_fields,
     validation,
 )
-from dotllm.vllm_plugin.frontend import completions as raw_completions
 from dotllm.vllm_plugin.frontend import engine_info as front_end
 from dotllm.vllm_plugin.frontend.tool_calls import (
     argument_types,
@@ -46,15 +43,10 @@ HOOKS: tuple[Hook, ...] = (
     manager.HOOK,
     beam_search.OFFLINE_HOOK,
     beam_search.ONLINE_HOOK,
-    structural_tags.HOOK,
     front_end.HOOK,
-    early_refusal.HOOK,
-    early_refusal.TOKENS_HOOK,
-    early_refusal.ENGINE_HOOK,
-    late_verdict.HOOK,
+    endpoints.HOOK,
     unread_fields.HOOK,
     constraint_names.HOOK,
-    raw_completions.HOOK,
     constraints.HOOK,
     argument_types.HOOK,
     argument_types.STRINGS_HOOK,

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm.vllm_plugin import registry
-from dotllm.vllm_plugin.frontend import completions as raw_completions
 from dotllm.vllm_plugin.frontend import engine_info as front_end
 from dotllm.vllm_plugin.frontend import unread_fields
 from dotllm.vllm_plugin.frontend.tool_calls import constraints, tag_rewrite
@@ -64,9 +63,6 @@ def test_other_backends_keep_vllms_behaviour() -> None:
         serve("dotllm")
         with pytest.raises(VLLMValidationError, match="guided_"):
             unread_fields.refuse(request)
-    serve("xgrammar")
-    params = completion_request(structured_outputs={"regex": "a"}).to_sampling_params(8, {})
-    assert not raw_completions.is_marked(params)
 
 
 def test_kinds_of_constraints_that_there_are_not() -> None:
@@ -160,42 +156,6 @@ def test_a_format_that_lacks_its_schema() -> None:
         serve("xgrammar")
         with pytest.raises(VLLMValidationError, match="You must use one kind"):
             request.to_sampling_params(8, {})
-
-
-def test_completions_are_marked_and_chats_are_not() -> None:
-    serve("auto")
-    fields: dict[str, Any] = {"structured_outputs": {"regex": "a"}, "max_tokens": 8}
-    params = completion_request(**fields).to_sampling_params(8, {})
-    assert raw_completions.is_marked(params) and raw_completions.is_marked(params.clone())
-    assert not raw_completions.is_marked(completion_request(max_tokens=8).to_sampling_params(8, {}))
-    assert not raw_completions.is_marked(chat_request(**fields).to_sampling_params(8, {}))
-
-
-def test_the_mark_goes_with_a_rendered_request() -> None:
-    """It comes back from the client, maybe to another server."""
-    from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
-
-    serve("auto")
-    xargs = {"mine": 1}
-    request = completion_request(structured_outputs={"regex": "a"}, vllm_xargs=xargs)
-    rendered = GenerateRequest(token_ids=[1], sampling_params=request.to_sampling_params(8, {}))
-    params = GenerateRequest.model_validate_json(rendered.model_dump_json()).sampling_params
-    assert raw_completions.is_marked(params) and params.extra_args["mine"] == 1
-    assert request.vllm_xargs == xargs == {"mine": 1}
-
-
-@pytest.mark.parametrize(
-    ("model", "reason"), [({"skip_tokenizer_init": True}, "tokenizer"), ({"is_diffusion": True}, "diffusion")]
-)
-@pytest.mark.parametrize("kind", [{"regex": "a"}, {"structural_tag": '{"format": {"type": "any_text"}}'}])
-def test_models_without_constraints_say_so_before_a_stream_begins(
-    model: dict[str, Any], reason: str, kind: dict[str, Any]
-) -> None:
-    from vllm.exceptions import VLLMValidationError
-
-    serve("auto", **model)
-    with pytest.raises(VLLMValidationError, match=reason):
-        completion_request(structured_outputs=kind, stream=True, max_tokens=8).to_sampling_params(8, {})
 
 
 def test_options_survive_a_replacement() -> None:

@@ -76,12 +76,12 @@ def test_orders_that_mean_nothing_are_refused(order: Any, fields: dict[str, Any]
 
 
 def test_options_of_ours_that_there_are_not_are_refused() -> None:
-    for name in ("dotllm_proprty_order", "dotllm_", "dotllm_order"):
+    for name in ("dotllm_proprty_order", "dotllm_", "dotllm_order", "dotllm_from_first_token"):
         extra = {requests.ORDER: "any", name: None}
         params_with = SimpleNamespace(structured_outputs=params(json="{}"), extra_args=extra)
         with pytest.raises(InvalidSpec, match=f"{name!r}; there is 'dotllm_property_order'"):
             requests.of_sampling_params(params_with, config())
-    theirs = {"order": 1, "xdotllm_": 1, requests.FROM_FIRST_TOKEN: True}
+    theirs = {"order": 1, "xdotllm_": 1}
     for extra_args in (theirs, None, 7):
         fine = SimpleNamespace(structured_outputs=params(json="{}"), extra_args=extra_args)
         assert requests.of_sampling_params(fine, config()).options == ()

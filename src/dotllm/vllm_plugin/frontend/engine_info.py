@@ -1,7 +1,7 @@
 """What a front-end process knows of its engine: vLLM parses requests without looking at the engine's configuration.
 
 vLLM makes one ``InputProcessor`` in each process that takes requests, with the configuration of the engine it takes
-them for. It is remembered here, and what checking a specification needs is loaded in a thread meanwhile.
+them for. It is remembered here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from dotllm.compilation import Kind, Specification
 from dotllm.vllm_plugin.engine_core import warm_start
-from dotllm.vllm_plugin.frontend import reasoning_warning, verdicts
+from dotllm.vllm_plugin.frontend import reasoning_warning, validation_cache
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.settings import is_ours
 
@@ -40,6 +40,14 @@ def serves(backend: str | None = None) -> bool:
     return is_ours(backend or ("auto" if configured is None else configured.backend))
 
 
+def is_constrained(params: Any) -> bool:
+    """Whether ``params`` (a ``SamplingParams``) have a constraint that dotllm enforces."""
+    structured = getattr(params, "structured_outputs", None)
+    if structured is None or structured.all_constraints_none() or config() is None:
+        return False
+    return serves(structured._backend)
+
+
 def may_reason() -> bool:
     """Whether requests may say something before their constraint begins, and before it has been compiled."""
     return bool(getattr(config(), "reasoning_parser", ""))
@@ -56,10 +64,12 @@ def special_tokens() -> Mapping[str, int]:
 
 
 def prepare(vllm_config: Any) -> None:
-    """Load what checking a specification needs: the languages, and the kernels that lower a grammar."""
+    """Warn of a reasoning parser that is missing; with one, load what checking a specification needs (`endpoints`)."""
     reasoning_warning.warn(vllm_config)
+    if not may_reason():
+        return
     for kind, text in ((Kind.JSON_SCHEMA, '{"type": "string", "pattern": "a"}'), (Kind.REGEX, "a")):
-        verdicts.check(Specification.create(kind, text))
+        validation_cache.check(Specification.create(kind, text))
 
 
 def _init_with(original: Any) -> Any:
@@ -79,12 +89,12 @@ def _apply() -> None:
 
 HOOK = Hook(
     name="front-end",
-    summary="the front end knows its engine's backend, and loads what checks need while vLLM starts",
+    summary="the front end knows its engine's backend, and says at start which reasoning parser is missing",
     targets=(
         Target("vllm.v1.engine.input_processor", "InputProcessor.__init__", ("self", "vllm_config")),
         Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),
     ),
     apply=_apply,
     required=False,
-    without_it="the first check takes seconds; structural tags are judged as if the backend were auto",
+    without_it="streams that are refused get HTTP 200 and an error event; the backend is taken for auto",
 )

@@ -26,18 +26,14 @@ ORDER = "dotllm_property_order"
 """Our one field of a request: in ``SamplingParams.extra_args``, which is ``vllm_xargs`` in the API."""
 
 
-FROM_FIRST_TOKEN = "dotllm_from_first_token"
-"""What the front end says there to the engine's (see `raw_completions`); no field of a request."""
-
-
-def refuse_unknown(extra_args: Any, known: tuple[str, ...] = (ORDER,)) -> None:
-    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours, and are not ``known``.
+def refuse_unknown(extra_args: Any) -> None:
+    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours.
 
     Raises:
         InvalidSpec: there is one; the message names those that are.
     """
     for name in extra_args if isinstance(extra_args, dict) else ():
-        if isinstance(name, str) and name.startswith("dotllm_") and name not in known:
+        if isinstance(name, str) and name.startswith("dotllm_") and name != ORDER:
             raise InvalidSpec(f"vllm_xargs has no field {name!r}; there is {ORDER!r}", keyword=ORDER)
 
 
@@ -56,7 +52,7 @@ def refuse_half_characters(fields: dict[str, Any]) -> None:
 def of_sampling_params(params: Any, config: Any) -> Specification:
     """The specification in a ``SamplingParams`` that has one. Raises as `of_params` and `refuse_unknown`."""
     extra = getattr(params, "extra_args", None)
-    refuse_unknown(extra, (ORDER, FROM_FIRST_TOKEN))
+    refuse_unknown(extra)
     return of_params(params.structured_outputs, config, extra.get(ORDER) if isinstance(extra, dict) else None)
 
 

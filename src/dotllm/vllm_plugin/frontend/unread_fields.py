@@ -5,7 +5,7 @@ vLLM's request models let unknown fields pass, so a constraint written where thi
 one) is answered with 200 and free text. The same goes for two constraints of which one wins without a word.
 
 The OpenAI request classes keep their unknown fields; `refuse` is called where they become sampling parameters
-(`early_refusal`, `beam_search`). Anthropic's drop them, so they are told to keep them (`HOOK`).
+(`endpoints`, `beam_search`). Anthropic's drop them, so they are told to keep them (`HOOK`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 from dotllm.errors import InvalidSpec
 from dotllm.vllm_plugin.frontend import engine_info as front_end
 from dotllm.vllm_plugin.frontend import specification as requests
-from dotllm.vllm_plugin.frontend.tool_calls import error_location as tool_places
 from dotllm.vllm_plugin.hook import Hook, Target
 
 # Removed from vLLM with 0.12; sent by clients written before.
@@ -142,7 +141,6 @@ def _apply() -> None:
     def _handle_output_config(cls: Any, req: Any, anthropic_request: Any) -> None:
         if isinstance(anthropic_request, request_class):
             refuse_anthropic(anthropic_request)
-        tool_places.of_anthropic()
         original(cls, req, anthropic_request)
 
     _handle_output_config.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper

@@ -1,35 +1,43 @@
-"""H2: a specification that cannot be enforced is answered with HTTP 400 and the reason, before it reaches the engine.
+"""A specification that cannot be enforced is answered with HTTP 400 and the reason.
 
-vLLM validates parameters in the front end, inside its event loop, which must not wait for a judgement: a server's have
-been judged by then, or are later (`early_refusal`, `late_verdict`, `judged`). Verdicts are remembered (`verdicts`). For
-a server on dotllm it replaces vLLM's own, whose common checks are inline with its choice of backend:
-the few that apply to us are made in `requests` and here.
+vLLM validates parameters in the front end, inside its event loop, which must not wait for a compile. So a server's are
+only checked for what is cheap to see (`specification`), and the verdict is left to the engine (`endpoints`); offline,
+where nobody else waits, they are checked at once (`validation_cache`). For a server on dotllm this replaces vLLM's
+own, whose common checks are inline with its choice of backend: the few that apply to us are made in `specification` and
+here.
+
+And dotllm checks where vLLM asks xgrammar whatever backend the server runs on: while it parses a request, it compiles
+structural tags with xgrammar, and asks xgrammar whether a constraint may be combined with tool calls. On a server of
+ours neither answer is xgrammar's to give: it refuses what we enforce and passes what we refuse. A structural tag needs
+no verdict there, only to be JSON (callers go on to parse it). All callers import ``validate_xgrammar_grammar`` inside
+functions, so it is rebound in its module.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
+import json
 from typing import Any
 
 from dotllm.compilation import Specification
-from dotllm.errors import SpecError
+from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.vllm_plugin.engine_core import warm_start
-from dotllm.vllm_plugin.frontend import late_verdict, verdicts
+from dotllm.vllm_plugin.frontend import engine_info as front_end
 from dotllm.vllm_plugin.frontend import specification as requests
+from dotllm.vllm_plugin.frontend import validation_cache
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
 _PARAMS = "vllm.sampling_params"
+_XGRAMMAR = "vllm.v1.structured_output.backend_xgrammar"
 _NO_TOKENIZER = "structured outputs need a tokenizer, and the server runs with skip_tokenizer_init"
-
-_judged: ContextVar[bool] = ContextVar("dotllm_judged", default=False)
 
 
 def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> None:
     """Check ``params`` (a ``SamplingParams``) for an engine on dotllm and claim it for our backend.
+
+    What has been claimed before is not compiled here: it has been checked (parameters are used for many prompts), or
+    is left to the engine.
 
     Raises:
         vllm.exceptions.VLLMValidationError: refused; the message is for the user.
@@ -44,12 +52,28 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
         raise VLLMValidationError(
             f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
         )
-    special_tokens = functools.partial(warm_start.special_tokens, tokenizer, model_config)
-    judge(params, config, special_tokens, may_wait=not _judged.get())
-    if (late := late_verdict.current()) is not None:
-        late.soon()
-    structured._backend = BACKEND
-    structured._backend_was_auto = config.backend == "auto"
+    try:
+        specification = specification_of(params, config)
+        if structured._backend != BACKEND:
+            validation_cache.check(specification, functools.partial(warm_start.special_tokens, tokenizer, model_config))
+    except SpecError as error:
+        raise VLLMValidationError(str(error)) from error
+    claim(params, config)
+
+
+def claim(params: Any, config: Any) -> None:
+    """``params`` (a ``SamplingParams`` with a constraint) are for dotllm."""
+    params.structured_outputs._backend = BACKEND
+    params.structured_outputs._backend_was_auto = config.backend == "auto"
+
+
+def specification_of(params: Any, config: Any) -> Specification:
+    """The specification in a ``SamplingParams``. Raises `SpecError` for what is cheap to see."""
+    structured = params.structured_outputs
+    if isinstance(structured.json, dict):
+        # As text it reaches the engine whatever is in it; vLLM's wire format knows no integer beyond 64 bits.
+        structured.json = requests.json_text(structured.json)
+    return requests.of_sampling_params(params, config)
 
 
 def refuse_model(model_config: Any) -> None:
@@ -68,56 +92,6 @@ def refuse_model(model_config: Any) -> None:
         raise VLLMValidationError(_NO_TOKENIZER)
 
 
-def judge(params: Any, config: Any, special_tokens: Callable[[], Mapping[str, int]], *, may_wait: bool = True) -> None:
-    """Refuse a ``SamplingParams`` whose constraint cannot be enforced, now or a little later (`late_verdict`); without
-    ``may_wait`` only if that is known.
-
-    Raises:
-        vllm.exceptions.VLLMValidationError: refused; the message is for the user.
-    """
-    late = late_verdict.current()
-    try:
-        specification = _specification_of(params, config)
-        if verdicts.check_known(specification):
-            return
-        if late is not None:
-            late.put_off(specification, special_tokens)
-        elif may_wait:
-            verdicts.check(specification, special_tokens)
-    except SpecError as error:
-        raise late_verdict.as_refusal(error) from error
-
-
-async def settle(params: Any, config: Any, special_tokens: Callable[[], Mapping[str, int]]) -> None:
-    """`judge`, beside the event loop, and no longer than `verdicts.VERDICT_TIMEOUT_S`.
-
-    Raises:
-        vllm.exceptions.VLLMValidationError: refused; the message is for the user.
-    """
-    try:
-        await verdicts.settle(_specification_of(params, config), special_tokens)
-    except SpecError as error:
-        raise late_verdict.as_refusal(error) from error
-
-
-@contextlib.contextmanager
-def judged() -> Iterator[None]:
-    """What is validated meanwhile by who is in this context has been judged, as far as it will be before it is sent."""
-    token = _judged.set(True)
-    try:
-        yield
-    finally:
-        _judged.reset(token)
-
-
-def _specification_of(params: Any, config: Any) -> Specification:
-    structured = params.structured_outputs
-    if isinstance(structured.json, dict):
-        # As text it reaches the engine whatever is in it; vLLM's wire format knows no integer beyond 64 bits.
-        structured.json = requests.json_text(structured.json)
-    return requests.of_sampling_params(params, config)
-
-
 def _validate_structured_outputs_with(original: Any) -> Any:
     def _validate_structured_outputs(
         self: Any, model_config: Any, structured_outputs_config: Any, tokenizer: Any
@@ -134,7 +108,45 @@ def _validate_structured_outputs_with(original: Any) -> Any:
     return _validate_structured_outputs
 
 
+def check_in_place_of_xgrammar(params: Any) -> None:
+    """Our check of a ``SamplingParams`` that vLLM shows to xgrammar.
+
+    Raises:
+        dotllm.errors.SpecError: refused.
+    """
+    structured = params.structured_outputs
+    if structured is None:
+        return
+    if structured.structural_tag is None:
+        requests.of_sampling_params(params, front_end.config())
+        return
+    try:
+        tag = json.loads(structured.structural_tag)
+    except RecursionError:
+        raise BudgetExceeded("the structural tag is nested too deeply", keyword="nesting") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidSpec(f"the structural tag is not JSON: {error}") from error
+    if not isinstance(tag, dict):
+        raise InvalidSpec("the structural tag is not a JSON object")
+
+
+def _validate_xgrammar_grammar_with(original: Any) -> Any:
+    def validate_xgrammar_grammar(sampling_params: Any) -> None:
+        structured = sampling_params.structured_outputs
+        # vLLM's own validation has chosen a backend before it calls this; parsing has not.
+        chosen = structured._backend if structured is not None else None
+        if front_end.serves(chosen):
+            check_in_place_of_xgrammar(sampling_params)
+        else:
+            original(sampling_params)
+
+    return validate_xgrammar_grammar
+
+
 def _apply() -> None:
+    from vllm.v1.structured_output import backend_xgrammar
+
+    replace_once(backend_xgrammar, "validate_xgrammar_grammar", _validate_xgrammar_grammar_with)
     from vllm.sampling_params import SamplingParams
 
     replace_once(SamplingParams, "_validate_structured_outputs", _validate_structured_outputs_with)
@@ -167,6 +179,7 @@ HOOK = Hook(
             )
         ),
         Target("vllm.exceptions", "VLLMValidationError"),
+        Target(_XGRAMMAR, "validate_xgrammar_grammar", ("sampling_params",)),
     ),
     apply=_apply,
     required=True,

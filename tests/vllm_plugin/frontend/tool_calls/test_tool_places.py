@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.languages.structural_tag import structural_tag_to_grammar
-from dotllm.vllm_plugin.frontend.tool_calls import error_location as tool_places
+from dotllm.vllm_plugin.frontend.tool_calls import error_location
 
 GOOD: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}
 BAD: dict[str, Any] = {"type": "object", "properties": {"a/b": {"type": "strin"}}}
@@ -39,17 +38,8 @@ def refusal_of(tag: str) -> SpecError:
     return refused.value
 
 
-def located(error: SpecError, tools: Any, tag: str | None, *, choice: Any = "required", anthropic: bool = False) -> str:
-    def work() -> str:
-        if anthropic:
-            tool_places.of_anthropic()
-        params = SimpleNamespace(structured_outputs=SimpleNamespace(structural_tag=tag))
-        tool_places.remember(SimpleNamespace(tools=tools, tool_choice=choice), params)
-        found = tool_places.located(error)
-        assert type(found) is type(error) and found.keyword == error.keyword
-        return str(found)
-
-    return contextvars.copy_context().run(work)
+def located(error: SpecError, tools: Any, tag: str, *, anthropic: bool = False) -> str:
+    return error_location.located(str(error), tag, tools, of_anthropic=anthropic)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +73,13 @@ def test_what_belongs_to_no_tool_is_left() -> None:
         (refusal_of(tag_of(GOOD, BAD)), tag_of(GOOD, BAD)),
         (BudgetExceeded("too much"), tag_of(GOOD)),
         (InvalidSpec("at no place of the tag", pointer="/format/elements/7"), tag_of(GOOD)),
-        (InvalidSpec("of a schema alone", pointer="/properties/a"), None),
+        (InvalidSpec("at an offset", pointer="offset 7"), tag_of(GOOD)),
     ):
         assert located(error, tools, tag) == str(error)
-    bad = refusal_of(tag_of(BAD))
-    assert located(bad, [chat_tool("bad", BAD)], tag_of(BAD), choice="none") == str(bad)
-    assert str(tool_places.located(bad)) == str(bad), "nothing was remembered in this context"
+
+
+def test_a_place_is_found_behind_words_that_look_like_one() -> None:
+    schema = {"type": "object", "properties": {"a (at /b)": {"type": "strin (at /c)"}}}
+    error = refusal_of(tag := tag_of(schema))
+    place = "/tools/0/function/parameters/properties/a (at ~1b)/type"
+    assert located(error, [chat_tool("f", schema)], tag) == f"tool 'f': unknown type 'strin (at /c)' (at {place})"

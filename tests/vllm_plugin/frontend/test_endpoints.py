@@ -1,0 +1,294 @@
+"""A constrained stream begins with the engine's first word, on every API; what is refused before it is an HTTP status.
+
+The serving class and the engine are played; between them are our wrappers, and vLLM's own collector of outputs. (Live:
+`tests.serve.test_api_refusals`.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from dotllm.errors import InvalidSpec
+from dotllm.vllm_plugin import registry
+from dotllm.vllm_plugin.engine_core import request_errors
+from dotllm.vllm_plugin.frontend import endpoints, validation_cache
+from dotllm.vllm_plugin.frontend import engine_info as front_end
+from tests.vllm_plugin.frontend.test_api_fields import completion_request, serve
+from tests.vllm_plugin.frontend.tool_calls.test_tool_places import BAD, GOOD, chat_tool, tag_of
+
+GOOD_REGEX, BAD_REGEX = "[0-9]{3}", "("
+
+
+@pytest.fixture(autouse=True)
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    registry.apply_required()
+    serve("auto")
+    monkeypatch.setattr(validation_cache, "_memory", validation_cache._Memory())
+    yield
+    front_end.remember(None)
+
+
+def sampling(**fields: Any) -> Any:
+    from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+
+    return SamplingParams(structured_outputs=StructuredOutputsParams(**fields) if fields else None)
+
+
+class Engine:
+    """`AsyncLLM` as far as an endpoint sees it: ``says`` is its first output, after ``seconds``."""
+
+    def __init__(self, says: Any = "token", seconds: float = 0.01) -> None:
+        self.says, self.seconds = says, seconds
+        self.sent: list[dict[str, Any]] = []
+        self.aborted: list[str] = []
+
+    async def _add_request(self, request_id: str, prompt: str, params: Any, **kwargs: Any) -> Any:
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.output_processor import RequestOutputCollector
+
+        self.sent.append({"params": params, **kwargs})
+        if self.says == "not taken":
+            raise request_errors.as_http(503, "too many")
+        collector = RequestOutputCollector(RequestOutputKind.DELTA, request_id)
+        asyncio.get_running_loop().call_later(self.seconds, collector.put, self.says)
+        return collector
+
+    add_request = endpoints._add_request_with(_add_request)
+
+    async def abort(self, request_id: str, *, internal: bool) -> None:
+        self.aborted.append(request_id)
+
+    async def generate(self, params: Any) -> AsyncGenerator[Any, None]:
+        collector = await self.add_request("1", "?", params, reasoning_ended=None)
+        yield await collector.get()
+        yield "more"
+
+
+class Serving:
+    """Endpoints of several APIs: ``form`` says what their streams say, and when."""
+
+    def __init__(self, engine: Engine, form: str = "chat") -> None:
+        self.engine, self.form = engine, form
+
+    async def _create(self, request: Any) -> Any:
+        call = endpoints._call.get()
+        assert call is not None
+        call.params = request.params
+        outputs = self.engine.generate(request.params)
+        if request.stream:
+            return self._stream(outputs)
+        return [output async for output in outputs]
+
+    async def _stream(self, outputs: Any) -> AsyncGenerator[Any, None]:
+        if self.form == "responses":
+            yield "created"
+            yield "in progress"
+        try:
+            async for output in outputs:
+                yield output
+        except Exception as error:  # as vLLM says it, after 200
+            yield f"error: {error}"
+        yield "[DONE]"
+
+    create = endpoints._endpoint_with(_create)
+
+
+def ask(serving: Serving, params: Any, *, stream: bool, request: Any = None, **fields: Any) -> Any:
+    if request is None:
+        request = SimpleNamespace(stream=stream, params=params, **fields)
+
+    async def all_of_it() -> Any:
+        answer = await serving.create(request)
+        return [chunk async for chunk in answer] if isinstance(answer, AsyncGenerator) else answer
+
+    return asyncio.run(asyncio.wait_for(all_of_it(), 20))
+
+
+FORMS = ("chat", "responses")
+BEFORE = {"chat": [], "responses": ["created", "in progress"]}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_right_comes_as_ever(form: str) -> None:
+    for params in (sampling(regex=GOOD_REGEX), sampling()):
+        assert ask(Serving(Engine(), form), params, stream=True) == [*BEFORE[form], "token", "more", "[DONE]"]
+        assert ask(Serving(Engine(), form), params, stream=False) == ["token", "more"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", [400, 503, 500])
+def test_what_the_engine_refuses_is_a_status(form: str, stream: bool, status: int) -> None:
+    error = request_errors.as_http(status, "too much (at /properties/a)")
+    with pytest.raises(type(error), match=r"^too much \(at /properties/a\)$"):
+        ask(Serving(Engine(error), form), sampling(regex=GOOD_REGEX), stream=stream)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_vllm_does_not_take_is_a_status(form: str, stream: bool) -> None:
+    with pytest.raises(Exception, match="too many"):
+        ask(Serving(Engine("not taken"), form), sampling(regex=GOOD_REGEX), stream=stream)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_leaves_before_the_engine_has_said_something(form: str) -> None:
+    async def begin() -> Any:
+        task = asyncio.create_task(serving.create(SimpleNamespace(stream=True, params=sampling(regex="a"))))
+        await asyncio.sleep(0.2)
+        begun = task.done()
+        answer = await task
+        return begun, await anext(answer)
+
+    serving = Serving(Engine(seconds=1.0), form)
+    assert asyncio.run(begin()) == (False, (BEFORE[form] or ["token"])[0])
+
+
+def test_streams_without_a_constraint_do_not_wait() -> None:
+    async def begin() -> Any:
+        return await anext(await serving.create(SimpleNamespace(stream=True, params=sampling())))
+
+    serving = Serving(Engine(seconds=1000.0), "responses")
+    assert asyncio.run(asyncio.wait_for(begin(), 20)) == "created"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_client_that_goes_away_ends_its_request(form: str) -> None:
+    async def goes() -> None:
+        task = asyncio.create_task(serving.create(SimpleNamespace(stream=True, params=sampling(regex="a"))))
+        while not serving.engine.sent:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    serving = Serving(Engine(seconds=1000.0), form)
+    asyncio.run(asyncio.wait_for(goes(), 20))
+    assert serving.engine.aborted == ["1"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("anthropic", [False, True])
+def test_a_refused_tool_is_named_by_its_place_in_the_request(stream: bool, anthropic: bool) -> None:
+    """The engine speaks of the structural tag that vLLM has made of the tools."""
+    tag = tag_of(GOOD, BAD)
+    said = "unknown type 'strin' (at /format/elements/1/content/json_schema/properties/a~1b/type)"
+    serving: Any = Serving(Engine(request_errors.as_http(400, said)))
+    if anthropic:
+        serving.create_messages = None
+    tools = [chat_tool("f", GOOD), chat_tool("bad", BAD)]
+    place = "/tools/1/input_schema" if anthropic else "/tools/1/function/parameters"
+    for choice, words in (
+        ("required", f"tool 'bad': unknown type 'strin' (at {place}/properties/a~1b/type)"),
+        ("none", said),
+    ):
+        with pytest.raises(Exception) as refused:
+            ask(serving, sampling(structural_tag=tag), stream=stream, tools=tools, tool_choice=choice)
+        assert str(refused.value) == words
+
+
+def test_the_front_end_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is bad is the engine's to say; vLLM's validation, which runs in the event loop, passes it."""
+    from dotllm.vllm_plugin.frontend import validation
+
+    monkeypatch.setattr(validation_cache, "_check", lambda *_: pytest.fail("in the event loop?"))
+    engine = Engine()
+    for stream in (False, True):
+        ask(Serving(engine), sampling(regex=BAD_REGEX), stream=stream)
+    for sent in engine.sent:
+        validation.validate(sent["params"], None, front_end.config(), object())
+
+
+@pytest.mark.parametrize("pattern", [GOOD_REGEX, BAD_REGEX])
+def test_a_stream_that_may_reason_is_checked_here(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first words are no verdict: the engine may still compile."""
+    monkeypatch.setattr(front_end, "may_reason", lambda: True)
+    serving = Serving(Engine())
+    if pattern == GOOD_REGEX:
+        assert ask(serving, sampling(regex=pattern), stream=True) == ["token", "more", "[DONE]"]
+    else:
+        with pytest.raises(Exception, match="regular expression"):
+            ask(serving, sampling(regex=pattern), stream=True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_in_the_background_is_checked_here(stream: bool) -> None:
+    """It begins as queued, whatever becomes of it."""
+    fields = {"stream": stream, "background": True}
+
+    async def create(serving: Any, request: Any) -> Any:
+        endpoints._call.get().params = request.params  # type: ignore[union-attr]
+        return "queued"
+
+    endpoint = endpoints._endpoint_with(create)
+    assert asyncio.run(endpoint(None, SimpleNamespace(params=sampling(regex=GOOD_REGEX), **fields))) == "queued"
+    with pytest.raises(Exception, match="regular expression"):
+        asyncio.run(endpoint(None, SimpleNamespace(params=sampling(regex=BAD_REGEX), **fields)))
+
+
+def test_a_slow_check_holds_up_neither_its_request_nor_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(front_end, "may_reason", lambda: True)
+    monkeypatch.setattr(validation_cache, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(validation_cache, "_check", lambda *_: go_on.wait(60))
+    serving = Serving(Engine())
+
+    async def beside() -> float:
+        request = SimpleNamespace(stream=True, params=sampling(regex=GOOD_REGEX))
+        longest, asked = 0.0, asyncio.create_task(serving.create(request))
+        while not asked.done():
+            began = time.perf_counter()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.perf_counter() - began)
+        assert [chunk async for chunk in await asked] == ["token", "more", "[DONE]"]
+        return longest
+
+    try:
+        assert asyncio.run(asyncio.wait_for(beside(), 20)) < 10.0
+    finally:
+        go_on.set()
+
+
+def test_completions_are_constrained_from_their_first_token() -> None:
+    for params, said in ((sampling(regex="a"), True), (sampling(), None)):
+        engine = Engine()
+        request = completion_request()
+        object.__setattr__(request, "params", params)
+        ask(Serving(engine), params, stream=False, request=request)
+        ask(Serving(engine), params, stream=False)  # a chat
+        assert [sent["reasoning_ended"] for sent in engine.sent] == [said, None]
+
+
+def test_rendered_completions_say_so_in_a_field_of_vllms() -> None:
+    from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
+
+    from dotllm.vllm_plugin.frontend import completions
+
+    async def rendered(serving: Any, request: Any) -> Any:
+        return [GenerateRequest(token_ids=[1], sampling_params=params) for params in request]
+
+    render = completions._render_completion_request_with(rendered)
+    found = asyncio.run(render(None, [sampling(regex="a"), sampling()]))
+    assert [one.reasoning_ended for one in found] == [True, None]
+    again = GenerateRequest.model_validate_json(found[0].model_dump_json())
+    assert again.reasoning_ended is True and not again.sampling_params.extra_args
+    serve("xgrammar")
+    [theirs] = asyncio.run(render(None, [sampling(regex="a")]))
+    assert theirs.reasoning_ended is None
+
+
+def test_an_error_of_the_check_is_said_as_the_engine_says_it() -> None:
+    """One refusal has one text: the engine sends what `SpecError` writes."""
+    error = InvalidSpec("unknown type 'x'", pointer="/a", keyword="type")
+    sent = request_errors.decode(request_errors.encode(error))
+    assert sent == (400, str(error))

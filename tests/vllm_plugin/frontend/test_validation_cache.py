@@ -1,0 +1,107 @@
+"""Results of the front end's validation are remembered, refusals without their tracebacks, and their number is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from dotllm.compilation import Specification
+from dotllm.errors import InvalidSpec, SpecError, Unsupported
+from dotllm.vllm_plugin.frontend import validation_cache
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation_cache, "_memory", validation_cache._Memory())
+
+
+def test_good_ones_pass_and_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Specification] = []
+    check = validation_cache._check
+    monkeypatch.setattr(validation_cache, "_check", lambda spec, tokens: (checked.append(spec), check(spec, tokens)))
+    for _ in range(3):
+        validation_cache.check(Specification.create("regex", "[0-9]{3}"))
+        validation_cache.check(Specification.create("json_schema", '{"type": "integer"}'))
+        validation_cache.check(Specification.create("json_object", ""))
+        validation_cache.check(Specification.create("choice", '["a"]'))
+        validation_cache.check(Specification.create("grammar", 'start: "a"'))
+    assert len(checked) == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "error"),
+    [
+        ("regex", "(", InvalidSpec),
+        ("regex", r"(a)\1", Unsupported),
+        ("json_schema", '{"type": 1}', InvalidSpec),
+        ("json_schema", "{", InvalidSpec),
+        ("json_schema", '{"type": "array", "contains": {"type": "null"}, "uniqueItems": true}', Unsupported),
+        ("choice", "[]", InvalidSpec),
+        ("choice", '["a", ""]', InvalidSpec),
+        ("choice", '["\\ud800"]', InvalidSpec),
+        ("grammar", "start: nowhere", InvalidSpec),
+        ("structural_tag", '{"format": {"type": "nonsense"}}', SpecError),
+    ],
+)
+def test_refusals_are_the_same_the_second_time(kind: str, text: str, error: type[SpecError]) -> None:
+    caught = []
+    for _ in range(2):
+        with pytest.raises(error) as refusal:
+            validation_cache.check(Specification.create(kind, text))
+        caught.append(refusal.value)
+    first, second = caught
+    assert first is not second
+    assert (str(first), first.pointer, first.keyword) == (str(second), second.pointer, second.keyword)
+
+
+def test_options_are_part_of_the_question() -> None:
+    validation_cache.check(Specification.create("json_schema", "{}"))
+    with pytest.raises(SpecError):
+        validation_cache.check(Specification.create("json_schema", "{}", {"whitespace_pattern": "("}))
+
+
+def test_results_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation_cache, "REMEMBERED", 10)
+    for number in range(30):
+        validation_cache.check(Specification.create("choice", f'["{number}"]'))
+    assert len(validation_cache._memory._known) == 10
+
+
+def test_recursion_of_a_front_end_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_deep(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(validation_cache, "_check", too_deep)
+    with pytest.raises(SpecError, match="nested"):
+        validation_cache.check(Specification.create("regex", "a"))
+
+
+def test_an_event_loop_waits_for_no_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its server answers everybody else: eight schemas of 1,290 characters kept one from it for 0.3 s each."""
+    slow, other, bad = (Specification.create("regex", text) for text in ("slow(", "other(", "bad("))
+    go_on, check = threading.Event(), validation_cache._check
+
+    def slowly(specification: Specification, tokens: object) -> None:
+        if specification is slow:
+            go_on.wait(60)
+        check(specification, dict)
+
+    async def ask() -> None:
+        await validation_cache.check_beside(slow)  # overdue: left to the engine
+        for specification in (bad, other):  # it keeps nobody else from an answer
+            with pytest.raises(InvalidSpec):
+                await validation_cache.check_beside(specification)
+        go_on.set()
+        while specification_is_new(slow):
+            await asyncio.sleep(0.001)
+        with pytest.raises(InvalidSpec):
+            await validation_cache.check_beside(slow)
+
+    def specification_is_new(specification: Specification) -> bool:
+        return specification.key(b"") not in validation_cache._memory._known
+
+    monkeypatch.setattr(validation_cache, "_check", slowly)
+    monkeypatch.setattr(validation_cache, "TIMEOUT_S", 0.5)
+    asyncio.run(asyncio.wait_for(ask(), 60))
