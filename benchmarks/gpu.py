@@ -1,17 +1,19 @@
-"""What a constrained token costs on a GPU, over an unconstrained one, beside vLLM's own backends in the same engine.
+"""What a constraint costs on a GPU, over the same requests without one, beside vLLM's own backends in the same engine.
 
-    python -m benchmarks.gpu --model FOLDER [--engines dotllm,xgrammar,guidance] [--sets closed,free] -- [vLLM flags]
+    python -m benchmarks.gpu --model FOLDER [--engines dotllm,xgrammar,guidance] [--sets real,tools] [-- vLLM's flags]
 
-Weights are random unless the flags say otherwise, so a folder with a configuration and a tokenizer is enough. Points
-are short pairs (`dotllm.bench.pairs`), or closed loops with ``--pairs 0``; each answer that ended by itself is judged
-by jsonschema. They have the form of those in ``benchmarks/results/h200.json``; ``--add`` puts them there. The sets are
-in ``benchmarks/data/gpu``: closed (enums, integers, booleans, patterns), bounded (and strings of 10 to 30 characters),
-free (strings of any length, cut at 128 tokens), tools (function calls with long key names). With ``--fresh`` each
-request has a schema that nobody has seen: one of `dotllm.bench.workloads` with other names.
+A *burst* is so many requests at once. Its *twin* comes right behind: other prompts without constraints, as many tokens
+for each request. ``wall_ratio`` is the burst's time from the first request sent to the last token, over its twin's:
+what somebody waits who sent it. ``tpot_ratio`` compares times per token, which hides stragglers. Engines take turns at
+every point, in several *visits*, since a shared machine's pace drifts. The first burst of a set has schemas that the
+engine has never seen (``first``); those after it are known.
 
-With ``--reasoning 30 -- --reasoning-parser deepseek_r1`` each answer comes behind some 30 tokens of reasoning.
-
-dotllm's own switches come from the environment and the flags, as in a server (``DOTLLM_COALESCENCE=canonical``).
+Weights are random unless the flags say otherwise, so a folder with a configuration and a tokenizer is enough. The sets
+are in ``benchmarks/data/gpu``, or a file of one JSON Schema a line: closed (enums, integers, booleans, patterns),
+bounded (and strings of 10 to 30 characters), free (strings of any length), tools (function calls with long key names),
+real (schemas of MaskBench). Each answer that ended by itself is judged by jsonschema. With ``--reasoning 30 --
+--reasoning-parser deepseek_r1`` each answer comes behind some 30 tokens of reasoning. Other switches come from the
+environment and the flags, as in a server (``DOTLLM_COALESCENCE=canonical``).
 """
 
 from __future__ import annotations
@@ -19,22 +21,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
+import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.gpu_engine import SharedEngine, teach_engine_core
 from benchmarks.reasoning_model import END, ending_after, with_reasoning_tokens
-from dotllm.bench import report
-from dotllm.bench.plan import Measurement, Plan, Point
+from dotllm.bench import workloads
+from dotllm.bench.client import Request
+from dotllm.bench.metrics import summarise
+from dotllm.bench.pairs import Pair, send, twin_of
+from dotllm.bench.plan import WORDS
 from dotllm.vllm_plugin import settings
 
 teach_engine_core()
 
 SETS = Path(__file__).with_name("data") / "gpu"
-RESULTS = Path(__file__).with_name("results") / "h200.json"
-LONGEST = {"free": 128}
+LONGEST = {"free": 128, "real": 160}
 """Tokens at which answers are cut; 1,024 for the other sets, whose answers end by themselves."""
+FIRST_BURST = 32
+"""requests of the burst whose schemas are new"""
 
 FLAGS = (
     *("--load-format", "dummy", "--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "256"),
@@ -43,102 +52,148 @@ FLAGS = (
 )
 GRAPHS = '{"cudagraph_capture_sizes": [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256]}'
 
+Point = dict[str, Any]
+
 
 def parse() -> argparse.Namespace:
     """The command line; vLLM's flags follow ``--``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--engines", default="dotllm", help="dotllm, xgrammar, guidance, outlines; comma-separated")
-    parser.add_argument("--sets", default="closed,free,bounded,tools")
+    parser.add_argument("--sets", default="real,tools,closed,free")
     parser.add_argument("--concurrency", default="1,32,256")
-    parser.add_argument("--pairs", default="24,12,10", help="short pairs a point, for each concurrency; 0: closed loop")
-    parser.add_argument("--per-slot", type=int, default=2, help="requests for each slot of a closed loop")
-    parser.add_argument("--fresh", action="store_true", help="a schema that nobody has seen for each request")
-    parser.add_argument("--reasoning", type=int, default=0, help="tokens before an answer; with a --reasoning-parser")
-    parser.add_argument("--rounds", type=int, default=1, help="how often everything is measured")
+    parser.add_argument("--pairs", default="3,3,2", help="bursts of a visit, for each concurrency")
+    parser.add_argument("--visits", type=int, default=2, help="how often everything is measured")
     parser.add_argument("--seconds", type=float, default=3600, help="no point is begun later than this")
+    parser.add_argument("--reasoning", type=int, default=0, help="tokens before an answer; with a --reasoning-parser")
     parser.add_argument("--name", default="0.5B", help="what the points call the model")
     parser.add_argument("--run", default="", help="what the points call this run")
-    parser.add_argument("--out", type=Path, default=Path("gpu.json"))
-    parser.add_argument("--add", action="store_true", help=f"add the points to {RESULTS.name}")
+    parser.add_argument("--out", type=Path, default=Path("gpu.json"), help="a list of points, written as they come")
     parser.add_argument("flags", nargs="*", help="vLLM's, after --")
     return parser.parse_args()
 
 
-def plans(options: argparse.Namespace) -> Iterator[tuple[str, int, str, Plan]]:
-    """(set, concurrency, engine, what to measure), the engines of a point one right after another."""
+def steps(options: argparse.Namespace) -> Iterator[tuple[int, str, int, int, bool, str]]:
+    """(visit, set, concurrency, bursts, whether its schemas are new, engine), in the order of measuring."""
+    engines = options.engines.split(",")
     levels = [int(text) for text in options.concurrency.split(",")]
-    pairs = [int(text) for text in options.pairs.split(",")]
-    for name in options.sets.split(","):
-        for number, level in enumerate(levels):
-            for engine in options.engines.split(","):
-                plan = Plan(
-                    workloads=[name if options.fresh else str(SETS / f"{name}.jsonl")],
-                    fresh=options.fresh,
-                    concurrency=[level],
-                    per_slot=options.per_slot,
-                    pairs=pairs[min(number, len(pairs) - 1)],
-                    max_tokens=LONGEST.get(name, 1024),
-                    ttft_schemas=0,
-                    seed=number,
-                )
-                yield name, level, engine, plan
+    bursts = [int(text) for text in options.pairs.split(",")]
+    for visit in range(options.visits):
+        turns = engines[visit % len(engines) :] + engines[: visit % len(engines)]
+        for name in options.sets.split(","):
+            points = [(level, bursts[min(i, len(bursts) - 1)], False) for i, level in enumerate(levels)]
+            if visit == 0:
+                points.insert(0, (FIRST_BURST, 1, True))
+            for level, count, first in points:
+                for engine in turns:
+                    yield visit, name, level, count, first, engine
+
+
+class Bursts:
+    """Constrained bursts and their twins on one engine."""
+
+    def __init__(self, target: SharedEngine) -> None:
+        self.target = target
+        self.random = random.Random(0)
+        self.begun = 0
+
+    def prompt(self) -> str:
+        """ASCII, so that no token is cut."""
+        return " ".join(self.random.choice(WORDS) for _ in range(40))
+
+    async def pairs(self, name: str, concurrency: int, count: int) -> list[Pair]:
+        """``count`` bursts of set ``name``, each with its twin behind it."""
+        file = SETS / f"{name}.jsonl"
+        constraints = workloads.load(str(file) if file.exists() else name, count=100)
+        longest = LONGEST.get(Path(name).stem, 1024)
+        found = []
+        for _ in range(count):
+            self.begun += 1  # so that one request at a time is not always of the same schema
+            chosen = [constraints[(self.begun + i) % len(constraints)] for i in range(concurrency)]
+            burst = await send(self.target, [Request(one, self.prompt(), longest) for one in chosen])
+            found.append(Pair(burst, await send(self.target, twin_of(burst.lengths, self.prompt))))
+        return found
 
 
 async def measure(options: argparse.Namespace) -> list[Point]:
-    """What `dotllm.bench` measured, with set and engine; written as it comes."""
-    target = SharedEngine(options.model, [*FLAGS, "--structured-outputs-config.backend", "dotllm", *options.flags])
+    """All points; those so far are always in ``options.out``."""
+    target = SharedEngine(options.model, [*FLAGS, *options.flags])
     if options.reasoning:
         target.reasoning_end = END
         target.logit_bias = ending_after(options.reasoning, Path(options.model))
+    bursts = Bursts(target)
     found: list[Point] = []
     started = time.monotonic()
     try:
-        for repetition in range(options.rounds):
-            for name, level, engine, plan in plans(options):
-                if time.monotonic() - started > options.seconds:
-                    print(f"out of time before {name}, {level}, {engine}")
-                    return found
-                await target.use(engine)
-                place = {"workload": name, "concurrency": level, "variant": engine, "round": repetition}
-                found += [point | place for point in await Measurement(plan, target).run()]
-                print(json.dumps(of(found[-1], options)), flush=True)
-                report.write(options.out, vars(options) | {"out": str(options.out)}, [of(p, options) for p in found])
+        await send(target, [Request(prompt=bursts.prompt(), tokens=16) for _ in range(256)])
+        for visit, name, level, count, first, engine in steps(options):
+            if time.monotonic() - started > options.seconds:
+                print(f"out of time before visit {visit}, {name}, {level}, {engine}")
+                break
+            await target.use(engine)
+            about = {"model": options.name, "outputs": Path(name).stem, "concurrency": level, "engine": engine}
+            about |= {"visit": visit, "first": first, "run": options.run, "flags": " ".join(options.flags)}
+            found.append(about | figures(await bursts.pairs(name, level, count), engine))
+            print(json.dumps({key: found[-1][key] for key in SHOWN}), flush=True)
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
     finally:
         await target.close()
     return found
 
 
-def of(found: Point, options: argparse.Namespace) -> Point:
-    """A point of the results file."""
-    about = {"model": options.name, "outputs": found["workload"], "concurrency": found["concurrency"]}
-    about |= {"engine": found["variant"], "run": options.run, "repetition": found["round"]}
-    if options.fresh:
-        about["fresh"] = True
-    if options.reasoning:
-        about["reasoning"] = options.reasoning
-    if "skipped" in found:
-        return about | {"skipped": found["skipped"]}
-    ours = found["variant"] == "dotllm"
-    twin = found["twin"]
-    return about | {
-        "coalescence": settings.coalescence() if ours else "off",
-        "tpot_ms": found["tpot_ms"],
+SHOWN = ("outputs", "concurrency", "engine", "visit", "first", "wall_ratio", "tpot_ratio", "speed_ratio", "valid_share")
+
+
+def figures(pairs: Sequence[Pair], engine: str) -> Point:
+    """Of one visit; ratios are medians over its pairs, but ``speed_ratio``, of tokens/s, is that of all together."""
+    walls = [pair.constrained.wall / pair.twin.wall for pair in pairs if pair.twin.samples]
+    times = [ratio for pair in pairs if (ratio := pair.ratio()) is not None]
+    constrained, twin = (
+        summarise([s for pair in pairs for s in pair[side].samples], sum(pair[side].wall for pair in pairs))
+        for side in (0, 1)
+    )
+    slowest = [max(s.first for s in burst.samples if s.first is not None) for pair in pairs for burst in pair]
+    return {
+        "coalescence": settings.coalescence() if engine == "dotllm" else "off",
+        "wall_ratio": middle(walls),
+        "wall_ratio_quartiles": quartiles(walls),
+        "tpot_ratio": middle(times),
+        "tpot_ratio_quartiles": quartiles(times),
+        "speed_ratio": round(constrained["output_tokens_per_s"] / twin["output_tokens_per_s"], 4),
+        "slowest_first_token_ratio": middle([a / b for a, b in zip(slowest[::2], slowest[1::2], strict=True)]),
+        "walls_s": [round(pair.constrained.wall, 4) for pair in pairs],
+        "tpot_ms": constrained["tpot_ms"],
         "tpot_unconstrained_ms": twin["tpot_ms"],
-        **{key: found.get(key) for key in ("tpot_ratio", "tpot_ratio_quartiles", "duration_ratio", "pairs")},
-        "output_tokens_per_s": found["output_tokens_per_s"],
-        "unconstrained_tokens_per_s": twin["output_tokens_per_s"],
-        "requests": found["requests"],
-        "failed": found["errors"],
-        "first_errors": found["first_errors"] + found["refused"][:3],
-        "tokens": found["output_tokens"],
-        "ttft_new_ms": None,
-        "ttft_cached_ms": None,
-        "valid_share": found["valid_share"],
-        "checked": found["judged"],
-        "faults": found["faults"][:3],
-        "flags": " ".join(options.flags),
+        "requests": constrained["requests"],
+        "failed": constrained["errors"],
+        "first_errors": constrained["first_errors"],
+        "tokens": constrained["output_tokens"],
+        "valid_share": constrained["valid_share"],
+        "judged": constrained["judged"],
+        "faults": constrained["faults"][:3],
     }
+
+
+def middle(ratios: Sequence[float]) -> float | None:
+    """The median; None of nothing."""
+    return round(statistics.median(ratios), 4) if ratios else None
+
+
+def quartiles(ratios: Sequence[float]) -> list[float] | None:
+    """The first and the third; None of fewer than two."""
+    return [round(q, 4) for q in statistics.quantiles(ratios, method="inclusive")[::2]] if len(ratios) > 1 else None
+
+
+def show(points: Sequence[Point]) -> None:
+    """A line for each set, concurrency and engine: medians over its visits."""
+    groups: dict[tuple[Any, ...], list[Point]] = {}
+    for point in points:
+        key = point["model"], point["outputs"], point["concurrency"], point["first"], point["engine"]
+        groups.setdefault(key, []).append(point)
+    for key, visits in sorted(groups.items()):
+        line = "  ".join(f"{key} {middle([v[key] for v in visits if v[key]])}" for key in ("wall_ratio", "tpot_ratio"))
+        valid = min((v["valid_share"] for v in visits if v["valid_share"] is not None), default=None)
+        print(*key, line, "valid", valid, "failed", sum(v["failed"] for v in visits))
 
 
 def main() -> None:
@@ -148,11 +203,7 @@ def main() -> None:
         options.model = str(with_reasoning_tokens(Path(options.model)))
     if not any("compilation" in flag for flag in options.flags):
         options.flags += ["--compilation-config", GRAPHS]
-    found = asyncio.run(measure(options))
-    report.show(found)
-    if options.add:
-        stored = json.loads(RESULTS.read_text())
-        report.write(RESULTS, stored["about"], stored["points"] + [of(point, options) for point in found])
+    show(asyncio.run(measure(options)))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ class SharedEngine(EngineTarget):
 
     async def use(self, name: str) -> None:
         """Take another backend for what is sent from now on; nothing may be in flight."""
-        self.engine.vllm_config.structured_outputs_config.backend = name  # an object that the input processor shares
+        # (an object that the input processor shares)
+        self.engine.vllm_config.structured_outputs_config.backend = "auto" if name == "dotllm" else name
         await self.engine.engine_core.call_utility_async("use_backend", name)
 
     async def send(self, request: Request) -> Sample:

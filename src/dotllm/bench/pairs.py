@@ -41,6 +41,16 @@ class Pair(NamedTuple):
         return times[0] / times[1] if times[0] and times[1] else None
 
 
+async def send(target: Target, requests: Sequence[Request], done: Callable[[], None] = lambda: None) -> Burst:
+    """All of ``requests`` at once."""
+    return Burst(*await closed_loop(target, requests, len(requests), done))
+
+
+def twin_of(lengths: Sequence[int], prompt: Callable[[], str]) -> list[Request]:
+    """Requests without constraints, one of each of ``lengths`` in tokens."""
+    return [Request(prompt=prompt(), tokens=tokens) for tokens in lengths]
+
+
 async def run(
     target: Target,
     burst: Callable[[], Sequence[Request]],
@@ -54,20 +64,14 @@ async def run(
     ``duration_ratio`` compares whole bursts, from the first request sent to the last token, where lengths are the same.
     """
 
-    async def send(requests: Sequence[Request]) -> Burst:
-        return Burst(*await closed_loop(target, requests, len(requests), done))
-
-    def twin_of(lengths: Sequence[int]) -> list[Request]:
-        return [Request(prompt=prompt(), tokens=tokens) for tokens in lengths]
-
     pairs: list[Pair] = []
     for number in range(count):
         if number % 2 and (lengths := pairs[-1].constrained.lengths):
-            twin = await send(twin_of(lengths))
-            pairs.append(Pair(await send(burst()), twin))
+            twin = await send(target, twin_of(lengths, prompt), done)
+            pairs.append(Pair(await send(target, burst(), done), twin))
         else:
-            constrained = await send(burst())
-            pairs.append(Pair(constrained, await send(twin_of(constrained.lengths))))
+            constrained = await send(target, burst(), done)
+            pairs.append(Pair(constrained, await send(target, twin_of(constrained.lengths, prompt), done)))
     return figures(pairs)
 
 
