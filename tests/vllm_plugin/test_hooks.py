@@ -15,8 +15,7 @@ pytest.importorskip("vllm")
 
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.engine_core import backend_name
-from dotllm.vllm_plugin.frontend import beam_search, validation, validation_cache
-from dotllm.vllm_plugin.frontend import engine_info as front_end
+from dotllm.vllm_plugin.frontend import beam_search, engine_info, validation, validation_cache
 from dotllm.vllm_plugin.hook import Hook, HookError
 
 
@@ -28,7 +27,7 @@ def hooks() -> None:
 @pytest.fixture(autouse=True)
 def no_engine() -> Iterator[None]:
     yield
-    front_end.remember(None)
+    engine_info.remember(None)
 
 
 def engine(backend: str) -> Any:
@@ -154,7 +153,7 @@ def test_xgrammar_is_not_asked_about_structural_tags() -> None:
     judged(sampling(json={"type": "integer", "multipleOf": 3}))  # xgrammar refuses it, we enforce it
     with pytest.raises(ValueError, match="no effect"):
         judged(sampling(regex="a", whitespace_pattern=" "))
-    front_end.remember(engine("xgrammar"))
+    engine_info.remember(engine("xgrammar"))
     with pytest.raises(Exception, match=r"(?i)structural"):
         judged(sampling(structural_tag='{"anything": "that is a JSON object"}'))
 

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def json_options(arguments: argparse.Namespace) -> dict[str, OptionValue]:
-    """The options of JSON kinds, as the server's plugin names them (`dotllm.vllm_plugin.frontend.specification`)."""
+    """The options of JSON kinds, as the server's plugin names them (`dotllm.vllm_plugin.specification`)."""
     options: dict[str, OptionValue] = {}
     if arguments.disable_any_whitespace:
         options["any_whitespace"] = False

@@ -21,10 +21,10 @@ from dotllm.vllm_plugin.frontend import (
     beam_search,
     constraint_names,
     endpoints,
-    unread_fields,
+    engine_info,
+    unsupported_fields,
     validation,
 )
-from dotllm.vllm_plugin.frontend import engine_info as front_end
 from dotllm.vllm_plugin.frontend.tool_calls import (
     argument_types,
     constraints,
@@ -43,9 +43,9 @@ HOOKS: tuple[Hook, ...] = (
     manager.HOOK,
     beam_search.OFFLINE_HOOK,
     beam_search.ONLINE_HOOK,
-    front_end.HOOK,
+    engine_info.HOOK,
     endpoints.HOOK,
-    unread_fields.HOOK,
+    unsupported_fields.HOOK,
     constraint_names.HOOK,
     constraints.HOOK,
     argument_types.HOOK,

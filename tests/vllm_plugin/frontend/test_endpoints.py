@@ -20,10 +20,9 @@ pytest.importorskip("vllm")
 from dotllm.errors import InvalidSpec
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.engine_core import request_errors
-from dotllm.vllm_plugin.frontend import endpoints, validation_cache
-from dotllm.vllm_plugin.frontend import engine_info as front_end
-from tests.vllm_plugin.frontend.test_api_fields import completion_request, serve
-from tests.vllm_plugin.frontend.tool_calls.test_tool_places import BAD, GOOD, chat_tool, tag_of
+from dotllm.vllm_plugin.frontend import endpoints, engine_info, validation_cache
+from tests.vllm_plugin.frontend.test_unsupported_fields import completion_request, serve
+from tests.vllm_plugin.frontend.tool_calls.test_error_location import BAD, GOOD, chat_tool, tag_of
 
 GOOD_REGEX, BAD_REGEX = "[0-9]{3}", "("
 
@@ -34,7 +33,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     serve("auto")
     monkeypatch.setattr(validation_cache, "_memory", validation_cache._Memory())
     yield
-    front_end.remember(None)
+    engine_info.remember(None)
 
 
 def sampling(**fields: Any) -> Any:
@@ -206,13 +205,13 @@ def test_the_front_end_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     for stream in (False, True):
         ask(Serving(engine), sampling(regex=BAD_REGEX), stream=stream)
     for sent in engine.sent:
-        validation.validate(sent["params"], None, front_end.config(), object())
+        validation.validate(sent["params"], None, engine_info.config(), object())
 
 
 @pytest.mark.parametrize("pattern", [GOOD_REGEX, BAD_REGEX])
 def test_a_stream_that_may_reason_is_checked_here(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first words are no verdict: the engine may still compile."""
-    monkeypatch.setattr(front_end, "may_reason", lambda: True)
+    monkeypatch.setattr(engine_info, "may_reason", lambda: True)
     serving = Serving(Engine())
     if pattern == GOOD_REGEX:
         assert ask(serving, sampling(regex=pattern), stream=True) == ["token", "more", "[DONE]"]
@@ -238,7 +237,7 @@ def test_a_response_in_the_background_is_checked_here(stream: bool) -> None:
 
 def test_a_slow_check_holds_up_neither_its_request_nor_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(front_end, "may_reason", lambda: True)
+    monkeypatch.setattr(engine_info, "may_reason", lambda: True)
     monkeypatch.setattr(validation_cache, "TIMEOUT_S", 0.05)
     monkeypatch.setattr(validation_cache, "_check", lambda *_: go_on.wait(60))
     serving = Serving(Engine())

@@ -14,10 +14,10 @@ from vllm.v1.structured_output.backend_types import StructuredOutputBackend, Str
 from dotllm.compilation import Compiled, Specification
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import settings
+from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.engine_core import warm_start
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 from dotllm.vllm_plugin.engine_core.step_phases import StepPhases
-from dotllm.vllm_plugin.frontend import specification as requests
 from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
-from dotllm.vllm_plugin.frontend import specification as requests
+from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.settings import BACKEND
 

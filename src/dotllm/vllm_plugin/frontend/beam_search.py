@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from dotllm.vllm_plugin.frontend import unread_fields
+from dotllm.vllm_plugin.frontend import unsupported_fields
 from dotllm.vllm_plugin.hook import Hook, HookError, Target, replace_once
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
@@ -69,7 +69,7 @@ def constraint_of(request: Any) -> str | None:
 
 def _to_beam_search_params_with(original: Any) -> Any:
     def to_beam_search_params(self: Any, *args: Any, **kwargs: Any) -> Any:
-        unread_fields.refuse(self)
+        unsupported_fields.refuse(self)
         field = constraint_of(self)
         if field is not None:
             from vllm.exceptions import VLLMValidationError

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from dotllm.vllm_plugin.frontend import engine_info as front_end
+from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.hook import Target, replace_once
 
 _PROTOCOL = "vllm.entrypoints.openai.completion.protocol"
@@ -35,7 +35,7 @@ def _render_completion_request_with(original: Any) -> Any:
     async def render_completion_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         rendered = await original(self, request, *args, **kwargs)
         for one in rendered if isinstance(rendered, list) else ():
-            if front_end.is_constrained(one.sampling_params) and one.reasoning_ended is None:
+            if engine_info.is_constrained(one.sampling_params) and one.reasoning_ended is None:
                 one.reasoning_ended = True
         return rendered
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, NoReturn
 
-from dotllm.vllm_plugin.frontend import engine_info as front_end
+from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _CHAT = "vllm.entrypoints.openai.chat_completion.protocol"
@@ -32,7 +32,7 @@ def refuse_unknown(structured_outputs: Any) -> None:
         vllm.exceptions.VLLMValidationError: refused.
     """
     params_class = importlib.import_module(_PARAMS).StructuredOutputsParams
-    if structured_outputs is None or isinstance(structured_outputs, params_class) or not front_end.serves():
+    if structured_outputs is None or isinstance(structured_outputs, params_class) or not engine_info.serves():
         return
     if not isinstance(structured_outputs, dict):
         _refusal(f"structured_outputs is an object with one of {', '.join(_KINDS)}, not {structured_outputs!r:.40}")
@@ -59,7 +59,7 @@ def _validator_with(original: Any) -> Any:
 
 def _post_init_with(original: Any) -> Any:
     def __post_init__(self: Any) -> None:
-        if front_end.serves() and all(getattr(self, name) is None for name in _KINDS):
+        if engine_info.serves() and all(getattr(self, name) is None for name in _KINDS):
             _refusal(f"structured_outputs sets none of {', '.join(_KINDS)} (other names are not read)")
         original(self)
 

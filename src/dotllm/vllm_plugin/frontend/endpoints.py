@@ -21,8 +21,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from dotllm.errors import SpecError
-from dotllm.vllm_plugin.frontend import completions, unread_fields, validation, validation_cache
-from dotllm.vllm_plugin.frontend import engine_info as front_end
+from dotllm.vllm_plugin.frontend import completions, engine_info, unsupported_fields, validation, validation_cache
 from dotllm.vllm_plugin.frontend.tool_calls import constraints, error_location
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
@@ -71,7 +70,7 @@ _call: ContextVar[Call | None] = ContextVar("dotllm_call", default=None)
 
 async def _answer(call: Call, answer: Any) -> Any:
     """``answer`` of an endpoint, once it may leave. Raises what the request is refused with."""
-    if not front_end.is_constrained(call.params):
+    if not engine_info.is_constrained(call.params):
         return answer
     if call.in_background:
         await _validate(call)
@@ -79,7 +78,7 @@ async def _answer(call: Call, answer: Any) -> Any:
         return answer
     try:
         chunks = await _begun(call, answer)
-        if front_end.may_reason():
+        if engine_info.may_reason():
             await _validate(call)
     except BaseException:
         await answer.aclose()
@@ -114,8 +113,8 @@ async def _validate(call: Call) -> None:
     from vllm.exceptions import VLLMValidationError
 
     try:
-        specification = validation.specification_of(call.params, front_end.config())
-        await validation_cache.check_beside(specification, front_end.special_tokens)
+        specification = validation.specification_of(call.params, engine_info.config())
+        await validation_cache.check_beside(specification, engine_info.special_tokens)
     except SpecError as error:
         raise VLLMValidationError(str(error)) from error
 
@@ -138,7 +137,7 @@ def _endpoint_with(original: Any) -> Any:
 
 def _to_sampling_params_with(original: Any) -> Any:
     def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
-        unread_fields.refuse(self)
+        unsupported_fields.refuse(self)
         params = original(self, *args, **kwargs)
         constraints.refuse_unforced(self, params)
         call = _call.get()
@@ -151,9 +150,9 @@ def _to_sampling_params_with(original: Any) -> Any:
 
 def _add_request_with(original: Any) -> Any:
     async def add_request(self: Any, request_id: Any, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
-        if not front_end.is_constrained(params):
+        if not engine_info.is_constrained(params):
             return await original(self, request_id, prompt, params, *args, **kwargs)
-        validation.claim(params, front_end.config())  # the verdict is the engine's
+        validation.claim(params, engine_info.config())  # the verdict is the engine's
         call = _call.get()
         if call is None:
             return await original(self, request_id, prompt, params, *args, **kwargs)

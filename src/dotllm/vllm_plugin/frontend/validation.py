@@ -22,11 +22,10 @@ from typing import Any
 from dotllm.compilation import Specification
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.vllm_plugin.engine_core import warm_start
-from dotllm.vllm_plugin.frontend import engine_info as front_end
-from dotllm.vllm_plugin.frontend import specification as requests
-from dotllm.vllm_plugin.frontend import validation_cache
+from dotllm.vllm_plugin.frontend import engine_info, validation_cache
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
+from dotllm.vllm_plugin.specification import json_text, of_sampling_params
 
 _PARAMS = "vllm.sampling_params"
 _XGRAMMAR = "vllm.v1.structured_output.backend_xgrammar"
@@ -72,8 +71,8 @@ def specification_of(params: Any, config: Any) -> Specification:
     structured = params.structured_outputs
     if isinstance(structured.json, dict):
         # As text it reaches the engine whatever is in it; vLLM's wire format knows no integer beyond 64 bits.
-        structured.json = requests.json_text(structured.json)
-    return requests.of_sampling_params(params, config)
+        structured.json = json_text(structured.json)
+    return of_sampling_params(params, config)
 
 
 def refuse_model(model_config: Any) -> None:
@@ -118,7 +117,7 @@ def check_in_place_of_xgrammar(params: Any) -> None:
     if structured is None:
         return
     if structured.structural_tag is None:
-        requests.of_sampling_params(params, front_end.config())
+        of_sampling_params(params, engine_info.config())
         return
     try:
         tag = json.loads(structured.structural_tag)
@@ -135,7 +134,7 @@ def _validate_xgrammar_grammar_with(original: Any) -> Any:
         structured = sampling_params.structured_outputs
         # vLLM's own validation has chosen a backend before it calls this; parsing has not.
         chosen = structured._backend if structured is not None else None
-        if front_end.serves(chosen):
+        if engine_info.serves(chosen):
             check_in_place_of_xgrammar(sampling_params)
         else:
             original(sampling_params)

@@ -21,7 +21,7 @@ vllm = pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.vllm_plugin import registry  # noqa: E402
-from dotllm.vllm_plugin.frontend import engine_info as front_end  # noqa: E402
+from dotllm.vllm_plugin.frontend import engine_info  # noqa: E402
 from tests.serve.releases import before  # noqa: E402
 
 SCHEMA = {
@@ -56,7 +56,7 @@ def tokenizer(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Any
     from dotllm.demo import tokenizer as demo
 
     registry.apply_required()
-    front_end.remember(None)
+    engine_info.remember(None)
     sources = Path(vllm.__file__).parent.glob("*parser*/*.py")
     marks = {mark for source in sources for mark in _MARK.findall(source.read_text())}
     made = Tokenizer.from_file(str(demo_model / "tokenizer.json"))

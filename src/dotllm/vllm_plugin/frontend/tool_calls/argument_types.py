@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from dotllm.vllm_plugin.frontend import engine_info as front_end
+from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 _MODULE = "vllm.tool_parsers.utils"
@@ -148,7 +148,7 @@ class _Reader:
 
 def _find_tool_properties_with(original: Any) -> Any:
     def find_tool_properties(tools: Any, tool_name: str) -> Any:
-        if front_end.serves():
+        if engine_info.serves():
             for tool in tools or ():
                 function = getattr(tool, "function", tool)  # the Responses API has no function in its tools
                 if getattr(function, "name", None) == tool_name and isinstance(
@@ -163,7 +163,7 @@ def _find_tool_properties_with(original: Any) -> Any:
 def _coerce_to_schema_type_with(original: Any) -> Any:
     def coerce_to_schema_type(value: str, schema_type: Any) -> Any:
         found = original(value, schema_type)
-        if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not front_end.serves():
+        if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not engine_info.serves():
             return found
         return found if _TYPES[type(found)].intersection(schema_type) else value
 

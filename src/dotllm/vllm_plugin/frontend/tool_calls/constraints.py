@@ -19,8 +19,7 @@ import importlib
 import json
 from typing import Any
 
-from dotllm.vllm_plugin.frontend import engine_info as front_end
-from dotllm.vllm_plugin.frontend import unread_fields
+from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields
 from dotllm.vllm_plugin.frontend.tool_calls import tag_rewrite
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
@@ -69,7 +68,7 @@ def refuse_unforced(request: Any, params: Any) -> None:
     """
     choice = getattr(request, "tool_choice", None)
     kind = getattr(choice, "type", None)
-    if not getattr(request, "tools", None) or not front_end.serves():
+    if not getattr(request, "tools", None) or not engine_info.serves():
         return
     if kind not in (None, "function", "custom"):
         _refusal(
@@ -91,11 +90,11 @@ def _refusal(message: str) -> None:
 
 def _adjust_request_with(original: Any) -> Any:
     def adjust_request(self: Any, request: Any) -> Any:
-        if not front_end.serves():
+        if not engine_info.serves():
             return original(self, request)
         if self._tool_parser is not None and request.tools and request.tool_choice is None:
             request.tool_choice = "auto"
-        unread_fields.refuse_no_schema(request)  # vLLM reads the format here where there are tools
+        unsupported_fields.refuse_no_schema(request)  # vLLM reads the format here where there are tools
         before = request.structured_outputs
         adjusted = original(self, request)
         if getattr(getattr(getattr(adjusted, "text", None), "format", None), "name", None) == _SCHEMA_OF_CALLS:
@@ -114,7 +113,7 @@ def _adjust_request_with(original: Any) -> Any:
 
 def _structured_outputs_to_format_with(original: Any) -> Any:
     def structured_outputs_to_format(params: Any) -> Any:
-        if params.grammar is not None and front_end.serves():
+        if params.grammar is not None and engine_info.serves():
             from xgrammar.structural_tag import GrammarFormat
 
             return GrammarFormat(grammar=params.grammar)  # ours reads both notations
@@ -128,7 +127,7 @@ def _get_structural_tag_with(original: Any) -> Any:
 
     def get_structural_tag(self: Any, request: Any, **kwargs: Any) -> Any:
         tag = original(self, request, **kwargs)
-        if tag is None or not front_end.serves():
+        if tag is None or not engine_info.serves():
             return tag
         dumped = tag.model_dump()
         return type(tag).model_validate(dumped) if tag_rewrite.require_objects(dumped) else tag

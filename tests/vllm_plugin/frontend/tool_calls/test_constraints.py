@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm.vllm_plugin import registry
-from dotllm.vllm_plugin.frontend import engine_info as front_end
+from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.frontend.tool_calls import constraints
-from tests.vllm_plugin.frontend.test_api_fields import chat_request, serve, structured
+from tests.vllm_plugin.frontend.test_unsupported_fields import chat_request, serve, structured
 
 FINE = ("a.b", "a b", "ns:f", "é", "a'b", "a/b")
 BREAKING = ('a"b', "a\\b", "a\nb", "\x00", "a\x7f")
@@ -23,7 +23,7 @@ BREAKING = ('a"b', "a\\b", "a\nb", "\x00", "a\x7f")
 def hooks() -> Iterator[None]:
     registry.apply_required()
     yield
-    front_end.remember(None)
+    engine_info.remember(None)
 
 
 def tool(name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from dotllm.compilation import Kind, Specification
 from dotllm.errors import BudgetExceeded, InvalidSpec
-from dotllm.vllm_plugin.frontend import specification as requests
+from dotllm.vllm_plugin import specification as requests
 
 FIELDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag", "whitespace_pattern")
 

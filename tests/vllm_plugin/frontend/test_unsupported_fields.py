@@ -12,8 +12,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm.vllm_plugin import registry
-from dotllm.vllm_plugin.frontend import engine_info as front_end
-from dotllm.vllm_plugin.frontend import unread_fields
+from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields
 from dotllm.vllm_plugin.frontend.tool_calls import constraints, tag_rewrite
 from dotllm.vllm_plugin.hook import REPLACEMENTS
 
@@ -22,12 +21,12 @@ from dotllm.vllm_plugin.hook import REPLACEMENTS
 def hooks() -> Iterator[None]:
     registry.apply_required()
     yield
-    front_end.remember(None)
+    engine_info.remember(None)
 
 
 def serve(backend: str, **model: Any) -> None:
     config = SimpleNamespace(backend=backend, disable_any_whitespace=False, disable_additional_properties=False)
-    front_end.remember(SimpleNamespace(structured_outputs_config=config, model_config=SimpleNamespace(**model)))
+    engine_info.remember(SimpleNamespace(structured_outputs_config=config, model_config=SimpleNamespace(**model)))
 
 
 def chat_request(**fields: Any) -> Any:
@@ -59,10 +58,10 @@ def test_other_backends_keep_vllms_behaviour() -> None:
 
     for request in (chat_request(guided_json="{}"), completion_request(guided_regex="a")):
         serve("xgrammar")
-        unread_fields.refuse(request)
+        unsupported_fields.refuse(request)
         serve("dotllm")
         with pytest.raises(VLLMValidationError, match="guided_"):
-            unread_fields.refuse(request)
+            unsupported_fields.refuse(request)
 
 
 def test_kinds_of_constraints_that_there_are_not() -> None:

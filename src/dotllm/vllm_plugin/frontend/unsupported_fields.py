@@ -16,8 +16,8 @@ from functools import wraps
 from typing import Any
 
 from dotllm.errors import InvalidSpec
-from dotllm.vllm_plugin.frontend import engine_info as front_end
-from dotllm.vllm_plugin.frontend import specification as requests
+from dotllm.vllm_plugin import specification
+from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.hook import Hook, Target
 
 # Removed from vLLM with 0.12; sent by clients written before.
@@ -52,11 +52,11 @@ def refuse(request: Any) -> None:
     Raises:
         vllm.exceptions.VLLMValidationError: refused.
     """
-    if not front_end.serves():
+    if not engine_info.serves():
         return
     try:
-        requests.refuse_unknown(getattr(request, "vllm_xargs", None))
-        requests.refuse_half_characters({name: getattr(request, name, None) for name in _SENT})
+        specification.refuse_unknown(getattr(request, "vllm_xargs", None))
+        specification.refuse_half_characters({name: getattr(request, name, None) for name in _SENT})
     except InvalidSpec as error:
         _refusal(str(error))
     known = type(request).model_fields
@@ -81,7 +81,7 @@ def refuse_no_schema(request: Any) -> None:
         vllm.exceptions.VLLMValidationError: refused.
     """
     form = getattr(request, "response_format", None)
-    if getattr(form, "type", None) != "json_schema" or not front_end.serves():
+    if getattr(form, "type", None) != "json_schema" or not engine_info.serves():
         return
     if getattr(getattr(form, "json_schema", None), "json_schema", None) is None:
         _refusal("response_format.json_schema.schema is missing: type 'json_schema' needs a schema")
@@ -118,7 +118,7 @@ def refuse_anthropic(request: Any) -> None:
     Raises:
         vllm.exceptions.VLLMValidationError: refused.
     """
-    if not front_end.serves():
+    if not engine_info.serves():
         return
     _refuse_extra(request.model_extra or {}, {**_ELSEWHERE, **_ANTHROPIC})
     output_format = getattr(request.output_config, "format", None)
