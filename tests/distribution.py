@@ -32,7 +32,7 @@ LONGEST_FIRST = (
     "tests/serve/test_overlap.py",
     "tests/serve/test_overlap_reasoning.py",
     "tests/serve/test_advisories_more.py",
-    "tests/vllm_plugin/test_post_import.py",
+    "tests/vllm_plugin/test_import.py",
     "tests/serve/test_coalescence_law.py",
     "tests/serve/test_offline.py",
     "tests/cli/test_passthrough.py",

@@ -42,6 +42,9 @@ class Engine:
         from vllm import LLM
         from vllm.v1.core.sched.scheduler import Scheduler
 
+        from dotllm.vllm_plugin import register
+
+        register()  # vLLM checks the configuration before it loads plugins
         original = Scheduler.schedule
 
         def schedule(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
@@ -53,7 +56,7 @@ class Engine:
         Scheduler.schedule = schedule
         self.llm = LLM(
             model,
-            structured_outputs_config={"backend": "dotllm", "disable_any_whitespace": compact},
+            structured_outputs_config={"disable_any_whitespace": compact},
             enforce_eager=True,
             max_model_len=1024,
             max_num_seqs=16,

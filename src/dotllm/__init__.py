@@ -6,8 +6,8 @@
     guide = Index.from_regex(r"[0-9]{4}-[0-9]{2}", vocabulary).guide()
 
 Importing this package is cheap and imports neither vLLM nor torch: the public names below are loaded on first use
-(PEP 562). It only leaves a note for the import system, so that a vLLM imported in the same process, before or after,
-accepts ``structured_outputs_config={"backend": "dotllm"}`` (see ``vllm_plugin/post_import.py``).
+(PEP 562). vLLM finds our plugin by its entry point, in every process; where ``VLLM_PLUGINS`` lists the plugins it may
+load, we are added.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from dotllm._version import __version__
-from dotllm.vllm_plugin.post_import import install as _install_post_import_hook
+from dotllm.vllm_plugin import allow_plugin as _allow_plugin
 
 if TYPE_CHECKING:
     from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
@@ -49,4 +49,4 @@ def __dir__() -> list[str]:
     return sorted(set(globals()) | set(_HOME))
 
 
-_install_post_import_hook()
+_allow_plugin()

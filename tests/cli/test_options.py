@@ -31,8 +31,6 @@ def test_every_option_is_in_the_help() -> None:
 
 def test_what_a_server_cannot_start_with(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options.refused({}) is None
-    assert options.refused({"VLLM_USE_RUST_FRONTEND": "0"}) is None
-    assert "Rust" in (options.refused({"VLLM_USE_RUST_FRONTEND": "1"}) or "")
     assert "DOTLLM_MEMORY_BYTES" in (options.refused({"DOTLLM_MEMORY_BYTES": "much"}) or "")
     compilation = {row[1] for row in describe()}
     for variable in (option.variable for option in options.OPTIONS if option.variable not in compilation):

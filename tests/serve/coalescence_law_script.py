@@ -21,7 +21,6 @@ def main() -> None:
     model, regex, samples, *prompt = sys.argv[1:]
     llm = LLM(
         model,
-        structured_outputs_config={"backend": "dotllm"},
         enforce_eager=True,
         dtype="float32",
         max_model_len=128,

@@ -51,6 +51,9 @@ def measure(model: str, ngram: bool) -> dict[str, object]:
     from vllm.sampling_params import StructuredOutputsParams
     from vllm.v1.core.sched.scheduler import Scheduler
 
+    from dotllm.vllm_plugin import register
+
+    register()  # vLLM checks the configuration before it loads plugins
     speculative = None
     if ngram:
         speculative = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 3, "prompt_lookup_min": 2}
@@ -66,7 +69,7 @@ def measure(model: str, ngram: bool) -> dict[str, object]:
     Scheduler.schedule = schedule
     llm = LLM(
         model,
-        structured_outputs_config={"backend": "dotllm", "disable_any_whitespace": True},
+        structured_outputs_config={"disable_any_whitespace": True},
         enforce_eager=True,
         max_model_len=1024,
         max_num_seqs=16,

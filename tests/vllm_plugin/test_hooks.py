@@ -14,7 +14,8 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm.vllm_plugin import registry
-from dotllm.vllm_plugin.engine_core import backend_name
+from dotllm.vllm_plugin.engine_core import compile_hook
+from dotllm.vllm_plugin.engine_core import config as engine_config
 from dotllm.vllm_plugin.frontend import beam_search, engine_info, validation, validation_cache
 from dotllm.vllm_plugin.hook import Hook, HookError
 
@@ -67,14 +68,12 @@ def test_a_required_hook_that_fails_stops_the_server(monkeypatch: pytest.MonkeyP
 def test_the_configuration_knows_us() -> None:
     from vllm.config.structured_outputs import StructuredOutputsConfig
 
-    assert StructuredOutputsConfig(backend="dotllm").backend == "dotllm"
-    assert StructuredOutputsConfig(backend="dotllm", disable_any_whitespace=True).disable_any_whitespace
     assert StructuredOutputsConfig(disable_any_whitespace=True).backend == "auto"
-    with pytest.raises(ValueError, match="'dotllm'"):
-        StructuredOutputsConfig(backend="nonsense")
+    with pytest.raises(ValueError, match="'auto'"):
+        StructuredOutputsConfig(backend="dotllm")
     with pytest.raises(ValueError, match="disable_any_whitespace"):
         StructuredOutputsConfig(backend="outlines", disable_any_whitespace=True)
-    backend_name.apply(StructuredOutputsConfig)
+    engine_config.allow_options(StructuredOutputsConfig)
 
 
 def sampling(**structured: Any) -> Any:
@@ -89,12 +88,10 @@ def validate(params: Any, backend: str = "auto", tokenizer: Any = "a tokenizer",
 
 
 def test_validation_claims_what_it_accepts() -> None:
-    for backend, was_auto in (("auto", True), ("dotllm", False)):
-        params = sampling(regex="a+")
-        validate(params, backend)
-        assert params.structured_outputs._backend == "dotllm"
-        assert params.structured_outputs._backend_was_auto is was_auto
-        validate(params, backend)  # parameters are used for many prompts
+    params = sampling(regex="a+")
+    validate(params)
+    assert params.structured_outputs._backend == "dotllm" and params.structured_outputs._backend_was_auto
+    validate(params)  # parameters are used for many prompts
 
 
 def test_a_schema_goes_to_the_engine_whatever_its_integers() -> None:
@@ -179,7 +176,7 @@ def test_offline_beams_end_where_vllm_ends_them(all_ends: bool, monkeypatch: pyt
 
     monkeypatch.setattr(backend, "DotllmBackend", Backend)
     llm = SimpleNamespace(
-        llm_engine=SimpleNamespace(vllm_config=engine("dotllm")),
+        llm_engine=SimpleNamespace(vllm_config=engine("auto")),
         model_config=SimpleNamespace(get_vocab_size=lambda: 3),
     )
     params = SimpleNamespace(_backend=None, json=None, json_object=None, regex="a")
@@ -199,15 +196,17 @@ def test_online_beam_search_names_the_field() -> None:
     assert beam_search.constraint_of(request(response_format=None, structured_outputs=bound)) == "structured_outputs"
 
 
-def test_the_manager_never_raises() -> None:
-    """Whatever goes wrong in the engine core while a request arrives is in that request's future."""
+@pytest.mark.parametrize("chosen", ["dotllm", "xgrammar", "guidance"])
+def test_the_manager_takes_all_requests_of_its_engine_and_never_raises(chosen: str) -> None:
+    """Whatever a front end that does not know us has chosen (vLLM's Rust one), and whatever goes wrong in the engine
+    core while a request arrives: that is in the request's future."""
     from vllm.v1.structured_output import StructuredOutputManager
 
     manager: Any = object.__new__(StructuredOutputManager)
     manager.backend = None
-    manager.vllm_config = SimpleNamespace(model_config=None)
+    manager.vllm_config = SimpleNamespace(model_config=None, **vars(engine("auto")))
     params = sampling(regex="a+")
-    params.structured_outputs._backend = "dotllm"
+    params.structured_outputs._backend = chosen
     request = SimpleNamespace(
         sampling_params=params,
         structured_output_request=SimpleNamespace(params=params.structured_outputs, grammar=None),
@@ -216,7 +215,23 @@ def test_the_manager_never_raises() -> None:
     future = request.structured_output_request.grammar
     assert isinstance(future, Future)
     assert isinstance(future.exception(), Exception)
+    assert params.structured_outputs._backend == "dotllm", "who asks for ours later knows it"
     manager.grammar_init(SimpleNamespace(structured_output_request=None))
+
+
+def test_the_manager_leaves_an_engine_on_another_backend_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    asked: list[Any] = []
+    hook = compile_hook._grammar_init_with(lambda manager, request: asked.append(request))
+    request = SimpleNamespace(structured_output_request=SimpleNamespace(params=sampling(regex="a").structured_outputs))
+    manager: Any = object.__new__(StructuredOutputManager)
+    manager.vllm_config = engine("guidance")
+    hook(manager, request)
+    manager.vllm_config = engine("auto")
+    monkeypatch.setenv("DOTLLM_TAKE_AUTO", "0")
+    hook(manager, request)
+    assert asked == [request, request]
 
 
 def test_what_is_left_to_the_engine_is_not_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ import pytest
 from dotllm.vllm_plugin import settings
 
 settings.BACKEND = "xgrammar"  # before any module of ours has read it
+settings.is_ours = lambda backend: backend in ("auto", "xgrammar")
 
 import xgrammar  # noqa: E402
 import xgrammar.testing  # noqa: E402

@@ -93,9 +93,6 @@ def help_text() -> str:
 
 def refused(environment: Mapping[str, str]) -> str | None:
     """Why a server must not start with this environment, or None."""
-    if environment.get("VLLM_USE_RUST_FRONTEND", "0").strip() not in ("", "0"):
-        # Nothing would refuse a specification that cannot be enforced.
-        return "VLLM_USE_RUST_FRONTEND is set, but vLLM's Rust front end runs no plugins, ours included. Unset it."
     try:
         CompilationOptions.from_environment(environment)
         for setting in SETTINGS:

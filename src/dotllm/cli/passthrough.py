@@ -47,11 +47,9 @@ def main(argv: list[str]) -> int:
         return 2
 
     from dotllm.compilation.metrics import DIRECTORY_VARIABLE
-    from dotllm.vllm_plugin import post_import
 
     # A server started by a process that has metrics of its own (offline use, a test) must not share their directory.
     os.environ.pop(DIRECTORY_VARIABLE, None)
-    post_import.allow_plugin()
     vllm_metadata.patch_version()
     from vllm.entrypoints.cli.main import main as vllm_main
 

@@ -7,8 +7,8 @@ import logging
 
 from dotllm.vllm_plugin import metrics
 from dotllm.vllm_plugin.engine_core import (
-    backend_name,
     batch_accept,
+    config,
     draft_limit,
     late_mask,
     reasoning,
@@ -37,8 +37,7 @@ from dotllm.vllm_plugin.workarounds import cpu_kernels, cpu_no_drafts, cpu_seeds
 logger = logging.getLogger(__name__)
 
 HOOKS: tuple[Hook, ...] = (
-    backend_name.NAME_HOOK,
-    backend_name.WHITESPACE_HOOK,
+    config.HOOK,
     validation.HOOK,
     manager.HOOK,
     beam_search.OFFLINE_HOOK,

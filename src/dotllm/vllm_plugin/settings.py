@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 BACKEND = "dotllm"
-"""The backend's name, in vLLM's configuration and in ours."""
+"""What we write into a request as its backend. In vLLM's configuration we have no name: dotllm is what ``auto`` means.
+"""
 
 PROPERTY_ORDERS = ("declared", "any")
 """Orders of an object's properties; the first is the default."""
@@ -53,4 +54,4 @@ def takes_auto() -> bool:
 
 def is_ours(backend: str | None) -> bool:
     """Whether requests of a server configured with ``backend`` are served by dotllm."""
-    return backend == BACKEND or (backend == "auto" and takes_auto())
+    return backend == "auto" and takes_auto()

@@ -59,7 +59,7 @@ def test_other_backends_keep_vllms_behaviour() -> None:
     for request in (chat_request(guided_json="{}"), completion_request(guided_regex="a")):
         serve("xgrammar")
         unsupported_fields.refuse(request)
-        serve("dotllm")
+        serve("auto")
         with pytest.raises(VLLMValidationError, match="guided_"):
             unsupported_fields.refuse(request)
 
@@ -69,7 +69,7 @@ def test_kinds_of_constraints_that_there_are_not() -> None:
 
     refused = (VLLMValidationError, ValueError)
     for make in (chat_request, completion_request):
-        serve("dotllm")
+        serve("auto")
         with pytest.raises(refused, match="no field 'json_schema': use one of json, json_object, regex"):
             make(structured_outputs={"json_schema": {}})
         with pytest.raises(refused, match="no field 'whitespace'"):
@@ -80,7 +80,7 @@ def test_kinds_of_constraints_that_there_are_not() -> None:
         with pytest.raises(refused, match="You must use one kind"):
             make(structured_outputs={"json_schema": {}})
         make(structured_outputs={"json": {}, "whitespace": " "})
-    serve("dotllm")
+    serve("auto")
     with pytest.raises(refused, match="sets none of json, json_object, regex"):
         structured()
 
@@ -91,7 +91,7 @@ def test_structured_outputs_that_are_no_object(value: Any) -> None:
     from vllm.exceptions import VLLMValidationError
 
     for make in (chat_request, batch_request, completion_request):
-        serve("dotllm")
+        serve("auto")
         with pytest.raises((VLLMValidationError, ValueError), match="structured_outputs is an object with one of json"):
             make(structured_outputs=value)
 
@@ -100,7 +100,7 @@ def test_structured_outputs_that_are_no_object(value: Any) -> None:
 def test_fields_that_vllm_keeps_for_itself(name: str) -> None:
     from vllm.exceptions import VLLMValidationError
 
-    serve("dotllm")
+    serve("auto")
     for make in (chat_request, batch_request, completion_request):
         with pytest.raises((VLLMValidationError, ValueError), match=f"structured_outputs has no field '{name}'"):
             make(structured_outputs={"regex": "a", name: "xgrammar"})
@@ -109,7 +109,7 @@ def test_fields_that_vllm_keeps_for_itself(name: str) -> None:
 def test_what_front_end_and_engine_say_to_each_other_is_no_field_of_a_request() -> None:
     from vllm.exceptions import VLLMValidationError
 
-    serve("dotllm")
+    serve("auto")
     for make in (chat_request, completion_request):
         for constraint in ({}, {"structured_outputs": {"regex": "a"}}):
             request = make(vllm_xargs={"dotllm_from_first_token": True}, **constraint)
@@ -134,7 +134,7 @@ def test_half_a_surrogate_pair_in_what_goes_to_the_engine(name: str, value: Any)
     from vllm.exceptions import VLLMValidationError
 
     for make in (chat_request, *([] if name == "chat_template_kwargs" else [completion_request])):
-        for backend, refused in (("dotllm", True), ("xgrammar", False)):
+        for backend, refused in (("auto", True), ("xgrammar", False)):
             serve(backend)
             request = make(**{name: value})
             if refused:
@@ -149,7 +149,7 @@ def test_a_format_that_lacks_its_schema() -> None:
 
     for form in ({"name": "x"}, {"name": "x", "schema": None}):
         request = chat_request(response_format={"type": "json_schema", "json_schema": form})
-        serve("dotllm")
+        serve("auto")
         with pytest.raises(VLLMValidationError, match=r"response_format\.json_schema\.schema is missing"):
             request.to_sampling_params(8, {})
         serve("xgrammar")
@@ -183,7 +183,7 @@ def test_a_parser_that_writes_a_tag_of_its_own_keeps_the_options(private: bool) 
             return request
 
     adjust_request = constraints._adjust_request_with(Parser.adjust_request)
-    for backend, kept in (("xgrammar", False), ("dotllm", True)):
+    for backend, kept in (("xgrammar", False), ("auto", True)):
         serve(backend)
         said = structured(json={}, disable_any_whitespace=True)
         request = adjust_request(Parser(), SimpleNamespace(tools=None, tool_choice="auto", structured_outputs=said))

@@ -1,7 +1,7 @@
 """H3: the engine core compiles and guides requests with dotllm.
 
-``StructuredOutputManager.grammar_init`` is where vLLM starts compiling for a new request. For requests that validation
-gave to dotllm we put our backend and our future there, and vLLM's manager does the rest as ever; its inside has been
+``StructuredOutputManager.grammar_init`` is where vLLM starts compiling for a new request. Where the engine's backend is
+``auto`` we put our backend and our future there, and vLLM's manager does the rest as ever; its inside has been
 rewritten in most releases, so nothing of it is touched. vLLM's own thread pool is left alone on purpose: it has half
 as many threads as CPUs, and one slow compile in it holds up everyone's.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
-from dotllm.vllm_plugin.settings import BACKEND
+from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
 
 def backend_of(manager: Any) -> Any:
@@ -54,9 +54,11 @@ def begin(manager: Any, request: Any) -> Any:
 def _grammar_init_with(original: Any) -> Any:
     def grammar_init(self: Any, request: Any) -> None:
         structured = request.structured_output_request
-        if structured is None or structured.params._backend != BACKEND:
+        if structured is None or not is_ours(self.vllm_config.structured_outputs_config.backend):
             original(self, request)
             return
+        # A front end without our plugin (vLLM's Rust one) has chosen a backend of vLLM's for what is ours.
+        structured.params._backend = BACKEND
         structured.grammar = begin(self, request)
 
     return grammar_init

@@ -32,8 +32,7 @@ def _init_beam_search_structured_output_with(original: Any) -> Any:
     def _init_beam_search_structured_output(self: Any, structured_outputs: Any, tokenizer: Any) -> Any:
         vllm_config = self.llm_engine.vllm_config
         config = vllm_config.structured_outputs_config
-        name = structured_outputs._backend or (config.backend if config is not None else None)
-        if not is_ours(name):
+        if config is None or not is_ours(config.backend):
             return original(self, structured_outputs, tokenizer)
         from vllm.v1.structured_output.request import get_structured_output_key
 

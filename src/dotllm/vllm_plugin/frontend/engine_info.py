@@ -13,7 +13,7 @@ from dotllm.compilation import Kind, Specification
 from dotllm.vllm_plugin.engine_core import warm_start
 from dotllm.vllm_plugin.frontend import reasoning_warning, validation_cache
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
-from dotllm.vllm_plugin.settings import is_ours
+from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
 _vllm_config: Any = None
 
@@ -37,7 +37,7 @@ def model_config() -> Any:
 def serves(backend: str | None = None) -> bool:
     """Whether requests go to dotllm; ``backend`` is what vLLM has chosen for this one, if it has."""
     configured = config()
-    return is_ours(backend or ("auto" if configured is None else configured.backend))
+    return backend == BACKEND or is_ours(backend or ("auto" if configured is None else configured.backend))
 
 
 def is_constrained(params: Any) -> bool:

@@ -57,7 +57,7 @@ def refuse(request: Any) -> None:
 def test_names() -> None:
     from vllm.exceptions import VLLMValidationError
 
-    serve("dotllm")
+    serve("auto")
     for name in FINE:
         refuse(asked("f", name, called=name))
     for name in BREAKING:
@@ -66,7 +66,7 @@ def test_names() -> None:
 
 
 def test_a_tool_that_is_not_constrained_has_any_name() -> None:
-    serve("dotllm")
+    serve("auto")
     refuse(asked('a"b', called=None))
     refuse(asked('a"b', "f", called="f"))
     request = asked('a"b', called=None)
@@ -81,7 +81,7 @@ def test_other_backends_keep_vllms_behaviour() -> None:
 
 
 def test_a_tag_is_read_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    serve("dotllm")
+    serve("auto")
     request = asked("f", "g", called="g")
     calls: list[str] = []
     for name in ("loads", "dumps"):
