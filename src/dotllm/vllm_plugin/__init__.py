@@ -8,17 +8,6 @@ core, workers) before it builds anything. Every change to vLLM is a `hook.Hook` 
 
 from __future__ import annotations
 
-import os
-
-PLUGIN_NAME = "dotllm"
-
-
-def allow_plugin() -> None:
-    """Add ourselves to ``VLLM_PLUGINS`` where the user lists vLLM's plugins: who imports or runs dotllm means us."""
-    allowed = os.environ.get("VLLM_PLUGINS")
-    if allowed is not None and PLUGIN_NAME not in allowed.split(","):
-        os.environ["VLLM_PLUGINS"] = ",".join(name for name in (*allowed.split(","), PLUGIN_NAME) if name)
-
 
 def register() -> None:
     """Apply all hooks in this process. Idempotent.

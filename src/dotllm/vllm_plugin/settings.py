@@ -8,8 +8,18 @@ BACKEND = "dotllm"
 """What we write into a request as its backend. In vLLM's configuration we have no name: dotllm is what ``auto`` means.
 """
 
+PLUGIN_NAME = "dotllm"
+"""Of our entry point, which vLLM loads."""
+
 PROPERTY_ORDERS = ("declared", "any")
 """Orders of an object's properties; the first is the default."""
+
+
+def allow_plugin() -> None:
+    """Add ourselves to ``VLLM_PLUGINS`` where the user lists vLLM's plugins: who imports or runs dotllm means us."""
+    allowed = os.environ.get("VLLM_PLUGINS")
+    if allowed is not None and PLUGIN_NAME not in allowed.split(","):
+        os.environ["VLLM_PLUGINS"] = ",".join(name for name in (*allowed.split(","), PLUGIN_NAME) if name)
 
 
 def flag(variable: str, default: bool) -> bool:
