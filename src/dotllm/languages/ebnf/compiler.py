@@ -13,7 +13,7 @@ from dotllm.languages.ebnf.characters import character_class, string
 from dotllm.languages.ebnf.lexer import Token, tokenise
 from dotllm.languages.ebnf.macros import MACROS, Macro, expand
 from dotllm.languages.source import Source
-from dotllm.languages.special_tokens import token_expression
+from dotllm.languages.token_names import token_expression
 
 MAX_COUNT = 2**30 - 1
 ROOT = "root"

@@ -15,7 +15,7 @@ from dotllm.grammar import Expression, Grammar, Kind, Rule
 from dotllm.languages.lark.parser import Parser
 from dotllm.languages.lark.syntax import Definition, NodeKind, is_terminal
 from dotllm.languages.lark.terminals import Terminals
-from dotllm.languages.special_tokens import token_expression
+from dotllm.languages.token_names import token_expression
 
 MAX_TEMPLATE_USES = 5_000
 
