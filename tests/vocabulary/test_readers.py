@@ -132,6 +132,7 @@ def test_special_and_added_tokens() -> None:
     assert vocabulary.size == 1024 and vocabulary.token_bytes(1023) is None
     named = {name: tokenizer.token_to_id(name) for name in ("</s>", "<|im_start|>", "<|im_end|>")}
     assert vocabulary.special_tokens == named
+    assert vocabulary.added_tokens == {name: tokenizer.token_to_id(name) for name in ("<tool_call>", " <é>")}
     assert all(vocabulary.token_bytes(i) is None for i in named.values())
     assert vocabulary.token_bytes(tokenizer.token_to_id("<tool_call>")) == b"<tool_call>"
     assert vocabulary.token_bytes(tokenizer.token_to_id(" <é>")) == " <é>".encode()
@@ -172,6 +173,7 @@ class TestTransformers:
         assert vocabulary.eos_token_ids == (2,)
         assert vocabulary.size == len(fast)
         assert vocabulary.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2, "<|end|>": len(fast) - 1}
+        assert vocabulary.added_tokens == {"<tool_call>": len(fast) - 2}
         # `add_tokens` makes it one that is normalised, and this normaliser puts a space before every text
         assert vocabulary.token_bytes(len(fast) - 2) == b" <tool_call>"
         assert vocabulary.token_bytes(inner.token_to_id("<0x0A>")) == b"\n"
@@ -332,6 +334,7 @@ def test_tiktoken() -> None:
     assert vocabulary.eos_token_ids == (301,)
     assert vocabulary.special_tokens == {"<|im_end|>": 301}
     assert vocabulary.token_bytes(300) == b"<|endoftext|>"
+    assert vocabulary.added_tokens == {"<|endoftext|>": 300}
 
 
 def test_tekken_of_mistral(tmp_path: Path) -> None:

@@ -20,14 +20,14 @@ _REFUSALS: dict[str, type[errors.SpecError]] = {
 
 def pack_vocabulary(vocabulary: Any) -> bytes:
     """The content of a `Vocabulary` as a NumPy archive."""
-    names = json.dumps(dict(vocabulary.special_tokens)).encode()
+    names = json.dumps([dict(vocabulary.special_tokens), dict(vocabulary.added_tokens)]).encode()
     buffer = io.BytesIO()
     np.savez(
         buffer,
         token_data=vocabulary.token_data,
         token_offset=vocabulary.token_offset,
         eos_token_ids=np.asarray(vocabulary.eos_token_ids, np.int32),
-        special_tokens=np.frombuffer(names, np.uint8),
+        names=np.frombuffer(names, np.uint8),
     )
     return buffer.getvalue()
 
@@ -43,7 +43,7 @@ def unpack_vocabulary(data: bytes) -> Any:
                 arrays["token_data"],
                 arrays["token_offset"],
                 tuple(arrays["eos_token_ids"].tolist()),
-                json.loads(arrays["special_tokens"].tobytes()),
+                *json.loads(arrays["names"].tobytes()),
             )
         )
 

@@ -157,8 +157,10 @@ class Index:
         """Texts of a context-free grammar in Lark or EBNF notation (docs/grammars.md), which "auto" tells apart by how
         rules are defined."""
         from dotllm.languages.cfg import grammar_to_grammar
+        from dotllm.languages.token_names import TokenNames
 
-        grammar = grammar_to_grammar(text, dialect=dialect, special_tokens=vocabulary.special_tokens, **options)
+        names = TokenNames(vocabulary.special_tokens, vocabulary.added_tokens)
+        grammar = grammar_to_grammar(text, dialect=dialect, token_names=names, **options)
         return cls.from_grammar_object(grammar, vocabulary)
 
     @classmethod
@@ -167,9 +169,10 @@ class Index:
         for JSON Schema."""
         from dotllm.languages.json_schema import Options
         from dotllm.languages.structural_tag import structural_tag_to_grammar
+        from dotllm.languages.token_names import TokenNames
 
-        special_tokens = vocabulary.special_tokens
-        grammar = structural_tag_to_grammar(spec, special_tokens=special_tokens, options=Options(**options))
+        names = TokenNames(vocabulary.special_tokens, vocabulary.added_tokens)
+        grammar = structural_tag_to_grammar(spec, token_names=names, options=Options(**options))
         return cls.from_grammar_object(grammar, vocabulary)
 
     # ---- use

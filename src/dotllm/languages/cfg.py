@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Literal
 
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Grammar
 from dotllm.languages.surrogates import HALF
+from dotllm.languages.token_names import TokenNames
 
 Dialect = Literal["auto", "lark", "ebnf"]
 
@@ -22,12 +22,10 @@ def detect_dialect(text: str) -> Literal["lark", "ebnf"]:
     return "ebnf" if _EBNF_RULE.search(text) else "lark"
 
 
-def grammar_to_grammar(
-    text: str, dialect: Dialect = "auto", special_tokens: Mapping[str, int] | None = None
-) -> Grammar:
+def grammar_to_grammar(text: str, dialect: Dialect = "auto", token_names: TokenNames | None = None) -> Grammar:
     """The Grammar of a text in Lark (llguidance's dialect) or EBNF (GBNF, xgrammar) notation.
 
-    ``special_tokens``: the tokenizer's, id by name; without them a grammar that names one is refused. Raises
+    ``token_names``: the tokenizer's; without them a grammar that names one is refused. Raises
     InvalidSpec, Unsupported or BudgetExceeded with line and column as ``pointer``. The result may be left-recursive:
     see `dotllm.grammar.transform.prepare`.
     """
@@ -45,9 +43,9 @@ def grammar_to_grammar(
     if dialect == "ebnf":
         from dotllm.languages.ebnf import ebnf_to_grammar
 
-        return ebnf_to_grammar(text, special_tokens)
+        return ebnf_to_grammar(text, token_names)
     if dialect == "lark":
         from dotllm.languages.lark import lark_to_grammar
 
-        return lark_to_grammar(text, special_tokens)
+        return lark_to_grammar(text, token_names)
     raise ValueError(f"dialect must be 'auto', 'lark' or 'ebnf', not {dialect!r}")

@@ -1,28 +1,46 @@
-"""``<|name|>``, ``<[12,20-30]>``, ``<[^12]>``, ``<[*]>``: tokens that stand for no text, matched by their ids."""
+"""``<|name|>``, ``<[12,20-30]>``, ``<[^12]>``, ``<[*]>``: tokens named, or matched by their ids."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.source import Source
 
 MAX_IDS = 1 << 20
 
+_NONE: Mapping[str, int] = MappingProxyType({})
 _RANGE = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?")
 
 
+class TokenNames(NamedTuple):
+    """The tokens of a tokenizer that have names: ids by name."""
+
+    special: Mapping[str, int] = _NONE
+    """Those that stand for no text. Where the text of a structural tag names one, the token is meant."""
+    added: Mapping[str, int] = _NONE
+    """Those that stand for their text (``<tool_call>`` of Qwen 3): meant where a token is asked for, not in a text,
+    which may be written in other tokens as well."""
+
+    def find(self, name: str) -> int | None:
+        """The id of the token of this name."""
+        return self.special.get(name, self.added.get(name))
+
+
 def token_expression(
-    text: str, special_tokens: Mapping[str, int] | None, grammar: Grammar, source: Source, at: int
+    text: str, token_names: TokenNames | None, grammar: Grammar, source: Source, at: int
 ) -> Expression:
-    """One token of the set that ``text`` names. ``special_tokens``: ids by name, None without a tokenizer."""
+    """One token of the set that ``text`` names. ``token_names``: None without a tokenizer."""
     if not (text.startswith("<[") and text.endswith("]>")):
-        if special_tokens is None:
+        if token_names is None:
             raise source.unsupported(f"{text} needs a tokenizer that knows it", at, "special token")
-        if text not in special_tokens:
-            raise source.invalid(f"the tokenizer has no special token {text}", at, "special token")
-        return grammar.tokens([special_tokens[text]])
+        number = token_names.find(text)
+        if number is None:
+            raise source.invalid(f"the tokenizer has no special or added token {text}", at, "special token")
+        return grammar.tokens([number])
     inner = text[2:-2]
     if inner == "*":
         return grammar.tokens([], exclude=True)

@@ -32,6 +32,8 @@ class Content(NamedTuple):
     """Ids that end a text, each once, in the order given."""
     special_tokens: dict[str, int]
     """Ids by name that stand for no text (chat markers, padding …)."""
+    added_tokens: dict[str, int]
+    """Ids by name of tokens that were added to the vocabulary and stand for text (``<tool_call>`` of Qwen 3)."""
 
     @classmethod
     def of(
@@ -39,6 +41,7 @@ class Content(NamedTuple):
         tokens: Sequence[bytes | None],
         eos_token_ids: Iterable[int] | int,
         special_tokens: Mapping[str, int] | None = None,
+        added_tokens: Mapping[str, int] | None = None,
         size: int | None = None,
     ) -> Content:
         """Content of ``tokens`` by id, padded with ids of no bytes up to ``size``. Ids out of range: ValueError.
@@ -47,11 +50,12 @@ class Content(NamedTuple):
         """
         eos = ids_of(eos_token_ids)
         special = {str(name): int(token) for name, token in (special_tokens or {}).items()}
+        added = {str(name): int(token) for name, token in (added_tokens or {}).items()}
         if size is None:
             size = len(tokens)
         if size < len(tokens):
             raise ValueError(f"size {size} is less than the {len(tokens)} tokens given")
-        for token in (*eos, *special.values()):
+        for token in (*eos, *special.values(), *added.values()):
             if not 0 <= token < size:
                 raise ValueError(f"token id {token} is outside the vocabulary of size {size}")
         texts = list(tokens)
@@ -65,7 +69,7 @@ class Content(NamedTuple):
         if offset[-1] > _MAX_BYTES:
             raise ValueError("the tokens hold more than 2 GiB of bytes")
         data = np.frombuffer(bytearray(b"".join(strings)), np.uint8)
-        return cls(data, offset.astype(np.int32), eos, special)
+        return cls(data, offset.astype(np.int32), eos, special, added)
 
     @property
     def size(self) -> int:
@@ -75,8 +79,10 @@ class Content(NamedTuple):
     def fingerprint(self) -> str:
         """SHA-256 of everything above, in hexadecimal; equal for vocabularies that mean the same."""
         digest = hashlib.sha256(b"dotllm vocabulary 1\0")
-        names = sorted(self.special_tokens.items())
-        digest.update(json.dumps([self.size, sorted(self.eos_token_ids), names], ensure_ascii=True).encode())
+        names = [sorted(self.special_tokens.items())]
+        if self.added_tokens:
+            names.append(sorted(self.added_tokens.items()))
+        digest.update(json.dumps([self.size, sorted(self.eos_token_ids), *names], ensure_ascii=True).encode())
         digest.update(self.token_offset.astype("<i4").tobytes())
         digest.update(self.token_data.tobytes())
         return digest.hexdigest()

@@ -48,6 +48,7 @@ class Vocabulary:
         trie: all tokens that have bytes.
         eos_token_ids: ids that end a text; they have no bytes.
         special_tokens: ids by name that stand for no text.
+        added_tokens: ids by name of tokens that stand for their text, and can be asked for as tokens.
         fingerprint: SHA-256 of the content in hexadecimal.
         max_token_bytes: length of the longest token.
         missing_bytes: byte values that occur in no token: text with them cannot be generated.
@@ -60,6 +61,7 @@ class Vocabulary:
         self.token_offset: Ints = content.token_offset
         self.eos_token_ids: tuple[int, ...] = content.eos_token_ids
         self.special_tokens: Mapping[str, int] = dict(content.special_tokens)
+        self.added_tokens: Mapping[str, int] = dict(content.added_tokens)
         self.size = content.size
         self.words = (content.size + 31) // 32
         self.fingerprint = content.fingerprint()
@@ -83,6 +85,7 @@ class Vocabulary:
         eos_token_ids: Iterable[int] | int,
         special_tokens: Mapping[str, int] | None = None,
         *,
+        added_tokens: Mapping[str, int] | None = None,
         size: int | None = None,
     ) -> Vocabulary:
         """A vocabulary of byte strings by id; None (or b"") for ids that stand for no text, as EOS and special ids do.
@@ -90,7 +93,7 @@ class Vocabulary:
         ``size`` pads with ids that are never allowed (models whose output is wider than their tokenizer).
         Raises ValueError for ids out of range.
         """
-        return cls(Content.of(tokens, eos_token_ids, special_tokens, size))
+        return cls(Content.of(tokens, eos_token_ids, special_tokens, added_tokens, size))
 
     @classmethod
     def from_tokenizer(
@@ -121,7 +124,8 @@ class Vocabulary:
         eos += tuple(t for t in further_eos_token_ids if 0 <= t < len(tokens) and not tokens[t])
         if not eos:
             raise ValueError("the tokenizer names no EOS token: pass eos_token_ids=")
-        return cls(Content.of(tokens, eos, contents.special_tokens, size), contents.encode)
+        content = Content.of(tokens, eos, contents.special_tokens, contents.added_tokens, size)
+        return cls(content, contents.encode)
 
     def token_bytes(self, token_id: int) -> bytes | None:
         """The bytes of a token, None if it stands for no text. Raises IndexError for an id out of range."""
@@ -210,4 +214,8 @@ def _cut(contents: TokenizerContents, size: int) -> TokenizerContents:
             "the tokenizer has %d tokens beyond the %d of the model's output; they are left out (%s%s)",
             len(left_out), size, shown, ", …" if len(left_out) > _SHOWN else "",
         )  # fmt: skip
-    return contents._replace(tokens=tokens, special_tokens={name: i for name, i in special.items() if i < size})
+    return contents._replace(
+        tokens=tokens,
+        special_tokens={name: i for name, i in special.items() if i < size},
+        added_tokens={name: i for name, i in contents.added_tokens.items() if i < size},
+    )

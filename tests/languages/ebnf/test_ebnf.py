@@ -8,6 +8,7 @@ from dotllm.errors import InvalidSpec, SpecError, Unsupported
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.cfg import detect_dialect, grammar_to_grammar
 from dotllm.languages.ebnf import ebnf_to_grammar
+from dotllm.languages.token_names import TokenNames
 
 
 def language(grammar: str, *texts: str) -> list[str]:
@@ -44,7 +45,9 @@ def test_expressions(body: str, yes: list[str], no: list[str]) -> None:
 
 
 def test_tokens() -> None:
-    grammar = ebnf_to_grammar('root ::= <think> !<[5]> Token(1, 2) ExcludeToken(3) !<think> "x"', {"<think>": 9})
+    grammar = ebnf_to_grammar(
+        'root ::= <think> !<[5]> Token(1, 2) ExcludeToken(3) !<think> "x"', TokenNames({"<think>": 9})
+    )
     recogniser = Recogniser(grammar)
     for refused, taken in ((8, 9), (5, 4), (3, 2), (3, 1), (9, 10)):
         assert not recogniser.feed_token(refused)

@@ -10,6 +10,7 @@ from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
 from dotllm.grammar import Kind
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.lark import lark_to_grammar
+from dotllm.languages.token_names import TokenNames
 
 
 def language(grammar: str, *texts: str) -> list[str]:
@@ -125,7 +126,7 @@ def test_structured_regex() -> None:
 
 def test_special_tokens() -> None:
     names = {"<|tool|>": 300, "<eos>": 2}
-    grammar = lark_to_grammar("start: <|tool|> <[7,9-11]> <[^5]> <[*]> /x/\n", names)
+    grammar = lark_to_grammar("start: <|tool|> <[7,9-11]> <[^5]> <[*]> /x/\n", TokenNames(names))
     recogniser = Recogniser(grammar)
     assert not recogniser.feed_token(301)
     assert recogniser.feed_token(300)

@@ -5,15 +5,13 @@ No recursion: a frame per open parenthesis holds what has been read inside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from dotllm.automata.charset import ANY_CHAR
 from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.languages.ebnf.characters import character_class, string
 from dotllm.languages.ebnf.lexer import Token, tokenise
 from dotllm.languages.ebnf.macros import MACROS, Macro, expand
 from dotllm.languages.source import Source
-from dotllm.languages.token_names import token_expression
+from dotllm.languages.token_names import TokenNames, token_expression
 
 MAX_COUNT = 2**30 - 1
 ROOT = "root"
@@ -22,12 +20,12 @@ _NAMES = ("NAME", "NUMBER")
 _OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-def ebnf_to_grammar(text: str, special_tokens: Mapping[str, int] | None = None) -> Grammar:
-    """The grammar that ``text`` describes; ``special_tokens`` (name → id) are those of the tokenizer, if there is one.
+def ebnf_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
+    """The grammar that ``text`` describes; ``token_names`` are the tokenizer's, if there is one.
 
     Raises InvalidSpec for what is no grammar, Unsupported for what cannot be enforced; ``pointer`` says where.
     """
-    return _Compiler(text, special_tokens).compile()
+    return _Compiler(text, token_names).compile()
 
 
 class _Frame:
@@ -42,11 +40,11 @@ class _Frame:
 
 
 class _Compiler:
-    def __init__(self, text: str, special_tokens: Mapping[str, int] | None) -> None:
+    def __init__(self, text: str, token_names: TokenNames | None) -> None:
         self.source = Source(text)
         self.tokens = tokenise(self.source)
         self.i = 0
-        self.special_tokens = special_tokens
+        self.token_names = token_names
         self.grammar = Grammar()
         self.rules: dict[str, Rule] = {}
 
@@ -129,7 +127,7 @@ class _Compiler:
             return grammar.call(rule)
         if token.kind == "TOKEN":
             name = token.text.removeprefix("!")
-            found = token_expression(name, self.special_tokens, grammar, self.source, token.at)
+            found = token_expression(name, self.token_names, grammar, self.source, token.at)
             if name == token.text:
                 return found
             ids, exclude = grammar.token_sets[grammar.a[found]]

@@ -15,27 +15,27 @@ from dotllm.grammar import Expression, Grammar, Kind, Rule
 from dotllm.languages.lark.parser import Parser
 from dotllm.languages.lark.syntax import Definition, NodeKind, is_terminal
 from dotllm.languages.lark.terminals import Terminals
-from dotllm.languages.token_names import token_expression
+from dotllm.languages.token_names import TokenNames, token_expression
 
 MAX_TEMPLATE_USES = 5_000
 
 _TERMINAL_KINDS = (NodeKind.LITERAL, NodeKind.RANGE, NodeKind.PATTERN, NodeKind.STRUCTURED_REGEX)
 
 
-def lark_to_grammar(text: str, special_tokens: Mapping[str, int] | None = None) -> Grammar:
-    """The grammar that ``text`` describes; ``special_tokens`` (name → id) are those of the tokenizer, if there is one.
+def lark_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
+    """The grammar that ``text`` describes; ``token_names`` are the tokenizer's, if there is one.
 
     Raises InvalidSpec for what is no Lark grammar, Unsupported for what cannot be enforced; ``pointer`` says where.
     """
-    return _Compiler(text, special_tokens).compile()
+    return _Compiler(text, token_names).compile()
 
 
 class _Compiler:
-    def __init__(self, text: str, special_tokens: Mapping[str, int] | None) -> None:
+    def __init__(self, text: str, token_names: TokenNames | None) -> None:
         parser = Parser(text)
         self.source = parser.source
         self.document = parser.parse()
-        self.special_tokens = special_tokens
+        self.token_names = token_names
         self.grammar = Grammar()
         self.terminals = Terminals(self.document, self.source, self.grammar)
         self.ignored: Expression | None = None
@@ -127,7 +127,7 @@ class _Compiler:
             elif kind in _TERMINAL_KINDS:
                 expression = self._lexeme(self.terminals.leaf(node))
             elif kind is NodeKind.TOKEN:
-                token = token_expression(value, self.special_tokens, grammar, self.source, node.at)
+                token = token_expression(value, self.token_names, grammar, self.source, node.at)
                 expression = self._lexeme(token)
             elif kind is NodeKind.JSON:
                 expression = self._lexeme(self._json(value, node.at))

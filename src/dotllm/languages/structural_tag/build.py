@@ -26,10 +26,11 @@ from dotllm.languages.json_schema.build import schema_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.regex import regex_to_expression
 from dotllm.languages.structural_tag.fields import Fields
+from dotllm.languages.token_names import TokenNames
 
 MAX_NESTING = 64
 
-Ends = tuple[str, ...]
+Ends = tuple[str | int, ...]  # texts and tokens
 
 
 class Tag(NamedTuple):
@@ -40,9 +41,9 @@ class Tag(NamedTuple):
 
 
 def structural_tag_to_grammar(
-    spec: Mapping[str, Any] | str, *, special_tokens: Mapping[str, int] | None = None, options: Options | None = None
+    spec: Mapping[str, Any] | str, *, token_names: TokenNames | None = None, options: Options | None = None
 ) -> Grammar:
-    """The texts of a structural tag. ``special_tokens``: ids by name; ``options``: how JSON is written.
+    """The texts of a structural tag. ``token_names``: the tokenizer's; ``options``: how JSON is written.
 
     Raises InvalidSpec, Unsupported or BudgetExceeded with JSON Pointers.
     """
@@ -54,7 +55,7 @@ def structural_tag_to_grammar(
         except ValueError as error:  # also for integers of more than 4,300 digits
             raise InvalidSpec(f"the structural tag is not JSON: {error}") from None
     grammar = Grammar()
-    compiler = _Compiler(grammar, special_tokens or {}, options or Options())
+    compiler = _Compiler(grammar, token_names or TokenNames(), options or Options())
     try:
         grammar.start = compiler.start(Fields(spec, ""))
     except RecursionError:
@@ -63,9 +64,9 @@ def structural_tag_to_grammar(
 
 
 class _Compiler:
-    def __init__(self, grammar: Grammar, special_tokens: Mapping[str, int], options: Options) -> None:
+    def __init__(self, grammar: Grammar, token_names: TokenNames, options: Options) -> None:
         self.grammar = grammar
-        self.special_tokens = special_tokens
+        self.token_names = token_names
         self.options = options
         self.depth = 0
         self._schemas: dict[str, Expression] = {}
@@ -164,7 +165,7 @@ class _Compiler:
 
     def _format_grammar(self, fields: Fields, _: Ends) -> Expression:
         try:
-            other = grammar_to_grammar(fields.string("grammar"), special_tokens=self.special_tokens)
+            other = grammar_to_grammar(fields.string("grammar"), token_names=self.token_names)
         except SpecError as error:
             raise _inside(error, fields.at("grammar")) from error
         return self.grammar.include(other)
@@ -178,7 +179,7 @@ class _Compiler:
     def _format_any_text(self, fields: Fields, ends: Ends) -> Expression:
         excluded = fields.strings("excludes")
         tokens, characters = fields.count("max_tokens", None), fields.count("max_chars", None)
-        if tokens is not None and (excluded or ends):
+        if tokens is not None and (excluded or any(isinstance(end, str) for end in ends)):
             raise Unsupported(
                 "'max_tokens' together with an end string or 'excludes'",
                 pointer=fields.at("max_tokens"),
@@ -192,10 +193,11 @@ class _Compiler:
             from dotllm.languages.structural_tag.raw import some_characters
 
             # Special tokens are no characters, so a text with one in it does not occur anyway.
-            plain = [text for text in (*excluded, *ends) if len(self._symbols(text)) == len(text)]
+            plain = [text for text in (*excluded, *self._texts(ends)) if len(self._symbols(text)) == len(text)]
             return some_characters(self.grammar, characters, tuple(plain))
         if tokens is not None:
-            ordinary = self.grammar.tokens(self.special_tokens.values(), exclude=True)
+            stops = [end for end in ends if isinstance(end, int)]
+            ordinary = self.grammar.tokens([*self.token_names.special.values(), *stops], exclude=True)
             return self.grammar.repeat(ordinary, 0, tokens)
         return self._free([], excluded, ends)
 
@@ -248,8 +250,9 @@ class _Compiler:
         end = fields.any("end")
         content = fields.any("content")
         if isinstance(end, Mapping):
-            closing = self._token_format(end, fields.at("end"))
-            return self.grammar.seq([self.format(content, fields.at("content"), ()), closing])
+            token = self._token_of_format(end, fields.at("end"))
+            inner = self.format(content, fields.at("content"), (token,))
+            return self.grammar.seq([inner, self.grammar.tokens([token])])
         ends = [end] if isinstance(end, str) else end
         if not isinstance(ends, list) or not ends or not all(isinstance(text, str) for text in ends):
             raise InvalidSpec("'end' must be a string, strings, or a token", pointer=fields.at("end"), keyword="end")
@@ -374,17 +377,22 @@ class _Compiler:
         """Free text with its dispatch rules, in which none of ``ends`` occurs: the first one ends the tag."""
         refuse_excluded((tag for tag, _ in rules), excluded)
         # (an end that overlaps itself, like a blank line, may begin with the last characters of the text)
-        excluded = [*excluded, *ends]
+        excluded = [*excluded, *self._texts(ends)]
         return tag_dispatch(
             self.grammar, [(self._symbols(tag), rest) for tag, rest in rules], [self._symbols(t) for t in excluded],
-            loop=loop, special_tokens=self.special_tokens,
+            loop=loop, special_tokens=self.token_names.special,
         )  # fmt: skip
 
     def _text(self, text: str) -> Expression:
-        return literal(self.grammar, text, self.special_tokens)
+        return literal(self.grammar, text, self.token_names.special)
 
     def _symbols(self, text: str) -> Symbols:
-        return symbols(text, self.special_tokens)
+        return symbols(text, self.token_names.special)
+
+    def _texts(self, ends: Ends) -> list[str]:
+        """``ends`` as texts. A special token has none, and is in no free text anyway."""
+        named = [name for name, token in self.token_names.added.items() if token in ends]
+        return [*(end for end in ends if isinstance(end, str)), *named]
 
     def _token_of_format(self, value: Any, pointer: str) -> int:
         fields = Fields(value, pointer)
@@ -401,9 +409,12 @@ class _Compiler:
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
             return value
         if isinstance(value, str):
-            if value in self.special_tokens:
-                return self.special_tokens[value]
-            raise InvalidSpec(f"the tokenizer has no special token {value!r}", pointer=pointer, keyword="token")
+            number = self.token_names.find(value)
+            if number is None:
+                raise InvalidSpec(
+                    f"the tokenizer has no special or added token {value!r}", pointer=pointer, keyword="token"
+                )
+            return number
         raise InvalidSpec("a token is an id or a name", pointer=pointer, keyword="token")
 
     def _tokens(self, fields: Fields, name: str) -> list[int]:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dotllm.vllm_plugin import background
@@ -20,6 +20,7 @@ from dotllm.vllm_plugin.settings import is_ours
 
 if TYPE_CHECKING:
     from dotllm.compilation import CompilationManager
+    from dotllm.languages.token_names import TokenNames
 
 logger = logging.getLogger(__name__)
 
@@ -84,10 +85,12 @@ def _vocabulary_of_model(tokenizer: Any, model_config: Any) -> Any:
     return vocabulary(tokenizer, model_config.get_vocab_size(), further_ends(model_config))
 
 
-def special_tokens(tokenizer: Any, model_config: Any) -> Mapping[str, int]:
-    """The tokenizer's special tokens by name."""
-    tokens: Mapping[str, int] = _vocabulary_of_model(tokenizer, model_config).special_tokens
-    return tokens
+def token_names(tokenizer: Any, model_config: Any) -> TokenNames:
+    """The tokens that a specification may name."""
+    from dotllm.languages.token_names import TokenNames
+
+    tokens = _vocabulary_of_model(tokenizer, model_config)
+    return TokenNames(tokens.special_tokens, tokens.added_tokens)
 
 
 def prepare_engine(vllm_config: Any) -> None:

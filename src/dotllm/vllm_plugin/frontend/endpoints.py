@@ -114,7 +114,7 @@ async def _validate(call: Call) -> None:
 
     try:
         specification = validation.specification_of(call.params, engine_info.config())
-        await validation_cache.check_beside(specification, engine_info.special_tokens)
+        await validation_cache.check_beside(specification, engine_info.token_names)
     except SpecError as error:
         raise VLLMValidationError(str(error)) from error
 

@@ -6,14 +6,16 @@ them for. It is remembered here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dotllm.compilation import Kind, Specification
 from dotllm.vllm_plugin.engine_core import warm_start
 from dotllm.vllm_plugin.frontend import reasoning_warning, validation_cache
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
+
+if TYPE_CHECKING:
+    from dotllm.languages.token_names import TokenNames
 
 _vllm_config: Any = None
 
@@ -53,14 +55,14 @@ def may_reason() -> bool:
     return bool(getattr(config(), "reasoning_parser", ""))
 
 
-def special_tokens() -> Mapping[str, int]:
-    """The special tokens of the engine's tokenizer by name."""
+def token_names() -> TokenNames | None:
+    """The tokens of the engine's tokenizer that a specification may name, None while there is no engine."""
     if _vllm_config is None:
-        return {}
+        return None
     from vllm.tokenizers import cached_tokenizer_from_config
 
     model_config = _vllm_config.model_config
-    return warm_start.special_tokens(cached_tokenizer_from_config(model_config=model_config), model_config)
+    return warm_start.token_names(cached_tokenizer_from_config(model_config=model_config), model_config)
 
 
 def prepare(vllm_config: Any) -> None:

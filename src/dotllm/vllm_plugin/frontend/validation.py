@@ -54,7 +54,7 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
     try:
         specification = specification_of(params, config)
         if structured._backend != BACKEND:
-            validation_cache.check(specification, functools.partial(warm_start.special_tokens, tokenizer, model_config))
+            validation_cache.check(specification, functools.partial(warm_start.token_names, tokenizer, model_config))
     except SpecError as error:
         raise VLLMValidationError(str(error)) from error
     claim(params, config)

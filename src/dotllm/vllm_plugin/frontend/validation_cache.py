@@ -17,12 +17,15 @@ import contextlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.errors import BudgetExceeded, SpecError
+
+if TYPE_CHECKING:
+    from dotllm.languages.token_names import TokenNames
 
 REMEMBERED = 4096
 """Results kept (a digest and, for a refusal, its message)."""
@@ -31,12 +34,12 @@ TIMEOUT_S = 0.5
 THREADS = 2
 """They share the interpreter with the event loop, so they are few."""
 
-SpecialTokens = Callable[[], Mapping[str, int]]
+NamesOfTokens = Callable[[], "TokenNames | None"]
 
 
-def check(specification: Specification, special_tokens: SpecialTokens = dict) -> None:
-    """Refuse what cannot be enforced; not for event loops. ``special_tokens`` gives the tokenizer's special tokens, if
-    they are needed.
+def check(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:
+    """Refuse what cannot be enforced; not for event loops. ``token_names`` gives the tokens it may name, if they are
+    needed.
 
     Raises:
         dotllm.errors.SpecError: refused; remembered for equal specifications.
@@ -45,7 +48,7 @@ def check(specification: Specification, special_tokens: SpecialTokens = dict) ->
     if _memory.knows(key):
         return
     try:
-        _check(specification, special_tokens)
+        _check(specification, token_names)
     except SpecError as error:
         _memory.remember(key, error)
         raise
@@ -57,18 +60,18 @@ def check(specification: Specification, special_tokens: SpecialTokens = dict) ->
     _memory.remember(key, None)
 
 
-async def check_beside(specification: Specification, special_tokens: SpecialTokens = dict) -> None:
+async def check_beside(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:
     """`check` for event loops, on a thread, for `TIMEOUT_S`: what takes longer is left to the engine.
 
     Raises:
         dotllm.errors.SpecError: refused.
     """
-    checked = asyncio.get_running_loop().run_in_executor(_threads, check, specification, special_tokens)
+    checked = asyncio.get_running_loop().run_in_executor(_threads, check, specification, token_names)
     with contextlib.suppress(TimeoutError):  # one that has not begun is cancelled
         await asyncio.wait_for(checked, TIMEOUT_S)
 
 
-def _check(specification: Specification, special_tokens: SpecialTokens) -> None:
+def _check(specification: Specification, token_names: NamesOfTokens) -> None:
     from dotllm.automata.lowering import lower
     from dotllm.grammar.transform import prepare
 
@@ -94,12 +97,12 @@ def _check(specification: Specification, special_tokens: SpecialTokens) -> None:
     elif kind is Kind.GRAMMAR:
         from dotllm.languages.cfg import grammar_to_grammar
 
-        grammar = grammar_to_grammar(text, special_tokens=special_tokens(), **options)
+        grammar = grammar_to_grammar(text, token_names=token_names(), **options)
     else:
         from dotllm.languages.json_schema import Options
         from dotllm.languages.structural_tag import structural_tag_to_grammar
 
-        grammar = structural_tag_to_grammar(text, special_tokens=special_tokens(), options=Options(**options))
+        grammar = structural_tag_to_grammar(text, token_names=token_names(), options=Options(**options))
     lower(prepare(grammar))
 
 

@@ -75,9 +75,11 @@ def _with_outer(contents: TokenizerContents, outer: Any) -> TokenizerContents:
         if i not in named and tokens[i] is None:  # tiktoken calls every added token special; the wrapper knows better
             tokens[i] = str(token).encode()
             special.pop(str(token), None)
+    plain = contents.added_tokens | {str(token): i for i, token in added.items() if i not in named}
     for i, name in named.items():
         tokens[i] = None
         special.setdefault(name, i)
     eos = getattr(outer, "eos_token_id", None)
     eos_ids = contents.eos_token_ids if eos is None else ids_of(eos)
-    return contents._replace(tokens=tokens, special_tokens=special, eos_token_ids=eos_ids)
+    plain = {name: i for name, i in plain.items() if i not in named and name not in special}
+    return contents._replace(tokens=tokens, special_tokens=special, added_tokens=plain, eos_token_ids=eos_ids)

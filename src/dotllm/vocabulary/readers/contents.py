@@ -20,3 +20,5 @@ class TokenizerContents(NamedTuple):
     It may still put a space before the text, as SentencePiece models do."""
     decode: Callable[[list[int]], str]
     """Text of tokens, with U+FFFD where their bytes are no UTF-8; thread-safe."""
+    added_tokens: dict[str, int] = {}  # noqa: RUF012  # never changed
+    """Ids by name of tokens that were added and stand for text."""

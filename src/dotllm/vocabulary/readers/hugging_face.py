@@ -53,7 +53,7 @@ def read_tokenizers(tokenizer: Any) -> TokenizerContents:
         text: str = decoder.decode([strings[i] for i in ids])
         return text
 
-    return TokenizerContents(_list_by_id(texts), special, (), _PrivateCopy(tokenizer), decode)
+    return TokenizerContents(_list_by_id(texts), special, (), _PrivateCopy(tokenizer), decode, _plain(added))
 
 
 def is_slow_sentencepiece(tokenizer: object) -> bool:
@@ -70,7 +70,7 @@ def read_slow_sentencepiece(tokenizer: Any) -> TokenizerContents:
     tokens, special = _by_id(ids.values(), [inner.tokens[piece] for piece in pieces], added)
     special.update({string: i for string, i in ids.items() if string in inner.special_tokens})
     locked = _Locked(tokenizer)
-    return TokenizerContents(tokens, special, (), locked.encode, locked.decode)
+    return TokenizerContents(tokens, special, (), locked.encode, locked.decode, _plain(added))
 
 
 def read_slow_byte_level(tokenizer: Any) -> TokenizerContents:
@@ -79,7 +79,7 @@ def read_slow_byte_level(tokenizer: Any) -> TokenizerContents:
     ids = {string: i for string, i in tokenizer.get_vocab().items() if i not in added}
     tokens, special = _by_id(ids.values(), decode_byte_level(list(ids)), added)
     locked = _Locked(tokenizer)
-    return TokenizerContents(tokens, special, (), locked.encode, locked.decode)
+    return TokenizerContents(tokens, special, (), locked.encode, locked.decode, _plain(added))
 
 
 def _by_id(
@@ -89,6 +89,11 @@ def _by_id(
     texts: dict[int, bytes | None] = dict(zip(ids, decoded, strict=True))
     texts.update({i: None if token.special else token.content.encode() for i, token in added.items()})
     return _list_by_id(texts), {token.content: i for i, token in added.items() if token.special}
+
+
+def _plain(added: dict[int, Any]) -> dict[str, int]:
+    """Added tokens that are not special."""
+    return {token.content: i for i, token in added.items() if not token.special}
 
 
 def _list_by_id(texts: dict[int, bytes | None]) -> list[bytes | None]:
