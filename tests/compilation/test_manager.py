@@ -543,7 +543,7 @@ def test_a_failure_keeps_nothing_alive(make_manager: Make, what: dict[str, str])
             asked.append(weakref.ref(ticket))
             with pytest.raises((Unsupported, CompilationError)) as caught:
                 ticket.result(5)
-            without_frames(caught.value)  # as `request_errors` does when a request ends
+            without_frames(caught.value)  # as `errors` does when a request ends
             del ticket, caught
         wait_for(lambda: not any(ref() for ref in asked))
         failure = manager._failures.get(manager.key(spec(id=what, **what)), 0.0)

@@ -10,10 +10,10 @@ from dotllm.vllm_plugin.engine_core import (
     batch_accept,
     config,
     draft_limit,
+    errors,
     late_mask,
+    pending_grammars,
     reasoning,
-    request_errors,
-    scheduler,
     warm_start,
 )
 from dotllm.vllm_plugin.engine_core import compile_hook as manager
@@ -51,9 +51,9 @@ HOOKS: tuple[Hook, ...] = (
     argument_types.STRINGS_HOOK,
     reasoning.HOOK,  # before the next one, so that it is asked first
     late_mask.HOOK,
-    scheduler.HOOK,
-    request_errors.HOOK,
-    request_errors.OFFLINE_HOOK,
+    pending_grammars.HOOK,
+    errors.HOOK,
+    errors.OFFLINE_HOOK,
     warm_start.HOOK,
     implicit_ends.HOOK,
     manager_hook.HOOK,

@@ -15,7 +15,7 @@ from dotllm import Index, Vocabulary
 from dotllm.vllm_plugin.engine_core import batch_accept
 from dotllm.vllm_plugin.engine_core.batch_accept import MIN_BATCH
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
-from tests.vllm_plugin.engine_core.test_scheduler import Bench, vllm_config
+from tests.vllm_plugin.engine_core.test_pending_grammars import Bench, vllm_config
 
 pytestmark = pytest.mark.serve
 __all__ = ["vllm_config"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dotllm.vllm_plugin.engine_core import draft_limit
-from tests.vllm_plugin.engine_core.test_scheduler import Bench, Grammar, Pending, vllm_config  # noqa: F401
+from tests.vllm_plugin.engine_core.test_pending_grammars import Bench, Grammar, Pending, vllm_config  # noqa: F401
 
 pytestmark = pytest.mark.serve
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dotllm.errors import Unsupported
-from dotllm.vllm_plugin.engine_core import late_mask, request_errors
-from dotllm.vllm_plugin.engine_core.scheduler import has_recurrent_state
-from tests.vllm_plugin.engine_core.test_scheduler import BLOCK, Bench, Grammar, Pending, _aborted, vllm_config
+from dotllm.vllm_plugin.engine_core import errors, late_mask
+from dotllm.vllm_plugin.engine_core.pending_grammars import has_recurrent_state
+from tests.vllm_plugin.engine_core.test_pending_grammars import BLOCK, Bench, Grammar, Pending, _aborted, vllm_config
 
 pytestmark = pytest.mark.serve
 __all__ = ["vllm_config"]
@@ -111,7 +111,7 @@ def test_failed_compile_ends_its_request_alone(bench: Bench, when: str, monkeypa
         bench.step()
     assert bench.finish_reason("bad") == "error" and bench.tokens_of("bad") == []
     (output,) = bench.outputs["bad"]
-    assert request_errors.decode(output.stop_reason) == (400, "refused (at /x)")
+    assert errors.decode(output.stop_reason) == (400, "refused (at /x)")
     assert bench.tokens_of("free") == [7] * 4
     assert not bench.scheduler._unmasked and "bad" not in bench.scheduler.requests
     assert bench.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 199, "its blocks are free again"

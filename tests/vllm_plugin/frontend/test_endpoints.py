@@ -19,7 +19,7 @@ pytest.importorskip("vllm")
 
 from dotllm.errors import InvalidSpec
 from dotllm.vllm_plugin import registry
-from dotllm.vllm_plugin.engine_core import request_errors
+from dotllm.vllm_plugin.engine_core import errors
 from dotllm.vllm_plugin.frontend import endpoints, engine_info, validation_cache
 from tests.vllm_plugin.frontend.test_unsupported_fields import completion_request, serve
 from tests.vllm_plugin.frontend.tool_calls.test_error_location import BAD, GOOD, chat_tool, tag_of
@@ -56,7 +56,7 @@ class Engine:
 
         self.sent.append({"params": params, **kwargs})
         if self.says == "not taken":
-            raise request_errors.as_http(503, "too many")
+            raise errors.as_http(503, "too many")
         collector = RequestOutputCollector(RequestOutputKind.DELTA, request_id)
         asyncio.get_running_loop().call_later(self.seconds, collector.put, self.says)
         return collector
@@ -127,7 +127,7 @@ def test_what_is_right_comes_as_ever(form: str) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [400, 503, 500])
 def test_what_the_engine_refuses_is_a_status(form: str, stream: bool, status: int) -> None:
-    error = request_errors.as_http(status, "too much (at /properties/a)")
+    error = errors.as_http(status, "too much (at /properties/a)")
     with pytest.raises(type(error), match=r"^too much \(at /properties/a\)$"):
         ask(Serving(Engine(error), form), sampling(regex=GOOD_REGEX), stream=stream)
 
@@ -182,7 +182,7 @@ def test_a_refused_tool_is_named_by_its_place_in_the_request(stream: bool, anthr
     """The engine speaks of the structural tag that vLLM has made of the tools."""
     tag = tag_of(GOOD, BAD)
     said = "unknown type 'strin' (at /format/elements/1/content/json_schema/properties/a~1b/type)"
-    serving: Any = Serving(Engine(request_errors.as_http(400, said)))
+    serving: Any = Serving(Engine(errors.as_http(400, said)))
     if anthropic:
         serving.create_messages = None
     tools = [chat_tool("f", GOOD), chat_tool("bad", BAD)]
@@ -289,5 +289,5 @@ def test_rendered_completions_say_so_in_a_field_of_vllms() -> None:
 def test_an_error_of_the_check_is_said_as_the_engine_says_it() -> None:
     """One refusal has one text: the engine sends what `SpecError` writes."""
     error = InvalidSpec("unknown type 'x'", pointer="/a", keyword="type")
-    sent = request_errors.decode(request_errors.encode(error))
+    sent = errors.decode(errors.encode(error))
     assert sent == (400, str(error))

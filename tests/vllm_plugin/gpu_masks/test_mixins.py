@@ -12,8 +12,8 @@ pytest.importorskip("vllm")
 from played_engine import Engine
 
 from dotllm import Index
-from dotllm.vllm_plugin.engine_core import batch_accept, draft_limit, late_mask, reasoning, request_errors, scheduler
-from tests.vllm_plugin.engine_core.test_scheduler import Bench
+from dotllm.vllm_plugin.engine_core import batch_accept, draft_limit, errors, late_mask, pending_grammars, reasoning
+from tests.vllm_plugin.engine_core.test_pending_grammars import Bench
 
 pytestmark = pytest.mark.serve
 
@@ -27,8 +27,8 @@ def test_mixins_without_a_use_leave(vllm_config: Any, index: Index) -> None:
     found = type(engine.scheduler)
     assert found.__name__ == "DotllmAsyncScheduler" and found.__module__ == "vllm.v1.core.sched.async_scheduler"
     assert [base.__name__ for base in found.__bases__[1:]] == [
-        scheduler.OverlapScheduler.__name__,
-        request_errors.FailureScheduler.__name__,
+        pending_grammars.OverlapScheduler.__name__,
+        errors.FailureScheduler.__name__,
         batch_accept.BatchAcceptScheduler.__name__,
         "AsyncScheduler",
     ]

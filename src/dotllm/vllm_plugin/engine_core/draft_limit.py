@@ -17,7 +17,7 @@ from typing import Any
 
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
-from dotllm.vllm_plugin.engine_core.scheduler import graph_tokens
+from dotllm.vllm_plugin.engine_core.pending_grammars import graph_tokens
 from dotllm.vllm_plugin.hook import Hook, Target
 
 logger = logging.getLogger(__name__)

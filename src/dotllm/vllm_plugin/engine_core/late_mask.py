@@ -2,7 +2,7 @@
 
 Most specifications compile in a few milliseconds, which is less than the forward pass that runs the prompt. vLLM asks
 for masks after it has launched that pass, so the compile is over by then and has cost nothing: no step waits for it,
-and the last token of the prompt needs no step of its own (see `scheduler`, which holds such a request back).
+and the last token of the prompt needs no step of its own (see `pending_grammars`, which holds such a request back).
 
 When the mask is needed and the grammar is not there, the step waits for it, and the whole batch with it, until
 `GRAMMAR_WAIT_S` after the request was first looked at: at most 15 ms for each newly arrived request, once. Then the
@@ -25,7 +25,7 @@ from concurrent.futures import Future, wait
 from typing import Any, NamedTuple
 
 from dotllm.compilation.options import CompilationOptions
-from dotllm.vllm_plugin.engine_core import scheduler
+from dotllm.vllm_plugin.engine_core import pending_grammars
 from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.engine_core.hold_times import HoldTimes
@@ -46,7 +46,7 @@ class Late(NamedTuple):
 
 
 class LateMaskScheduler:
-    """Goes before `scheduler.OverlapScheduler`, which takes the requests that this one does not."""
+    """Goes before `pending_grammars.OverlapScheduler`, which takes the requests that this one does not."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -56,7 +56,9 @@ class LateMaskScheduler:
         self._steps = StepPhases()
         options = CompilationOptions.from_environment()
         switched_on = options.overlap and not why_not(self)
-        self._late_limit = max(1, min(options.overlap_requests, scheduler.sequences(self) // 2)) if switched_on else 0
+        self._late_limit = (
+            max(1, min(options.overlap_requests, pending_grammars.sequences(self) // 2)) if switched_on else 0
+        )
 
     def idles(self) -> bool:
         """Whether masks cannot be late in this engine (see `scheduler_class`)."""
@@ -67,7 +69,7 @@ class LateMaskScheduler:
         parameters = request.sampling_params
         return (
             len(self._unmasked) < self._late_limit
-            and scheduler.awaits_grammar(request)
+            and pending_grammars.awaits_grammar(request)
             and not request.structured_output_request._grammar.done()
             and not request.resumable
             and not request.has_encoder_inputs
@@ -89,7 +91,7 @@ class LateMaskScheduler:
     _handle_blocked_waiting_request = _promotes
 
     def _next_promotes(self, request: Any) -> bool:
-        return scheduler.promotes(super(), request)
+        return pending_grammars.promotes(super(), request)
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step. Parked requests whose grammar has come run the last token of their prompt again."""
@@ -100,7 +102,7 @@ class LateMaskScheduler:
                 continue
             if isinstance(grammar, Exception):
                 # It stays here, and gets no token, until vLLM frees it at the end of this step.
-                scheduler.register_failure(request, self._next_promotes)
+                pending_grammars.register_failure(request, self._next_promotes)
                 continue
             del self._unmasked[name]
             self._parked_holds.goes_on(name, self)
@@ -156,7 +158,7 @@ class LateMaskScheduler:
         """A request has ended, however: nobody waits for its compile any more."""
         self._parked_holds.forget(request.request_id)
         if self._unmasked.pop(request.request_id, None) is not None:
-            scheduler.withdraw(request)
+            pending_grammars.withdraw(request)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
 
@@ -174,15 +176,15 @@ def why_not(of: Any) -> str:
         (config.parallel_config.pipeline_parallel_size > 1, "pipeline parallelism"),
         (of.num_spec_tokens > 0, "speculative decoding"),
         (of.structured_output_manager.reasoner_cls is not None, "a reasoning parser"),
-        (scheduler.has_recurrent_state(of), "the model has a recurrent state, which takes each token once"),
+        (pending_grammars.has_recurrent_state(of), "the model has a recurrent state, which takes each token once"),
     )
-    return next((reason for applies, reason in checks if applies), "") or scheduler.why_not(of)
+    return next((reason for applies, reason in checks if applies), "") or pending_grammars.why_not(of)
 
 
 def _apply() -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    scheduler.require_promotion(Scheduler)
+    pending_grammars.require_promotion(Scheduler)
     scheduler_class.add(LateMaskScheduler)
 
 

@@ -1,8 +1,8 @@
 """A request that reasons first is not held for its index before its reasoning ends.
 
-`scheduler.OverlapScheduler` holds a request one token before the end of its prompt. With a reasoning parser the
+`pending_grammars.OverlapScheduler` holds a request one token before the end of its prompt. With a reasoning parser the
 constraint begins later: until then tokens are sampled freely, and the grammar is neither asked nor moved. So such a
-request gets a `LateGrammar` and runs at once; when its reasoning has ended and its index is still not there, it stops,
+request gets a `DeferredGrammar` and runs at once; when its reasoning has ended and its index is not there, it stops,
 as a running request for which there are no tokens to run.
 
 Under asynchronous scheduling the next step is put together before the last token is known, which may be the end of the
@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from dotllm.compilation.options import CompilationOptions
-from dotllm.vllm_plugin.engine_core import scheduler
+from dotllm.vllm_plugin.engine_core import pending_grammars
 from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
 from dotllm.vllm_plugin.engine_core.hold_times import HoldTimes
 from dotllm.vllm_plugin.hook import Hook, Target
@@ -33,7 +33,7 @@ _SCHEDULER = "vllm.v1.core.sched.scheduler"
 
 
 class ReasoningScheduler:
-    """Goes before `scheduler.OverlapScheduler`, which then sees a request whose grammar is there."""
+    """Goes before `pending_grammars.OverlapScheduler`, which then sees a request whose grammar is there."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -81,10 +81,10 @@ class ReasoningScheduler:
             if request.structured_output_request.reasoning_ended:
                 return False  # preempted, and nothing to resume it for yet
         elif self._reasons_late and self._runs_late(request):
-            from dotllm.vllm_plugin.engine_core.late_grammar import LateGrammar
+            from dotllm.vllm_plugin.engine_core.deferred_grammar import DeferredGrammar
 
             structured = request.structured_output_request
-            structured._grammar = LateGrammar(structured._grammar)
+            structured._grammar = DeferredGrammar(structured._grammar)
             self._late[request.request_id] = request
         return bool(super()._handle_blocked_waiting_request(request))  # type: ignore[misc]
 
@@ -137,7 +137,7 @@ def why_not(of: Any) -> str:
         (of.num_spec_tokens > 0, "speculative decoding"),
         (not hasattr(manager, "_get_reasoner"), "an unknown structured output manager"),
     )
-    return next((reason for applies, reason in checks if applies), "") or scheduler.why_not(of)
+    return next((reason for applies, reason in checks if applies), "") or pending_grammars.why_not(of)
 
 
 def _apply() -> None:

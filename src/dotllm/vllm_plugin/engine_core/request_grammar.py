@@ -22,7 +22,7 @@ from dotllm.compilation.compiled import Compiled
 from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.index import Guide, Index
 from dotllm.index.token_space import END_ROW
-from dotllm.vllm_plugin.engine_core.request_errors import TokenNotAllowed
+from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
 from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 from dotllm.vocabulary import Vocabulary
 
@@ -85,7 +85,7 @@ class RequestGrammar(StructuredOutputGrammar):
         self.failed = False
         """Whether an internal error has ended this request."""
         self.error: Exception | None = None
-        """Why it is ended: an error of the engine, or a token that is not allowed (see `request_errors`)."""
+        """Why it is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
         self._forced = forced
         self.own_masks = forced is not None or bool(self._stops)
         """Whether masks may differ from the guide's even while the text goes on."""

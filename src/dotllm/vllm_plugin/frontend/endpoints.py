@@ -1,6 +1,6 @@
 """A request of an API: refused before its response begins, with the place of what is wrong in the request.
 
-The engine compiles every specification, and ends what it refuses with the reason (`request_errors`). For a request
+The engine compiles every specification, and ends what it refuses with the reason (`errors`). For a request
 that is not streamed that is HTTP 400. The response of a streamed one begins before that in vLLM, so here a constrained
 stream begins with the engine's first word: the endpoint waits for it, and keeps what the API says before (`_begun`). A
 refusal, a full queue, whatever ends the request without a token is its HTTP status then, on every API.

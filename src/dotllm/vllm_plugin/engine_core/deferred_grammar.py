@@ -1,4 +1,4 @@
-"""LateGrammar: stands for a grammar that is still being compiled, while a request reasons and needs none.
+"""DeferredGrammar: stands for a grammar that is still being compiled, while a request reasons and needs none.
 
 With a reasoning parser the constraint begins when the reasoning ends. The scheduler lets such a request generate
 meanwhile and holds it from then on (`reasoning`), so that nobody asks for a mask too early. Should somebody ask all the
@@ -13,7 +13,7 @@ from typing import Any
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 
-class LateGrammar(StructuredOutputGrammar):
+class DeferredGrammar(StructuredOutputGrammar):
     """vLLM's ``StructuredOutputGrammar`` over a future of one."""
 
     def __init__(self, future: Future[Any]) -> None:

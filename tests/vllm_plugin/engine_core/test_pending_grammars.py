@@ -14,8 +14,8 @@ from benchmarks.stand_ins import a_backend
 from dotllm.compilation.errors import CompilationError, QueueFull
 from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.vllm_plugin import register
-from dotllm.vllm_plugin.engine_core import request_errors
-from dotllm.vllm_plugin.engine_core.request_errors import TokenNotAllowed
+from dotllm.vllm_plugin.engine_core import errors
+from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
 
 pytestmark = pytest.mark.serve
 
@@ -169,7 +169,7 @@ def bench(vllm_config: Any) -> Bench:
 def test_the_class_is_vllms_with_ours_before_it(bench: Bench) -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    from dotllm.vllm_plugin.engine_core.scheduler import OverlapScheduler
+    from dotllm.vllm_plugin.engine_core.pending_grammars import OverlapScheduler
 
     assert isinstance(bench.scheduler, Scheduler) and isinstance(bench.scheduler, OverlapScheduler)
     assert bench.scheduler._hold_limit == 8
@@ -200,7 +200,7 @@ def test_while_nothing_runs_the_step_waits_a_moment_for_the_compile(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step for the last prompt token alone would cost more than most compiles."""
-    from dotllm.vllm_plugin.engine_core import scheduler
+    from dotllm.vllm_plugin.engine_core import pending_grammars
 
     waits: list[float] = []
 
@@ -208,10 +208,10 @@ def test_while_nothing_runs_the_step_waits_a_moment_for_the_compile(
         waits.append(timeout)
         futures[0].set_result(Grammar())
 
-    monkeypatch.setattr(scheduler, "wait", comes)
+    monkeypatch.setattr(pending_grammars, "wait", comes)
     bench.add("a", 30, Pending())
     assert bench.step() == {"a": 30} and bench.tokens_of("a") == [7]
-    assert waits == [scheduler.COMPILE_WAIT_S] and scheduler.COMPILE_WAIT_S <= 0.005
+    assert waits == [pending_grammars.COMPILE_WAIT_S] and pending_grammars.COMPILE_WAIT_S <= 0.005
     bench.add("b", 30, Pending(), start=500)
     assert bench.step() == {"a": 1, "b": 29} and len(waits) == 1, "it would be the others' time"
     while bench.finish_reason("a") is None:
@@ -267,7 +267,7 @@ def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
         bench.step()
     assert bench.finish_reason("bad") == "error" and bench.tokens_of("bad") == []
     (output,) = bench.outputs["bad"]
-    assert request_errors.decode(output.stop_reason) == (400, "refused (at /x)")
+    assert errors.decode(output.stop_reason) == (400, "refused (at /x)")
     assert all(output.stop_reason is None for output in bench.outputs["free"])
     assert bench.tokens_of("free") == [7] * 4
     assert failure.__traceback__ is None, "while it is remembered it keeps no request"
@@ -430,7 +430,7 @@ def test_switched_off(vllm_config: Any, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_features_it_does_not_go_with(bench: Bench) -> None:
-    from dotllm.vllm_plugin.engine_core.scheduler import why_not
+    from dotllm.vllm_plugin.engine_core.pending_grammars import why_not
 
     assert why_not(bench.scheduler) == ""
     for name, value in (
@@ -468,7 +468,7 @@ def test_a_scheduler_of_somebody_else(vllm_config: Any) -> None:
     from vllm.config import SchedulerConfig
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    from dotllm.vllm_plugin.engine_core.scheduler import OverlapScheduler
+    from dotllm.vllm_plugin.engine_core.pending_grammars import OverlapScheduler
 
     class Own(Scheduler):
         pass
@@ -513,7 +513,7 @@ def test_a_request_that_its_constraint_ends_is_told_why(
     for _ in range(8):
         bench.step()
     assert bench.finish_reason("bad") == "error" and bench.tokens_of("free") == [7] * 4
-    found = request_errors.decode(bench.outputs["bad"][-1].stop_reason)
+    found = errors.decode(bench.outputs["bad"][-1].stop_reason)
     assert found is not None and found[0] == status and message in found[1]
     assert all(output.stop_reason is None for output in bench.outputs["free"])
 
@@ -536,7 +536,7 @@ def test_logits_processors_that_leave_nothing_are_named(vllm_config: Any, monkey
     bench.add("bad", 10, pending)
     for _ in range(3):
         bench.step()
-    found = request_errors.decode(bench.outputs["bad"][-1].stop_reason)
+    found = errors.decode(bench.outputs["bad"][-1].stop_reason)
     assert found is not None and found[0] == 400
     assert "logits processors (mine:Bans, " in found[1] and "Bans)" in found[1] and "NaN" not in found[1]
 
@@ -557,15 +557,15 @@ def test_reasons_become_the_answer(error: Exception, status: int, message: str) 
         completion = CompletionOutput(0, "", [], None, None, finish_reason=finish_reason, stop_reason=stop_reason)
         return RequestOutput("r", "", [], None, [completion], finished=True)
 
-    failure = request_errors.as_exception(output("error", request_errors.encode(error)))
+    failure = errors.as_exception(output("error", errors.encode(error)))
     assert failure is not None
     answer = create_error_response(failure).error
     assert answer.code == status and message in answer.message
-    assert request_errors.as_exception(output("error", None)) is None
-    assert request_errors.as_exception(output("stop", "\n")) is None
-    offline = output("error", request_errors.encode(error)), output("error", None), output("stop", "\n")
+    assert errors.as_exception(output("error", None)) is None
+    assert errors.as_exception(output("stop", "\n")) is None
+    offline = output("error", errors.encode(error)), output("error", None), output("stop", "\n")
     for told in offline:
-        request_errors.tell(told)
+        errors.tell(told)
     assert message in offline[0].outputs[0].stop_reason and "{" not in offline[0].outputs[0].stop_reason
     assert [told.outputs[0].stop_reason for told in offline[1:]] == [None, "\n"]
 
@@ -604,10 +604,10 @@ def test_vllms_own_words_about_a_compile_give_way(
                 )
             return {0: SimpleNamespace(outputs=outputs)}
 
-    class Ours(request_errors.FailureScheduler, Scheduler): ...
+    class Ours(errors.FailureScheduler, Scheduler): ...
 
     of_failed, of_other = Ours().update_from_output()[0].outputs
-    assert of_failed.error is None and request_errors.decode(of_failed.stop_reason) == (status, message)
+    assert of_failed.error is None and errors.decode(of_failed.stop_reason) == (status, message)
     assert of_other.error == "not ours" and of_other.stop_reason is None
 
 
@@ -620,7 +620,7 @@ def test_one_of_several_streamed_answers_says_why_it_ended() -> None:
 
     register()
     collector = RequestOutputCollector(RequestOutputKind.DELTA, "r")
-    why = request_errors.encode(Unsupported("stop_token_ids leave no token", keyword="stop_token_ids"))
+    why = errors.encode(Unsupported("stop_token_ids leave no token", keyword="stop_token_ids"))
     for index, (finish, reason) in enumerate([(None, None), ("error", why)]):
         completion = CompletionOutput(index, "", [], None, None, finish_reason=finish, stop_reason=reason)
         collector.put(RequestOutput("r", "", [], None, [completion], finished=False))
@@ -706,7 +706,7 @@ def test_a_compile_that_fails_behind_a_reasoning_request(reasoning: Bench, when:
     for _ in range(5):
         reasoning.step()
     assert reasoning.finish_reason("bad") == "error"
-    assert request_errors.decode(reasoning.outputs["bad"][-1].stop_reason) == (400, "refused")
+    assert errors.decode(reasoning.outputs["bad"][-1].stop_reason) == (400, "refused")
     assert reasoning.tokens_of("free") == [7] * 4 and not reasoning.scheduler._late
 
 
@@ -723,10 +723,10 @@ def test_abort_while_it_reasons(reasoning: Bench) -> None:
 def test_a_stand_in_asked_too_early_answers_late_and_right() -> None:
     import threading
 
-    from dotllm.vllm_plugin.engine_core.late_grammar import LateGrammar
+    from dotllm.vllm_plugin.engine_core.deferred_grammar import DeferredGrammar
 
     future: Future[Any] = Future()
-    late = LateGrammar(future)
+    late = DeferredGrammar(future)
     assert late.accept_tokens("r", [1, 2]) and not late.is_terminated() and late.error is None
     grammar = Grammar()
     threading.Timer(0.1, future.set_result, (grammar,)).start()
@@ -734,4 +734,4 @@ def test_a_stand_in_asked_too_early_answers_late_and_right() -> None:
     assert late.accept_tokens("r", [4]) and grammar.accepted == [1, 2, 4]
     failed: Future[Any] = Future()
     failed.set_exception(ValueError("no"))
-    assert isinstance(LateGrammar(failed).error, ValueError) and LateGrammar(failed).accept_tokens("r", [1])
+    assert isinstance(DeferredGrammar(failed).error, ValueError) and DeferredGrammar(failed).accept_tokens("r", [1])

@@ -101,7 +101,7 @@ def _reason(request: Any, processors: tuple[str, ...]) -> str | None:
     grammar = getattr(request.structured_output_request, "_grammar", None)
     if isinstance(grammar, Exception):
         return encode(without_frames(grammar))  # vLLM caught it in a frame that holds the request
-    error = getattr(getattr(grammar, "resolved", None) or grammar, "error", None)  # (see `late_grammar`)
+    error = getattr(getattr(grammar, "resolved", None) or grammar, "error", None)  # (see `deferred_grammar`)
     if not isinstance(error, Exception):
         return None
     forbidding = [name for name in _FORBIDDING if getattr(request.sampling_params, name, None)]
