@@ -19,7 +19,6 @@ from dotllm.vllm_plugin.engine_core import (
 from dotllm.vllm_plugin.engine_core import compile_hook as manager
 from dotllm.vllm_plugin.frontend import (
     beam_search,
-    constraint_names,
     endpoints,
     engine_info,
     unsupported_fields,
@@ -40,15 +39,12 @@ HOOKS: tuple[Hook, ...] = (
     config.HOOK,
     validation.HOOK,
     manager.HOOK,
-    beam_search.OFFLINE_HOOK,
-    beam_search.ONLINE_HOOK,
+    beam_search.HOOK,
     engine_info.HOOK,
     endpoints.HOOK,
     unsupported_fields.HOOK,
-    constraint_names.HOOK,
     constraints.HOOK,
     argument_types.HOOK,
-    argument_types.STRINGS_HOOK,
     reasoning.HOOK,  # before the next one, so that it is asked first
     late_mask.HOOK,
     pending_grammars.HOOK,

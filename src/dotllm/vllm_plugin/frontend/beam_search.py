@@ -1,4 +1,4 @@
-"""H4: beam search under a constraint.
+"""Beam search under a constraint.
 
 Offline (``LLM.beam_search``), vLLM makes a backend by name and compiles the specification again for every beam and
 step: we hand it our backend, whose equal specifications share one index. Online, vLLM's beam search drops the
@@ -50,11 +50,6 @@ def _init_beam_search_structured_output_with(original: Any) -> Any:
     return _init_beam_search_structured_output
 
 
-def _apply_offline() -> None:
-    mixin = importlib.import_module(_OFFLINE).BeamSearchOfflineMixin
-    replace_once(mixin, "_init_beam_search_structured_output", _init_beam_search_structured_output_with)
-
-
 def constraint_of(request: Any) -> str | None:
     """The field of an OpenAI request that constrains its output, or None."""
     response_format = getattr(request, "response_format", None)
@@ -81,21 +76,19 @@ def _to_beam_search_params_with(original: Any) -> Any:
     return to_beam_search_params
 
 
-def _refuse_in(module: str, name: str) -> None:
-    request_class = getattr(importlib.import_module(module), name)
-    if not {"structured_outputs", "response_format"} <= set(request_class.model_fields):
-        raise HookError(f"{name} names its constraints differently")
-    replace_once(request_class, "to_beam_search_params", _to_beam_search_params_with)
-
-
-def _apply_online() -> None:
+def _apply() -> None:
+    mixin = importlib.import_module(_OFFLINE).BeamSearchOfflineMixin
+    replace_once(mixin, "_init_beam_search_structured_output", _init_beam_search_structured_output_with)
     for module, name in _PROTOCOLS.items():
-        _refuse_in(module, name)
+        request_class = getattr(importlib.import_module(module), name)
+        if not {"structured_outputs", "response_format"} <= set(request_class.model_fields):
+            raise HookError(f"{name} names its constraints differently")
+        replace_once(request_class, "to_beam_search_params", _to_beam_search_params_with)
 
 
-OFFLINE_HOOK = Hook(
-    name="beam-search-offline",
-    summary="LLM.beam_search with structured outputs",
+HOOK = Hook(
+    name="beam-search",
+    summary="LLM.beam_search with structured outputs; online, use_beam_search with a constraint is refused",
     targets=(
         Target(
             _OFFLINE,
@@ -103,17 +96,9 @@ OFFLINE_HOOK = Hook(
             ("self", "structured_outputs", "tokenizer"),
         ),
         Target("vllm.v1.structured_output.request", "get_structured_output_key", ("params",)),
+        *(Target(module, f"{name}.to_beam_search_params", ("self",)) for module, name in _PROTOCOLS.items()),
     ),
-    apply=_apply_offline,
+    apply=_apply,
     required=False,
-    without_it="LLM.beam_search with structured outputs fails",
-)
-
-ONLINE_HOOK = Hook(
-    name="beam-search-online",
-    summary="use_beam_search with a constraint is refused (vLLM would ignore the constraint)",
-    targets=tuple(Target(module, f"{name}.to_beam_search_params", ("self",)) for module, name in _PROTOCOLS.items()),
-    apply=_apply_online,
-    required=False,
-    without_it="vLLM ignores constraints in online beam search without a word",
+    without_it="LLM.beam_search with structured outputs fails, and online beam search ignores them without a word",
 )

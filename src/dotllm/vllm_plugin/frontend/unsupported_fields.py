@@ -2,23 +2,26 @@
 
 vLLM's request models let unknown fields pass, so a constraint written where this API does not look for it (a
 ``guided_json`` of older releases, ``response_format`` in a Responses request, ``structured_outputs`` in an Anthropic
-one) is answered with 200 and free text. The same goes for two constraints of which one wins without a word.
+one) is answered with 200 and free text. The same goes for two constraints of which one wins without a word. The OpenAI
+request classes keep their unknown fields; `refuse` is called where they become sampling parameters (`endpoints`,
+`beam_search`). Anthropic's drop them, so they are told to keep them.
 
-The OpenAI request classes keep their unknown fields; `refuse` is called where they become sampling parameters
-(`endpoints`, `beam_search`). Anthropic's drop them, so they are told to keep them (`HOOK`).
+It drops the unknown keys of ``structured_outputs``, too: ``{"json_schema": …}`` is an empty object to it, which is
+refused with a dump of that object; beside a known key the unknown one is ignored; and of a list it says nothing but
+HTTP 500. The request as it was sent is seen in a validator of vLLM's models of chats and completions, which is replaced
+where pydantic keeps it; of others there is only the empty object.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from functools import wraps
 from typing import Any
 
 from dotllm.errors import InvalidSpec
 from dotllm.vllm_plugin import specification
 from dotllm.vllm_plugin.frontend import engine_info
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 # Removed from vLLM with 0.12; sent by clients written before.
 _ELSEWHERE = {
@@ -42,8 +45,16 @@ _ANTHROPIC = {
     "structured_outputs": "output_config.format",
     "output_format": "output_config.format",  # the name during Anthropic's beta
 }
-_PROTOCOL = "vllm.entrypoints.anthropic.protocol"
-_SERVING = "vllm.entrypoints.anthropic.serving"
+_ANTHROPIC_PROTOCOL = "vllm.entrypoints.anthropic.protocol"
+_ANTHROPIC_SERVING = "vllm.entrypoints.anthropic.serving"
+_CHAT = "vllm.entrypoints.openai.chat_completion.protocol"
+_VALIDATORS = (
+    (_CHAT, "ChatCompletionRequest", "check_structured_outputs_count"),
+    (_CHAT, "BatchChatCompletionRequest", "check_batch_mode"),
+    ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest", "check_structured_outputs_count"),
+)
+_PARAMS = "vllm.sampling_params"
+_KINDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 
 
 def refuse(request: Any) -> None:
@@ -126,35 +137,81 @@ def refuse_anthropic(request: Any) -> None:
         _refusal("output_config.format has no schema, or an empty one, and nothing would be enforced")
 
 
-def _apply() -> None:
-    request_class = importlib.import_module(_PROTOCOL).AnthropicMessagesRequest
-    serving_class = importlib.import_module(_SERVING).AnthropicServingMessages
-    original = serving_class._handle_output_config.__func__
-    if getattr(original, "is_dotllm", False):
+def refuse_unknown_keys(structured_outputs: Any) -> None:
+    """Refuse a request's ``structured_outputs`` with a key that nobody reads, if the server is on dotllm.
+
+    Raises:
+        vllm.exceptions.VLLMValidationError: refused.
+    """
+    params_class = importlib.import_module(_PARAMS).StructuredOutputsParams
+    if structured_outputs is None or isinstance(structured_outputs, params_class) or not engine_info.serves():
         return
+    kinds = ", ".join(_KINDS)
+    if not isinstance(structured_outputs, dict):
+        _refusal(f"structured_outputs is an object with one of {kinds}, not {structured_outputs!r:.40}")
+    fields = [name for name, field in params_class.__dataclass_fields__.items() if field.init]
+    for name, value in structured_outputs.items():
+        if value is not None and name not in fields:
+            _refusal(f"structured_outputs has no field {name!r}: use one of {kinds}")
+
+
+def _validator_with(original: Any) -> Any:
+    def validator(data: Any) -> Any:
+        if isinstance(data, dict):
+            refuse_unknown_keys(data.get("structured_outputs"))
+        return original(data)
+
+    return validator
+
+
+def _post_init_with(original: Any) -> Any:
+    def __post_init__(self: Any) -> None:
+        if engine_info.serves() and all(getattr(self, name) is None for name in _KINDS):
+            _refusal(f"structured_outputs sets none of {', '.join(_KINDS)} (other names are not read)")
+        original(self)
+
+    return __post_init__
+
+
+def _handle_output_config_with(original: Any) -> Any:
+    def _handle_output_config(req: Any, anthropic_request: Any) -> None:
+        if isinstance(anthropic_request, importlib.import_module(_ANTHROPIC_PROTOCOL).AnthropicMessagesRequest):
+            refuse_anthropic(anthropic_request)
+        original(req, anthropic_request)
+
+    return _handle_output_config
+
+
+def _apply() -> None:
+    for module, name, validator in _VALIDATORS:
+        request_class = getattr(importlib.import_module(module), name)
+        replace_once(request_class.__pydantic_decorators__.model_validators[validator], "func", _validator_with)
+        request_class.model_rebuild(force=True)
+    replace_once(importlib.import_module(_PARAMS).StructuredOutputsParams, "__post_init__", _post_init_with)
+    request_class = importlib.import_module(_ANTHROPIC_PROTOCOL).AnthropicMessagesRequest
     if not {"output_config", "messages"} <= set(request_class.model_fields):
         raise AttributeError("AnthropicMessagesRequest names its fields differently")
     request_class.model_config["extra"] = "allow"
     request_class.model_rebuild(force=True)
-
-    @wraps(original)
-    def _handle_output_config(cls: Any, req: Any, anthropic_request: Any) -> None:
-        if isinstance(anthropic_request, request_class):
-            refuse_anthropic(anthropic_request)
-        original(cls, req, anthropic_request)
-
-    _handle_output_config.is_dotllm = True  # type: ignore[attr-defined]  # marks the wrapper
-    serving_class._handle_output_config = classmethod(_handle_output_config)
+    serving_class = importlib.import_module(_ANTHROPIC_SERVING).AnthropicServingMessages
+    replace_once(serving_class, "_handle_output_config", _handle_output_config_with)  # a class method: bound there
+    serving_class._handle_output_config = staticmethod(serving_class._handle_output_config)
 
 
 HOOK = Hook(
-    name="anthropic-fields",
-    summary="a constraint in a field that Anthropic's API does not have is refused",
+    name="unsupported-fields",
+    summary="a constraint in a field that an API does not have is refused, by its name",
     targets=(
-        Target(_PROTOCOL, "AnthropicMessagesRequest.output_config:"),
-        Target(_SERVING, "AnthropicServingMessages._handle_output_config", ("cls", "req", "anthropic_request")),
+        *(Target(module, f"{name}.{validator}", ("cls", "data")) for module, name, validator in _VALIDATORS),
+        Target(_PARAMS, "StructuredOutputsParams.__post_init__", ("self",)),
+        Target(_ANTHROPIC_PROTOCOL, "AnthropicMessagesRequest.output_config:"),
+        Target(
+            _ANTHROPIC_SERVING,
+            "AnthropicServingMessages._handle_output_config",
+            ("cls", "req", "anthropic_request"),
+        ),
     ),
     apply=_apply,
     required=False,
-    without_it="vLLM ignores such a field without a word",
+    without_it="vLLM ignores such a field without a word, or answers with a dump of an empty object",
 )

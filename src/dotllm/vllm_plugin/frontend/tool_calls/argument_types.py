@@ -180,22 +180,21 @@ def _replace(name: str, make: Callable[[Any], Any]) -> None:
             setattr(module, name, getattr(utils, name))
 
 
+def _apply() -> None:
+    _replace(_NAME, _find_tool_properties_with)
+    _replace(_COERCE, _coerce_to_schema_type_with)
+
+
 HOOK = Hook(
     name="argument-types",
-    summary="arguments behind a reference in the tool's schema come back with their types",
+    summary="arguments of calls come back with the types that the tool's schema has for them",
     targets=(
         Target(_MODULE, _NAME, ("tools", "tool_name")),
         Target(_MODULE, "extract_types_from_schema", ("schema",)),
+        Target(_MODULE, _COERCE, ("value", "schema_type")),
     ),
-    apply=lambda: _replace(_NAME, _find_tool_properties_with),
+    apply=_apply,
     required=False,
-    without_it="numbers and objects behind a $ref come back as strings from many tool parsers",
-)
-STRINGS_HOOK = Hook(
-    name="argument-strings",
-    summary="arguments that may be a string, or a list or object, stay strings",
-    targets=(Target(_MODULE, _COERCE, ("value", "schema_type")),),
-    apply=lambda: _replace(_COERCE, _coerce_to_schema_type_with),
-    required=False,
-    without_it="such strings come back from many tool parsers as what they are as JSON: `27` as a number",
+    without_it="from many tool parsers, numbers and objects behind a $ref come back as strings, and strings as what "
+    "they are as JSON",
 )
