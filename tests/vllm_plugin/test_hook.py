@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dotllm.vllm_plugin.hook import replace_once, require_parameters
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once, require_parameters
 
 
 def one_more(original: Any) -> Any:
@@ -64,17 +64,63 @@ def test_the_same_hook_in_several_classes() -> None:
     assert identity(1) == 1
 
 
-def test_a_hook_that_does_not_hold_has_replaced_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vLLM that has one of the two functions that `constraints` replaces is told that it lacks both."""
-    from dotllm.vllm_plugin.frontend.tool_calls import constraints
+class Theirs:
+    def one(self, number: int, *, more: int = 0) -> int:
+        return number
 
-    class DelegatingParser:
-        def adjust_request(self, request: object) -> object:
-            return request
+    @classmethod
+    def of_class(cls, number: int) -> tuple[type, int]:
+        return cls, number
 
-    theirs = DelegatingParser.adjust_request
-    before = SimpleNamespace(DelegatingParser=DelegatingParser)
-    monkeypatch.setattr(constraints, "importlib", SimpleNamespace(import_module=lambda _: before))
-    with pytest.raises(AttributeError, match="structured_outputs_to_format"):
-        constraints._apply()
-    assert DelegatingParser.adjust_request is theirs
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module that hooks name, as one of vLLM's."""
+    theirs = type("Theirs", (), {name: vars(Theirs)[name] for name in ("one", "of_class")})
+    found = SimpleNamespace(Theirs=theirs, function=identity)
+    monkeypatch.setattr("dotllm.vllm_plugin.hook.importlib.import_module", {"their.module": found}.__getitem__)
+    return found
+
+
+def test_a_hook_replaces_what_its_functions_name(module: Any) -> None:
+    hook = Hook("name", "summary")
+
+    @hook.replaces("their.module:Theirs.one", "their.module:function")
+    def _with(original: Any) -> Any:
+        return lambda *args, **kwargs: original(*args, **kwargs) + 1
+
+    @hook.replaces("their.module:Theirs.of_class")
+    def _of_class_with(original: Any) -> Any:
+        def of_class(cls: Any, number: int) -> Any:
+            return original(cls, number + 1)
+
+        return of_class
+
+    for _ in range(2):
+        hook.apply()
+        assert module.Theirs().one(1, more=2) == module.function(1) == 2
+        assert module.Theirs.of_class(1) == (module.Theirs, 2)
+
+
+def test_a_hook_rests_on_the_parameters_that_its_functions_name() -> None:
+    hook = Hook("name", "summary", (Target("their.module", "Theirs.field:"),))
+
+    @hook.replaces("their.module:Theirs.one")
+    def _with(original: Any) -> Any:
+        def one(self: Any, number: int, *args: Any, more: int = 0, **kwargs: Any) -> Any:
+            return original(self, number, *args, more=more, **kwargs)
+
+        return one
+
+    assert hook.targets == (
+        Target("their.module", "Theirs.one", ("self", "number")),
+        Target("their.module", "Theirs.field:"),
+    )
+
+
+def test_a_hook_that_does_not_hold_has_replaced_nothing(module: Any) -> None:
+    hook = Hook("name", "summary", apply=lambda: pytest.fail("it does not hold"))
+    hook.replaces("their.module:function", "their.module:Theirs.gone")(one_more)
+    with pytest.raises(AttributeError, match="gone"):
+        hook.apply()
+    assert module.function is identity

@@ -1,14 +1,15 @@
 """Hook: one named change to vLLM, what it rests on, and whether it held.
 
-A hook names the functions and classes it touches (``targets``) as data, so that ``tools/check_hooks.py`` can compare
-them with the source files of any vLLM release without importing it; ``apply`` makes the change and ends with a test of
-its own that it took effect.
+A function of ours that takes the place of one of vLLM's says so where it stands (`Hook.replaces`). All functions and
+classes that a hook rests on are data (``targets``), so that ``tools/check_hooks.py`` can compare them with the source
+files of any vLLM release without importing it.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -36,17 +37,63 @@ class Target:
     abstract: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Hook:
-    """One change to vLLM."""
+Make = Callable[[Any], Any]
+"""Makes a function that takes the place of one of vLLM's, which it is given."""
 
-    name: str
-    summary: str
-    targets: tuple[Target, ...]
-    apply: Callable[[], None]
-    required: bool
-    without_it: str
-    """What a user loses where this hook does not hold."""
+
+class Hook:
+    """One change to vLLM: functions of ours in the place of vLLM's (`replaces`), and what else ``apply`` does."""
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        targets: Sequence[Target] = (),
+        apply: Callable[[], None] | None = None,
+        required: bool = False,
+        without_it: str = "",
+    ) -> None:
+        """``targets``: what it rests on beside the functions it replaces. ``without_it``: what a user loses where this
+        hook does not hold; where ``required``, the server does not start."""
+        self.name, self.summary, self.required, self.without_it = name, summary, required, without_it
+        self._needs, self._apply = tuple(targets), apply
+        self._replacements: list[tuple[str, str, Make]] = []  # module, name in it, and what makes ours of it
+
+    def replaces(self, *places: str) -> Callable[[Make], Make]:
+        """A decorator of what makes functions that take the place of those at ``places`` ("module:Class.function")."""
+
+        def add(make: Make) -> Make:
+            for place in places:
+                module, name = place.split(":")
+                self._replacements.append((module, name, make))
+            return make
+
+        return add
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """All that it rests on; a function that is replaced must have the positional parameters that ours names."""
+        found = []
+        for module, name, make in self._replacements:
+            parameters = inspect.signature(make(None)).parameters.values()
+            named = (p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+            found.append(Target(module, name, tuple(named)))
+        return (*found, *self._needs)
+
+    def apply(self) -> None:
+        """Make the change; nothing is replaced where one of the functions is not there."""
+        found = []
+        for module, name, make in self._replacements:
+            *owners, function = name.split(".")
+            holder: Any = importlib.import_module(module)
+            for owner in owners:
+                holder = getattr(holder, owner)
+            getattr(holder, function)
+            found.append((holder, function, make))
+        for holder, function, make in found:
+            replace_once(holder, function, make)
+        if self._apply is not None:
+            self._apply()
 
 
 @dataclass(frozen=True)
@@ -93,9 +140,13 @@ def replace_once(holder: Any, name: str, make: Callable[[Any], Any]) -> None:
 
     Hooks are applied again by whoever is not sure that they were. Several may replace one function, each by a ``make``
     of its own, and whoever comes later takes over what the function says of those before. Raises TypeError if what
-    comes in its place cannot be called in all the ways in which the function can: some release may call it so.
+    comes in its place cannot be called in all the ways in which the function can: some release may call it so. Of a
+    class method ``make`` is given the function, which takes the class.
     """
+    class_method = isinstance(inspect.getattr_static(holder, name, None), classmethod)
     original = getattr(holder, name)
+    if class_method:
+        original = original.__func__
     done: frozenset[str] = getattr(original, REPLACEMENTS, frozenset())
     ours = f"{make.__module__}.{make.__qualname__}"
     if ours not in done:
@@ -103,4 +154,4 @@ def replace_once(holder: Any, name: str, make: Callable[[Any], Any]) -> None:
         _require_that_it_takes(replacement, original)
         replacement = wraps(original)(replacement)
         setattr(replacement, REPLACEMENTS, done | {ours})
-        setattr(holder, name, replacement)
+        setattr(holder, name, classmethod(replacement) if class_method else replacement)

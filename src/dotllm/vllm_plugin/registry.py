@@ -19,6 +19,7 @@ from dotllm.vllm_plugin.engine_core import (
 from dotllm.vllm_plugin.engine_core import compile_hook as manager
 from dotllm.vllm_plugin.frontend import (
     beam_search,
+    completions,
     endpoints,
     engine_info,
     unsupported_fields,
@@ -42,6 +43,7 @@ HOOKS: tuple[Hook, ...] = (
     beam_search.HOOK,
     engine_info.HOOK,
     endpoints.HOOK,
+    completions.HOOK,
     unsupported_fields.HOOK,
     constraints.HOOK,
     argument_types.HOOK,

@@ -12,14 +12,22 @@ import importlib
 from typing import Any
 
 from dotllm.vllm_plugin.frontend import unsupported_fields
-from dotllm.vllm_plugin.hook import Hook, HookError, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
 _OFFLINE = "vllm.entrypoints.generate.beam_search.offline"
-_PROTOCOLS = {
-    "vllm.entrypoints.openai.chat_completion.protocol": "ChatCompletionRequest",
-    "vllm.entrypoints.openai.completion.protocol": "CompletionRequest",
-}
+_OPENAI = "vllm.entrypoints.openai"
+
+HOOK = Hook(
+    name="beam-search",
+    summary="LLM.beam_search with structured outputs; online, use_beam_search with a constraint is refused",
+    targets=(
+        Target("vllm.v1.structured_output.request", "get_structured_output_key", ("params",)),
+        Target(f"{_OPENAI}.chat_completion.protocol", "ChatCompletionRequest.response_format:"),
+        Target(f"{_OPENAI}.completion.protocol", "CompletionRequest.response_format:"),
+    ),
+    without_it="LLM.beam_search with structured outputs fails, and online beam search ignores them without a word",
+)
 
 
 def _beams_know_all_ends() -> bool:
@@ -28,6 +36,7 @@ def _beams_know_all_ends() -> bool:
     return hasattr(importlib.import_module(_OFFLINE), "get_beam_search_eos_token_ids")
 
 
+@HOOK.replaces(f"{_OFFLINE}:BeamSearchOfflineMixin._init_beam_search_structured_output")
 def _init_beam_search_structured_output_with(original: Any) -> Any:
     def _init_beam_search_structured_output(self: Any, structured_outputs: Any, tokenizer: Any) -> Any:
         vllm_config = self.llm_engine.vllm_config
@@ -52,15 +61,19 @@ def _init_beam_search_structured_output_with(original: Any) -> Any:
 
 def constraint_of(request: Any) -> str | None:
     """The field of an OpenAI request that constrains its output, or None."""
-    response_format = getattr(request, "response_format", None)
+    response_format = request.response_format
     if response_format is not None and getattr(response_format, "type", "text") != "text":
         return "response_format"
-    structured = getattr(request, "structured_outputs", None)
+    structured = request.structured_outputs
     if structured is not None and not structured.all_constraints_none():
         return "structured_outputs"
     return None
 
 
+@HOOK.replaces(
+    f"{_OPENAI}.chat_completion.protocol:ChatCompletionRequest.to_beam_search_params",
+    f"{_OPENAI}.completion.protocol:CompletionRequest.to_beam_search_params",
+)
 def _to_beam_search_params_with(original: Any) -> Any:
     def to_beam_search_params(self: Any, *args: Any, **kwargs: Any) -> Any:
         unsupported_fields.refuse(self)
@@ -74,31 +87,3 @@ def _to_beam_search_params_with(original: Any) -> Any:
         return original(self, *args, **kwargs)
 
     return to_beam_search_params
-
-
-def _apply() -> None:
-    mixin = importlib.import_module(_OFFLINE).BeamSearchOfflineMixin
-    replace_once(mixin, "_init_beam_search_structured_output", _init_beam_search_structured_output_with)
-    for module, name in _PROTOCOLS.items():
-        request_class = getattr(importlib.import_module(module), name)
-        if not {"structured_outputs", "response_format"} <= set(request_class.model_fields):
-            raise HookError(f"{name} names its constraints differently")
-        replace_once(request_class, "to_beam_search_params", _to_beam_search_params_with)
-
-
-HOOK = Hook(
-    name="beam-search",
-    summary="LLM.beam_search with structured outputs; online, use_beam_search with a constraint is refused",
-    targets=(
-        Target(
-            _OFFLINE,
-            "BeamSearchOfflineMixin._init_beam_search_structured_output",
-            ("self", "structured_outputs", "tokenizer"),
-        ),
-        Target("vllm.v1.structured_output.request", "get_structured_output_key", ("params",)),
-        *(Target(module, f"{name}.to_beam_search_params", ("self",)) for module, name in _PROTOCOLS.items()),
-    ),
-    apply=_apply,
-    required=False,
-    without_it="LLM.beam_search with structured outputs fails, and online beam search ignores them without a word",
-)

@@ -14,15 +14,18 @@ import importlib
 from typing import Any
 
 from dotllm.vllm_plugin.frontend import engine_info
-from dotllm.vllm_plugin.hook import Target, replace_once
+from dotllm.vllm_plugin.hook import Hook, Target
 
 _PROTOCOL = "vllm.entrypoints.openai.completion.protocol"
-_RENDER = "vllm.entrypoints.scale_out.render.serving"
 
-TARGETS = (
-    Target(_RENDER, "ServingRender.render_completion_request", ("self", "request")),
-    Target("vllm.entrypoints.scale_out.token_in_token_out.protocol", "GenerateRequest.reasoning_ended:"),
-    Target("vllm.v1.engine", "EngineCoreRequest.reasoning_ended:"),
+HOOK = Hook(
+    name="completions",
+    summary="a rendered completion is constrained from its first token",
+    targets=(
+        Target("vllm.entrypoints.scale_out.token_in_token_out.protocol", "GenerateRequest.reasoning_ended:"),
+        Target("vllm.v1.engine", "EngineCoreRequest.reasoning_ended:"),
+    ),
+    without_it="with a reasoning parser, rendered completions of a model that does not reason are free text",
 )
 
 
@@ -31,6 +34,7 @@ def is_one(request: Any) -> bool:
     return isinstance(request, importlib.import_module(_PROTOCOL).CompletionRequest)
 
 
+@HOOK.replaces("vllm.entrypoints.scale_out.render.serving:ServingRender.render_completion_request")
 def _render_completion_request_with(original: Any) -> Any:
     async def render_completion_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         rendered = await original(self, request, *args, **kwargs)
@@ -40,9 +44,3 @@ def _render_completion_request_with(original: Any) -> Any:
         return rendered
 
     return render_completion_request
-
-
-def apply() -> None:
-    """Replace what renders completions."""
-    serving = importlib.import_module(_RENDER).ServingRender
-    replace_once(serving, "render_completion_request", _render_completion_request_with)

@@ -15,7 +15,6 @@ gives them to its engine, several calls below.
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 from typing import Any
@@ -23,21 +22,23 @@ from typing import Any
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin.frontend import completions, engine_info, unsupported_fields, validation, validation_cache
 from dotllm.vllm_plugin.frontend.tool_calls import constraints, error_location
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook, Target
 
-_REQUESTS = (
-    ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest"),
-    ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest"),
-    ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest"),
+_OPENAI = "vllm.entrypoints.openai"
+_COLLECTOR = "vllm.v1.engine.output_processor"
+
+HOOK = Hook(
+    name="endpoints",
+    summary="a streamed request that is refused gets HTTP 400; a completion is constrained from its first token",
+    targets=(
+        Target("vllm.v1.engine.async_llm", "AsyncLLM.abort", ("self", "request_id", "internal")),
+        Target("vllm.sampling_params", "StructuredOutputsParams.all_constraints_none", ("self",)),
+        Target(_COLLECTOR, "RequestOutputCollector.__init__@ready"),
+        Target(_COLLECTOR, "RequestOutputCollector.__init__@output"),
+    ),
+    without_it="a streamed request that is refused gets HTTP 200 and an error event; fields that nobody reads are "
+    "ignored; with a reasoning parser, completions of a model that does not reason are free text",
 )
-# Module, class, and the coroutine that takes a request. (Anthropic's and Cohere's APIs go through that of chats.)
-_ENDPOINTS = (
-    ("vllm.entrypoints.openai.chat_completion.serving", "OpenAIServingChat", "create_chat_completion"),
-    ("vllm.entrypoints.openai.completion.serving", "OpenAIServingCompletion", "create_completion"),
-    ("vllm.entrypoints.openai.responses.serving", "OpenAIServingResponses", "create_responses"),
-    ("vllm.entrypoints.scale_out.token_in_token_out.serving", "ServingTokens", "serve_tokens"),
-)
-_ENGINE = "vllm.v1.engine.async_llm"
 
 
 class Call:
@@ -119,6 +120,12 @@ async def _validate(call: Call) -> None:
         raise VLLMValidationError(str(error)) from error
 
 
+@HOOK.replaces(  # Anthropic's and Cohere's APIs go through that of chats
+    f"{_OPENAI}.chat_completion.serving:OpenAIServingChat.create_chat_completion",
+    f"{_OPENAI}.completion.serving:OpenAIServingCompletion.create_completion",
+    f"{_OPENAI}.responses.serving:OpenAIServingResponses.create_responses",
+    "vllm.entrypoints.scale_out.token_in_token_out.serving:ServingTokens.serve_tokens",
+)
 def _endpoint_with(original: Any) -> Any:
     async def endpoint(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         from vllm.exceptions import VLLMValidationError
@@ -135,6 +142,11 @@ def _endpoint_with(original: Any) -> Any:
     return endpoint
 
 
+@HOOK.replaces(
+    f"{_OPENAI}.chat_completion.protocol:ChatCompletionRequest.to_sampling_params",
+    f"{_OPENAI}.completion.protocol:CompletionRequest.to_sampling_params",
+    f"{_OPENAI}.responses.protocol:ResponsesRequest.to_sampling_params",
+)
 def _to_sampling_params_with(original: Any) -> Any:
     def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
         unsupported_fields.refuse(self)
@@ -148,6 +160,7 @@ def _to_sampling_params_with(original: Any) -> Any:
     return to_sampling_params
 
 
+@HOOK.replaces("vllm.v1.engine.async_llm:AsyncLLM.add_request")
 def _add_request_with(original: Any) -> Any:
     async def add_request(self: Any, request_id: Any, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
         if not engine_info.is_constrained(params):
@@ -180,32 +193,3 @@ async def _wait_for_output(engine: Any, collector: Any) -> None:
     except asyncio.CancelledError:
         await engine.abort(collector.request_id, internal=True)
         raise
-
-
-def _apply() -> None:
-    for module, name in _REQUESTS:
-        replace_once(getattr(importlib.import_module(module), name), "to_sampling_params", _to_sampling_params_with)
-    for module, name, method in _ENDPOINTS:
-        replace_once(getattr(importlib.import_module(module), name), method, _endpoint_with)
-    replace_once(importlib.import_module(_ENGINE).AsyncLLM, "add_request", _add_request_with)
-    completions.apply()
-
-
-HOOK = Hook(
-    name="endpoints",
-    summary="a streamed request that is refused gets HTTP 400; a completion is constrained from its first token",
-    targets=(
-        *(Target(module, f"{name}.to_sampling_params", ("self",)) for module, name in _REQUESTS),
-        *(Target(module, f"{name}.{method}", ("self", "request")) for module, name, method in _ENDPOINTS),
-        Target(_ENGINE, "AsyncLLM.add_request", ("self", "request_id", "prompt", "params")),
-        Target(_ENGINE, "AsyncLLM.abort", ("self", "request_id", "internal")),
-        Target("vllm.sampling_params", "StructuredOutputsParams.all_constraints_none", ("self",)),
-        Target("vllm.v1.engine.output_processor", "RequestOutputCollector.__init__@ready"),
-        Target("vllm.v1.engine.output_processor", "RequestOutputCollector.__init__@output"),
-        *completions.TARGETS,
-    ),
-    apply=_apply,
-    required=False,
-    without_it="a streamed request that is refused gets HTTP 200 and an error event; fields that nobody reads are "
-    "ignored; with a reasoning parser, completions of a model that does not reason are free text",
-)

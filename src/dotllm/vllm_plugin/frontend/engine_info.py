@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any
 from dotllm.compilation import Kind, Specification
 from dotllm.vllm_plugin.engine_core import warm_start
 from dotllm.vllm_plugin.frontend import reasoning_warning, validation_cache
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
 if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
 
 _vllm_config: Any = None
+
+HOOK = Hook(
+    name="front-end",
+    summary="the front end knows its engine's backend, and says at start which reasoning parser is missing",
+    targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),),
+    without_it="streams that are refused get HTTP 200 and an error event; the backend is taken for auto",
+)
 
 
 def remember(vllm_config: Any) -> None:
@@ -74,6 +81,7 @@ def prepare(vllm_config: Any) -> None:
         validation_cache.check(Specification.create(kind, text))
 
 
+@HOOK.replaces("vllm.v1.engine.input_processor:InputProcessor.__init__")
 def _init_with(original: Any) -> Any:
     def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         remember(vllm_config)
@@ -81,22 +89,3 @@ def _init_with(original: Any) -> Any:
         original(self, vllm_config, *args, **kwargs)
 
     return __init__
-
-
-def _apply() -> None:
-    from vllm.v1.engine.input_processor import InputProcessor
-
-    replace_once(InputProcessor, "__init__", _init_with)
-
-
-HOOK = Hook(
-    name="front-end",
-    summary="the front end knows its engine's backend, and says at start which reasoning parser is missing",
-    targets=(
-        Target("vllm.v1.engine.input_processor", "InputProcessor.__init__", ("self", "vllm_config")),
-        Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),
-    ),
-    apply=_apply,
-    required=False,
-    without_it="streams that are refused get HTTP 200 and an error event; the backend is taken for auto",
-)

@@ -56,6 +56,17 @@ _VALIDATORS = (
 _PARAMS = "vllm.sampling_params"
 _KINDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 
+HOOK = Hook(
+    name="unsupported-fields",
+    summary="a constraint in a field that an API does not have is refused, by its name",
+    targets=(
+        *(Target(module, f"{name}.{validator}", ("cls", "data")) for module, name, validator in _VALIDATORS),
+        Target(_ANTHROPIC_PROTOCOL, "AnthropicMessagesRequest.output_config:"),
+    ),
+    apply=lambda: _see_requests_as_sent(),
+    without_it="vLLM ignores such a field without a word, or answers with a dump of an empty object",
+)
+
 
 def refuse(request: Any) -> None:
     """Refuse an OpenAI request that names a constraint where it would be ignored, if the server is on dotllm.
@@ -164,6 +175,7 @@ def _validator_with(original: Any) -> Any:
     return validator
 
 
+@HOOK.replaces(f"{_PARAMS}:StructuredOutputsParams.__post_init__")
 def _post_init_with(original: Any) -> Any:
     def __post_init__(self: Any) -> None:
         if engine_info.serves() and all(getattr(self, name) is None for name in _KINDS):
@@ -173,45 +185,24 @@ def _post_init_with(original: Any) -> Any:
     return __post_init__
 
 
+@HOOK.replaces(f"{_ANTHROPIC_SERVING}:AnthropicServingMessages._handle_output_config")
 def _handle_output_config_with(original: Any) -> Any:
-    def _handle_output_config(req: Any, anthropic_request: Any) -> None:
+    def _handle_output_config(cls: Any, req: Any, anthropic_request: Any) -> None:
         if isinstance(anthropic_request, importlib.import_module(_ANTHROPIC_PROTOCOL).AnthropicMessagesRequest):
             refuse_anthropic(anthropic_request)
-        original(req, anthropic_request)
+        original(cls, req, anthropic_request)
 
     return _handle_output_config
 
 
-def _apply() -> None:
+def _see_requests_as_sent() -> None:
+    """Let pydantic's models show us what was sent, and keep what they do not know."""
     for module, name, validator in _VALIDATORS:
         request_class = getattr(importlib.import_module(module), name)
         replace_once(request_class.__pydantic_decorators__.model_validators[validator], "func", _validator_with)
         request_class.model_rebuild(force=True)
-    replace_once(importlib.import_module(_PARAMS).StructuredOutputsParams, "__post_init__", _post_init_with)
     request_class = importlib.import_module(_ANTHROPIC_PROTOCOL).AnthropicMessagesRequest
     if not {"output_config", "messages"} <= set(request_class.model_fields):
         raise AttributeError("AnthropicMessagesRequest names its fields differently")
     request_class.model_config["extra"] = "allow"
     request_class.model_rebuild(force=True)
-    serving_class = importlib.import_module(_ANTHROPIC_SERVING).AnthropicServingMessages
-    replace_once(serving_class, "_handle_output_config", _handle_output_config_with)  # a class method: bound there
-    serving_class._handle_output_config = staticmethod(serving_class._handle_output_config)
-
-
-HOOK = Hook(
-    name="unsupported-fields",
-    summary="a constraint in a field that an API does not have is refused, by its name",
-    targets=(
-        *(Target(module, f"{name}.{validator}", ("cls", "data")) for module, name, validator in _VALIDATORS),
-        Target(_PARAMS, "StructuredOutputsParams.__post_init__", ("self",)),
-        Target(_ANTHROPIC_PROTOCOL, "AnthropicMessagesRequest.output_config:"),
-        Target(
-            _ANTHROPIC_SERVING,
-            "AnthropicServingMessages._handle_output_config",
-            ("cls", "req", "anthropic_request"),
-        ),
-    ),
-    apply=_apply,
-    required=False,
-    without_it="vLLM ignores such a field without a word, or answers with a dump of an empty object",
-)

@@ -23,13 +23,28 @@ from dotllm.compilation import Specification
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.vllm_plugin.engine_core import warm_start
 from dotllm.vllm_plugin.frontend import engine_info, validation_cache
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import json_text, of_sampling_params
 
 _PARAMS = "vllm.sampling_params"
-_XGRAMMAR = "vllm.v1.structured_output.backend_xgrammar"
+_FIELDS = (
+    *("json", "json_object", "regex", "choice", "grammar", "structural_tag", "_backend", "_backend_was_auto"),
+    *("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern"),
+)
 _NO_TOKENIZER = "structured outputs need a tokenizer, and the server runs with skip_tokenizer_init"
+
+HOOK = Hook(
+    name="validation",
+    summary="what cannot be enforced is refused with HTTP 400 and the reason",
+    targets=(
+        Target(_PARAMS, "SamplingParams.structured_outputs:"),
+        *(Target(_PARAMS, f"StructuredOutputsParams.{field}:") for field in _FIELDS),
+        Target("vllm.exceptions", "VLLMValidationError"),
+    ),
+    required=True,
+    without_it="no request would be given to dotllm, and none refused",
+)
 
 
 def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> None:
@@ -91,6 +106,7 @@ def refuse_model(model_config: Any) -> None:
         raise VLLMValidationError(_NO_TOKENIZER)
 
 
+@HOOK.replaces(f"{_PARAMS}:SamplingParams._validate_structured_outputs")
 def _validate_structured_outputs_with(original: Any) -> Any:
     def _validate_structured_outputs(
         self: Any, model_config: Any, structured_outputs_config: Any, tokenizer: Any
@@ -129,6 +145,7 @@ def check_in_place_of_xgrammar(params: Any) -> None:
         raise InvalidSpec("the structural tag is not a JSON object")
 
 
+@HOOK.replaces("vllm.v1.structured_output.backend_xgrammar:validate_xgrammar_grammar")
 def _validate_xgrammar_grammar_with(original: Any) -> Any:
     def validate_xgrammar_grammar(sampling_params: Any) -> None:
         structured = sampling_params.structured_outputs
@@ -140,47 +157,3 @@ def _validate_xgrammar_grammar_with(original: Any) -> Any:
             original(sampling_params)
 
     return validate_xgrammar_grammar
-
-
-def _apply() -> None:
-    from vllm.v1.structured_output import backend_xgrammar
-
-    replace_once(backend_xgrammar, "validate_xgrammar_grammar", _validate_xgrammar_grammar_with)
-    from vllm.sampling_params import SamplingParams
-
-    replace_once(SamplingParams, "_validate_structured_outputs", _validate_structured_outputs_with)
-
-
-HOOK = Hook(
-    name="validation",
-    summary="what cannot be enforced is refused with HTTP 400 and the reason",
-    targets=(
-        Target(
-            _PARAMS,
-            "SamplingParams._validate_structured_outputs",
-            ("self", "model_config", "structured_outputs_config", "tokenizer"),
-        ),
-        Target(_PARAMS, "SamplingParams.structured_outputs:"),
-        *(
-            Target(_PARAMS, f"StructuredOutputsParams.{field}:")
-            for field in (
-                "json",
-                "json_object",
-                "regex",
-                "choice",
-                "grammar",
-                "structural_tag",
-                "disable_any_whitespace",
-                "disable_additional_properties",
-                "whitespace_pattern",
-                "_backend",
-                "_backend_was_auto",
-            )
-        ),
-        Target("vllm.exceptions", "VLLMValidationError"),
-        Target(_XGRAMMAR, "validate_xgrammar_grammar", ("sampling_params",)),
-    ),
-    apply=_apply,
-    required=True,
-    without_it="no request would be given to dotllm, and none refused",
-)

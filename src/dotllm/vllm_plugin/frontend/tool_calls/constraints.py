@@ -15,20 +15,24 @@ field were not there, vLLM forgets what is strict about the tools, and the calls
 
 from __future__ import annotations
 
-import importlib
 import json
 from typing import Any
 
 from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields
 from dotllm.vllm_plugin.frontend.tool_calls import tag_rewrite
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook
 
 _PARSER = "vllm.parser.abstract_parser"
-_TEMPLATE_PARSER = "vllm.parser.response_template"
-_TOOL_PARSER = "vllm.tool_parsers.abstract_tool_parser"
 _OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 _SCHEMA_OF_CALLS = "tool_calling_response"
 """The name of the format that vLLM gives a Responses request, with parsers that ask for a JSON Schema."""
+
+HOOK = Hook(
+    name="tool-constraints",
+    summary="calls are ones that vLLM's parsers read back whole, and a constraint beside tools stays what it was",
+    without_it="an argument with a </tool_call> in it ends its call, 1e400 comes back as Infinity, arguments may be "
+    "any JSON value; beside strict tools, whitespace options are lost and Lark grammars are translated by xgrammar",
+)
 
 
 def keep_options(before: Any, after: Any) -> None:
@@ -88,6 +92,10 @@ def _refusal(message: str) -> None:
     raise VLLMValidationError(message, parameter="tool_choice")
 
 
+@HOOK.replaces(
+    f"{_PARSER}:DelegatingParser.adjust_request",
+    "vllm.parser.response_template:ResponseTemplateParser.adjust_request",
+)
 def _adjust_request_with(original: Any) -> Any:
     def adjust_request(self: Any, request: Any) -> Any:
         if not engine_info.serves():
@@ -111,6 +119,7 @@ def _adjust_request_with(original: Any) -> Any:
     return adjust_request
 
 
+@HOOK.replaces(f"{_PARSER}:structured_outputs_to_format")
 def _structured_outputs_to_format_with(original: Any) -> Any:
     def structured_outputs_to_format(params: Any) -> Any:
         if params.grammar is not None and engine_info.serves():
@@ -122,6 +131,7 @@ def _structured_outputs_to_format_with(original: Any) -> Any:
     return structured_outputs_to_format
 
 
+@HOOK.replaces("vllm.tool_parsers.abstract_tool_parser:ToolParser.get_structural_tag")
 def _get_structural_tag_with(original: Any) -> Any:
     """Here, and not in `rewrite`, as only here the tools' own schemas are apart from those of the request's format."""
 
@@ -133,29 +143,3 @@ def _get_structural_tag_with(original: Any) -> Any:
         return type(tag).model_validate(dumped) if tag_rewrite.require_objects(dumped) else tag
 
     return get_structural_tag
-
-
-def _apply() -> None:
-    module: Any = importlib.import_module(_PARSER)
-    # First what a vLLM may lack: there nothing is replaced.
-    replace_once(module, "structured_outputs_to_format", _structured_outputs_to_format_with)
-    replace_once(importlib.import_module(_TOOL_PARSER).ToolParser, "get_structural_tag", _get_structural_tag_with)
-    replace_once(module.DelegatingParser, "adjust_request", _adjust_request_with)
-    template_parser = importlib.import_module(_TEMPLATE_PARSER).ResponseTemplateParser
-    replace_once(template_parser, "adjust_request", _adjust_request_with)
-
-
-HOOK = Hook(
-    name="tool-constraints",
-    summary="calls are ones that vLLM's parsers read back whole, and a constraint beside tools stays what it was",
-    targets=(
-        Target(_PARSER, "DelegatingParser.adjust_request", ("self", "request")),
-        Target(_PARSER, "structured_outputs_to_format", ("params",)),
-        Target(_TOOL_PARSER, "ToolParser.get_structural_tag", ("self", "request")),
-        Target(_TEMPLATE_PARSER, "ResponseTemplateParser.adjust_request", ("self", "request")),
-    ),
-    apply=_apply,
-    required=False,
-    without_it="an argument with a </tool_call> in it ends its call, 1e400 comes back as Infinity, arguments may be "
-    "any JSON value; beside strict tools, whitespace options are lost and Lark grammars are translated by xgrammar",
-)
