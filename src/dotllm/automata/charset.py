@@ -11,6 +11,10 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
+from dotllm.arrays import Bool
+
 MAX_CODE_POINT = 0x10FFFF
 Range = tuple[int, int]
 
@@ -103,6 +107,25 @@ class CharSet(NamedTuple):
 
 
 ANY_CHAR = CharSet.of((0, MAX_CODE_POINT))
+
+
+def living_characters(alive: Bool) -> CharSet:
+    """The characters whose UTF-8 form is made of the bytes that are ``alive`` [256]."""
+    if alive[:0xC0].all() and alive[0xC2:0xF5].all():  # of nearly all vocabularies
+        return ANY_CHAR
+    spelt = np.zeros(MAX_CODE_POINT + 2, np.bool_)
+    spelt[:0x80] = alive[:0x80]
+    for length, low, high, lead in (
+        (2, 0x80, 0x7FF, 0xC0),
+        (3, 0x800, 0xFFFF, 0xE0),
+        (4, 0x10000, MAX_CODE_POINT, 0xF0),
+    ):
+        points = np.arange(low, high + 1)
+        spelt[low : high + 1] = alive[lead | points >> 6 * (length - 1)]
+        for place in range(length - 1):
+            spelt[low : high + 1] &= alive[0x80 | points >> 6 * place & 0x3F]
+    edges = np.flatnonzero(np.diff(spelt, prepend=False)).tolist()
+    return CharSet.of(*((low, end - 1) for low, end in zip(edges[::2], edges[1::2], strict=True)))
 
 
 @lru_cache(maxsize=4096)

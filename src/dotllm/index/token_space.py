@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dotllm.arrays import Bool, Int32, Int64
-from dotllm.automata.charset import MAX_CODE_POINT, CharSet
+from dotllm.automata.charset import ANY_CHAR, MAX_CODE_POINT, CharSet, living_characters
 from dotllm.automata.machine.layout import FULL
 from dotllm.automata.machine.walk import (
     K_COUNTS,
@@ -64,6 +64,7 @@ MAX_CHARSETS = 512  # further sets are walked without a table (each takes 0.3 MB
 MAX_ROW_BYTES = 512 << 20
 MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
 _TRIE_NODES = 24 << 20  # reserved, not used
+_MOST_RANGES = 4096  # of characters that a vocabulary spells
 _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
 END_ROW = 0  # the row that allows the end tokens only
 ROWS_FULL = FULL - 64  # the error of a kernel that has no room for another row
@@ -233,6 +234,11 @@ class TokenSpace:
         self.ends[self.eos] = True
         self.alive_bytes = np.ones(256, np.bool_)
         self.alive_bytes[list(vocabulary.missing_bytes)] = False
+        self._living_characters: CharSet | None = living_characters(self.alive_bytes)
+        if self._living_characters == ANY_CHAR:
+            self._living_characters = None
+        elif len(self._living_characters.ranges) > _MOST_RANGES:
+            self._living_characters = CharSet(())
         self._vocabulary = weakref.ref(vocabulary)
 
         self.no_token_rows = np.zeros((1, self.words), np.int32)  # `Index.token_rows` of a grammar without token sets
@@ -251,7 +257,7 @@ class TokenSpace:
         self.set_rows = reserved((MAX_CHARSETS * K_ROWS, self.words), np.int32)
         self.set_ints = reserved(8 << 20, np.int32)
         self._set_ints_used = 0
-        self._numbers: dict[CharSet, int] = {}
+        self._numbers: dict[CharSet, int] = {}  # by what `_living` leaves of a set
         self._passed_over: PassedOver = {}
 
         capacity = min(MAX_ROWS, max(64, MAX_ROW_BYTES // (4 * self.words)))
@@ -333,10 +339,19 @@ class TokenSpace:
 
     def known_charset(self, charset: CharSet) -> int:
         """The number of a set's tables if they exist, else -1."""
-        return self._numbers.get(charset, -1)
+        return self._numbers.get(self._living(charset), -1)
+
+    def _living(self, charset: CharSet) -> CharSet:
+        """The part of a set that tokens can spell: what tables are about, and examples must be of. (Empty where that
+        would be so many ranges that masks are computed sooner without tables.)"""
+        return charset if self._living_characters is None else charset & self._living_characters
 
     def charset_number(self, charset: CharSet) -> int:
-        """The number of a set's tables, made on first use; -1 if there is no room for another set."""
+        """The number of a set's tables, made on first use; -1 if no token spells any of its characters, or there is no
+        room for another set."""
+        charset = self._living(charset)
+        if not charset:
+            return -1
         found = self._numbers.get(charset)
         if found is not None:
             return found
@@ -358,10 +373,12 @@ class TokenSpace:
         over each set. New tables are made where they pay (`charset_choice`, which also says what is ``counted``), but
         always those that are kept on disk.
         """
+        popular = [is_popular(charset) for charset in charsets]
+        charsets = [self._living(charset) for charset in charsets]
         new = [
             (i, charsets[i], n)
             for i, n in enumerate(uses)
-            if n and charsets[i] not in self._numbers and not is_popular(charsets[i])
+            if n and charsets[i] and charsets[i] not in self._numbers and not popular[i]
         ]
         vocabulary = self._vocabulary()
         made: set[int] = set()
@@ -431,7 +448,7 @@ class TokenSpace:
         sequences = charset.utf8()
         example = bytes(low for low, _ in sequences[0])
         row[K_REP_END] = len(example)
-        row[K_WIDE] = not _BEYOND_ASCII - charset
+        row[K_WIDE] = not self._living(_BEYOND_ASCII) - charset
         row[K_REP_BYTES : K_REP_BYTES + len(example)] = list(example)
         bits = [0] * 8
         for sequence in sequences:
