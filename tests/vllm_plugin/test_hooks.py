@@ -66,9 +66,11 @@ def test_a_required_hook_that_fails_stops_the_server(monkeypatch: pytest.MonkeyP
 
 
 def test_the_configuration_knows_us() -> None:
+    from vllm.config import VllmConfig
     from vllm.config.structured_outputs import StructuredOutputsConfig
 
-    assert StructuredOutputsConfig(disable_any_whitespace=True).backend == "auto"
+    ours = StructuredOutputsConfig(disable_any_whitespace=True)
+    assert ours.backend == "auto" and VllmConfig(structured_outputs_config=ours).structured_outputs_config is ours
     with pytest.raises(ValueError, match="'auto'"):
         StructuredOutputsConfig(backend="dotllm")
     with pytest.raises(ValueError, match="disable_any_whitespace"):

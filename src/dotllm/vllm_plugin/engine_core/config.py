@@ -1,13 +1,14 @@
 """vLLM's configuration accepts an option for the whole server that it reserves for other backends.
 
 ``StructuredOutputsConfig`` is a pydantic dataclass whose validator refuses ``disable_any_whitespace`` unless xgrammar
-or guidance is named. The validator is replaced by one that leaves servers on dotllm (backend ``auto``) alone, and the
-class built again. That leans on pydantic's layout, not on vLLM's.
+or guidance is named. Servers on dotllm (backend ``auto``) are left alone by it. By the time plugins are loaded,
+``VllmConfig`` and others have built their own validators out of this function, so the function stays, and what it does
+is replaced: its code calls ours, which calls a copy of the original.
 """
 
 from __future__ import annotations
 
-from functools import wraps
+from types import FunctionType
 from typing import Any
 
 from dotllm.vllm_plugin.hook import Hook, Target
@@ -17,25 +18,33 @@ _MODULE = "vllm.config.structured_outputs"
 _VALIDATOR = "_validate_structured_output_config"
 AUTO = "auto"
 
+_theirs: Any = None
+
 
 def allow_options(config: Any) -> None:
     """Let a server on dotllm set ``disable_any_whitespace`` (``config`` is the class ``StructuredOutputsConfig``).
     Idempotent."""
+    global _theirs
     if not is_ours(AUTO) or _accepts(config, backend=AUTO, disable_any_whitespace=True):
         return
-    from pydantic.dataclasses import rebuild_dataclass
-
-    decorator = config.__pydantic_decorators__.model_validators[_VALIDATOR]
-    original = decorator.func
-
-    @wraps(original)
-    def validate(self: Any) -> Any:
-        return self if is_ours(self.backend) else original(self)
-
-    decorator.func = validate
-    rebuild_dataclass(config, force=True)
+    function = config.__pydantic_decorators__.model_validators[_VALIDATOR].func
+    if not isinstance(function, FunctionType) or function.__closure__ is not None:
+        raise TypeError("the validator of StructuredOutputsConfig is no plain function")
+    _theirs = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    function.__code__ = _in_its_place.__code__
     if not _accepts(config, backend=AUTO, disable_any_whitespace=True):
         raise TypeError("StructuredOutputsConfig still refuses disable_any_whitespace")
+
+
+def _in_its_place(self: Any) -> Any:
+    from dotllm.vllm_plugin.engine_core.config import validate  # (it runs with vLLM's globals)
+
+    return validate(self)
+
+
+def validate(config: Any) -> Any:
+    """What vLLM's validator does now."""
+    return config if is_ours(config.backend) else _theirs(config)
 
 
 def _accepts(config: Any, **values: Any) -> bool:
