@@ -26,16 +26,35 @@ LIMITS = Path(__file__).with_name("structure.json")
 
 FILE_LINES, FUNCTION_LINES, PARAMETERS, FOLDER_FILES = 400, 100, 12, 16
 PLUGIN_FILE_LINES, PLUGIN_FOLDER_FILES, PLUGIN_ROOT_FILES = 350, 14, 10
+ROOMS = ("frontend", "jump_forward", "gpu_masks", "engine_core", "workarounds")
+"""The rooms of the plugin, in the order in which a request comes to them; imports go down only."""
+ABOVE_ALL_ROOMS = ("", "registry")
 Found = dict[str, list[str]]
 """What is behind each figure. Lines of the plugin are a figure by themselves."""
 
 
-def modules_in_cycles() -> list[str]:
-    """Modules that import each other, by whatever way."""
+def imports() -> list[tuple[str, str]]:
+    """(Module, module that it imports), of all of dotllm's."""
     graph = grimp.build_graph("dotllm", cache_dir=None)
-    arrows = networkx.DiGraph(
-        (module, other) for module in graph.modules for other in graph.find_modules_directly_imported_by(module)
-    )
+    return [(module, other) for module in graph.modules for other in graph.find_modules_directly_imported_by(module)]
+
+
+def height(module: str) -> int:
+    """Of a module of the plugin: how early requests come to its room. The root is below all rooms; -1: in no order."""
+    _, package, name, *_ = (*module.split("."), "", "")
+    if package != "vllm_plugin" or name in ABOVE_ALL_ROOMS:
+        return -1
+    return len(ROOMS) - ROOMS.index(name) if name in ROOMS else 0
+
+
+def imports_upward(arrows: list[tuple[str, str]]) -> list[str]:
+    """Imports of the plugin's from a room that requests come to earlier."""
+    return sorted(f"{module}: {other}" for module, other in arrows if 0 <= height(module) < height(other))
+
+
+def modules_in_cycles(imported: list[tuple[str, str]]) -> list[str]:
+    """Modules that import each other, by whatever way."""
+    arrows = networkx.DiGraph(imported)
     return sorted(
         module for group in networkx.strongly_connected_components(arrows) if len(group) > 1 for module in group
     )
@@ -48,7 +67,10 @@ def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
 
 def measure() -> tuple[Found, dict[str, int]]:
     """(What is behind the figures, figures that are counts of lines)."""
-    found: Found = defaultdict(list, {"modules in cycles": modules_in_cycles()})
+    arrows = imports()
+    found: Found = defaultdict(
+        list, {"modules in cycles": modules_in_cycles(arrows), "imports upward": imports_upward(arrows)}
+    )
     classes: dict[tuple[str, str], list[str]] = defaultdict(list)
     folders: dict[Path, int] = defaultdict(int)
     plugin_lines = 0
