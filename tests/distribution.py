@@ -19,6 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 SAME_SERVER = {
     "tests/serve/test_answers.py": "the plain server",
+    "tests/serve/test_new_constraints_at_once.py": "the plain server",
     "tests/serve/test_refusals.py": "the plain server",
     "tests/serve/test_api.py": "the server with parsers",
     "tests/serve/test_api_refusals.py": "the server with parsers",

@@ -1,0 +1,89 @@
+"""Many requests at once with one constraint that the server has never seen: all meet the same new index in one step.
+
+None fails, and the engine takes no more memory than an index of that constraint needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from dotllm.demo.server import Server
+from tests.serve.conftest import NAME
+from tests.serve.raw import complete, together
+
+pytestmark = pytest.mark.serve
+
+MOST_GROWTH = 300 << 20
+LARK = """
+start: term (("+" | "-") term)* "NAME"
+term: atom (("*" | "/") atom)*
+atom: NUMBER | WORD | "(" term ")"
+NUMBER: /[0-9]+(\\.[0-9]+)?/
+WORD: /[a-z]+/
+"""
+_names = (f"never_seen_{number}" for number in count())
+
+
+def plain_json(name: str) -> dict[str, Any]:
+    """As plain JSON mode, but for a key that makes it new."""
+    return {"json": {"type": "object", "properties": {name: True}}}
+
+
+def two_properties(name: str) -> dict[str, Any]:
+    properties = {name: {"type": "string"}, "number": {"type": "integer"}}
+    return {"json": {"type": "object", "properties": properties, "required": [name, "number"]}}
+
+
+def array(name: str) -> dict[str, Any]:
+    properties = {name: {"enum": ["x", "y"]}, "numbers": {"type": "array", "items": {"type": "number"}}}
+    return {"json": {"type": "array", "minItems": 1, "items": {"type": "object", "properties": properties}}}
+
+
+def lark(name: str) -> dict[str, Any]:
+    return {"grammar": LARK.replace("NAME", name)}
+
+
+def engine_memory(server: Server) -> int:
+    """Resident bytes of the engine core and the processes that compile for it."""
+    found = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((folder / "stat").read_text().rsplit(")", 1)[1].split()[3]) != server.process.pid:  # its session
+                continue
+            name, command = (folder / "comm").read_text(), (folder / "cmdline").read_bytes()
+            if "EngineCor" in name or b"dotllm.compilation" in command:
+                found += int((folder / "statm").read_text().split()[1]) * 4096
+        except (OSError, IndexError):  # it has just ended
+            continue
+    assert found, "no engine core among the server's processes"
+    return found
+
+
+@pytest.mark.parametrize("many", [64, 256])
+@pytest.mark.parametrize("kind", [plain_json, two_properties, array, lark])
+def test_one_new_constraint(server: Server, kind: Any, many: int) -> None:
+    complete(server, NAME, structured_outputs={"regex": "[a-z]{4}"})  # what is made once is there
+    idle = engine_memory(server)
+    for _ in range(2 if many == 64 else 1):
+        constraint = kind(next(_names))
+
+        def one(seed: int, constraint: dict[str, Any] = constraint) -> Any:
+            return complete(server, NAME, max_tokens=16, seed=seed, structured_outputs=constraint)
+
+        answers = together(many, one)
+        assert Counter(answer.status for answer in answers) == {200: many}, {
+            answer.message for answer in answers if answer.status != 200
+        }
+        assert {answer.body["choices"][0]["finish_reason"] for answer in answers} <= {"stop", "length"}
+        if "json" in constraint:
+            for answer in answers:
+                if answer.body["choices"][0]["finish_reason"] == "stop":
+                    jsonschema.validate(json.loads(answer.text), constraint["json"])
+    assert engine_memory(server) - idle < MOST_GROWTH
