@@ -19,11 +19,11 @@ import torch
 
 from benchmarks.stand_ins import a_backend
 from dotllm import Index
+from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 from dotllm.vllm_plugin.gpu_masks import worker_hooks
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 from dotllm.vllm_plugin.jump_forward import jump_forward
-from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 
 WORDS = [b"number", b"_of", b"_items", b'":', b'{"', b'"}', b'","', b"shipping", b"_address", b"true", b"false", b"is_"]
 TOKENS: list[bytes | None] = [bytes([i]) for i in range(256)] + WORDS + [None]

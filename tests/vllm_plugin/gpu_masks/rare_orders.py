@@ -23,10 +23,10 @@ from played_engine import BLOCK, EOS, STATES, TOKENS, Engine, Runner
 
 from dotllm import Index
 from dotllm.vllm_plugin.engine_core import pending_grammars
+from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 from dotllm.vllm_plugin.gpu_masks import rows, worker_hooks
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender
-from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 
 PENALTY = {"presence_penalty": 0.5}
 ALL_TOKENS = frozenset(range(len(TOKENS)))

@@ -16,9 +16,9 @@ from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.engine_core import warm_start
+from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 from dotllm.vllm_plugin.engine_core.step_phases import StepPhases
-from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.index import Guide, Index
 from dotllm.index.token_space import END_ROW
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
-from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
+from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
 from dotllm.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)

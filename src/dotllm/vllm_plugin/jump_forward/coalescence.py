@@ -27,8 +27,8 @@ from typing import Any
 from dotllm.errors import SpecError
 from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
+from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
-from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.settings import coalescence as mode
 from dotllm.vllm_plugin.settings import is_ours
 

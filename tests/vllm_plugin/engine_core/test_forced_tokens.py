@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dotllm import Index, Vocabulary
-from dotllm.vllm_plugin.jump_forward.forced_tokens import ForcedTokens
+from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
 
 
 def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:
