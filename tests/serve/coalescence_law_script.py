@@ -1,6 +1,6 @@
-"""Run by test_coalescence_law.py in a process of its own: samples answers under coalescence at temperature 1.
+"""Run by test_coalescence_law.py in a process of its own: samples answers at temperature 1 under canonical coalescence.
 
-DOTLLM_COALESCENCE=lossless python coalescence_law_script.py MODEL REGEX SAMPLES PROMPT-TOKEN…     Prints one JSON object.
+python coalescence_law_script.py MODEL REGEX SAMPLES PROMPT-TOKEN…     Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def main() -> None:
         temperature=1.0, n=int(samples), max_tokens=64, structured_outputs=StructuredOutputsParams(regex=regex)
     )
     outputs = llm.generate({"prompt_token_ids": [int(token) for token in prompt]}, params, use_tqdm=False)[0].outputs
-    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
-    print("RESULT " + json.dumps({"ids": [list(o.token_ids) for o in outputs], "counts": scheduler.coalescence}))
+    metrics = llm.llm_engine.engine_core.engine_core.structured_output_manager.backend.compiler.metrics
+    entered = metrics.value("dotllm_forced_tokens")
+    print("RESULT " + json.dumps({"ids": [list(o.token_ids) for o in outputs], "entered": entered}))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,25 @@
-"""Run by test_coalescence.py in a process of its own: counts forward steps with and without coalescence.
+"""Run by test_coalescence.py in a process of its own: one engine with canonical coalescence, asked many things.
 
-python coalescence_script.py MODEL ENVIRONMENTS     Prints one JSON object for each of ENVIRONMENTS, a JSON object too:
-                                                    {mode: {variable: value}}; a mode that ends with --ngram has drafts.
+python coalescence_script.py MODEL RUNNER     RUNNER: V1, "V1 async" or "V2 async". Prints one JSON object.
 
-Every mode has an engine, and a process, of its own. The processes are forks of this one, made when vLLM is imported and
-nothing of it has begun: importing it takes longer than all of a mode's requests.
+The same is asked of the same engine with text entered wherever it can be, with the same masks but nothing entered, and
+(`off`) without coalescence. Its KV cache is too small for a batch, so that requests are preempted.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
+from pathlib import Path
+from typing import Any
 
-os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the scheduler is counted in this process
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import dotllm  # noqa: F401  # prepares vLLM's configuration
+from tests.serve import played_platform
+
+MODEL, RUNNER = sys.argv[1:3]
+played_platform.prepare(second=RUNNER.startswith("V2"), asynchronous=RUNNER.endswith("async"))
+
 
 SCHEMA = {
     "type": "object",
@@ -27,83 +31,180 @@ SCHEMA = {
     "required": ["measurement_station", "temperature_in_celsius", "is_calibrated_instrument"],
     "additionalProperties": False,
 }
+COMPACT = {"json": SCHEMA, "disable_any_whitespace": True}
+PROMPTS = [f"Request number {i}" for i in range(6)]
+
+
+class Engine:
+    """vLLM's, whose steps are counted."""
+
+    def __init__(self) -> None:
+        from vllm import LLM
+
+        self.llm = LLM(
+            MODEL,
+            enforce_eager=True,
+            dtype="float32",
+            max_model_len=160,
+            max_num_seqs=8,
+            block_size=32,
+            num_gpu_blocks_override=9,
+            seed=0,
+        )
+        core: Any = self.llm.llm_engine.engine_core.engine_core
+        self.scheduler, self.manager = core.scheduler, core.structured_output_manager
+        self.rule = self.scheduler._worth
+        self.eos = int(self.llm.get_tokenizer().eos_token_id)
+        self.steps = self.preemptions = 0
+        schedule, preempt = self.scheduler.schedule, self.scheduler._preempt_request
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            output = schedule(*args, **kwargs)
+            self.steps += output.total_num_scheduled_tokens > 0
+            return output
+
+        def preempted(*args: Any, **kwargs: Any) -> Any:
+            self.preemptions += 1
+            return preempt(*args, **kwargs)
+
+        self.scheduler.schedule, self.scheduler._preempt_request = counted, preempted
+
+    def mode(self, name: str) -> None:
+        """entered, masks or off."""
+        self.scheduler._worth = self.rule if name == "entered" else lambda *_, **__: ()
+        if self.manager.backend is not None:
+            self.manager.backend._enters_text = name != "off"
+
+    def ask(self, prompts: list[str], **parameters: Any) -> dict[str, Any]:
+        from vllm import SamplingParams
+        from vllm.sampling_params import StructuredOutputsParams
+
+        constraint = parameters.pop("constraint", COMPACT)
+        before, preemptions = self.steps, self.preemptions
+        params = [
+            SamplingParams(
+                **{"max_tokens": 120, "temperature": 0.0, **parameters},
+                structured_outputs=StructuredOutputsParams(**constraint) if constraint else None,
+            )
+            for _ in prompts
+        ]
+        answers = [answer for one in self.llm.generate(prompts, params, use_tqdm=False) for answer in one.outputs]
+        return {
+            "steps": self.steps - before,
+            "preemptions": self.preemptions - preemptions,
+            "ids": [list(answer.token_ids) for answer in answers],
+            "texts": [answer.text for answer in answers],
+            "reasons": [answer.finish_reason for answer in answers],
+        }
+
+    def abort_one(self) -> dict[str, list[int]]:
+        """The answers of three requests, beside a fourth that is aborted in the middle, by name."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import StructuredOutputsParams
+
+        vllm = self.llm.llm_engine
+        answers: dict[str, list[int]] = {}
+        for name in ("a", "b", "aborted", "c"):
+            constraint = StructuredOutputsParams(**COMPACT)
+            params = SamplingParams(max_tokens=120, temperature=0.0, structured_outputs=constraint)
+            vllm.add_request(name, f"Request {name}", params)
+        steps = 0
+        while vllm.has_unfinished_requests():
+            for output in vllm.step():
+                answers[output.request_id] = list(output.outputs[0].token_ids)
+            steps += 1
+            if steps == 4:
+                vllm.abort_request(["aborted"])
+        return answers
+
+    def beams(self) -> list[str]:
+        from vllm.sampling_params import BeamSearchParams, StructuredOutputsParams
+
+        constraint = StructuredOutputsParams(choice=["alphabetical order", "alphabetical sort"])
+        params = BeamSearchParams(beam_width=4, max_tokens=30, structured_outputs=constraint)
+        return [one.text for one in self.llm.beam_search([{"prompt": "Hello"}], params)[0].sequences]
+
+    def counters(self) -> list[float]:
+        """Tokens entered and steps saved, of /metrics."""
+        metrics = self.manager.backend.compiler.metrics
+        return [metrics.value("dotllm_forced_tokens"), metrics.value("dotllm_steps_saved")]
+
+
+def tokens_of(engine: Engine, text: str) -> list[int]:
+    return list(engine.llm.get_tokenizer().encode(text, add_special_tokens=False))
+
+
+def combinations(engine: Engine) -> dict[str, dict[str, Any]]:
+    """What may be asked beside a constraint. `test_coalescence.py` knows what an answer looks like."""
+    alpha = {"choice": ["alphabetical order"]}
+    pieces = tokens_of(engine, "alphabetical order")
+    inside = pieces[1:-1] or pieces[:1]
+    coalesced: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "hot": {"temperature": 1.5},
+        "seed": {"temperature": 1.0, "seed": 7},
+        "several": {"temperature": 1.0, "n": 2},
+        "seeds of several": {"temperature": 1.0, "n": 2, "seed": 3},
+        "stop token inside": {"constraint": alpha, "stop_token_ids": inside},
+        "stop token at the start": {"constraint": alpha, "stop_token_ids": pieces[:1], "temperature": 1.0},
+        "stop token in JSON": {"stop_token_ids": tokens_of(engine, "measurement_station")[:2], "temperature": 1.0},
+        "stop string inside": {"stop": ["celsius"]},
+        "stop string in what is free": {"stop": ["true", "false"], "include_stop_str_in_output": True},
+        "few tokens": {"max_tokens": 5},
+        "one token": {"max_tokens": 1},
+        "tokens to the end of a piece": {"max_tokens": 9},
+        "at least": {"min_tokens": 10},
+        "ignores the end": {"ignore_eos": True, "max_tokens": 80},
+    }
+    if RUNNER != "V1":
+        return coalesced
+    return coalesced | {  # what needs other kernels of the sampler, not all of which Triton's interpreter runs
+        "few candidates": {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "min_p": 0.01},
+        "single letters allowed": {"constraint": alpha, "allowed_token_ids": letters(engine)},
+        "bad words": {"constraint": alpha, "bad_words": ["alphabetical", "al", "order"], "temperature": 1.0},
+        "bias": {"constraint": alpha, "logit_bias": dict.fromkeys(pieces, -100.0)},
+        "log-probabilities": {"logprobs": 2},
+        "of the prompt": {"prompt_logprobs": 1},
+        "presence": {"presence_penalty": 0.7},
+        "frequency": {"frequency_penalty": 0.7, "temperature": 1.0},
+        "repetition": {"repetition_penalty": 1.3},
+        "many": {"logprobs": 1, "stop_token_ids": inside, "logit_bias": {pieces[0]: -5.0}, "n": 2, "temperature": 1.0,
+                 "presence_penalty": 0.2, "min_tokens": 3},
+    }  # fmt: skip
+
+
+def letters(engine: Engine) -> list[int]:
+    """The tokens of single letters, and EOS."""
+    return sorted({*(token for letter in "alphbetic order" for token in tokens_of(engine, letter)), engine.eos})
 
 
 def main() -> None:
-    import vllm.entrypoints.llm
-    import vllm.v1.engine.llm_engine
-    import vllm.v1.executor.multiproc_executor  # noqa: F401
-
-    for mode, environment in json.loads(sys.argv[2]).items():
-        child = os.fork()
-        if not child:
-            os.environ.update(environment)
-            print("RESULT " + json.dumps({"mode": mode, **measure(sys.argv[1], ngram=mode.endswith("--ngram"))}))
-            return
-        _, status = os.waitpid(child, 0)
-        if status:
-            sys.exit(f"{mode} ended with status {os.waitstatus_to_exitcode(status)}")
-
-
-def measure(model: str, ngram: bool) -> dict[str, object]:
-    """What one engine does, with this process's environment."""
-    from vllm import LLM, SamplingParams
-    from vllm.sampling_params import StructuredOutputsParams
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    from dotllm.vllm_plugin import register
-
-    register()  # vLLM checks the configuration before it loads plugins
-    speculative = None
-    if ngram:
-        speculative = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 3, "prompt_lookup_min": 2}
-    steps = 0
-    original = Scheduler.schedule
-
-    def schedule(self: object, *args: object, **kwargs: object) -> object:
-        nonlocal steps
-        out = original(self, *args, **kwargs)
-        steps += out.total_num_scheduled_tokens > 0
-        return out
-
-    Scheduler.schedule = schedule
-    llm = LLM(
-        model,
-        structured_outputs_config={"disable_any_whitespace": True},
-        enforce_eager=True,
-        max_model_len=1024,
-        max_num_seqs=16,
-        seed=0,
-        speculative_config=speculative,
-    )
-    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
-
-    def run(prompts: list[str], temperature: float, constrained: bool = True) -> dict[str, object]:
-        nonlocal steps
-        steps = 0
-        params = SamplingParams(
-            temperature=temperature,
-            max_tokens=200 if constrained else 12,
-            ignore_eos=not constrained,
-            structured_outputs=StructuredOutputsParams(json=SCHEMA) if constrained else None,
-        )
-        outputs = [o.outputs[0] for o in llm.generate(prompts, params, use_tqdm=False)]
-        return {"steps": steps, "ids": [list(o.token_ids) for o in outputs], "texts": [o.text for o in outputs]}
-
-    # A request whose schema still compiles may repeat a step, on a slow machine: not what is counted here.
-    run(["Hello"], 0.0)
-    several = [f"Request number {i}" for i in range(6)]
-    return {
-        "greedy": run(["Hello"], 0.0),
-        "greedy batch": run(several, 0.0),
-        "sampled": run(several, 1.0),
-        "free": run(several, 0.0, constrained=False),
-        "counts": getattr(scheduler, "coalescence", None),
-        "metrics": [
-            llm.llm_engine.engine_core.engine_core.structured_output_manager.backend.compiler.metrics.value(*name)
-            for name in (("dotllm_forced_tokens", "proposed"), ("dotllm_forced_tokens", "accepted"))
-        ],
-    }
+    engine = Engine()
+    engine.ask(["Hello"])  # (whose schema still compiles, so that it may repeat a step)
+    found: dict[str, Any] = {}
+    before = engine.counters()
+    for mode in ("entered", "masks", "off"):
+        engine.mode(mode)
+        found[mode] = {
+            "greedy": engine.ask(["Hello"]),
+            "batch": engine.ask(PROMPTS),
+            "free": engine.ask(PROMPTS, constraint=None, max_tokens=12, ignore_eos=True),
+            "abort": engine.abort_one(),
+            "beams": engine.beams() if RUNNER == "V1" else [],
+        }
+        found[mode]["counters"] = [now - then for now, then in zip(engine.counters(), before, strict=True)]
+        before = engine.counters()
+    law: dict[str, Any] = {}
+    first = RUNNER == "V1"  # (which of the requests are coalesced is the same everywhere; the others take their time)
+    for name, parameters in combinations(engine).items():
+        law[name] = {}
+        for mode in ("entered", "off") if first else ("entered", "masks") if name == "seed" else ("entered",):
+            engine.mode(mode)
+            try:
+                law[name][mode] = engine.ask(PROMPTS[: 3 if first else 1], **parameters)
+            except Exception as error:
+                law[name][mode] = {"error": f"{type(error).__name__}: {error}"}
+    print("RESULT " + json.dumps({**found, "law": law}))
 
 
 if __name__ == "__main__":

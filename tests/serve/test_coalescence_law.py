@@ -1,8 +1,8 @@
-"""Lossless coalescence changes no probability: samples at temperature 1 against the law of ordinary decoding.
+"""Entering text changes no probability: samples at temperature 1 against the law of decoding under the canonical masks.
 
-The language is finite and the vocabulary small, so the probability of every answer, as a sequence of tokens, can be worked
-out with the model alone (transformers, no vLLM, no engine of ours): in each place, softmax over the tokens that some
-allowed text goes on with. The forced text has many spellings, so drafts are accepted as well as rejected.
+The language is finite and the vocabulary small, so the probability of every answer, as a sequence of tokens, can be
+worked out with the model alone (transformers, no vLLM, no engine of ours): in each place, softmax over the tokens that
+some allowed text goes on with, or the canonical one alone where the text is forced. Which that is the tokenizer says.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from dotllm.demo.server import CPU_ENVIRONMENT
 pytestmark = pytest.mark.serve
 
 SCRIPT = Path(__file__).with_name("coalescence_law_script.py")
-TEXTS = ("status=on;end", "status=off;end")
-REGEX = "status=(on|off);end"
+TEXTS = tuple(f"{state}{further}=measured value;" for state in ("on", "off") for further in "abcdefgh")
+REGEX = "(on|off)[a-h]=measured value;"
+FORCED = "=measured value;"
 PROMPT = "Hello"
 SAMPLES = 3000
 LOGIT_SPREAD = 6  # the weights are random and their logits all alike: this makes some tokens likelier than others
@@ -38,7 +39,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from dotllm.demo import model, tokenizer
 
     folder = tmp_path_factory.mktemp("law") / "model"
-    tokenizer.save(folder, 256 + 3 + 14, [*TEXTS, "stat us tus off en nd ;e =o"] * 5)
+    # (trained piece by piece: no token goes from what is free into what is forced, whose spelling would be another one)
+    tokenizer.save(folder, 256 + 3 + 14, ["on", "off", "of", "value", FORCED, "sured", "valu"] * 5)
     model.save_weights(folder)
     network = LlamaForCausalLM.from_pretrained(folder).float()
     network.lm_head.weight.data *= LOGIT_SPREAD
@@ -53,6 +55,8 @@ def law(model: Path, temperature: float = 1.0) -> Law:
 
     tok, network = AutoTokenizer.from_pretrained(model), LlamaForCausalLM.from_pretrained(model).float().eval()
     pieces = {token: tok.decode([token]) for token in range(len(tok)) if token not in tok.all_special_ids}
+    canonical = tok.encode(FORCED, add_special_tokens=False)
+    assert "".join(pieces[token] for token in canonical) == FORCED
     prompt = tok(PROMPT)["input_ids"]
     found: Law = {}
     frontier: Law = {(): 1.0}
@@ -62,8 +66,11 @@ def law(model: Path, temperature: float = 1.0) -> Law:
         longer: Law = {}
         for (answer, probability), row in zip(frontier.items(), logits, strict=True):
             text = "".join(pieces[token] for token in answer)
-            if text in TEXTS:  # only EOS may follow
-                found[answer] = probability
+            if any(full == text + FORCED for full in TEXTS):  # so much is forced, and then EOS
+                found[(*answer, *canonical)] = found.get((*answer, *canonical), 0) + probability
+                continue
+            if text in TEXTS:
+                found[answer] = found.get(answer, 0) + probability
                 continue
             allowed = [t for t, piece in pieces.items() if any(full.startswith(text + piece) for full in TEXTS)]
             shares = torch.softmax(row[allowed] / temperature, 0).tolist()
@@ -109,15 +116,11 @@ def sampled(model: Path) -> dict[str, Any]:
     return json.loads(line.removeprefix("RESULT "))  # type: ignore[no-any-return]
 
 
-def test_the_law_is_that_of_ordinary_decoding(model: Path, sampled: dict[str, Any]) -> None:
+def test_the_law_is_that_of_decoding_under_the_masks(model: Path, sampled: dict[str, Any]) -> None:
     expected = law(model)
     assert sum(expected.values()) == pytest.approx(1, abs=1e-9)
     counts = Counter(tuple(ids[:-1]) for ids in sampled["ids"])
-    assert len(counts) > 30, "many spellings"
+    assert len(counts) >= len(TEXTS)
     assert p_value(counts, expected) > 1e-3
     assert p_value(counts, law(model, temperature=1.2)) < 1e-3, "the test would not notice a change of the law"
-
-
-def test_drafts_were_accepted_and_rejected(sampled: dict[str, Any]) -> None:
-    counts = sampled["counts"]
-    assert SAMPLES < counts["accepted"] < counts["proposed"] - SAMPLES / 2
+    assert sampled["entered"] > SAMPLES, "nothing was entered"

@@ -31,8 +31,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--dotllm-coalescence",
         "DOTLLM_COALESCENCE",
-        "{off,lossless,canonical}",
-        "forced text is not generated token by token; canonical: and spelt in one way (default: off)",
+        "{off,canonical}",
+        "canonical: forced text is entered in one spelling, not generated token by token (default: off)",
     ),
     Option(
         "--dotllm-gpu-masks",

@@ -38,12 +38,12 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "dotllm_writes": ("Entries written, by cache level and outcome.", ("level", "outcome")),
     "dotllm_store_failures": ("Failed calls to the shared store, by operation.", ("operation",)),
     "dotllm_mask_rows": ("Mask rows handed to the sampler.", ()),
-    "dotllm_forced_tokens": ("Tokens of forced text drafted by coalescence, by what became of them.", ("outcome",)),
+    "dotllm_forced_tokens": ("Tokens of forced text that coalescence entered into requests.", ()),
     "dotllm_drafts_dropped": (
         "Draft tokens of constrained requests not verified, since the batch was too large.",
         (),
     ),
-    "dotllm_steps_saved": ("Forward steps that single requests did not need, because coalescence drafted.", ()),
+    "dotllm_steps_saved": ("Forward steps that single requests did not need, because text was entered.", ()),
 }
 
 

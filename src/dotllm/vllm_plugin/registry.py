@@ -31,7 +31,7 @@ from dotllm.vllm_plugin.frontend.tool_calls import (
 )
 from dotllm.vllm_plugin.gpu_masks import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
-from dotllm.vllm_plugin.jump_forward import coalescence
+from dotllm.vllm_plugin.jump_forward import jump_forward
 from dotllm.vllm_plugin.workarounds import cpu_kernels, cpu_no_drafts, cpu_seeds, cpu_temperatures, implicit_ends
 
 logger = logging.getLogger(__name__)
@@ -55,8 +55,8 @@ HOOKS: tuple[Hook, ...] = (
     warm_start.HOOK,
     implicit_ends.HOOK,
     manager_hook.HOOK,
-    coalescence.HOOK,
     batch_accept.HOOK,  # after those that change a step's results
+    jump_forward.HOOK,  # after the one that takes them
     draft_limit.HOOK,
     cpu_temperatures.HOOK,
     cpu_kernels.HOOK,

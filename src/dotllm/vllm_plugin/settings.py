@@ -43,8 +43,14 @@ def choice(variable: str, *values: str) -> str:
 
 
 def coalescence() -> str:
-    """off, lossless or canonical: see `dotllm.vllm_plugin.jump_forward.coalescence`."""
-    return choice("DOTLLM_COALESCENCE", "off", "lossless", "canonical")
+    """off or canonical: see `dotllm.vllm_plugin.jump_forward`. Raises ValueError for another mode."""
+    variable = "DOTLLM_COALESCENCE"
+    if os.environ.get(variable, "").strip().lower() == "lossless":
+        raise ValueError(
+            f"{variable}=lossless (--dotllm-coalescence lossless) is gone: it slowed all requests of a server down. "
+            "Use canonical, which enters forced text in one spelling, or off"
+        )
+    return choice(variable, "off", "canonical")
 
 
 def property_order() -> str:

@@ -14,7 +14,6 @@ def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:
         vocabulary = Vocabulary.from_bytes([*tokens, None], eos_token_ids=len(tokens))
         for text in ("x", "y") if words else ("y", "x"):
             index = Index.from_regex(text, vocabulary)
-            row = forced.row(index, index.guide().config)
-            assert row is not None
+            row = forced.row(index.space, forced.after(index, index.guide().config)[0])
             mask = index.space.rows[row]
             assert [i for i in range(len(tokens)) if mask[i >> 5] >> (i & 31) & 1] == [ord(text)]

@@ -23,7 +23,7 @@ from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 from dotllm.vllm_plugin.gpu_masks import worker_hooks
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender
-from dotllm.vllm_plugin.jump_forward import jump_forward
+from dotllm.vllm_plugin.jump_forward import runners
 
 WORDS = [b"number", b"_of", b"_items", b'":', b'{"', b'"}', b'","', b"shipping", b"_address", b"true", b"false", b"is_"]
 TOKENS: list[bytes | None] = [bytes([i]) for i in range(256)] + WORDS + [None]
@@ -116,9 +116,9 @@ class Runner:
 
     def execute(self, output: Any) -> None:
         states, applied = self.states, self.states.applied
-        jumps = getattr(output, "dotllm_jumps", None)
-        if jumps:
-            jump_forward.stage(states, jumps)
+        entered = getattr(output, "dotllm_entered", None)
+        if entered:
+            runners.stage_v2(states, entered)
         for new in output.scheduled_new_reqs:
             state = states.req_id_to_index.pop(new.req_id, None)
             state = states.free.pop() if state is None else state
@@ -128,7 +128,7 @@ class Runner:
             states.total_len.stage_write_elem(state, length)
             states.all_token_ids.stage_write(state, 0, new.prefill_token_ids)
             states.num_computed_tokens.stage_write_elem(state, new.num_computed_tokens)
-        if jumps or output.scheduled_new_reqs:
+        if entered or output.scheduled_new_reqs:
             states.apply_staged_writes()
         assert states.applied <= applied + 1, "vLLM keeps two buffers: one write a step"
         for name, computed in zip(

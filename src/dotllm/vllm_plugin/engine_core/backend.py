@@ -13,9 +13,8 @@ from vllm.v1.structured_output.backend_types import StructuredOutputBackend, Str
 
 from dotllm.compilation import Compiled, Specification
 from dotllm.index.token_space import TokenSpace
-from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin import specification as requests
-from dotllm.vllm_plugin.engine_core import warm_start
+from dotllm.vllm_plugin.engine_core import coalesced, warm_start
 from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 from dotllm.vllm_plugin.engine_core.step_phases import StepPhases
@@ -35,20 +34,25 @@ class DotllmBackend(StructuredOutputBackend):
         self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size, self._ends)
         self.compiler = warm_start.compiler(self.vocabulary)
         self._view = BitmaskView()
-        self._forced = ForcedTokens.shared() if settings.coalescence() == "canonical" else None
+        self._enters_text = not coalesced.why_not(self.vllm_config)
         self.row_sender: Any = None
         """Decided at the first step (see `gpu.manager_hook`): a `RowSender`, or False where bitmasks are used."""
         self.steps: StepPhases | None = None
         """Set by the scheduler that asks for masks late (`late_mask`)."""
 
-    def begin(self, specification: Specification, stop_token_ids: Iterable[int]) -> Future[Any]:
-        """Start compiling; the future yields the request's `RequestGrammar` or raises why there is none.
+    def begin(self, specification: Specification, request: Any) -> Future[Any]:
+        """Start compiling for vLLM's ``request``; the future yields its `RequestGrammar` or raises why there is none.
 
         Whoever drops the future withdraws the request: its compile is not started, or abandoned.
         """
         if self.steps is not None:
             self.steps.request_arrives(self.compiler)
-        return self.compiler.submit(specification, self._grammar_maker(stop_token_ids))
+        generators = not self.vllm_config.use_v2_model_runner
+        enters = self._enters_text and coalesced.may_be(request, keeps_generators=generators)
+        forced = ForcedTokens.shared() if enters else None
+        return self.compiler.submit(
+            specification, self._grammar_maker(request.sampling_params.all_stop_token_ids, forced)
+        )
 
     def compile_grammar(
         self, request_type: Any, grammar_spec: str, stop_token_ids: set[int] | None = None, **_: Any
@@ -78,6 +82,8 @@ class DotllmBackend(StructuredOutputBackend):
         """The table of mask rows that all grammars share."""
         return TokenSpace.of(self.vocabulary)
 
-    def _grammar_maker(self, stop_token_ids: Iterable[int]) -> Callable[[Compiled], RequestGrammar]:
-        stops, vocabulary, view, forced = tuple(stop_token_ids), self.vocabulary, self._view, self._forced
+    def _grammar_maker(
+        self, stop_token_ids: Iterable[int], forced: ForcedTokens | None = None
+    ) -> Callable[[Compiled], RequestGrammar]:
+        stops, vocabulary, view = tuple(stop_token_ids), self.vocabulary, self._view
         return lambda compiled: RequestGrammar(compiled, stops, vocabulary, view, forced)

@@ -39,9 +39,10 @@ def begin(manager: Any, request: Any) -> Any:
             )
             if hasattr(manager, "backend_name"):  # 0.33: vLLM's guard against two backends in one engine
                 manager.backend_name = BACKEND
-        params = request.sampling_params
-        specification = requests.of_sampling_params(params, manager.vllm_config.structured_outputs_config)
-        future = manager.backend.begin(specification, params.all_stop_token_ids)
+        specification = requests.of_sampling_params(
+            request.sampling_params, manager.vllm_config.structured_outputs_config
+        )
+        future = manager.backend.begin(specification, request)
         if not manager._use_async_grammar_compilation:
             # external_launcher: one scheduler per rank, and all must see the grammar ready in the same step.
             future.exception()

@@ -1,4 +1,4 @@
-"""The tokens that spell forced text, remembered: what coalescence drafts, and what canonical mode allows."""
+"""The tokens that spell forced text, remembered: what coalescence enters, and what its masks allow."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MEMO = 1 << 16  # configurations of an index that are remembered
 class ForcedTokens:
     """The forced tokens after each configuration, by index.
 
-    Where a draft has been given from some configuration, those after it continue the same spelling (a rest spelt anew
-    could differ), so that in canonical mode a draft is what the masks allow.
+    Where text has been spelt from some configuration, those after it continue the same spelling (a rest spelt anew
+    could differ), so that what is entered is what the masks allow.
     """
 
     def __init__(self) -> None:
@@ -65,22 +65,18 @@ class ForcedTokens:
             known.setdefault(place, tuple(tokens[i:]))
         return known.setdefault(config, tuple(tokens))
 
-    def row(self, index: Index, config: int) -> int | None:
-        """The mask row that allows only the first forced token after ``config``; None if nothing is forced.
+    def row(self, space: TokenSpace, token: int) -> int:
+        """The mask row that allows ``token`` alone.
 
         No index knows this row, so its number holds for an epoch of the table of rows (see `TokenSpace`).
         """
-        tokens = self.after(index, config)
-        if not tokens:
-            return None
-        space = index.space
         rows = self._rows.get(space)
         if rows is None:
             rows = self._rows[space] = {}
-        epoch, row = rows.get(tokens[0], (-1, -1))
+        epoch, row = rows.get(token, (-1, -1))
         if epoch != space.epoch:
             mask = np.zeros(space.words, np.int32)
-            mask[tokens[0] >> 5] = np.uint32(1 << (tokens[0] & 31)).view(np.int32)
+            mask[token >> 5] = np.uint32(1 << (token & 31)).view(np.int32)
             row = space.intern(mask)
-            rows[tokens[0]] = (space.epoch, row)
+            rows[token] = (space.epoch, row)
         return row

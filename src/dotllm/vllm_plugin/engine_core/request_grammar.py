@@ -8,7 +8,7 @@ scheduler end it, and it alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import ClassVar
 from weakref import WeakKeyDictionary
@@ -73,7 +73,7 @@ class RequestGrammar(StructuredOutputGrammar):
         view: BitmaskView,
         forced: ForcedTokens | None = None,
     ) -> None:
-        """``forced``: in canonical coalescence, what forced text must be spelt with."""
+        """``forced``: where forced text is entered into the request, what it is spelt with."""
         self._vocabulary = vocabulary
         self._eos = vocabulary.eos_token_ids
         stop_token_ids = set(stop_token_ids)
@@ -147,7 +147,7 @@ class RequestGrammar(StructuredOutputGrammar):
                     return False
                 advanced += 1
         except Exception as error:
-            self._fail("accept", error)
+            self.fail("accept", error)
             return False
         return True
 
@@ -161,7 +161,7 @@ class RequestGrammar(StructuredOutputGrammar):
             if accepted < len(drafts) and drafts[accepted] in self._stops and self._can_finish_after(drafts[:accepted]):
                 accepted += 1
         except Exception as error:
-            self._fail("validate", error)
+            self.fail("validate", error)
             return []
         return drafts[:accepted]
 
@@ -176,7 +176,7 @@ class RequestGrammar(StructuredOutputGrammar):
             if num_tokens:
                 self.guide.rollback(num_tokens)
         except Exception as error:
-            self._fail("rollback", error)
+            self.fail("rollback", error)
 
     def fill_bitmask(self, bitmask: torch.Tensor, batch_index: int) -> None:
         """Write the mask of the next token into row ``batch_index``."""
@@ -194,7 +194,7 @@ class RequestGrammar(StructuredOutputGrammar):
                     self._mask_stops(array[batch_index])
                 return
             except Exception as error:
-                self._fail("fill", error)
+                self.fail("fill", error)
         # The scheduler ends a failed request at its next token; until then it must not produce text.
         row = array[batch_index]
         row[:] = 0
@@ -208,7 +208,7 @@ class RequestGrammar(StructuredOutputGrammar):
         try:
             return self.stopped or bool(self.guide.is_finished)
         except Exception as error:
-            self._fail("is_terminated", error)
+            self.fail("is_terminated", error)
             return False
 
     def reset(self) -> None:
@@ -217,17 +217,46 @@ class RequestGrammar(StructuredOutputGrammar):
         try:
             self.guide.reset()
         except Exception as error:
-            self._fail("reset", error)
+            self.fail("reset", error)
+
+    @property
+    def spells_forced_text(self) -> bool:
+        """Whether masks leave one spelling of forced text, which may be entered (`jump_forward`)."""
+        return self._forced is not None
+
+    def forced_after(self, token: int) -> Sequence[int]:
+        """The tokens that must come after ``token``, which has been sampled; none if nothing is forced, or a stop token
+        would end the text within it."""
+        if self.failed or self.stopped or token in self._stops:
+            return ()
+        try:
+            guide = self.guide
+            config = guide.config if self.followed else guide.index.advance(guide.config, token)
+            return () if config < 0 else self._spelling(guide.index, config)
+        except Exception as error:
+            self.fail("forced text", error)
+            return ()
+
+    def take(self, tokens: Iterable[int]) -> None:
+        """Advance by forced tokens."""
+        try:
+            if not all(map(self.guide.advance, tokens)):
+                raise RuntimeError("a forced token is not allowed")
+        except Exception as error:
+            self.fail("forced text", error)
+
+    def _spelling(self, index: Index, config: int) -> Sequence[int]:
+        """The tokens that spell what must come after ``config``; none where one of them is a stop token of this request
+        (there text is spelt in another way, as without coalescence), or where one configuration alone forces nothing."""
+        if self._forced is None or self.guide.remembers or self.guide.is_ambiguous:
+            return ()
+        tokens = self._forced.after(index, config)
+        return () if self._stops and not set(self._stops).isdisjoint(tokens) else tokens
 
     def _only_row(self, index: Index, config: int) -> int | None:
-        """In canonical coalescence, the mask of forced text: the one token it is spelt with."""
-        if self._forced is None or self.guide.is_ambiguous:
-            return None
-        return self._forced.row(index, config)
-
-    def fail(self, where: str, error: Exception) -> None:
-        """An error of the engine, found outside of this class, ends this request."""
-        self._fail(where, error)
+        """The mask of forced text: the one token it is spelt with."""
+        tokens = self._spelling(index, config)
+        return self._forced.row(index.space, tokens[0]) if self._forced and tokens else None
 
     def row_with_stops(self, row: int, config: int) -> int:
         """The mask row of ``config`` with this request's stop tokens in it; ``row`` is that without them."""
@@ -251,23 +280,13 @@ class RequestGrammar(StructuredOutputGrammar):
                 found = known[key] = index.space.intern(mask)
             return found
         except Exception as error:
-            self._fail("stops", error)
+            self.fail("stops", error)
             return END_ROW
 
     @property
     def stops(self) -> tuple[int, ...]:
         """The request's further stop tokens, sorted."""
         return self._stops
-
-    @property
-    def spells_forced_text(self) -> bool:
-        """Whether masks leave one spelling of forced text (canonical coalescence)."""
-        return self._forced is not None
-
-    def take_back(self) -> None:
-        """Undo an ``accept_tokens`` of one token that has ended the text."""
-        if self.is_terminated():
-            self.rollback(1)
 
     def _advance(self, token: int) -> bool:
         if self.guide.advance(token):
@@ -299,7 +318,8 @@ class RequestGrammar(StructuredOutputGrammar):
         is_special = token < self._vocabulary.size and self._vocabulary.token_bytes(token) is None
         return is_special and self._can_finish_after([token], guide)
 
-    def _fail(self, where: str, error: Exception) -> None:
+    def fail(self, where: str, error: Exception) -> None:
+        """An error of the engine ends this request."""
         self.failed = True
         RequestGrammar.failures += 1
         if isinstance(error, SpecError):

@@ -1,1 +1,1 @@
-"""Text that the constraint forces is not generated token by token."""
+"""Forced text is entered into requests instead of generated token by token (``--dotllm-coalescence canonical``)."""

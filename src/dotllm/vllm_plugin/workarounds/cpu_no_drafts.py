@@ -2,7 +2,6 @@
 
 Where a server speculates, vLLM sends every step through its rejection sampler (0.32), drafts or none, and without
 Triton ``top_k`` is applied to the logits of the drafts by a maximum over all of them, which no rows do not have.
-Coalescence makes servers speculate that were not asked to, so this is ours to mind.
 """
 
 from __future__ import annotations

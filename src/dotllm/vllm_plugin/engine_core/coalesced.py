@@ -1,0 +1,65 @@
+"""Which engines and which requests are coalesced: forced text has one spelling there, and may be entered.
+
+All others are served exactly as with ``off``: their forced text is spelt as the model likes, token by token. So no
+combination of options can be asked for that canonical masks would make impossible.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from dotllm.vllm_plugin.settings import coalescence
+
+
+def why_not(config: Any) -> str:
+    """Why no request of an engine is coalesced; "" if they are.
+
+    config: vLLM's ``VllmConfig``. Raises ValueError for a mode that does not exist.
+    """
+    model, parallel = config.model_config, config.parallel_config
+    checks = (
+        (coalescence() == "off", "switched off"),
+        (config.speculative_config is not None, "speculative decoding: forced text is left to its drafts"),
+        (parallel.pipeline_parallel_size > 1, "pipeline stages"),
+        (getattr(parallel, "prefill_context_parallel_size", 1) > 1, "prefill context parallelism"),
+        (config.kv_transfer_config is not None, "a KV connector"),
+        (bool(getattr(model, "is_diffusion", False)), "the model is a diffusion model"),
+        (bool(model.is_hybrid or model.is_attention_free), "the model has a recurrent state"),
+        # (The V2 runner knows the positions of a prompt's tokens alone, which those of other tokens follow.)
+        (config.use_v2_model_runner and model.uses_mrope, "the model's positions have several dimensions"),
+        (has_logits_processors(model), "logits processors of the user's, which must see every token"),
+        (bool(model.return_sampling_mask or config.aux_output_config.enabled), "something is returned of every step"),
+    )
+    return next((reason for applies, reason in checks if applies), "")
+
+
+def has_logits_processors(model: Any) -> bool:
+    """Whether the engine of this ``ModelConfig`` has logits processors of the user's."""
+    return bool(getattr(model, "logits_processors", None) or entry_points(group="vllm.logits_processors"))
+
+
+def may_be(request: Any, *, keeps_generators: bool) -> bool:
+    """Whether vLLM's ``request`` is coalesced, in an engine that does so.
+
+    Not where the sampler must see each token, since it counts them or tells how likely they were; nor where the request
+    itself has a say in which tokens there are, since the one that spells forced text may not be among them. Stop tokens
+    are looked at one by one (`RequestGrammar.forced_tokens`).
+
+    keeps_generators: the runner draws for a request with a seed from a generator of its own (V1), so what is drawn
+    depends on how often has been drawn before. (V2 draws by position.)
+    """
+    parameters = request.sampling_params
+    if parameters is None or request.resumable:
+        return False
+    penalties = parameters.presence_penalty, parameters.frequency_penalty, parameters.repetition_penalty - 1
+    return not (
+        any(penalties)
+        or parameters.logprobs is not None
+        or parameters.prompt_logprobs is not None
+        or parameters.bad_words
+        or parameters.allowed_token_ids is not None
+        or parameters.logit_bias
+        or getattr(parameters, "repetition_detection", None) is not None
+        or (keeps_generators and parameters.seed is not None)
+    )

@@ -1,0 +1,151 @@
+"""The workers' side: a step says which tokens have been entered into a request, and the model runner writes them down.
+
+Both model runners keep a request's tokens themselves, and take from the engine core none of those that they sampled.
+What has been entered comes with the first step that runs it, as an attribute of vLLM's ``SchedulerOutput``, and is put
+where the runner keeps the tokens of a prompt, before it reads the step. From there everything is vLLM's.
+
+What the runner has noted about a result that does not count (see `jump_forward`) is written over.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from dotllm.vllm_plugin.hook import Target, replace_once, require_parameters
+from dotllm.vllm_plugin.settings import coalescence
+
+_ENTERED = "dotllm_entered"  # of a scheduler output: list[Entered]
+
+_V1, _V2 = "vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner"
+_BATCH, _STATES = "vllm.v1.worker.gpu_input_batch", "vllm.v1.worker.gpu.states"
+_BASE = "vllm.v1.worker.worker_base"
+
+TARGETS = (
+    Target(_BASE, "WorkerWrapperBase.init_device", ("self",)),
+    Target(_V1, "GPUModelRunner._update_states", ("self", "scheduler_output")),
+    Target(_V1, "GPUModelRunner.__init__@requests"),
+    *(
+        Target(_BATCH, f"InputBatch.__init__@{name}")
+        for name in ("req_id_to_index", "token_ids_cpu", "is_token_ids", "num_tokens_no_spec", "prev_req_id_to_index")
+    ),
+    Target(_BATCH, "CachedRequestState.output_token_ids:"),
+    Target(_V2, "GPUModelRunner.add_requests", ("self", "scheduler_output")),
+    Target(_V2, "GPUModelRunner.__init__@req_states"),
+    Target(_STATES, "RequestState.apply_staged_writes", ("self",)),
+    *(
+        Target(_STATES, f"RequestState.__init__@{name}")
+        for name in ("req_id_to_index", "all_token_ids", "prefill_len", "total_len", "num_computed_tokens")
+    ),
+    Target("vllm.v1.worker.gpu.buffer_utils", "StagedWriteTensor.stage_write", ("self", "index", "start", "x")),
+    Target("vllm.v1.worker.gpu.buffer_utils", "StagedWriteTensor.stage_write_elem", ("self", "index", "x")),
+)
+
+
+class Entered(NamedTuple):
+    """``tokens`` stand from position ``start`` on, to the request's end; its KV cache is valid for ``computed``."""
+
+    request_id: str
+    start: int
+    tokens: list[int]
+    computed: int
+
+
+def send(scheduler_output: Any, entered: list[Entered]) -> None:
+    """Let a step tell the model runners."""
+    setattr(scheduler_output, _ENTERED, entered)
+
+
+def apply() -> None:
+    """The runner that a worker makes takes what is sent. Idempotent."""
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    replace_once(WorkerWrapperBase, "init_device", _init_device_with)
+
+
+def _init_device_with(original: Any) -> Any:
+    def init_device(self: Any) -> Any:
+        result = original(self)
+        if coalescence() == "canonical":
+            wrap_runner(self.worker.model_runner)  # a fault ends the worker: what is sent must not be lost
+        return result
+
+    return init_device
+
+
+def wrap_runner(runner: Any) -> None:
+    """Wrap the method of ``runner``'s class that reads the requests of a step. Idempotent.
+
+    Raises TypeError where it is not as we know it. Runners of other kinds run no text that is entered into requests
+    (pooling, multi-modal encoders) and stay as they are.
+    """
+    if hasattr(runner, "req_states") and hasattr(runner, "add_requests"):
+        from vllm.v1.worker.gpu.model_runner import GPUModelRunner as V2Runner
+
+        replace_once(V2Runner, "add_requests", _add_requests_with)
+    elif hasattr(runner, "input_batch") and hasattr(runner, "_update_states"):
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner as V1Runner
+
+        replace_once(V1Runner, "_update_states", _update_states_with)
+
+
+def _update_states_with(original: Any) -> Any:
+    require_parameters(original, ("self", "scheduler_output"), no_more=True)
+
+    def _update_states(self: Any, scheduler_output: Any) -> Any:
+        for entered in getattr(scheduler_output, _ENTERED, ()):
+            write_v1(self.requests, self.input_batch, entered)
+        return original(self, scheduler_output)
+
+    return _update_states
+
+
+def write_v1(requests: Any, batch: Any, entered: Entered) -> None:
+    """Write into the V1 runner's ``requests`` and its ``InputBatch``.
+
+    The list of a request's output tokens stays the same object: logits processors hold it.
+    """
+    state = requests.get(entered.request_id)
+    if state is None:
+        return
+    state.output_token_ids[entered.start - state.num_prompt_tokens :] = entered.tokens
+    row = batch.req_id_to_index.get(entered.request_id)
+    if row is None:  # it did not take part in the step before: vLLM copies all of its tokens
+        return
+    end = entered.start + len(entered.tokens)
+    batch.token_ids_cpu[row, entered.start : end] = entered.tokens
+    batch.is_token_ids[row, entered.start : end] = True
+    batch.num_tokens_no_spec[row] = end
+    if batch.prev_req_id_to_index:  # asynchronous: its last token is not the one that was sampled last
+        batch.prev_req_id_to_index.pop(entered.request_id, None)
+
+
+def _add_requests_with(original: Any) -> Any:
+    require_parameters(original, ("self", "scheduler_output"), no_more=True)
+
+    def add_requests(self: Any, scheduler_output: Any) -> Any:
+        entered = getattr(scheduler_output, _ENTERED, None)
+        if entered is None:
+            return original(self, scheduler_output)
+        stage_v2(self.req_states, entered)
+        result = original(self, scheduler_output)
+        if not scheduler_output.scheduled_new_reqs:  # else vLLM has done so: twice in a step would be once too often,
+            self.req_states.apply_staged_writes()  # since there are two buffers and a step may be in flight
+        return result
+
+    return add_requests
+
+
+def stage_v2(states: Any, entered: list[Entered]) -> None:
+    """Write into the V2 runner's ``RequestState``; its ``apply_staged_writes`` brings them to the device.
+
+    A request that has been preempted since has no state here, and is sent whole when it is resumed.
+    """
+    for one in entered:
+        state = states.req_id_to_index.get(one.request_id)
+        if state is None:
+            continue
+        length = one.start + len(one.tokens)
+        states.all_token_ids.stage_write(state, one.start, one.tokens)
+        states.prefill_len.np[state] = length
+        states.total_len.stage_write_elem(state, length)
+        states.num_computed_tokens.stage_write_elem(state, one.computed)

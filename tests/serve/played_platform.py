@@ -1,0 +1,36 @@
+"""vLLM's model runners on a CPU, in a process of its own: V1 with asynchronous scheduling, and V2 in Triton's interpreter.
+
+vLLM switches asynchronous scheduling off on CPUs, and V2 off where Triton has no backend for them. Neither is needed to
+run: V2's kernels are Triton's, and its interpreter runs them (`prepare` comes before vLLM and Triton are imported).
+"""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+
+def prepare(*, second: bool, asynchronous: bool) -> None:
+    """Let engines of this process have the V2 model runner (``second``) or V1, and this way of scheduling."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if second else "0"
+    if second:
+        os.environ["TRITON_INTERPRET"] = "1"
+        os.environ["DOTLLM_GPU_MASKS"] = "on"  # (vLLM's own kernel for bitmasks is not for the interpreter)
+        from triton import backends
+
+        driver = SimpleNamespace(is_active=lambda: True)
+        backends.backends["cpu"] = SimpleNamespace(driver=driver, compiler=None)
+    from dotllm.cli import vllm_metadata
+
+    vllm_metadata.patch_version()
+    from vllm.platforms.cpu import CpuPlatform
+
+    original: Any = CpuPlatform.check_and_update_config.__func__
+
+    def check_and_update_config(cls: Any, config: Any) -> None:
+        original(cls, config)
+        config.scheduler_config.async_scheduling = asynchronous
+
+    CpuPlatform.check_and_update_config = classmethod(check_and_update_config)

@@ -1,0 +1,112 @@
+"""Which engines and which requests are coalesced."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dotllm.vllm_plugin import settings
+from dotllm.vllm_plugin.engine_core import coalesced
+
+MODEL = {
+    "is_diffusion": False, "is_hybrid": False, "is_attention_free": False, "uses_mrope": False,
+    "logits_processors": None, "return_sampling_mask": False,
+}  # fmt: skip
+PARALLEL = {"pipeline_parallel_size": 1, "prefill_context_parallel_size": 1}
+
+
+@pytest.fixture(autouse=True)
+def canonical(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOTLLM_COALESCENCE", "canonical")
+
+
+def engine(model: dict[str, Any] | None = None, parallel: dict[str, Any] | None = None, **others: Any) -> Any:
+    """vLLM's configuration of one that enters text, but for what is named."""
+    return SimpleNamespace(
+        model_config=SimpleNamespace(**{**MODEL, **(model or {})}),
+        parallel_config=SimpleNamespace(**{**PARALLEL, **(parallel or {})}),
+        **{
+            "speculative_config": None, "kv_transfer_config": None, "use_v2_model_runner": True,
+            "aux_output_config": SimpleNamespace(enabled=False), **others,
+        },
+    )  # fmt: skip
+
+
+def test_engines() -> None:
+    assert coalesced.why_not(engine()) == ""
+    assert coalesced.why_not(engine({"uses_mrope": True}, use_v2_model_runner=False)) == ""
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        engine({"is_diffusion": True}), engine({"is_hybrid": True}), engine({"is_attention_free": True}),
+        engine({"uses_mrope": True}), engine({"logits_processors": ["mine.Processor"]}),
+        engine({"return_sampling_mask": True}), engine(parallel={"pipeline_parallel_size": 2}),
+        engine(parallel={"prefill_context_parallel_size": 2}), engine(speculative_config=object()),
+        engine(kv_transfer_config=object()), engine(aux_output_config=SimpleNamespace(enabled=True)),
+    ],
+)  # fmt: skip
+def test_engines_that_are_left_out(left_out: Any) -> None:
+    assert coalesced.why_not(left_out)
+
+
+def test_logits_processors_that_plug_in_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesced, "entry_points", lambda group: ["a plugin's"])
+    assert "logits processors" in coalesced.why_not(engine())
+
+
+def test_the_mode_that_is_gone_is_an_error_that_says_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dotllm.cli import options
+
+    monkeypatch.setenv("DOTLLM_COALESCENCE", "lossless")
+    with pytest.raises(ValueError, match="Use canonical"):
+        settings.coalescence()
+    with pytest.raises(ValueError, match="Use canonical"):
+        coalesced.why_not(engine())  # so no engine starts
+    assert "Use canonical" in (options.refused({}) or "")
+
+
+def request(**parameters: Any) -> Any:
+    """vLLM's, with these sampling parameters."""
+    sampling = pytest.importorskip("vllm").SamplingParams(**parameters)
+    return SimpleNamespace(sampling_params=sampling, resumable=False)
+
+
+@pytest.mark.serve
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {}, {"temperature": 0.0}, {"top_k": 3, "top_p": 0.5, "min_p": 0.1}, {"stop": ["x"]}, {"stop_token_ids": [3]},
+        {"min_tokens": 4}, {"ignore_eos": True}, {"n": 3},
+    ],
+)  # fmt: skip
+def test_requests(parameters: dict[str, Any]) -> None:
+    assert coalesced.may_be(request(**parameters), keeps_generators=True)
+
+
+@pytest.mark.serve
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"logprobs": 1}, {"prompt_logprobs": 1}, {"presence_penalty": 0.5}, {"frequency_penalty": 0.5},
+        {"repetition_penalty": 1.1}, {"bad_words": ["x"]}, {"allowed_token_ids": [1, 2]}, {"logit_bias": {5: -100.0}},
+    ],
+)  # fmt: skip
+def test_requests_whose_tokens_must_all_be_sampled(parameters: dict[str, Any]) -> None:
+    assert not coalesced.may_be(request(**parameters), keeps_generators=False)
+
+
+@pytest.mark.serve
+def test_a_seed_has_a_generator_of_its_own_in_the_first_runner() -> None:
+    assert not coalesced.may_be(request(seed=1), keeps_generators=True)
+    assert coalesced.may_be(request(seed=1), keeps_generators=False)
+
+
+@pytest.mark.serve
+def test_a_stream_of_prompts_is_left_alone() -> None:
+    one = request()
+    one.resumable = True
+    assert not coalesced.may_be(one, keeps_generators=False)

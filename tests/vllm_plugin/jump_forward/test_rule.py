@@ -1,0 +1,55 @@
+"""In which steps forced text is entered."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from dotllm.vllm_plugin.jump_forward.rule import Found, Rule
+
+
+def rule(graph_tokens: int | None, decode: str = "FULL", mixed: str = "PIECEWISE") -> Rule:
+    mode = SimpleNamespace(decode_mode=lambda: decode, mixed_mode=lambda: mixed)
+    compilation = SimpleNamespace(max_cudagraph_capture_size=graph_tokens, cudagraph_mode=mode)
+    return Rule(SimpleNamespace(compilation_config=compilation))
+
+
+def found(*lengths: int) -> list[Found]:
+    """Forced text of so many tokens, the first of which is in flight."""
+    return [Found(position, [7] * length, length - 1) for position, length in enumerate(lengths)]
+
+
+@pytest.mark.parametrize(
+    ("running", "lengths", "enters"),
+    [
+        (1, (2,), False),  # saves one step, and the one that runs it takes half as long again
+        (1, (3,), True),
+        (32, (9, 9, 9, 9), False),
+        (32, (9, 9, 9, 9, 9), True),  # 40 steps
+        (256, (100, 100, 40), False),
+        (256, (100, 100, 60), True),
+    ],
+)
+def test_together_they_save_more_steps_than_there_are_requests(
+    running: int, lengths: tuple[int, ...], enters: bool
+) -> None:
+    those = found(*lengths)
+    assert rule(1024)(those, running, prompt_comes=False) == (those if enters else ())
+    assert rule(1024)(those, running, prompt_comes=True) == those, "the step is a long one anyway"
+
+
+@pytest.mark.parametrize(
+    "one", [rule(512, "PIECEWISE"), rule(512, "FULL", "FULL"), rule(0), rule(None, "NONE", "NONE")]
+)
+def test_where_no_step_is_slower_all_are_entered(one: Rule) -> None:
+    those = found(2, 3)
+    assert one(those, 32, prompt_comes=False) == those
+
+
+def test_no_step_outgrows_the_largest_graph() -> None:
+    those = found(10, 40, 20, 5)
+    entered = rule(64)(those, 8, prompt_comes=True)
+    assert [len(one.tokens) for one in entered] == [40, 10, 5], "the longest first: 39 + 9 + 4 further tokens of 56"
+    assert sum(len(one.tokens) - 1 for one in entered) <= 64 - 8
+    assert rule(64)(those, 100, prompt_comes=True) == those, "it has outgrown it anyway"
