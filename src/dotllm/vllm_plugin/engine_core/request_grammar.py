@@ -247,7 +247,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
     def _spelling(self, index: Index, config: int) -> Sequence[int]:
         """The tokens that spell what must come after ``config``; none where one of them is a stop token of this request
-        (text is spelt in another way there, as without coalescence), or where one configuration alone forces nothing."""
+        (text is spelt in another way there, as without coalescence) or where one configuration alone forces nothing."""
         if self._forced is None or self.guide.remembers or self.guide.is_ambiguous:
             return ()
         tokens = self._forced.after(index, config)
