@@ -11,9 +11,7 @@ from dotllm.vllm_plugin.engine_core import (
     config,
     draft_limit,
     errors,
-    late_mask,
     pending_grammars,
-    reasoning,
     warm_start,
 )
 from dotllm.vllm_plugin.engine_core import compile_hook as manager
@@ -47,8 +45,6 @@ HOOKS: tuple[Hook, ...] = (
     unsupported_fields.HOOK,
     constraints.HOOK,
     argument_types.HOOK,
-    reasoning.HOOK,  # before the next one, so that it is asked first
-    late_mask.HOOK,
     pending_grammars.HOOK,
     errors.HOOK,
     errors.OFFLINE_HOOK,

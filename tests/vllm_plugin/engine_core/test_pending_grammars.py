@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.vllm_plugin import register
 from dotllm.vllm_plugin.engine_core import errors
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
+from dotllm.vllm_plugin.engine_core.pending_grammars import why_no_reasoning, why_not
 
 pytestmark = pytest.mark.serve
 
@@ -78,9 +79,7 @@ class Bench:
         vllm_config.cache_config.num_gpu_blocks = blocks
         self.manager = StructuredOutputManager(vllm_config)
         self.manager.backend = a_backend(
-            compiler=SimpleNamespace(
-                metrics=SimpleNamespace(add=lambda *_, **__: None, observe=lambda *_, **__: None), resume=lambda: None
-            ),
+            compiler=SimpleNamespace(metrics=SimpleNamespace(add=lambda *_, **__: None, observe=lambda *_, **__: None)),
             allocate_token_bitmask=lambda rows: torch.full((rows, 4), -1, dtype=torch.int32),
         )
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
@@ -96,7 +95,7 @@ class Bench:
     def add(
         self, name: str, tokens: int, pending: Any = None, *, ours: bool = True, start: int = 0, **parameters: Any
     ) -> Any:
-        """A request. With a seed, unless ``parameters`` say otherwise, so that it is held back (see `late_mask`)."""
+        """A request."""
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -104,7 +103,7 @@ class Bench:
 
         init_none_hash(sha256)
         structured = StructuredOutputsParams(regex="a") if pending is not None else None
-        given = {"seed": 1, "max_tokens": 4, **parameters}
+        given = {"max_tokens": 4, **parameters}
         sampling = SamplingParams(ignore_eos=True, structured_outputs=structured, **given)
         if structured is not None:
             structured._backend = "dotllm" if ours else "xgrammar"
@@ -169,9 +168,9 @@ def bench(vllm_config: Any) -> Bench:
 def test_the_class_is_vllms_with_ours_before_it(bench: Bench) -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    from dotllm.vllm_plugin.engine_core.pending_grammars import OverlapScheduler
+    from dotllm.vllm_plugin.engine_core.pending_grammars import PendingGrammarsScheduler
 
-    assert isinstance(bench.scheduler, Scheduler) and isinstance(bench.scheduler, OverlapScheduler)
+    assert isinstance(bench.scheduler, Scheduler) and isinstance(bench.scheduler, PendingGrammarsScheduler)
     assert bench.scheduler._hold_limit == 8
 
 
@@ -185,7 +184,7 @@ def test_prompt_runs_but_for_its_last_token_until_the_grammar_comes(bench: Bench
     assert bench.tokens_of("a") == [7] == grammar.accepted
     while bench.finish_reason("a") is None:
         bench.step()
-    assert bench.tokens_of("a") == [7] * 4 and not bench.scheduler._held
+    assert bench.tokens_of("a") == [7] * 4 and not bench.scheduler._pending
 
 
 def test_grammar_that_comes_during_the_prompt_costs_nothing(bench: Bench) -> None:
@@ -234,7 +233,7 @@ def test_grammar_already_there_is_vllms_business(bench: Bench) -> None:
     pending = Pending()
     pending.set_result(Grammar())
     bench.add("a", 50, pending)
-    assert bench.step() == {"a": 50} and not bench.scheduler._held
+    assert bench.step() == {"a": 50} and not bench.scheduler._pending
 
 
 def test_others_are_not_held_up(bench: Bench) -> None:
@@ -271,7 +270,7 @@ def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
     assert all(output.stop_reason is None for output in bench.outputs["free"])
     assert bench.tokens_of("free") == [7] * 4
     assert failure.__traceback__ is None, "while it is remembered it keeps no request"
-    assert not bench.scheduler._held and "bad" not in bench.scheduler.requests
+    assert not bench.scheduler._pending and "bad" not in bench.scheduler.requests
     assert bench.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 199, "its blocks are free again"
 
 
@@ -344,7 +343,7 @@ def test_zero_tokens_at_admission_are_taken_back(bench: Bench, monkeypatch: pyte
     assert bench.tokens_of("same") == [7]
     while bench.finish_reason("same") is None:
         bench.step()
-    assert not bench.scheduler._one_token_left and not bench.scheduler._held
+    assert not bench.scheduler._one_token_left and not bench.scheduler._pending
 
 
 def test_number_of_held_requests_is_limited(bench: Bench) -> None:
@@ -354,7 +353,7 @@ def test_number_of_held_requests_is_limited(bench: Bench) -> None:
     bench.add("free", 6, start=5000)
     scheduled = bench.step()
     assert len(scheduled) == 9 and scheduled["free"] == 6
-    assert len(bench.scheduler._held) == 8
+    assert len(bench.scheduler._pending) == 8
     for one in pending:
         one.set_result(Grammar())
     for _ in range(12):
@@ -370,7 +369,7 @@ def test_abort_while_held(bench: Bench) -> None:
     bench.step()
     bench.scheduler.finish_requests("gone", RequestStatus.FINISHED_ABORTED)
     assert pending.cancelled(), "nobody waits for this compile any more"
-    assert not bench.scheduler._held and bench.step() == {}
+    assert not bench.scheduler._pending and bench.step() == {}
     waiting = Pending()
     bench.add("waits", BLOCK + 1, waiting)
     bench.step()
@@ -417,7 +416,7 @@ def test_preempted_while_held(vllm_config: Any) -> None:
 def test_other_backends_wait_as_ever(bench: Bench) -> None:
     pending = Pending()
     bench.add("theirs", 30, pending, ours=False)
-    assert bench.step() == {} and not bench.scheduler._held
+    assert bench.step() == {} and not bench.scheduler._pending
     pending.set_result(Grammar())
     assert bench.step() == {"theirs": 30}
 
@@ -426,11 +425,10 @@ def test_switched_off(vllm_config: Any, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("DOTLLM_OVERLAP", "0")
     bench = Bench(vllm_config)
     bench.add("a", 30, Pending())
-    assert bench.step() == {} and not bench.scheduler._held
+    assert bench.step() == {} and not bench.scheduler._pending
 
 
 def test_features_it_does_not_go_with(bench: Bench) -> None:
-    from dotllm.vllm_plugin.engine_core.pending_grammars import why_not
 
     assert why_not(bench.scheduler) == ""
     for name, value in (
@@ -444,6 +442,27 @@ def test_features_it_does_not_go_with(bench: Bench) -> None:
         setattr(bench.scheduler, name, value)
         assert why_not(bench.scheduler)
         setattr(bench.scheduler, name, before)
+
+
+def test_engines_in_which_a_request_does_not_reason_first(reasoning: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_no_reasoning(reasoning.scheduler) == "" and reasoning.scheduler._may_reason
+    monkeypatch.setattr(reasoning.scheduler, "num_spec_tokens", 3)
+    assert "speculative" in why_no_reasoning(reasoning.scheduler)
+    monkeypatch.setattr(reasoning.scheduler, "num_spec_tokens", 0)
+    monkeypatch.setattr(reasoning.manager, "enable_in_reasoning", True)
+    assert "constrained" in why_no_reasoning(reasoning.scheduler)
+
+
+def test_a_failed_compile_of_a_held_request_is_named_as_one(bench: Bench) -> None:
+    """A bug in a compile: the status is 500, and the words those of a compile that failed."""
+    pending = Pending()
+    bench.add("bad", 30, pending)
+    bench.step()
+    pending.set_exception(CompilationError("boom"))
+    for _ in range(3):
+        bench.step()
+    found = errors.decode(bench.outputs["bad"][-1].stop_reason)
+    assert found == (500, "the specification could not be compiled: boom")
 
 
 def test_vllm_looks_ahead_without_a_detour_while_nobody_is_held(bench: Bench) -> None:
@@ -468,13 +487,15 @@ def test_a_scheduler_of_somebody_else(vllm_config: Any) -> None:
     from vllm.config import SchedulerConfig
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    from dotllm.vllm_plugin.engine_core.pending_grammars import OverlapScheduler
+    from dotllm.vllm_plugin.engine_core.pending_grammars import PendingGrammarsScheduler
 
     class Own(Scheduler):
         pass
 
     config = SchedulerConfig(max_model_len=64, is_encoder_decoder=False, scheduler_cls=Own)
-    assert issubclass(config.get_scheduler_cls(), OverlapScheduler) and issubclass(config.get_scheduler_cls(), Own)
+    assert issubclass(config.get_scheduler_cls(), PendingGrammarsScheduler) and issubclass(
+        config.get_scheduler_cls(), Own
+    )
 
 
 @pytest.mark.parametrize(
@@ -682,7 +703,7 @@ def test_the_index_comes_while_it_reasons(reasoning: Bench) -> None:
     for _ in range(6):
         reasoning.step()
     assert reasoning.tokens_of("a") == [1, 2, END, 4, 5, 6] and grammar.accepted == [4, 5, 6]
-    assert not reasoning.scheduler._late
+    assert not reasoning.scheduler._pending
 
 
 def test_reasoning_that_ended_in_the_prompt_is_held_at_its_end(reasoning: Bench) -> None:
@@ -707,7 +728,7 @@ def test_a_compile_that_fails_behind_a_reasoning_request(reasoning: Bench, when:
         reasoning.step()
     assert reasoning.finish_reason("bad") == "error"
     assert errors.decode(reasoning.outputs["bad"][-1].stop_reason) == (400, "refused")
-    assert reasoning.tokens_of("free") == [7] * 4 and not reasoning.scheduler._late
+    assert reasoning.tokens_of("free") == [7] * 4 and not reasoning.scheduler._pending
 
 
 def test_abort_while_it_reasons(reasoning: Bench) -> None:
@@ -717,7 +738,7 @@ def test_abort_while_it_reasons(reasoning: Bench) -> None:
     reasoning.add("gone", 30, pending, start=200)
     reasoning.step()
     reasoning.scheduler.finish_requests("gone", RequestStatus.FINISHED_ABORTED)
-    assert pending.cancelled() and not reasoning.scheduler._late and reasoning.step() == {}
+    assert pending.cancelled() and not reasoning.scheduler._pending and reasoning.step() == {}
 
 
 def test_a_stand_in_asked_too_early_answers_late_and_right() -> None:
@@ -732,6 +753,10 @@ def test_a_stand_in_asked_too_early_answers_late_and_right() -> None:
     threading.Timer(0.1, future.set_result, (grammar,)).start()
     assert late.validate_tokens([3]) == [3] and grammar.accepted == [1, 2]
     assert late.accept_tokens("r", [4]) and grammar.accepted == [1, 2, 4]
+    withdrawn: Future[Any] = Future()
+    withdrawn.cancel()
+    withdrawn.set_running_or_notify_cancel()
+    assert isinstance(DeferredGrammar(withdrawn).error, CancelledError), "nobody gets it by waiting"
     failed: Future[Any] = Future()
     failed.set_exception(ValueError("no"))
     assert isinstance(DeferredGrammar(failed).error, ValueError) and DeferredGrammar(failed).accept_tokens("r", [1])

@@ -204,7 +204,7 @@ class Engine:
         metrics = SimpleNamespace(add=self.count, observe=lambda *_, **__: None)
         manager.backend = a_backend(
             vocabulary=index.vocabulary,
-            compiler=SimpleNamespace(metrics=metrics, pause=lambda seconds: None, resume=lambda: None),
+            compiler=SimpleNamespace(metrics=metrics),
         )
         manager.backend.row_sender = RowSender(index.space)
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)

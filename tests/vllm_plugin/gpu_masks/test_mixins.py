@@ -12,7 +12,7 @@ pytest.importorskip("vllm")
 from played_engine import Engine
 
 from dotllm import Index
-from dotllm.vllm_plugin.engine_core import batch_accept, draft_limit, errors, late_mask, pending_grammars, reasoning
+from dotllm.vllm_plugin.engine_core import batch_accept, draft_limit, errors, pending_grammars
 from tests.vllm_plugin.engine_core.test_pending_grammars import Bench
 
 pytestmark = pytest.mark.serve
@@ -27,7 +27,7 @@ def test_mixins_without_a_use_leave(vllm_config: Any, index: Index) -> None:
     found = type(engine.scheduler)
     assert found.__name__ == "DotllmAsyncScheduler" and found.__module__ == "vllm.v1.core.sched.async_scheduler"
     assert [base.__name__ for base in found.__bases__[1:]] == [
-        pending_grammars.OverlapScheduler.__name__,
+        pending_grammars.PendingGrammarsScheduler.__name__,
         errors.FailureScheduler.__name__,
         batch_accept.BatchAcceptScheduler.__name__,
         "AsyncScheduler",
@@ -48,16 +48,10 @@ def test_an_engine_on_another_backend_has_none(
 
 
 def test_each_mixin_knows_whether_it_is_of_use(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (batch_accept, late_mask, reasoning):
-        monkeypatch.setattr(module, "why_not", lambda *_: "")
+    monkeypatch.setattr(batch_accept, "why_not", lambda *_: "")
     monkeypatch.setattr(draft_limit, "most_drafting", lambda _: 4)
     found = type(an_engine(vllm_config, index).scheduler)
-    for mixin in (
-        batch_accept.BatchAcceptScheduler,
-        draft_limit.DraftLimitScheduler,
-        late_mask.LateMaskScheduler,
-        reasoning.ReasoningScheduler,
-    ):
+    for mixin in (batch_accept.BatchAcceptScheduler, draft_limit.DraftLimitScheduler):
         assert issubclass(found, mixin), mixin
 
 

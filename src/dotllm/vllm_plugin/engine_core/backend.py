@@ -17,7 +17,6 @@ from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.engine_core import coalesced, warm_start
 from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
-from dotllm.vllm_plugin.engine_core.step_phases import StepPhases
 
 logger = logging.getLogger(__name__)
 
@@ -37,16 +36,12 @@ class DotllmBackend(StructuredOutputBackend):
         self._enters_text = not coalesced.why_not(self.vllm_config)
         self.row_sender: Any = None
         """Decided at the first step (see `gpu.manager_hook`): a `RowSender`, or False where bitmasks are used."""
-        self.steps: StepPhases | None = None
-        """Set by the scheduler that asks for masks late (`late_mask`)."""
 
     def begin(self, specification: Specification, request: Any) -> Future[Any]:
         """Start compiling for vLLM's ``request``; the future yields its `RequestGrammar` or raises why there is none.
 
         Whoever drops the future withdraws the request: its compile is not started, or abandoned.
         """
-        if self.steps is not None:
-            self.steps.request_arrives(self.compiler)
         generators = not self.vllm_config.use_v2_model_runner
         enters = self._enters_text and coalesced.may_be(request, keeps_generators=generators)
         forced = ForcedTokens.shared() if enters else None

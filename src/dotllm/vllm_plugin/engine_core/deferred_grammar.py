@@ -1,37 +1,41 @@
-"""DeferredGrammar: stands for a grammar that is still being compiled, while a request reasons and needs none.
+"""DeferredGrammar: stands for a grammar that still compiles, while its request needs none (`pending_grammars`).
 
-With a reasoning parser the constraint begins when the reasoning ends. The scheduler lets such a request generate
-meanwhile and holds it from then on (`reasoning`), so that nobody asks for a mask too early. Should somebody ask all the
-same, the answer is right and only late: the call waits for the compile.
+vLLM takes it for a grammar that is there, so nothing of vLLM's looks at the future meanwhile. Should somebody ask for a
+mask too early, the answer is right and only late: the call waits for the compile.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
+
+from dotllm.errors import without_frames
 
 
 class DeferredGrammar(StructuredOutputGrammar):
     """vLLM's ``StructuredOutputGrammar`` over a future of one."""
 
     def __init__(self, future: Future[Any]) -> None:
-        self._future = future
+        self.future = future
         self._backlog: list[tuple[str, list[int]]] = []
         self._grammar: Any = None
 
     @property
     def pending(self) -> bool:
         """Whether the compile has not ended."""
-        return not self._future.done()
+        return not self.future.done()
 
     @property
     def error(self) -> Exception | None:
         """Why there will be no grammar; None while it is pending, or if there is one."""
         if self.pending:
             return None
-        error = None if self._future.cancelled() else self._future.exception()
+        try:
+            error = self.future.exception()
+        except CancelledError as cancelled:
+            return without_frames(cancelled)
         return error if isinstance(error, Exception) else None
 
     @property
@@ -39,14 +43,10 @@ class DeferredGrammar(StructuredOutputGrammar):
         """The grammar, once somebody has needed it; else None."""
         return self._grammar
 
-    def cancel(self) -> None:
-        """Nobody waits for it any more."""
-        self._future.cancel()
-
     def resolve(self) -> Any:
         """The grammar, having taken the tokens that came before it was there. Waits; raises what the compile did."""
         if self._grammar is None:
-            self._grammar = self._future.result()
+            self._grammar = self.future.result()
             for request_id, tokens in self._backlog:
                 # A token it rejects ends the request at its next one, as if it had been rejected when it came.
                 self._grammar.accept_tokens(request_id, tokens)

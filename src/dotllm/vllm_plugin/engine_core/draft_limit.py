@@ -17,7 +17,6 @@ from typing import Any
 
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
-from dotllm.vllm_plugin.engine_core.pending_grammars import graph_tokens
 from dotllm.vllm_plugin.hook import Hook, Target
 
 logger = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ class DraftLimitScheduler:
 def most_drafting(scheduler: Any) -> int | None:
     """How many requests may run for drafts of constrained ones to be verified; None: any number."""
     config = scheduler.vllm_config.speculative_config
-    largest = graph_tokens(scheduler)
+    largest = scheduler.vllm_config.compilation_config.max_cudagraph_capture_size
     if config is None or not largest or scheduler.vllm_config.scheduler_config.async_scheduling:
         return None
     if config.num_speculative_tokens_per_batch_size:

@@ -97,11 +97,15 @@ def logits_processors(model_config: Any) -> tuple[str, ...]:
 
 def _reason(request: Any, processors: tuple[str, ...]) -> str | None:
     """Why ``request`` was ended, if that is ours to say. ``processors``: see `logits_processors`."""
+    from dotllm.vllm_plugin.engine_core.deferred_grammar import DeferredGrammar
+
     # not ``grammar``, which would wait a little for a compile that is still running
-    grammar = getattr(request.structured_output_request, "_grammar", None)
+    grammar = request.structured_output_request._grammar
+    if isinstance(grammar, DeferredGrammar):
+        grammar = grammar.error or grammar.resolved
     if isinstance(grammar, Exception):
         return encode(without_frames(grammar))  # vLLM caught it in a frame that holds the request
-    error = getattr(getattr(grammar, "resolved", None) or grammar, "error", None)  # (see `deferred_grammar`)
+    error = getattr(grammar, "error", None)  # of another backend's none
     if not isinstance(error, Exception):
         return None
     forbidding = [name for name in _FORBIDDING if getattr(request.sampling_params, name, None)]
