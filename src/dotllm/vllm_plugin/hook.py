@@ -75,9 +75,7 @@ class Hook:
         """All that it rests on; a function that is replaced must have the positional parameters that ours names."""
         found = []
         for module, name, make in self._replacements:
-            parameters = inspect.signature(make(None)).parameters.values()
-            named = (p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
-            found.append(Target(module, name, tuple(named)))
+            found.append(Target(module, name, positional(make(None))))
         return (*found, *self._needs)
 
     def apply(self) -> None:
@@ -106,6 +104,12 @@ class Outcome:
     @property
     def ok(self) -> bool:
         return not self.error
+
+
+def positional(function: Any) -> tuple[str, ...]:
+    """Names of the parameters that ``function`` takes by their place."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
 
 
 def require_parameters(function: Any, leading: tuple[str, ...], *, no_more: bool = False) -> None:

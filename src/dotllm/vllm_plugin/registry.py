@@ -47,7 +47,6 @@ HOOKS: tuple[Hook, ...] = (
     argument_types.HOOK,
     pending_grammars.HOOK,
     errors.HOOK,
-    errors.OFFLINE_HOOK,
     warm_start.HOOK,
     implicit_ends.HOOK,
     manager_hook.HOOK,

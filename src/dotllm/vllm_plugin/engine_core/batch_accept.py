@@ -22,8 +22,8 @@ from typing import Any
 
 from dotllm.index import advance_guides
 from dotllm.index.index import FINISHED
-from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.engine_core import scheduler_mixins
+from dotllm.vllm_plugin.hook import Target
 
 MIN_BATCH = 8  # requests; fewer are not worth it
 
@@ -42,7 +42,7 @@ class BatchAcceptScheduler:
         """by request the grammar that takes its tokens here, or _NOBODY; so until it ends or is preempted"""
 
     def idles(self) -> bool:
-        """Whether vLLM's calls are the only ones in this engine (see `scheduler_class`)."""
+        """Whether vLLM's calls are the only ones in this engine (see `scheduler_mixins`)."""
         return not self._takes_batches
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
@@ -146,32 +146,17 @@ def why_not(scheduler: Any) -> str:
     return next((reason for applies, reason in checks if applies), "")
 
 
-def _apply() -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    if not hasattr(Scheduler, "update_from_output"):
-        raise AttributeError("Scheduler has no update_from_output")
-    scheduler_class.add(BatchAcceptScheduler)
-
-
-_SCHEDULER = "vllm.v1.core.sched.scheduler"
-
-HOOK = Hook(
+HOOK = scheduler_mixins.hook(
+    BatchAcceptScheduler,
     name="batch-accept",
     summary="the tokens of a step are taken by all grammars in one call",
+    without_it="grammars are asked one after another",
+    overrides="update_from_output _preempt_request _free_request",
+    reads="requests",
     targets=(
-        *scheduler_class.TARGETS,
-        Target(_SCHEDULER, "Scheduler.update_from_output", ("self", "scheduler_output", "model_runner_output")),
-        Target(_SCHEDULER, "Scheduler._preempt_request", ("self", "request")),
-        Target(_SCHEDULER, "Scheduler._free_request", ("self", "request")),
-        Target(_SCHEDULER, "Scheduler.__init__@requests"),
-        Target("vllm.v1.request", "Request.__init__@status"),
-        Target("vllm.v1.request", "Request.__init__@resumable"),
+        *(Target("vllm.v1.request", f"Request.__init__@{name}") for name in ("status", "resumable")),
         Target("vllm.v1.request", "Request.__init__@num_stale_output_tokens"),
         Target("vllm.v1.outputs", "ModelRunnerOutput.req_ids:"),
         Target("vllm.v1.outputs", "ModelRunnerOutput.sampled_token_ids:"),
     ),
-    apply=_apply,
-    required=False,
-    without_it="grammars are asked one after another",
 )

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from dotllm.vllm_plugin import specification as requests
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
 
@@ -52,6 +52,44 @@ def begin(manager: Any, request: Any) -> Any:
     return future
 
 
+_MANAGER = "vllm.v1.structured_output"
+_TYPES = f"{_MANAGER}.backend_types"
+_METHODS = {
+    "StructuredOutputBackend.compile_grammar": ("self", "request_type", "grammar_spec"),
+    "StructuredOutputBackend.allocate_token_bitmask": ("self", "max_num_seqs"),
+    "StructuredOutputBackend.destroy": ("self",),
+    "StructuredOutputGrammar.accept_tokens": ("self", "request_id", "tokens"),
+    "StructuredOutputGrammar.validate_tokens": ("self", "tokens"),
+    "StructuredOutputGrammar.rollback": ("self", "num_tokens"),
+    "StructuredOutputGrammar.fill_bitmask": ("self", "bitmask", "batch_index"),
+    "StructuredOutputGrammar.is_terminated": ("self",),
+    "StructuredOutputGrammar.reset": ("self",),
+}
+"""What `backend` and `request_grammar` implement, all that is abstract in vLLM."""
+
+HOOK = Hook(
+    name="manager",
+    summary="the engine compiles with dotllm, in threads of our own",
+    targets=(
+        *(
+            Target(_MANAGER, f"StructuredOutputManager.__init__@{name}")
+            for name in ("backend", "tokenizer", "vllm_config", "_use_async_grammar_compilation")
+        ),
+        Target(f"{_MANAGER}.request", "StructuredOutputRequest.grammar", ("self",)),
+        Target(f"{_MANAGER}.request", "StructuredOutputRequest.params:"),
+        *(
+            Target(_TYPES, owner, abstract=tuple(name.split(".")[1] for name in _METHODS if name.startswith(owner)))
+            for owner in ("StructuredOutputBackend", "StructuredOutputGrammar")
+        ),
+        *(Target(_TYPES, name, parameters) for name, parameters in _METHODS.items()),
+        Target("vllm.sampling_params", "SamplingParams.all_stop_token_ids", ("self",)),
+    ),
+    required=True,
+    without_it="nothing would be constrained",
+)
+
+
+@HOOK.replaces(f"{_MANAGER}:StructuredOutputManager.grammar_init")
 def _grammar_init_with(original: Any) -> Any:
     def grammar_init(self: Any, request: Any) -> None:
         structured = request.structured_output_request
@@ -63,52 +101,3 @@ def _grammar_init_with(original: Any) -> Any:
         structured.grammar = begin(self, request)
 
     return grammar_init
-
-
-def _apply() -> None:
-    from vllm.v1.structured_output import StructuredOutputManager
-
-    replace_once(StructuredOutputManager, "grammar_init", _grammar_init_with)
-
-
-_MANAGER = "vllm.v1.structured_output"
-
-HOOK = Hook(
-    name="manager",
-    summary="the engine compiles with dotllm, in threads of our own",
-    targets=(
-        Target(_MANAGER, "StructuredOutputManager.grammar_init", ("self", "request")),
-        Target(_MANAGER, "StructuredOutputManager.__init__@backend"),
-        Target(_MANAGER, "StructuredOutputManager.__init__@tokenizer"),
-        Target(_MANAGER, "StructuredOutputManager.__init__@vllm_config"),
-        Target(_MANAGER, "StructuredOutputManager.__init__@_use_async_grammar_compilation"),
-        Target(f"{_MANAGER}.request", "StructuredOutputRequest.grammar", ("self",)),
-        Target(f"{_MANAGER}.request", "StructuredOutputRequest.params:"),
-        Target(
-            f"{_MANAGER}.backend_types",
-            "StructuredOutputBackend",
-            abstract=("compile_grammar", "allocate_token_bitmask", "destroy"),
-        ),
-        Target(
-            f"{_MANAGER}.backend_types",
-            "StructuredOutputGrammar",
-            abstract=("accept_tokens", "validate_tokens", "rollback", "fill_bitmask", "is_terminated", "reset"),
-        ),
-        Target(
-            f"{_MANAGER}.backend_types",
-            "StructuredOutputBackend.compile_grammar",
-            ("self", "request_type", "grammar_spec"),
-        ),
-        Target(f"{_MANAGER}.backend_types", "StructuredOutputBackend.allocate_token_bitmask", ("self", "max_num_seqs")),
-        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.accept_tokens", ("self", "request_id", "tokens")),
-        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.validate_tokens", ("self", "tokens")),
-        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.rollback", ("self", "num_tokens")),
-        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.fill_bitmask", ("self", "bitmask", "batch_index")),
-        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.is_terminated", ("self",)),
-        Target(f"{_MANAGER}.backend_types", "StructuredOutputGrammar.reset", ("self",)),
-        Target("vllm.sampling_params", "SamplingParams.all_stop_token_ids", ("self",)),
-    ),
-    apply=_apply,
-    required=True,
-    without_it="nothing would be constrained",
-)

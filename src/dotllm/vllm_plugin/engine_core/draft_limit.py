@@ -17,7 +17,7 @@ from typing import Any
 
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Target
 
 logger = logging.getLogger(__name__)
 
@@ -71,25 +71,17 @@ def most_drafting(scheduler: Any) -> int | None:
     return int(largest // (1 + scheduler.num_spec_tokens))
 
 
-def _apply() -> None:
-    scheduler_mixins.add(DraftLimitScheduler)
-
-
-_SCHEDULER = "vllm.v1.core.sched.scheduler"
-
-HOOK = Hook(
+HOOK = scheduler_mixins.hook(
+    DraftLimitScheduler,
     name="draft-limit",
     summary="drafts of constrained requests do not outgrow vLLM's largest CUDA graph",
+    without_it="a user's speculative method can make large batches of constrained requests slower than no speculation",
+    overrides="update_draft_token_ids",
+    reads="running requests num_spec_tokens",
     targets=(
-        *scheduler_mixins.TARGETS,
-        Target(_SCHEDULER, "Scheduler.update_draft_token_ids", ("self", "draft_token_ids")),
-        *(Target(_SCHEDULER, f"Scheduler.__init__@{name}") for name in ("running", "requests", "num_spec_tokens")),
         Target("vllm.config.speculative", "SpeculativeConfig.num_speculative_tokens_per_batch_size:"),
         Target("vllm.v1.outputs", "DraftTokenIds.req_ids:"),
         Target("vllm.v1.outputs", "DraftTokenIds.draft_token_ids:"),
         Target("vllm.v1.request", "Request.__init__@spec_token_ids"),
     ),
-    apply=_apply,
-    required=False,
-    without_it="a user's speculative method can make large batches of constrained requests slower than no speculation",
 )

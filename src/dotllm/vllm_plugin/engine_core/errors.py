@@ -21,8 +21,8 @@ from typing import Any
 
 from dotllm.compilation.errors import QueueFull
 from dotllm.errors import InvalidSpec, SpecError, without_frames
-from dotllm.vllm_plugin.engine_core import scheduler_mixins as scheduler_class
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.engine_core import scheduler_mixins
+from dotllm.vllm_plugin.hook import Target
 
 logger = logging.getLogger(__name__)
 
@@ -140,14 +140,6 @@ def as_http(status: int, message: str) -> Exception:
     return exceptions.GracefulHTTPError(message, HTTPStatus(status))  # type: ignore[no-any-return]
 
 
-def _put_with(original: Any) -> Any:
-    def put(self: Any, output: Any) -> None:
-        # Of n answers each ends for itself, and an output is finished when the last one is: so all are looked at.
-        original(self, as_exception(output) or output)
-
-    return put
-
-
 def tell(output: Any) -> None:
     """Put the message alone where ``output`` (a ``RequestOutput``) says how it ended, if that is ours to say."""
     completions = getattr(output, "outputs", None)
@@ -160,6 +152,26 @@ def tell(output: Any) -> None:
             logger.error("request %s was ended: %s", output.request_id, failure[1])
 
 
+HOOK = scheduler_mixins.hook(
+    FailureScheduler,
+    name="request-errors",
+    summary="a request that its constraint ends with an error says why",
+    without_it='the client is only told "Internal server error"',
+    overrides="update_from_output _free_request",
+    targets=(Target("vllm.v1.engine", "EngineCoreOutput.stop_reason:"),),
+)
+
+
+@HOOK.replaces("vllm.v1.engine.output_processor:RequestOutputCollector.put")
+def _put_with(original: Any) -> Any:
+    def put(self: Any, output: Any) -> None:
+        # Of n answers each ends for itself, and an output is finished when the last one is: so all are looked at.
+        original(self, as_exception(output) or output)
+
+    return put
+
+
+@HOOK.replaces("vllm.v1.engine.llm_engine:LLMEngine.step")
 def _step_with(original: Any) -> Any:
     def step(self: Any) -> Any:
         outputs = original(self)
@@ -169,41 +181,3 @@ def _step_with(original: Any) -> Any:
         return outputs
 
     return step
-
-
-def _apply_offline() -> None:
-    from vllm.v1.engine.llm_engine import LLMEngine
-
-    replace_once(LLMEngine, "step", _step_with)
-
-
-def _apply() -> None:
-    from vllm.v1.engine.output_processor import RequestOutputCollector
-
-    scheduler_class.add(FailureScheduler)
-    replace_once(RequestOutputCollector, "put", _put_with)
-
-
-HOOK = Hook(
-    name="request-errors",
-    summary="a request that its constraint ends with an error is told why",
-    targets=(
-        *scheduler_class.TARGETS,
-        Target("vllm.v1.engine.output_processor", "RequestOutputCollector.put", ("self", "output")),
-        Target("vllm.v1.core.sched.scheduler", "Scheduler.update_from_output", ("self",)),
-        Target("vllm.v1.core.sched.scheduler", "Scheduler._free_request", ("self", "request")),
-        Target("vllm.v1.engine", "EngineCoreOutput.stop_reason:"),
-    ),
-    apply=_apply,
-    required=False,
-    without_it='the client is only told "Internal server error"',
-)
-
-OFFLINE_HOOK = Hook(
-    name="request-errors-offline",
-    summary="the output of a request that its constraint ends with an error says why",
-    targets=(Target("vllm.v1.engine.llm_engine", "LLMEngine.step", ("self",)),),
-    apply=_apply_offline,
-    required=False,
-    without_it="its stop_reason is what our processes say to each other",
-)

@@ -34,7 +34,7 @@ from typing import Any
 from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Target
 from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends
 
@@ -272,42 +272,16 @@ def why_no_reasoning(scheduler: Any) -> str:
     return next((reason for applies, reason in checks if applies), "")
 
 
-def _apply() -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    for name in ("_reserve_prefill_lookahead", "_handle_blocked_waiting_request"):
-        if not hasattr(Scheduler, name):
-            raise AttributeError(f"Scheduler has no {name}")
-    scheduler_mixins.add(PendingGrammarsScheduler)
-
-
-_SCHEDULER = "vllm.v1.core.sched.scheduler"
-
-HOOK = Hook(
+HOOK = scheduler_mixins.hook(
+    PendingGrammarsScheduler,
     name="pending-grammars",
     summary="the prompt of a request, and its reasoning, run while its specification compiles",
+    without_it="a structured request begins with its prompt when its specification is compiled, as in vLLM",
+    overrides="schedule add_request _handle_blocked_waiting_request _reserve_prefill_lookahead _free_request",
+    reads="hash_block_size connector ec_connector is_encoder_decoder need_mamba_block_aligned_split running"
+    " num_prefill_lookahead num_spec_tokens max_num_scheduled_tokens vllm_config",
     targets=(
-        *scheduler_mixins.TARGETS,
-        Target(_SCHEDULER, "Scheduler.schedule", ("self",)),
-        Target(_SCHEDULER, "Scheduler.add_request", ("self", "request")),
-        Target(_SCHEDULER, "Scheduler._handle_blocked_waiting_request", ("self", "request")),
-        Target(
-            _SCHEDULER,
-            "Scheduler._reserve_prefill_lookahead",
-            ("self", "request", "num_computed_tokens", "num_new_tokens"),
-        ),
-        Target(_SCHEDULER, "Scheduler._free_request", ("self", "request")),
-        *(
-            Target(_SCHEDULER, f"Scheduler.__init__@{name}")
-            for name in (
-                "hash_block_size", "connector", "ec_connector", "is_encoder_decoder", "need_mamba_block_aligned_split",
-                "num_prefill_lookahead", "num_spec_tokens", "running", "max_num_scheduled_tokens", "vllm_config",
-            )
-        ),
         Target("vllm.v1.structured_output", "StructuredOutputManager._get_reasoner", ("self", "request")),
         Target("vllm.v1.structured_output.request", "StructuredOutputRequest.reasoning_ended:"),
     ),
-    apply=_apply,
-    required=False,
-    without_it="a structured request begins with its prompt when its specification is compiled, as in vLLM",
-)  # fmt: skip
+)

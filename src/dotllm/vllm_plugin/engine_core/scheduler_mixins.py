@@ -1,7 +1,7 @@
 """Our part of vLLM's scheduler: mixins that go before whatever class the server uses (sync, async, a user's own).
 
-Each hook that needs the scheduler adds its mixin; they are put together when vLLM asks for the class. A composed class
-keeps the base's name and module visible, and vLLM takes it for the base (no warning about custom schedulers).
+Each hook that needs the scheduler adds its mixin (`hook`); they are put together when vLLM asks for the class. The
+class keeps the base's name and module visible, and vLLM takes it for the base (no warning about custom schedulers).
 
 Which of them an engine has a use for is known when its scheduler has been made: most are for one kind of engine. Each
 method that a mixin overrides costs every step half a microsecond, even if all it does is to call the next one; with ten
@@ -15,11 +15,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Target, replace_once
+from dotllm.vllm_plugin.hook import Hook, Target, positional, replace_once
 from dotllm.vllm_plugin.settings import is_ours
 
 TARGETS = (Target("vllm.config.scheduler", "SchedulerConfig.get_scheduler_cls", ("self",)),)
 
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
 _IDLES = "idles"  # a method of a mixin: whether it has nothing to do in this engine, now that it has been made
 
 _mixins: list[type] = []
@@ -30,6 +31,30 @@ def add(mixin: type) -> None:
     _install()
     if mixin not in _mixins:
         _mixins.append(mixin)
+
+
+def hook(
+    mixin: type, name: str, summary: str, without_it: str, *, overrides: str, reads: str = "", targets: Any = ()
+) -> Hook:
+    """The hook that adds ``mixin``.
+
+    ``overrides``: the methods of vLLM's ``Scheduler`` that it overrides, which must have the positional parameters that
+    ours name; ``reads``: attributes that it reads of a scheduler; ``targets``: what it rests on beside these.
+    """
+
+    def apply() -> None:
+        from vllm.v1.core.sched.scheduler import Scheduler
+
+        for method in overrides.split():
+            if not hasattr(Scheduler, method):
+                raise AttributeError(f"Scheduler has no {method}")
+        add(mixin)
+
+    overridden = (
+        Target(_SCHEDULER, f"Scheduler.{method}", positional(getattr(mixin, method))) for method in overrides.split()
+    )
+    read = (Target(_SCHEDULER, f"Scheduler.__init__@{attribute}") for attribute in reads.split())
+    return Hook(name, summary, (*TARGETS, *overridden, *read, *targets), apply, without_it=without_it)
 
 
 def _get_scheduler_cls_with(original: Any) -> Any:

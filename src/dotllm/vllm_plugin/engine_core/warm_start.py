@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dotllm.vllm_plugin import background
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import is_ours
 
 if TYPE_CHECKING:
@@ -143,30 +143,22 @@ def in_background(prepare: Callable[[Any], None], vllm_config: Any) -> None:
     background.run(run, "dotllm-prepare")
 
 
+HOOK = Hook(
+    name="warm-start",
+    summary="kernels and vocabulary are prepared while the model loads",
+    targets=(
+        Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),
+        Target("vllm.config.model", "ModelConfig.try_get_generation_config", ("self",)),
+    ),
+    without_it="the first structured request after a start takes some seconds longer",
+)
+
+
+# The engine core makes its executor right after it has loaded the plugins, and the executor loads the model.
+@HOOK.replaces("vllm.v1.executor.abstract:Executor.__init__")
 def _init_with(original: Any) -> Any:
     def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         in_background(prepare_engine, vllm_config)
         original(self, vllm_config, *args, **kwargs)
 
     return __init__
-
-
-def _apply() -> None:
-    from vllm.v1.executor.abstract import Executor
-
-    replace_once(Executor, "__init__", _init_with)
-
-
-HOOK = Hook(
-    name="warm-start",
-    summary="kernels and vocabulary are prepared while the model loads",
-    targets=(
-        # The engine core makes its executor right after it has loaded the plugins, and the executor loads the model.
-        Target("vllm.v1.executor.abstract", "Executor.__init__", ("self", "vllm_config")),
-        Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),
-        Target("vllm.config.model", "ModelConfig.try_get_generation_config", ("self",)),
-    ),
-    apply=_apply,
-    required=False,
-    without_it="the first structured request after a start takes some seconds longer",
-)
