@@ -123,6 +123,15 @@ def test_what_does_not_fit_is_named(vocabulary: Vocabulary) -> None:
         StructuredLogitsProcessor([index, index])(torch.ones(3, 1, dtype=torch.long), torch.zeros(3, vocabulary.size))
     with pytest.raises(ValueError, match="vocabulary"):
         StructuredLogitsProcessor([])
+    fitting = torch.zeros(1, vocabulary.size)
+    for rows, scores in (
+        (torch.zeros(1, 3), fitting),
+        (torch.zeros(3, dtype=torch.long), fitting),
+        (torch.zeros(2, 3, dtype=torch.long), fitting),
+        (torch.zeros(1, 3, dtype=torch.long), fitting[0]),
+    ):
+        with pytest.raises(ValueError, match="are wanted"):
+            StructuredLogitsProcessor(Index.from_regex("a", vocabulary))(rows, scores)  # type: ignore[arg-type]
 
 
 def test_the_example(demo_model: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -108,34 +107,6 @@ def test_rows_are_shared_between_indexes(bytes_vocabulary: Vocabulary) -> None:
 def test_empty_batch(bytes_vocabulary: Vocabulary) -> None:
     assert len(mask_rows([])[0]) == 0
     assert advance_guides([], []) == ([], {})
-
-
-class SetMeanwhile:
-    """The word by which a search is stopped, set just when its first chunk begins."""
-
-    def __init__(self) -> None:
-        self.word = np.ones(1, np.int64)
-        self.ctypes = self.word.ctypes
-        self.looked = 0
-
-    def __getitem__(self, place: int) -> int:
-        self.looked += 1
-        return int(self.looked > 1 and self.word[place])
-
-
-@pytest.mark.parametrize("stop", [np.ones(1, np.int64), SetMeanwhile()])
-def test_a_search_is_stopped(stop: Any, bytes_vocabulary: Vocabulary) -> None:
-    """Masks that are known are said, no other one is looked for; the next call finds what is missing."""
-    guides = fresh(bytes_vocabulary)
-    known = [guides[i].mask_row for i in (0, 3)]
-    rows, failures = mask_rows(guides, stop=stop)
-    assert not failures
-    assert [int(rows[i]) for i in (0, 3)] == known
-    assert rows[:6].tolist() == known[:1] * 3 + known[1:] * 3, "the other guides of these two indexes"
-    assert (rows[6:] == -1).all()
-    rows, failures = mask_rows(guides, stop=np.zeros(1, np.int64))
-    assert not failures
-    assert rows.tolist() == [guide.mask_row for guide in fresh(bytes_vocabulary)]
 
 
 def test_failure_stays_with_its_guide(bytes_vocabulary: Vocabulary) -> None:

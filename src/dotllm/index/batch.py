@@ -16,10 +16,11 @@ from dotllm import cpus
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.errors import SpecError
+from dotllm.index.callers import OTHER_VOCABULARY, WRONG_COUNT, error_of, integers, not_a_bitmask
 from dotllm.index.cold import addresses, by_machine, enter_rows, find_rows, help_forever
 from dotllm.index.guide import Guide
 from dotllm.index.index import Index
-from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, known_rows
+from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, fill_known, known_rows
 from dotllm.index.team import Team
 from dotllm.index.token_space import CONTENTS, TokenSpace
 
@@ -27,7 +28,7 @@ THREADS = min(8, cpus.usable())
 _MISSES_PER_THREAD = 8  # fewer are not worth a thread
 _CHUNK = 64  # masks computed before they are entered: bounds memory, 1 MB at 131k tokens
 _FAILED = -2  # instead of a row, until the others have theirs
-_NO_TARGETS = np.empty(0, np.int32)
+_NO_TARGETS = np.empty(0, np.int64)
 _TEAM = Team(help_forever)
 
 Failures = dict[int, SpecError]
@@ -75,34 +76,29 @@ class Locks:
             lock.release()
 
 
-def mask_rows(guides: Sequence[Guide], threads: int = THREADS, stop: Int64 | None = None) -> tuple[Int32, Failures]:
+def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, Failures]:
     """The row of every guide's mask in `Index.masks`, int32 [n]; and for guides that failed (row -1) why.
 
-    All guides must be of one vocabulary. stop: int64 [1]; when somebody sets it to what is not 0, no further mask is
-    begun, and the rows of those left are NEEDS_ROW (-1).
+    Raises ValueError for guides of different vocabularies.
     """
-    rows, failures, _ = _rows(guides, threads, None, _NO_TARGETS, stop)
-    return rows, failures
-
-
-def _rows(
-    guides: Sequence[Guide], threads: int, bitmask: Int32 | None, targets: Int32, stop: Int64 | None = None
-) -> tuple[Int32, Failures, Bool]:
-    """`mask_rows`; new masks are computed in their places in ``bitmask``, if there is one: where that was so."""
     rows = np.empty(len(guides), np.int32)
-    written = np.zeros(len(guides), np.bool_)
     failures: Failures = {}
     if not guides:
-        return rows, failures, written
+        return rows, failures
     with Locks(guides):
         machines, configs = _machines(guides), _configs(guides)
         missing = known_rows(machines, configs, rows)
+        if missing < 0:
+            raise error_of(missing)
         if missing:
-            _find(guides, missing, machines, configs, rows, failures, threads, bitmask, targets, written, stop)
+            _find(guides, missing, machines, configs, rows, failures, threads, None, _NO_TARGETS, _nobody(guides))
         if guides[0].index.space.remembering:
             _remember(guides, rows, failures)
-            written[:] = False
-    return rows, failures, written
+    return rows, failures
+
+
+def _nobody(guides: Sequence[Guide]) -> Bool:
+    return np.zeros(len(guides), np.bool_)
 
 
 def _remember(guides: Sequence[Guide], rows: Int32, failures: Failures) -> None:
@@ -118,21 +114,21 @@ def _remember(guides: Sequence[Guide], rows: Int32, failures: Failures) -> None:
 
 def _find(
     guides: Sequence[Guide], missing: int, machines: Int64, configs: Int32, rows: Int32, failures: Failures,
-    threads: int, bitmask: Int32 | None, targets: Int32, written: Bool, stop: Int64 | None,
+    threads: int, bitmask: Int32 | None, targets: Int64, written: Bool,
 ) -> None:  # fmt: skip
-    """Compute the masks of all guides whose rows are NEEDS_ROW, so many."""
-    stop_at = 0 if stop is None else stop.ctypes.data
+    """Compute the masks of all guides whose rows are NEEDS_ROW, so many; in their places in ``bitmask``, if there is
+    one: where that was so is ``written``."""
     space = guides[0].index.space
     desk = space.desks.pop() if space.desks else Desk(space)
     room = desk.room if bitmask is None else bitmask
-    while missing and not (stop is not None and stop[0]):
+    while missing:
         groups = by_machine(machines, rows, desk.order, desk.starts)
         count = min(missing, _CHUNK)
         use = max(1, min(threads, groups, count // _MISSES_PER_THREAD))
         desk.taken[:] = 0
         with space.lock:
             since = int(space.rows_used[CONTENTS])
-        found = (*desk.found, room, targets, rows, written, stop_at)
+        found = (*desk.found, room, targets, rows, written)
         job = (addresses(space), machines, configs, groups, use, FUEL, *found)
         if not _TEAM.work(use - 1, partial(_compute, job)):
             raise MemoryError("no memory for a mask")
@@ -189,53 +185,87 @@ def fill_masks(
 ) -> Failures:
     """Write the mask of guides[i] into ``bitmask[targets[i]]`` (default: row i). A failed guide's row is all zero.
 
-    bitmask: int32 [rows, at least words], C-contiguous; targets: distinct.
+    bitmask: int32 [rows, at least words], C-contiguous; targets: distinct. Raises TypeError, ValueError or IndexError
+    for anything else and for guides of different vocabularies, and has written nothing then.
     """
+    failures: Failures = {}
     if not guides:
-        return {}
-    where = np.arange(len(guides), dtype=np.int32) if targets is None else np.asarray(targets, np.int32)
-    rows, failures, written = _rows(guides, threads, bitmask, where)
-    copy_rows(guides[0].index.space.rows, rows, bitmask, where, written)
+        return failures
+    where = np.arange(len(guides)) if targets is None else integers(targets, "targets")
+    space = guides[0].index.space
+    rows = np.empty(len(guides), np.int32)
+    with Locks(guides):
+        machines, configs = _machines(guides), _configs(guides)
+        remembering = space.remembering
+        try:
+            missing = fill_known(machines, configs, space.rows, bitmask, where, rows, not remembering)
+        except TypeError:
+            raise not_a_bitmask(bitmask, space.words) from None
+        if missing < 0:
+            raise error_of(missing, guides, where, bitmask, space.words)
+        if not missing and not remembering:
+            return failures
+        written = _nobody(guides)
+        if missing:
+            _find(guides, missing, machines, configs, rows, failures, threads, bitmask, where, written)
+        if remembering:
+            _remember(guides, rows, failures)
+            written[:] = False
+    copy_rows(space.rows, rows, bitmask, where, written)
     return failures
 
 
-def _advance_remembering(
-    guides: Sequence[Guide], tokens: Sequence[int], accepted: list[bool], failures: Failures
-) -> None:
+def _advance_remembering(guides: Sequence[Guide], tokens: Int64, accepted: list[bool], failures: Failures) -> None:
     for i, guide in enumerate(guides):
         if guide.remembers:
             try:
-                accepted[i] = guide.advance(tokens[i])
+                accepted[i] = guide.advance(int(tokens[i]))
             except SpecError as error:
                 failures[i] = error.with_traceback(None)
 
 
 def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list[bool], Failures]:
-    """`Guide.advance` for each of ``guides``, which must be distinct; and for guides that failed why."""
+    """`Guide.advance` for each of ``guides``, which must be distinct; and for guides that failed why.
+
+    Raises TypeError or ValueError where tokens are no integers, or not one for each guide, and for guides of different
+    vocabularies; no guide has moved then.
+    """
     accepted = [False] * len(guides)
     failures: Failures = {}
     if not guides:
         return accepted, failures
+    ids = integers(tokens, "tokens")
     space = guides[0].index.space
-    todo = list(range(len(guides)))
+    mine: Sequence[Guide] = guides
+    todo: Sequence[int] = range(len(guides))
     with Locks(guides):
         if space.remembering:
+            if len(ids) != len(guides):
+                raise error_of(WRONG_COUNT, guides, ids)
+            if any(guide.index.space is not space for guide in guides):
+                raise error_of(OTHER_VOCABULARY)
+            _advance_remembering(guides, ids, accepted, failures)
             todo = [i for i in todo if not guides[i].remembers]
-            _advance_remembering(guides, tokens, accepted, failures)
+            mine, ids = [guides[i] for i in todo], ids[todo]
         while todo:
-            mine = [guides[i] for i in todo]
             out = np.empty(len(mine), np.int32)
-            advance_batch(
-                _machines(mine), _configs(mine), np.array([tokens[i] for i in todo], np.int32),
-                space.token_data, space.token_offset, space.ends, space.words, FUEL, out,
+            code = advance_batch(
+                _machines(mine), _configs(mine), ids, space.token_data, space.token_offset, space.ends,
+                space.words, FUEL, out,
             )  # fmt: skip
-            met = []
-            for i, after in zip(todo, out.tolist(), strict=True):
+            if code < 0:
+                raise error_of(code, mine, ids)
+            met: list[tuple[int, Index, int]] = []
+            for k, after in enumerate(out.tolist()):
                 if after >= 0:
-                    guides[i].move(after)
-                    accepted[i] = True
+                    mine[k].move(after)
+                    accepted[todo[k]] = True
                 elif after < NEEDS_ROW:
-                    met.append((i, guides[i].index, after))
-            failures.update(recover_each(met))
-            todo = [i for i, _, _ in met if i not in failures]
+                    met.append((k, mine[k].index, after))
+            if not met:
+                break
+            refused = recover_each(met)
+            failures.update((todo[k], error) for k, error in refused.items())
+            again = [k for k, _, _ in met if k not in refused]
+            todo, mine, ids = [todo[k] for k in again], [mine[k] for k in again], ids[again]
     return accepted, failures

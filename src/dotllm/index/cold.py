@@ -12,9 +12,9 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32, Int64
-from dotllm.automata.machine.layout import CONFIG, FULL, H_FUEL, R
+from dotllm.automata.machine.layout import CONFIG, H_FUEL, R
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
-from dotllm.index.atomics import exchange, fetch_add, load
+from dotllm.index.atomics import exchange, fetch_add
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, I, _pointer, copy_row
 from dotllm.index.team import FIRST, close_board, join, leave, open_board, wait_for_job
 from dotllm.index.token_space import ROWS_FULL, TokenSpace, confirm_row, intern_row, likely_row, row_hash
@@ -23,7 +23,6 @@ from dotllm.jit import kernel
 L2 = nb.int64[:, ::1]
 
 TWIN = -1  # not an error: see `find_rows`
-NOT_REACHED = FULL - 65  # not an error: see `find_rows`
 _COPIES = 8  # known rows that a thread takes at a time
 _FAULTS = 1000  # of a pipe, one after another, until its helper goes
 
@@ -32,7 +31,7 @@ J_MACHINES, J_CONFIGS, J_GUIDES = 0, 1, 2
 J_ORDER, J_STARTS, J_GROUPS, J_LISTED, J_THREADS, J_FUEL = 3, 4, 5, 6, 7, 8
 J_TAKEN, J_CODES, J_TAGS, J_GUESSES, J_PLACES = 9, 10, 11, 12, 13
 J_ROOM, J_ROOM_ROWS, J_ROOM_WORDS, J_TARGETS, J_WRITTEN = 14, 15, 16, 17, 18
-J_KNOWN, J_DONE, J_STOP = 19, 20, 21
+J_KNOWN, J_DONE = 19, 20
 J_ROOM_USED, J_COPIED = 32, 40  # counters, on cache lines of their own; copied: one of each thread's stretch
 J_SPACE = 48  # the X_… of its arrays
 (
@@ -88,10 +87,9 @@ def _share(board: Int64, me: int) -> None:
     guesses = nb.carray(_pointer(job[J_GUESSES]), (listed,), nb.int32)
     places = nb.carray(_pointer(job[J_PLACES]), (listed,), nb.int32)
     room = nb.carray(_pointer(job[J_ROOM]), (job[J_ROOM_ROWS], job[J_ROOM_WORDS]), nb.int32)
-    targets = nb.carray(_pointer(job[J_TARGETS]), (guides,), nb.int32)
+    targets = nb.carray(_pointer(job[J_TARGETS]), (guides,), nb.int64)
     written = nb.carray(_pointer(job[J_WRITTEN]), (guides,), nb.boolean)
     direct = job[J_TARGETS] != 0
-    stop = job[J_STOP]
 
     space = job[J_SPACE:]
     words, nodes = space[X_WORDS], space[X_NODES]
@@ -125,11 +123,8 @@ def _share(board: Int64, me: int) -> None:
                     break
             if codes[i] == TWIN:
                 continue
-            if stop != 0 and load(stop) != 0:
-                codes[i] = NOT_REACHED
-                continue
             if direct:
-                place = nb.int64(targets[g])
+                place = targets[g]
             elif place < 0:
                 place = fetch_add(counters + 8 * J_ROOM_USED, 1)
             at = MACHINE * g
@@ -168,11 +163,11 @@ def _share(board: Int64, me: int) -> None:
     fetch_add(counters + 8 * J_DONE, done)
 
 
-@kernel(nb.boolean(L1, L1, L1, L1, I1, I, I, I, I1, I1, L1, I1, L1, I1, I1, I2, I1, I1, B1, I))
+@kernel(nb.boolean(L1, L1, L1, L1, I1, I, I, I, I1, I1, L1, I1, L1, I1, I1, I2, L1, I1, B1))
 def find_rows(
     board: Int64, doors: Int64, space: Int64, machines: Int64, configs: Int32, groups: int, threads: int, fuel: int,
     order: Int32, starts: Int32, taken: Int64, codes: Int32, tags: Int64, guesses: Int32, places: Int32, room: Int32,
-    targets: Int32, known: Int32, written: Bool, stop: int,
+    targets: Int64, known: Int32, written: Bool,
 ) -> bool:  # fmt: skip
     """Compute the missing masks listed by `by_machine`, together with those behind ``doors``. Returns whether that went
     well (a helper may find no memory).
@@ -180,8 +175,7 @@ def find_rows(
     Of guide order[i], codes[i]: how many symbols its mask depends on, TWIN if it is that of another guide of its group,
     or an error; tags[i]: the mask's hash; guesses[i]: its number (see `likely_row`), or -1: it is room[places[i]].
     With ``targets`` (none: empty) masks are written to room[targets[g]], and ``written[g]`` is set; and so are those
-    of which the row is ``known[g]``. taken [groups]: zeros; space: `addresses`. stop: 0, or the address of a word: as
-    soon as that is not 0 no further mask is begun, and the codes of those left are NOT_REACHED.
+    of which the row is ``known[g]``. taken [groups]: zeros; space: `addresses`.
     """
     job = board[FIRST:]
     job[J_MACHINES], job[J_CONFIGS], job[J_GUIDES] = machines.ctypes.data, configs.ctypes.data, configs.shape[0]
@@ -191,7 +185,7 @@ def find_rows(
     job[J_GUESSES], job[J_PLACES], job[J_WRITTEN] = guesses.ctypes.data, places.ctypes.data, written.ctypes.data
     job[J_ROOM], job[J_ROOM_ROWS], job[J_ROOM_WORDS] = room.ctypes.data, room.shape[0], room.shape[1]
     job[J_TARGETS] = nb.int64(targets.ctypes.data) if targets.shape[0] > 0 else nb.int64(0)
-    job[J_KNOWN], job[J_STOP] = known.ctypes.data, stop
+    job[J_KNOWN] = known.ctypes.data
     job[J_DONE] = job[J_ROOM_USED] = 0
     job[J_COPIED : J_COPIED + threads] = 0
     job[J_SPACE : J_SPACE + space.shape[0]] = space
@@ -243,9 +237,6 @@ def enter_rows(
         if code == TWIN:
             out[g] = max(known_row(mem, configs[g]), NEEDS_ROW)
             left += out[g] < 0
-            continue
-        if code == NOT_REACHED:
-            left += 1
             continue
         if code >= 0:
             row = nb.int64(guesses[i])

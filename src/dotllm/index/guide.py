@@ -7,9 +7,23 @@ are list operations; nothing of the Index belongs to a guide.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import index as as_integer
 
 from dotllm.arrays import Int32
+from dotllm.index.callers import error_of, not_a_bitmask
 from dotllm.index.index import FINISHED, INITIAL, Index
+from dotllm.index.kernels import write_row
+
+
+def write_mask(masks: Int32, number: int, bitmask: Int32, row: int) -> None:
+    """`Guide.write_mask` of a mask of a table."""
+    row = as_integer(row)
+    try:
+        code = write_row(masks, number, bitmask, row)
+    except TypeError:
+        raise not_a_bitmask(bitmask, masks.shape[1], "") from None
+    if code < 0:
+        raise error_of(code, (), [row], bitmask, masks.shape[1])
 
 
 class Guide:
@@ -91,10 +105,9 @@ class Guide:
         return self.index.mask_row(self.config)
 
     def write_mask(self, bitmask: Int32, row: int = 0) -> None:
-        """Write the allowed tokens into ``bitmask[row]``; bitmask is int32 [rows, at least words]."""
-        mask = self.index.masks[self.mask_row]
-        bitmask[row, : len(mask)] = mask
-        bitmask[row, len(mask) :] = 0
+        """Write the allowed tokens into ``bitmask[row]``; bitmask is int32 [rows, at least words]. Raises TypeError,
+        ValueError or IndexError for anything else."""
+        write_mask(self.index.masks, self.mask_row, bitmask, row)
 
     def allowed_tokens(self) -> Iterable[int]:
         """The ids of all tokens allowed next (for inspection; the mask is what to use)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import index as as_integer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,7 @@ class Index:
     def _set_memory(self, mem: Int32) -> None:
         self.mem = mem
         # for kernels over a batch: MACHINE words, as bytes, which are joined faster than numbers are put into an array
-        about = (mem.ctypes.data, len(mem), self.token_rows.ctypes.data, len(self.token_rows))
+        about = (mem.ctypes.data, len(mem), self.token_rows.ctypes.data, len(self.token_rows), id(self.space))
         self.machine = np.array(about, np.int64).tobytes()
 
     # ---- constructors
@@ -241,7 +242,7 @@ class Index:
 
     def advance(self, config: int, token: int) -> int:
         """The configuration after ``token``; -1: not allowed."""
-        space = self.space
+        token, space = as_integer(token), self.space
         with self.lock:
             return self.run(
                 lambda mem: advance(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numba as nb
+import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -16,13 +17,16 @@ from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.masks import known_row
 from dotllm.automata.machine.run import advance
+from dotllm.index.callers import NOT_DISTINCT, OTHER_VOCABULARY, OUT_OF_RANGE, TOO_NARROW, WRONG_COUNT
 from dotllm.index.token_space import END_ROW
 from dotllm.jit import kernel
 
 I = nb.int64
 U8, I1, I2, B1, L1 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1], nb.boolean[::1], nb.int64[::1]
 
-MACHINE = 4  # words of a machine: address and size of its arena, address and number of the rows of its token sets
+MACHINE = 5
+"""Words of a machine: address and size of its arena, address and number of the rows of its token sets, its token space
+(any number that tells it from others)."""
 NEEDS_ROW = -1  # not a row: the mask must be computed
 
 
@@ -38,9 +42,12 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 
 @kernel(I(L1, I1, I1))
 def known_rows(machines: Int64, configs: Int32, out: Int32) -> int:
-    """out[i] = the row of guide i, or NEEDS_ROW; how many these are. machines [n * MACHINE], configs [n]."""
+    """out[i] = the row of guide i, or NEEDS_ROW; how many these are, or OTHER_VOCABULARY. machines [n * MACHINE],
+    configs [n]."""
     missing = 0
     for i in range(configs.shape[0]):
+        if machines[MACHINE * i + 4] != machines[4]:
+            return OTHER_VOCABULARY
         if configs[i] == FINISHED:
             out[i] = END_ROW
             continue
@@ -51,25 +58,34 @@ def known_rows(machines: Int64, configs: Int32, out: Int32) -> int:
     return missing
 
 
-@kernel(nb.void(L1, I1, I1, U8, I1, B1, I, I, I1))
+@kernel(I(L1, I1, L1, U8, I1, B1, I, I, I1))
 def advance_batch(
     machines: Int64,
     configs: Int32,
-    tokens: Int32,
+    tokens: Int64,
     token_data: UInt8,
     token_offset: Int32,
     ends: Bool,
     words: int,
     fuel: int,
     out: Int32,
-) -> None:
-    """out[i] = the configuration of guide i after tokens[i], -1 if it is not allowed, or an error (see run.advance)."""
+) -> int:
+    """out[i] = the configuration of guide i after tokens[i], -1 if it is not allowed, or an error (see run.advance).
+
+    Returns 0; or OTHER_VOCABULARY or WRONG_COUNT, and nothing has been done.
+    """
+    if tokens.shape[0] != configs.shape[0]:
+        return WRONG_COUNT
+    for i in range(configs.shape[0]):
+        if machines[MACHINE * i + 4] != machines[4]:
+            return OTHER_VOCABULARY
     for i in range(configs.shape[0]):
         at = MACHINE * i
         mem = nb.carray(_pointer(machines[at]), (machines[at + 1],), nb.int32)
         token_rows = nb.carray(_pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
         mem[H_FUEL] = fuel
         out[i] = advance(mem, configs[i], tokens[i], token_data, token_offset, ends, token_rows)
+    return 0
 
 
 @kernel(nb.void(I1, I1))
@@ -82,8 +98,8 @@ def copy_row(row: Int32, target: Int32) -> None:
         target[i] = 0
 
 
-@kernel(nb.void(I2, I1, I2, I1, B1))
-def copy_rows(rows: Int32, numbers: Int32, bitmask: Int32, targets: Int32, written: Bool) -> None:
+@kernel(nb.void(I2, I1, I2, L1, B1))
+def copy_rows(rows: Int32, numbers: Int32, bitmask: Int32, targets: Int64, written: Bool) -> None:
     """bitmask[targets[i]] = rows[numbers[i]] (no row: all zero) but where ``written``."""
     for i in range(numbers.shape[0]):
         if not written[i]:
@@ -91,3 +107,49 @@ def copy_rows(rows: Int32, numbers: Int32, bitmask: Int32, targets: Int32, writt
                 bitmask[targets[i]][:] = 0
             else:
                 copy_row(rows[numbers[i]], bitmask[targets[i]])
+
+
+@kernel(I(L1, I1, I2, I2, L1, I1, nb.boolean))
+def fill_known(
+    machines: Int64, configs: Int32, rows: Int32, bitmask: Int32, targets: Int64, out: Int32, all_of_it: bool
+) -> int:
+    """`known_rows`; if none is missing and they are ``all_of_it``, bitmask[targets[i]] = rows[out[i]].
+
+    Or an error (see `callers`), and nothing has been written: what the others who write into the bitmask rely on.
+    """
+    if bitmask.shape[1] < rows.shape[1]:
+        return TOO_NARROW
+    if targets.shape[0] != configs.shape[0]:
+        return WRONG_COUNT
+    rising, before = True, -1
+    for i in range(targets.shape[0]):
+        if targets[i] < 0 or targets[i] >= bitmask.shape[0]:
+            return OUT_OF_RANGE
+        rising = rising and targets[i] > before
+        before = targets[i]
+    if not rising:
+        taken = np.zeros(bitmask.shape[0], nb.boolean)
+        for i in range(targets.shape[0]):
+            if taken[targets[i]]:
+                return NOT_DISTINCT
+            taken[targets[i]] = True
+    missing = known_rows(machines, configs, out)
+    if missing == 0 and all_of_it:
+        for i in range(targets.shape[0]):
+            copy_row(rows[out[i]], bitmask[targets[i]])
+    return missing
+
+
+@kernel([I(I2, I, I2, I), I(I2, I, nb.int32[:, :], I)])
+def write_row(rows: Int32, number: int, bitmask: Int32, target: int) -> int:
+    """bitmask[target] = rows[number], the rest of it zero. 0, or an error (see `callers`)."""
+    words = rows.shape[1]
+    if bitmask.shape[1] < words:
+        return TOO_NARROW
+    if target < 0 or target >= bitmask.shape[0]:
+        return OUT_OF_RANGE
+    for i in range(words):
+        bitmask[target, i] = rows[number, i]
+    for i in range(words, bitmask.shape[1]):
+        bitmask[target, i] = 0
+    return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index as as_integer
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ def ids_of(ids: Iterable[int] | int | None) -> tuple[int, ...]:
     """Token ids as configurations name them (one, several or none), each once, in the order given."""
     if ids is None:
         return ()
-    return (int(ids),) if isinstance(ids, (int, np.integer)) else tuple(dict.fromkeys(map(int, ids)))
+    return (int(ids),) if isinstance(ids, (int, np.integer)) else tuple(dict.fromkeys(map(as_integer, ids)))
 
 
 class Content(NamedTuple):

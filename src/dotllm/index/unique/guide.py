@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dotllm.arrays import Int32
-from dotllm.index.guide import Guide
+from dotllm.index.guide import Guide, write_mask
 from dotllm.index.index import FINISHED, INITIAL, Index
 from dotllm.index.unique import masks
 from dotllm.index.unique.paths import Paths
@@ -146,9 +146,7 @@ class UniqueGuide(Guide):
         return self.index.space.intern(np.ascontiguousarray(self.mask))
 
     def write_mask(self, bitmask: Int32, row: int = 0) -> None:
-        mask = self.mask
-        bitmask[row, : len(mask)] = mask
-        bitmask[row, len(mask) :] = 0
+        write_mask(np.ascontiguousarray(self.mask)[None], 0, bitmask, row)
 
     def allowed_tokens(self) -> Iterable[int]:
         bits = np.unpackbits(self.mask.view(np.uint8), bitorder="little")

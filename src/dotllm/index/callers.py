@@ -1,0 +1,56 @@
+"""What callers hand in for a batch. The kernels that work with it check it first, which costs next to nothing: types
+and layouts when Numba looks for the signature, ranges in the kernel. Here it is said what was wanted and what came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dotllm.arrays import Int64
+
+# what a kernel returns in place of a count
+OTHER_VOCABULARY, WRONG_COUNT, TOO_NARROW, OUT_OF_RANGE, NOT_DISTINCT = range(-1, -6, -1)
+
+
+def integers(values: Any, what: str) -> Int64:
+    """``values``, a sequence of integers or an array of one dimension, as a new int64 array. Raises TypeError or
+    ValueError."""
+    array = np.array(values)
+    if array.ndim != 1:
+        raise ValueError(f"{what}: one dimension is wanted, not {array.ndim}")
+    if array.dtype != np.int64:
+        if array.dtype.kind not in "iu" and array.size:
+            raise TypeError(f"{what}: integers are wanted, not {array.dtype}")
+        array = array.astype(np.int64)
+    return array
+
+
+def not_a_bitmask(bitmask: Any, words: int, layout: str = "C-contiguous, ") -> Exception:
+    """The error of what no kernel takes as a bitmask."""
+    wanted = f"bitmask: a writable, {layout}int32 array [rows, at least {words}] is wanted"
+    if not isinstance(bitmask, np.ndarray):
+        return TypeError(f"{wanted}, not a {type(bitmask).__name__}")
+    found = f"{bitmask.dtype} {list(bitmask.shape)}"
+    if bitmask.dtype != np.int32:
+        return TypeError(f"{wanted}, not {found}")
+    found += "" if bitmask.flags.c_contiguous else ", not contiguous"
+    found += "" if bitmask.flags.writeable else ", read-only"
+    return ValueError(f"{wanted}, not {found}")
+
+
+def error_of(
+    code: int, guides: Sequence[Any] = (), numbers: Sequence[Any] | Int64 = (), bitmask: Any = None, words: int = 0
+) -> Exception:
+    """The error that a kernel's code says. numbers: what there should be of for each guide."""
+    if code == OTHER_VOCABULARY:
+        return ValueError("the guides of a batch are of one vocabulary; these are of several")
+    if code == WRONG_COUNT:
+        return ValueError(f"one number for each of {len(guides)} guides is wanted, not {len(numbers)}")
+    if code == TOO_NARROW:
+        return not_a_bitmask(bitmask, words)
+    if code == OUT_OF_RANGE:
+        row = next(int(row) for row in numbers if not 0 <= row < len(bitmask))
+        return IndexError(f"there is no row {row} in a bitmask of {len(bitmask)} rows")
+    return ValueError("targets: two guides have the same row of the bitmask")
