@@ -94,8 +94,8 @@ class Serving:
         try:
             async for output in outputs:
                 yield output
-        except Exception as error:  # as vLLM says it, after 200
-            yield f"error: {error}"
+        except Exception as error:  # vLLM logs its traceback, and says so after 200
+            pytest.fail(f"error: {error}")
         yield "[DONE]"
 
     create = endpoints._endpoint_with(_create)
@@ -256,6 +256,38 @@ def test_a_slow_check_holds_up_neither_its_request_nor_the_loop(monkeypatch: pyt
         assert asyncio.run(asyncio.wait_for(beside(), 20)) < 10.0
     finally:
         go_on.set()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_one_of_several_prompts_is_not_taken(first: bool) -> None:
+    """Before any word it is a status; after one of another prompt, vLLM's own last word."""
+    from vllm.utils.async_utils import merge_async_iterators
+
+    good, bad = Engine(seconds=0.3 if first else 0.01), Engine(errors.as_http(400, "too much"), seconds=0.1)
+
+    class Completions(Serving):
+        async def _create(self, request: Any) -> Any:
+            call = endpoints._call.get()
+            assert call is not None
+            call.params = request.params
+            return self._say(merge_async_iterators(*(engine.generate(request.params) for engine in (good, bad))))
+
+        async def _say(self, outputs: Any) -> AsyncGenerator[Any, None]:
+            try:
+                async for _, output in outputs:
+                    yield output
+            except Exception as error:
+                yield f"error: {error}"
+
+        create = endpoints._endpoint_with(_create)
+
+    if first:
+        with pytest.raises(Exception, match=r"^too much$"):
+            ask(Completions(good), sampling(regex="a"), stream=True)
+        assert good.aborted == ["1"]
+    else:
+        said = ask(Completions(good), sampling(regex="a"), stream=True)
+        assert said == ["token", "more", "error: too much"]
 
 
 def test_completions_are_constrained_from_their_first_token() -> None:

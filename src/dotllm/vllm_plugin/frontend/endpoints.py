@@ -41,6 +41,11 @@ HOOK = Hook(
 )
 
 
+class NothingSaid(BaseException):
+    """Ends a stream in which the engine has said nothing, for its cause. It is no ``Exception``, of which vLLM would
+    make a last word of the stream, and a traceback in its log."""
+
+
 class Call:
     """One request of an API, in its endpoint."""
 
@@ -53,17 +58,19 @@ class Call:
         self.streams = bool(getattr(request, "stream", False)) and not self.in_background
         self.answered = False
         """Whether the engine has said something for this request."""
-        self.error: Exception | None = None
-        """What it, or vLLM, has said before any token."""
 
-    def located(self, error: Exception) -> Exception:
+    def located(self, error: BaseException | None) -> Any:
         """A refusal with its place in the request, where that is in a tool; any other error as it is."""
+        from vllm.exceptions import VLLMValidationError
+
         tag = getattr(getattr(self.params, "structured_outputs", None), "structural_tag", None)
         tools = getattr(self.request, "tools", None)
         if not tag or not tools or getattr(self.request, "tool_choice", None) == "none":
             return error
+        if not isinstance(error, VLLMValidationError):
+            return error
         message = error_location.located(str(error), tag, tools, of_anthropic=self.of_anthropic)
-        return error if message == str(error) else type(error)(message)
+        return error if message == str(error) else VLLMValidationError(message)
 
 
 _call: ContextVar[Call | None] = ContextVar("dotllm_call", default=None)
@@ -90,13 +97,11 @@ async def _answer(call: Call, answer: Any) -> Any:
 async def _begun(call: Call, stream: AsyncGenerator[Any, None]) -> list[Any]:
     """What ``stream`` says up to the engine's first word. (It sends its request when it is first asked.)"""
     chunks = []
-    while not call.answered and call.error is None:
+    while not call.answered:
         try:
             chunks.append(await anext(stream))
         except StopAsyncIteration:
             break
-    if call.error is not None:
-        raise call.error
     return chunks
 
 
@@ -106,6 +111,8 @@ async def _continued(chunks: list[Any], stream: AsyncGenerator[Any, None]) -> As
             yield chunk
         async for chunk in stream:
             yield chunk
+    except NothingSaid as nothing:  # of another prompt, at the same moment as the first word
+        raise RuntimeError("one of several prompts was not answered") from nothing.__cause__
     finally:
         await stream.aclose()
 
@@ -134,8 +141,10 @@ def _endpoint_with(original: Any) -> Any:
         token = _call.set(call)
         try:
             return await _answer(call, await original(self, request, *args, **kwargs))
+        except NothingSaid as nothing:
+            raise call.located(nothing.__cause__) from None
         except VLLMValidationError as error:
-            raise call.located(error) from error
+            raise call.located(error) from None
         finally:
             _call.reset(token)
 
@@ -163,23 +172,25 @@ def _to_sampling_params_with(original: Any) -> Any:
 @HOOK.replaces("vllm.v1.engine.async_llm:AsyncLLM.add_request")
 def _add_request_with(original: Any) -> Any:
     async def add_request(self: Any, request_id: Any, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
-        if not engine_info.is_constrained(params):
-            return await original(self, request_id, prompt, params, *args, **kwargs)
-        validation.claim(params, engine_info.config())  # the verdict is the engine's
-        call = _call.get()
+        call, constrained = _call.get(), engine_info.is_constrained(params)
+        if constrained:
+            validation.claim(params, engine_info.config())  # the verdict is the engine's
         if call is None:
             return await original(self, request_id, prompt, params, *args, **kwargs)
-        if completions.is_one(call.request) and kwargs.get("reasoning_ended") is None:
+        if constrained and completions.is_one(call.request) and kwargs.get("reasoning_ended") is None:
             kwargs["reasoning_ended"] = True
+        if not (constrained and call.streams):
+            call.answered = True
+            return await original(self, request_id, prompt, params, *args, **kwargs)
         try:
             collector = await original(self, request_id, prompt, params, *args, **kwargs)
-            if call.streams:
-                await _wait_for_output(self, collector)
-                if isinstance(collector.output, Exception):
-                    call.error = collector.output
+            await _wait_for_output(self, collector)
+            if isinstance(collector.output, Exception):
+                raise collector.output
         except Exception as error:
-            call.error = error
-            raise
+            if call.answered:  # another prompt of it
+                raise
+            raise NothingSaid from error
         call.answered = True
         return collector
 
