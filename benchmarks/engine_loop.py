@@ -43,7 +43,6 @@ from benchmarks.stand_ins import a_backend
 from dotllm import Index, Vocabulary
 from dotllm.bench import workloads
 from dotllm.compilation.metrics import Metrics
-from dotllm.compilation.queue import JobQueue
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
 
 PROMPT = 40
@@ -102,12 +101,9 @@ class Engine:
         from vllm.v1.structured_output import StructuredOutputManager
 
         self.kind, self.answers, self.options = kind, answers, options
-        jobs = JobQueue(1, 1)
         manager = StructuredOutputManager(config)
         manager.backend = a_backend(
-            compiler=SimpleNamespace(
-                metrics=Metrics(), pause=jobs.pause, resume=jobs.resume, begins_elsewhere=lambda: True
-            ),
+            compiler=SimpleNamespace(metrics=Metrics()),
         )
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         blocks = config.cache_config.num_gpu_blocks

@@ -265,7 +265,7 @@ def _backend(space: Any, metrics: Any) -> Any:
 
     from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 
-    compiler = SimpleNamespace(metrics=metrics, resume=lambda: None)
+    compiler = SimpleNamespace(metrics=metrics)
     backend = a_backend(compiler=compiler)
     backend.row_sender = RowSender(space)
     return backend

@@ -280,17 +280,17 @@ def test_who_comes_while_a_compile_is_cancelled_gets_a_new_one(make_manager: Mak
     assert detached or ticket.result(5)
 
 
-def test_the_end_while_a_compile_is_cancelled(make_manager: Make) -> None:
+def test_the_end_while_a_compile_is_cancelled(make_manager: Make, compiler: fake_engine.Compiler) -> None:
     """`close` has begun: nobody would run a new job."""
-    manager = make_manager()
-    manager._queue.pause(60)
+    manager, _ = busy(make_manager, compiler)
     ticket = manager.submit(spec(id=1))
-    (job,) = manager._jobs.values()
+    job = manager._jobs[manager.key(spec(id=1))]
     manager._closed = True
     manager._cancelled(job)
-    assert manager._jobs == {job.key: job}
+    assert manager._jobs[job.key] is job
     manager._closed = False
     manager.close(flush=0)
+    compiler.gate.set()
     assert isinstance(ticket.exception(5), CompilationError)
 
 

@@ -152,14 +152,6 @@ class CompilationManager:
         if self._heavy is not None:
             self._heavy.start_all()
 
-    def pause(self, seconds: float) -> None:
-        """Begin no job before `resume`, or before ``seconds`` have passed: whoever calls this wants the GIL first."""
-        self._queue.pause(seconds)
-
-    def resume(self) -> None:
-        """Begin jobs again."""
-        self._queue.resume()
-
     def spare_the_loop(self) -> None:
         """From now on compile in a process what one can take at once, however small: for engines whose loop is busy
         with Python all the time, so that a thread would only take turns with it."""
@@ -168,7 +160,7 @@ class CompilationManager:
         self.begins_elsewhere()  # (a process takes a second to start)
 
     def begins_elsewhere(self) -> bool:
-        """Whether a specification that comes now would compile in a process, and need not wait for `resume`."""
+        """Whether a specification that comes now would compile in a process."""
         return self._spares_the_loop and self._heavy is not None and self._heavy.has_idle()
 
     def key(self, specification: Specification) -> str:

@@ -29,7 +29,6 @@ class JobQueue:
         self._order = itertools.count()
         self._condition = threading.Condition()
         self._idle = 0
-        self._paused_until = 0.0
         self._closed = False
 
     def __len__(self) -> int:
@@ -58,39 +57,18 @@ class JobQueue:
         with self._condition:
             self._idle += 1
             try:
-                while not self._closed:
-                    now = time.monotonic()
-                    if self._heap and now >= self._paused_until:
+                while not self._closed and not self._heap:
+                    left = None if end is None else end - time.monotonic()
+                    if left is not None and left <= 0:
                         break
-                    until = [self._paused_until] if self._heap else []
-                    if end is not None:
-                        until.append(end)
-                        if now >= end:
-                            break
-                    self._condition.wait(min(until) - now if until else None)
+                    self._condition.wait(left)
             finally:
                 self._idle -= 1
-            if self._closed or not self._heap or time.monotonic() < self._paused_until:
+            if self._closed or not self._heap:
                 return None
             job = heapq.heappop(self._heap)[2]
             self._bytes -= job.nbytes
             return job
-
-    def pause(self, seconds: float) -> None:
-        """Give no job away before `resume`, or before ``seconds`` have passed. A pause does not grow."""
-        with self._condition:
-            now = time.monotonic()
-            if now >= self._paused_until:
-                self._paused_until = now + seconds
-
-    def resume(self) -> None:
-        """End a pause. (Mostly there is none, and an engine asks for this in every step.)"""
-        if not self._paused_until:
-            return
-        with self._condition:
-            if self._paused_until:
-                self._paused_until = 0.0
-                self._condition.notify(len(self._heap))
 
     def oldest(self) -> float | None:
         """Submission time of the job that has waited longest."""
