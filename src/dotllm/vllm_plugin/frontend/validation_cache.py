@@ -74,35 +74,25 @@ async def check_beside(specification: Specification, token_names: NamesOfTokens 
 def _check(specification: Specification, token_names: NamesOfTokens) -> None:
     from dotllm.automata.lowering import lower
     from dotllm.grammar.transform import prepare
+    from dotllm.languages import cfg, choice, json_schema, regex, structural_tag
 
     text, options = specification.text, dict[str, Any](specification.options)
-    kind = specification.kind
-    if kind is Kind.JSON_SCHEMA:
-        from dotllm.languages.json_schema import json_schema_to_grammar
-
-        grammar = json_schema_to_grammar(text, **options)
-    elif kind is Kind.JSON_OBJECT:
-        from dotllm.languages.json_schema import json_object_to_grammar
-
-        grammar = json_object_to_grammar(**options)
-    elif kind is Kind.REGEX:
-        from dotllm.languages.regex import regex_to_grammar
-
-        grammar = regex_to_grammar(text, **options)
-    elif kind is Kind.CHOICE:
-        from dotllm.languages.choice import choice_to_grammar
-
-        choice_to_grammar(json.loads(text))
-        return  # nothing in its NFA can go wrong, and that of 100,000 choices takes long
-    elif kind is Kind.GRAMMAR:
-        from dotllm.languages.cfg import grammar_to_grammar
-
-        grammar = grammar_to_grammar(text, token_names=token_names(), **options)
-    else:
-        from dotllm.languages.json_schema import Options
-        from dotllm.languages.structural_tag import structural_tag_to_grammar
-
-        grammar = structural_tag_to_grammar(text, token_names=token_names(), options=Options(**options))
+    match specification.kind:
+        case Kind.JSON_SCHEMA:
+            grammar = json_schema.json_schema_to_grammar(text, **options)
+        case Kind.JSON_OBJECT:
+            grammar = json_schema.json_object_to_grammar(**options)
+        case Kind.REGEX:
+            grammar = regex.regex_to_grammar(text, **options)
+        case Kind.CHOICE:
+            choice.choice_to_grammar(json.loads(text))
+            return  # nothing in its NFA can go wrong, and that of 100,000 choices takes long
+        case Kind.GRAMMAR:
+            grammar = cfg.grammar_to_grammar(text, token_names=token_names(), **options)
+        case Kind.STRUCTURAL_TAG:
+            grammar = structural_tag.structural_tag_to_grammar(
+                text, token_names=token_names(), options=json_schema.Options(**options)
+            )
     lower(prepare(grammar))
 
 
