@@ -1,6 +1,12 @@
-"""The masks of forced text, where a process has more than one vocabulary."""
+"""The masks of forced text: in processes of more than one vocabulary, and with stop tokens."""
 
 from __future__ import annotations
+
+import random
+import re
+
+import numpy as np
+import pytest
 
 from dotllm import Index, Vocabulary
 from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
@@ -14,6 +20,50 @@ def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:
         vocabulary = Vocabulary.from_bytes([*tokens, None], eos_token_ids=len(tokens))
         for text in ("x", "y") if words else ("y", "x"):
             index = Index.from_regex(text, vocabulary)
-            row = forced.row(index.space, forced.after(index, index.guide().config)[0])
+            row = forced.of(index).row(index, index.guide().config)
             mask = index.space.rows[row]
             assert [i for i in range(len(tokens)) if mask[i >> 5] >> (i & 31) & 1] == [ord(text)]
+
+
+WORDS = [b"al", b"pha", b"alpha", b"ph", b"bet", b"ta", b"alphabet", b"be"]
+
+
+@pytest.mark.serve
+def test_no_stop_token_ends_an_answer_within_forced_text() -> None:
+    """``choice: ["alpha"]`` with a stop token in the middle of its spelling gave "al"."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("vllm")
+    from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+    from dotllm.vllm_plugin.gpu_masks.rows import rows_of_step
+
+    tokens: list[bytes | None] = [bytes([i]) for i in range(256)] + WORDS
+    vocabulary = Vocabulary.from_bytes([*tokens, None], eos_token_ids=len(tokens))
+    index = Index.from_regex("(alpha|beta)[0-9]alphabet", vocabulary)
+    bitmask = torch.zeros((1, index.space.words), dtype=torch.int32)
+    draw = random.Random(0)
+    single = 0
+    for trial in range(60):
+        stops = () if trial < 5 else draw.sample(range(256, len(tokens)), draw.randint(1, 4))
+        grammar = RequestGrammar(index.guide(), stops, vocabulary, BitmaskView(), ForcedTokens.shared())
+        text = b""
+        while True:
+            grammar.fill_bitmask(bitmask, 0)
+            bits = np.unpackbits(bitmask.numpy().view(np.uint8), bitorder="little")[: len(tokens) + 1]
+            (row,) = rows_of_step([grammar])[1].tolist()
+            assert np.array_equal(index.space.rows[row], bitmask.numpy()[0]), "both ways have one mask"
+            token = draw.choice(np.flatnonzero(bits).tolist())
+            complete = re.fullmatch(rb"(alpha|beta)[0-9]alphabet", text)
+            if token == len(tokens) or token in stops:
+                assert complete, f"{text!r} is cut, with the stop tokens {stops}"
+                break
+            assert not complete
+            forced = list(grammar.forced_after(token))
+            assert set(forced).isdisjoint(stops)
+            assert grammar.accept_tokens("r", [token])
+            text += tokens[token] or b""
+            if forced:
+                single += 1
+                grammar.fill_bitmask(bitmask, 0)
+                bits = np.unpackbits(bitmask.numpy().view(np.uint8), bitorder="little")
+                assert np.flatnonzero(bits).tolist() == forced[:1], "the mask leaves what would be entered"
+    assert single > 100

@@ -16,16 +16,10 @@ _MEMO = 1 << 16  # configurations of an index that are remembered
 
 
 class ForcedTokens:
-    """The forced tokens after each configuration, by index.
-
-    Where text has been spelt from some configuration, those after it continue the same spelling (a rest spelt anew
-    could differ), so that what is entered is what the masks allow.
-    """
+    """`Spelling` by index."""
 
     def __init__(self) -> None:
-        self._known: weakref.WeakKeyDictionary[Index, dict[int, tuple[int, ...]]] = weakref.WeakKeyDictionary()
-        # (epoch, row) by token, for each table of rows: a process may have more than one vocabulary
-        self._rows: weakref.WeakKeyDictionary[TokenSpace, dict[int, tuple[int, int]]] = weakref.WeakKeyDictionary()
+        self._spellings: weakref.WeakKeyDictionary[Index, Spelling] = weakref.WeakKeyDictionary()
 
     @staticmethod
     @functools.cache
@@ -33,19 +27,51 @@ class ForcedTokens:
         """The one of this process."""
         return ForcedTokens()
 
+    def of(self, index: Index) -> Spelling:
+        """That of ``index``."""
+        found = self._spellings.get(index)
+        if found is None:
+            found = self._spellings[index] = Spelling()
+        return found
+
+
+class Spelling:
+    """The forced tokens after each configuration of one index, which it is told (nothing here keeps an index alive).
+
+    Where text has been spelt from some configuration, those after it continue the same spelling (a rest spelt anew
+    could differ), so that what is entered is what the masks allow.
+    """
+
+    def __init__(self) -> None:
+        self._tokens: dict[int, tuple[int, ...]] = {}
+        self._rows: dict[int, int] = {}
+        self._epoch = -1
+
     def after(self, index: Index, config: int) -> tuple[int, ...]:
         """Tokens that spell what must come after ``config``; empty if nothing is forced. Raises BudgetExceeded."""
-        known = self._known.get(index)
-        if known is None:
-            known = self._known[index] = {}
-        tokens = known.get(config)
-        if tokens is None:
-            if len(known) >= _MEMO:
-                known.clear()
-            tokens = self._find(index, config, known)
-        return tokens
+        tokens = self._tokens.get(config)
+        return self._find(index, config) if tokens is None else tokens
 
-    def _find(self, index: Index, config: int, known: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
+    def row(self, index: Index, config: int) -> int:
+        """The mask row that allows the first of those tokens alone; -1 if nothing is forced. Raises BudgetExceeded.
+
+        No index knows these rows, so their numbers hold for an epoch of the table of rows (see `TokenSpace`).
+        """
+        epoch = index.space.epoch
+        if epoch != self._epoch:
+            self._rows.clear()
+            self._epoch = epoch
+        row = self._rows.get(config)
+        if row is None:
+            tokens = self.after(index, config)
+            row = self._rows[config] = _row_of(index.space, tokens[0]) if tokens else -1
+        return row
+
+    def _find(self, index: Index, config: int) -> tuple[int, ...]:
+        known = self._tokens
+        if len(known) >= _MEMO:
+            known.clear()
+            self._rows.clear()
         text = b"" if config == FINISHED else index.forced_bytes(config, MAX_FORCED)
         spelt = stable_tokens(index.space, text, index.vocabulary.encode(text)) if text else []
         tokens: list[int] = []
@@ -65,18 +91,8 @@ class ForcedTokens:
             known.setdefault(place, tuple(tokens[i:]))
         return known.setdefault(config, tuple(tokens))
 
-    def row(self, space: TokenSpace, token: int) -> int:
-        """The mask row that allows ``token`` alone.
 
-        No index knows this row, so its number holds for an epoch of the table of rows (see `TokenSpace`).
-        """
-        rows = self._rows.get(space)
-        if rows is None:
-            rows = self._rows[space] = {}
-        epoch, row = rows.get(token, (-1, -1))
-        if epoch != space.epoch:
-            mask = np.zeros(space.words, np.int32)
-            mask[token >> 5] = np.uint32(1 << (token & 31)).view(np.int32)
-            row = space.intern(mask)
-            rows[token] = (space.epoch, row)
-        return row
+def _row_of(space: TokenSpace, token: int) -> int:
+    mask = np.zeros(space.words, np.int32)
+    mask[token >> 5] = np.uint32(1 << (token & 31)).view(np.int32)
+    return space.intern(mask)

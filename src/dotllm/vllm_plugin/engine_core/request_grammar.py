@@ -23,7 +23,7 @@ from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.index import Guide, Index
 from dotllm.index.token_space import END_ROW
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
-from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
+from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens, Spelling
 from dotllm.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,8 @@ class RequestGrammar(StructuredOutputGrammar):
         self._vocabulary = vocabulary
         self._eos = vocabulary.eos_token_ids
         stop_token_ids = set(stop_token_ids)
-        self._stops = tuple(sorted(stop_token_ids.difference(self._eos)))
+        self.stops = tuple(sorted(stop_token_ids.difference(self._eos)))
+        """The request's further stop tokens, sorted."""
         self._further_eos = tuple(token for token in self._eos[1:] if token in stop_token_ids)
         self._view = view
         self.stopped = False
@@ -87,8 +88,10 @@ class RequestGrammar(StructuredOutputGrammar):
         self.error: Exception | None = None
         """Why it is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
         self._forced = forced
-        self.own_masks = forced is not None or bool(self._stops)
-        """Whether masks may differ from the guide's even while the text goes on."""
+        self.spells_forced_text = forced is not None
+        """Whether masks leave one spelling of forced text, which may be entered (`jump_forward`)."""
+        self.own_masks = bool(self.stops)
+        """Whether masks may differ from the guide's for other reasons, even while the text goes on."""
         self.followed = False
         """Whether this step's token was taken ahead of vLLM's call, by `batch_accept`."""
         if isinstance(guide, Compiled):
@@ -112,7 +115,7 @@ class RequestGrammar(StructuredOutputGrammar):
         if self._further_eos and index.token_sets:
             asked = [token for token in self._further_eos if any(_get(row, token) for row in index.token_rows)]
             if asked:
-                self._stops = tuple(sorted({*self._stops, *asked}))
+                self.stops = tuple(sorted({*self.stops, *asked}))
                 self.own_masks = True
 
     @cached_property
@@ -122,9 +125,9 @@ class RequestGrammar(StructuredOutputGrammar):
         if self.guide.remembers:
             return {}
         of_index = _shared_rows.setdefault(self.guide.index, {})
-        if self._stops not in of_index and len(of_index) >= _MOST_STOPS:  # every request may name others
+        if self.stops not in of_index and len(of_index) >= _MOST_STOPS:  # every request may name others
             of_index.clear()
-        return of_index.setdefault(self._stops, {})
+        return of_index.setdefault(self.stops, {})
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advance by sampled tokens (-1 is padding and ends the list). False: not allowed, and nothing has changed.
@@ -158,7 +161,7 @@ class RequestGrammar(StructuredOutputGrammar):
         try:
             drafts = _without_padding(tokens)
             accepted = self.guide.accepts(drafts)
-            if accepted < len(drafts) and drafts[accepted] in self._stops and self._can_finish_after(drafts[:accepted]):
+            if accepted < len(drafts) and drafts[accepted] in self.stops and self._can_finish_after(drafts[:accepted]):
                 accepted += 1
         except Exception as error:
             self.fail("validate", error)
@@ -183,14 +186,14 @@ class RequestGrammar(StructuredOutputGrammar):
         array = self._view(bitmask)
         if not self.failed:
             try:
-                only = self._only_row(self.guide.index, self.guide.config)
-                if only is not None:
+                only = self.only_row()
+                if only >= 0:
                     masks = self.guide.index.masks
                     array[batch_index, : masks.shape[1]] = masks[only]
                     array[batch_index, masks.shape[1] :] = 0
                     return
                 self.guide.write_mask(array, batch_index)
-                if self._stops:
+                if self.stops:
                     self._mask_stops(array[batch_index])
                 return
             except Exception as error:
@@ -219,20 +222,21 @@ class RequestGrammar(StructuredOutputGrammar):
         except Exception as error:
             self.fail("reset", error)
 
-    @property
-    def spells_forced_text(self) -> bool:
-        """Whether masks leave one spelling of forced text, which may be entered (`jump_forward`)."""
-        return self._forced is not None
+    @cached_property
+    def _spelling(self) -> Spelling | None:
+        """How forced text is spelt; None where the model spells it as it likes."""
+        return None if self._forced is None or self.guide.remembers else self._forced.of(self.guide.index)
 
     def forced_after(self, token: int) -> Sequence[int]:
-        """The tokens that must come after ``token``, which has been sampled; none if nothing is forced, or a stop token
-        would end the text within it."""
-        if self.failed or self.stopped or token in self._stops:
+        """The tokens that must come after ``token``, which has been sampled; none if nothing is forced."""
+        spelling = self._spelling
+        if spelling is None or self.failed or self.stopped or token in self.stops:
             return ()
         try:
             guide = self.guide
             config = guide.config if self.followed else guide.index.advance(guide.config, token)
-            return () if config < 0 else self._spelling(guide.index, config)
+            tokens = () if config < 0 else spelling.after(guide.index, config)
+            return () if self.stops and self._stops_within(tokens) else tokens
         except Exception as error:
             self.fail("forced text", error)
             return ()
@@ -245,26 +249,29 @@ class RequestGrammar(StructuredOutputGrammar):
         except Exception as error:
             self.fail("forced text", error)
 
-    def _spelling(self, index: Index, config: int) -> Sequence[int]:
-        """The tokens that spell what must come after ``config``; none where one of them is a stop token of this request
-        (text is spelt in another way there, as without coalescence) or where one configuration alone forces nothing."""
-        if self._forced is None or self.guide.remembers or self.guide.is_ambiguous:
-            return ()
-        tokens = self._forced.after(index, config)
-        return () if self._stops and not set(self._stops).isdisjoint(tokens) else tokens
+    def only_row(self) -> int:
+        """The mask of forced text, which allows the one token it is spelt with; -1 where nothing is forced."""
+        spelling = self._spelling
+        if spelling is None or self.failed or self.stopped:
+            return -1
+        try:
+            index, config = self.guide.index, self.guide.config
+            stops = self.stops and self._stops_within(spelling.after(index, config))
+            return -1 if stops else spelling.row(index, config)
+        except Exception as error:
+            self.fail("forced text", error)
+            return -1
 
-    def _only_row(self, index: Index, config: int) -> int | None:
-        """The mask of forced text: the one token it is spelt with."""
-        tokens = self._spelling(index, config)
-        return self._forced.row(index.space, tokens[0]) if self._forced and tokens else None
+    def _stops_within(self, tokens: Sequence[int]) -> bool:
+        """Whether a stop token would end the answer in forced text: it is spelt as without coalescence then."""
+        return not set(self.stops).isdisjoint(tokens)
 
     def row_with_stops(self, row: int, config: int) -> int:
         """The mask row of ``config`` with this request's stop tokens in it; ``row`` is that without them."""
         try:
             index = self.guide.index
-            only = self._only_row(index, config)
-            if only is not None or not self._stops:
-                return row if only is None else only
+            if not self.stops:
+                return row
             # No index knows these rows, so a number is good for an epoch (see `TokenSpace`); so is ``row``.
             key = (config, row, index.space.epoch)
             known = self._rows_with_stops
@@ -283,15 +290,10 @@ class RequestGrammar(StructuredOutputGrammar):
             self.fail("stops", error)
             return END_ROW
 
-    @property
-    def stops(self) -> tuple[int, ...]:
-        """The request's further stop tokens, sorted."""
-        return self._stops
-
     def _advance(self, token: int) -> bool:
         if self.guide.advance(token):
             return True
-        if token in self._stops and self.guide.can_finish:
+        if token in self.stops and self.guide.can_finish:
             self.stopped = True
             return True
         return False
@@ -305,10 +307,10 @@ class RequestGrammar(StructuredOutputGrammar):
     def _mask_stops(self, row: Bitmask, guide: Guide | None = None) -> None:
         place = guide or self.guide
         can_finish = place.can_finish
-        for token in self._stops:
+        for token in self.stops:
             _set(row, token, can_finish or (_get(row, token) and self._ends_with(token, place)))
         if not row.any():
-            named = ", ".join(map(str, self._stops[:_MOST_NAMED])) + (", …" if len(self._stops) > _MOST_NAMED else "")
+            named = ", ".join(map(str, self.stops[:_MOST_NAMED])) + (", …" if len(self.stops) > _MOST_NAMED else "")
             message = f"stop_token_ids [{named}] leave no token to go on with where the text may not end yet"
             raise InvalidSpec(message, keyword="stop_token_ids")
 

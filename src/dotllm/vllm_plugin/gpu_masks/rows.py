@@ -92,10 +92,18 @@ def rows_of_step(
         configs = None
     for i, error in failures.items():
         grammars[i].fail("masks", error)
+    forced = set()
+    if not drafts:  # (where there are drafts, no text has a spelling of ours)
+        for i, grammar in enumerate(grammars):
+            only = grammar.only_row() if grammar.spells_forced_text else -1
+            if only >= 0:
+                rows[i] = only
+                forced.add(i)
     special = [
         i
         for i, (grammar, guide) in enumerate(zip(grammars, guides, strict=True))
         if grammar.own_masks or grammar.failed or grammar.stopped or guide.config == FINISHED or guide.remembers
+        if i not in forced
     ]
     if special:
         starts = np.concatenate([[0], np.cumsum(counts)]).tolist()

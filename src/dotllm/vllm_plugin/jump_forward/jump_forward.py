@@ -30,6 +30,10 @@ from dotllm.vllm_plugin.jump_forward.rule import Found, Rule
 
 logger = logging.getLogger(__name__)
 
+STEPS_TO_LOOK_AGAIN = 32
+"""Where entering text did not pay, nobody looks for as many steps as this goes into the number of requests: looking
+takes time for each, and what has come together by the next step is little."""
+
 
 class JumpForwardScheduler:
     """Goes before vLLM's scheduler, behind those of ours that change or take the results of a step."""
@@ -41,6 +45,7 @@ class JumpForwardScheduler:
         logger.info("coalescence: %s", f"no ({reason})" if reason else "canonical")
         self._enters_text = not reason
         self._worth = Rule(config)
+        self._pause = 0  # steps
         self._entered: dict[str, int] = {}
         """by request the position from which on the model runner does not know its tokens yet"""
 
@@ -60,63 +65,57 @@ class JumpForwardScheduler:
 
     def _enter(self, output: Any) -> list[Any]:
         """Append forced tokens to the results in vLLM's ``ModelRunnerOutput``; the requests that have got some."""
-        found = self._find(output)
-        if not found:
-            return []
         scheduler: Any = self
         running = len(scheduler.running)
         prompt_comes = bool(scheduler.waiting) and running < scheduler.max_num_running_reqs
+        if self._pause and not prompt_comes:
+            self._pause -= 1
+            return []
+        found = self._find(output)
+        chosen = self._worth(found, running, prompt_comes=prompt_comes)
+        if found and not chosen:
+            self._pause = running // STEPS_TO_LOOK_AGAIN
         requests = []
-        for one in self._worth(found, running, prompt_comes=prompt_comes):
+        for one in chosen:
             request = scheduler.requests[output.req_ids[one.position]]
             self._append(request, output.sampled_token_ids[one.position], one)
             requests.append(request)
-        if requests:
-            self._count(output, found)
+        if chosen:
+            metrics = backend_of(scheduler.structured_output_manager).compiler.metrics
+            metrics.add("dotllm_forced_tokens", amount=float(sum(len(one.tokens) for one in chosen)))
+            metrics.add("dotllm_steps_saved", amount=float(sum(one.steps_saved for one in chosen)))
         return requests
 
     def _find(self, output: Any) -> list[Found]:
+        """What is forced after the tokens of a step, as far as each request may go on."""
+        from vllm.v1.request import RequestStatus
+
         from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
-        requests = self.requests  # type: ignore[attr-defined]
+        requests, manager = self.requests, self.structured_output_manager  # type: ignore[attr-defined]
+        reasons = manager.reasoner_cls is not None and not manager.enable_in_reasoning
         found = []
         for position, (name, sampled) in enumerate(zip(output.req_ids, output.sampled_token_ids, strict=False)):
             request = requests.get(name)
-            if len(sampled) != 1 or request is None or request.structured_output_request is None:
+            structured = None if request is None else request.structured_output_request
+            if structured is None or len(sampled) != 1 or (reasons and not structured.reasoning_ended):
                 continue
-            grammar = request.structured_output_request._grammar
-            if type(grammar) is RequestGrammar and grammar.spells_forced_text and self._counts(request):
-                one = self._forced_after(request, grammar, sampled[0], position)
-                if one is not None:
-                    found.append(one)
+            grammar = structured._grammar
+            if type(grammar) is not RequestGrammar or not grammar.spells_forced_text:
+                continue
+            forced = grammar.forced_after(sampled[0])
+            in_flight = request.num_output_placeholders > 1
+            counts = request.status is RequestStatus.RUNNING and not request.num_stale_output_tokens
+            if len(forced) > in_flight and counts:
+                tokens = forced[: max(0, self._room(request))]
+                if len(tokens) > in_flight:
+                    found.append(Found(position, tokens, len(tokens) - in_flight))
         return found
 
-    def _counts(self, request: Any) -> bool:
-        """Whether the result that has come for ``request`` counts, and is constrained."""
-        manager = self.structured_output_manager  # type: ignore[attr-defined]
-        return (
-            request.status.name == "RUNNING"
-            and not request.num_stale_output_tokens
-            and (
-                manager.reasoner_cls is None
-                or manager.enable_in_reasoning
-                or bool(request.structured_output_request.reasoning_ended)
-            )
-        )
-
-    def _forced_after(self, request: Any, grammar: Any, token: int, position: int) -> Found | None:
-        """What is forced after ``token``, as far as the request may go on."""
-        forced = grammar.forced_after(token)
-        in_flight = request.num_output_placeholders > 1
-        if len(forced) <= in_flight:
-            return None
-        room = min(
-            request.max_tokens - request.num_output_tokens,
-            self.max_model_len - request.num_tokens,  # type: ignore[attr-defined]
-        )
-        tokens = forced[: max(0, room - 1)]
-        saved = len(tokens) - in_flight
-        return Found(position, tokens, saved) if saved > 0 else None
+    def _room(self, request: Any) -> int:
+        """How many tokens ``request`` may have behind the one that has been sampled."""
+        further = request.max_tokens - request.num_output_tokens
+        return int(min(further, self.max_model_len - request.num_tokens)) - 1  # type: ignore[attr-defined]
 
     def _append(self, request: Any, sampled: list[int], one: Found) -> None:
         """Let the step that sampled ``sampled`` have produced forced tokens as well, and nothing be in flight."""
@@ -129,14 +128,6 @@ class JumpForwardScheduler:
         sampled.extend(one.tokens)
         # Results that do not count are not for `batch_accept`, which asks about them when it meets a request anew.
         getattr(self, "_takers", {}).pop(request.request_id, None)
-
-    def _count(self, output: Any, found: list[Found]) -> None:
-        """To /metrics."""
-        backend = backend_of(self.structured_output_manager)  # type: ignore[attr-defined]
-        entered = [one for one in found if len(output.sampled_token_ids[one.position]) > 1]
-        metrics = backend.compiler.metrics
-        metrics.add("dotllm_forced_tokens", amount=float(sum(len(one.tokens) for one in entered)))
-        metrics.add("dotllm_steps_saved", amount=float(sum(one.steps_saved for one in entered)))
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         """A step has been put together: tell the model runner of what it runs and does not know."""
