@@ -5,8 +5,8 @@
 A *burst* is so many requests at once. Its *twin* comes right behind: other prompts without constraints, as many tokens
 for each request. ``wall_ratio`` is the burst's time from the first request sent to the last token, over its twin's:
 what somebody waits who sent it. ``tpot_ratio`` compares times per token, which hides stragglers. Engines take turns at
-every point, in several *visits*, since a shared machine's pace drifts. The first burst of a set has schemas that the
-engine has never seen (``first``); those after it are known.
+every point, in several *visits*, since a shared machine's pace drifts. The first bursts of a set have schemas that the
+engine has never seen (``new``: each burst's differ in a comment); those after it are known.
 
 Weights are random unless the flags say otherwise, so a folder with a configuration and a tokenizer is enough. The sets
 are in ``benchmarks/data/gpu``, or a file of one JSON Schema a line: closed (enums, integers, booleans, patterns),
@@ -25,6 +25,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ teach_engine_core()
 SETS = Path(__file__).with_name("data") / "gpu"
 LONGEST = {"free": 128, "real": 160}
 """Tokens at which answers are cut; 1,024 for the other sets, whose answers end by themselves."""
-FIRST_BURST = 32
-"""requests of the burst whose schemas are new"""
+NEW_BURST, NEW_BURSTS = 32, 3
+"""Requests of a burst whose schemas are new, and how many there are of these bursts."""
 
 FLAGS = (
     *("--load-format", "dummy", "--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "256"),
@@ -74,7 +75,7 @@ def parse() -> argparse.Namespace:
 
 
 def steps(options: argparse.Namespace) -> Iterator[tuple[int, str, int, int, bool, str]]:
-    """(visit, set, concurrency, bursts, whether its schemas are new, engine), in the order of measuring."""
+    """(visit, set, concurrency, bursts, whether their schemas are new, engine), in the order of measuring."""
     engines = options.engines.split(",")
     levels = [int(text) for text in options.concurrency.split(",")]
     bursts = [int(text) for text in options.pairs.split(",")]
@@ -83,10 +84,10 @@ def steps(options: argparse.Namespace) -> Iterator[tuple[int, str, int, int, boo
         for name in options.sets.split(","):
             points = [(level, bursts[min(i, len(bursts) - 1)], False) for i, level in enumerate(levels)]
             if visit == 0:
-                points.insert(0, (FIRST_BURST, 1, True))
-            for level, count, first in points:
+                points.insert(0, (NEW_BURST, NEW_BURSTS, True))
+            for level, count, new in points:
                 for engine in turns:
-                    yield visit, name, level, count, first, engine
+                    yield visit, name, level, count, new, engine
 
 
 class Bursts:
@@ -101,8 +102,8 @@ class Bursts:
         """ASCII, so that no token is cut."""
         return " ".join(self.random.choice(WORDS) for _ in range(40))
 
-    async def pairs(self, name: str, concurrency: int, count: int) -> list[Pair]:
-        """``count`` bursts of set ``name``, each with its twin behind it."""
+    async def pairs(self, name: str, concurrency: int, count: int, new: bool) -> list[Pair]:
+        """``count`` bursts of set ``name``, each with its twin behind it. ``new``: nobody has seen their schemas."""
         file = SETS / f"{name}.jsonl"
         constraints = workloads.load(str(file) if file.exists() else name, count=100)
         longest = LONGEST.get(Path(name).stem, 1024)
@@ -110,6 +111,8 @@ class Bursts:
         for _ in range(count):
             self.begun += 1  # so that one request at a time is not always of the same schema
             chosen = [constraints[(self.begun + i) % len(constraints)] for i in range(concurrency)]
+            if new:
+                chosen = [replace(one, value={**one.value, "$comment": f"{self.begun}"}) for one in chosen]
             burst = await send(self.target, [Request(one, self.prompt(), longest) for one in chosen])
             found.append(Pair(burst, await send(self.target, twin_of(burst.lengths, self.prompt))))
         return found
@@ -126,14 +129,14 @@ async def measure(options: argparse.Namespace) -> list[Point]:
     started = time.monotonic()
     try:
         await send(target, [Request(prompt=bursts.prompt(), tokens=16) for _ in range(256)])
-        for visit, name, level, count, first, engine in steps(options):
+        for visit, name, level, count, new, engine in steps(options):
             if time.monotonic() - started > options.seconds:
                 print(f"out of time before visit {visit}, {name}, {level}, {engine}")
                 break
             await target.use(engine)
             about = {"model": options.name, "outputs": Path(name).stem, "concurrency": level, "engine": engine}
-            about |= {"visit": visit, "first": first, "run": options.run, "flags": " ".join(options.flags)}
-            found.append(about | figures(await bursts.pairs(name, level, count), engine))
+            about |= {"visit": visit, "new": new, "run": options.run, "flags": " ".join(options.flags)}
+            found.append(about | figures(await bursts.pairs(name, level, count, new), engine))
             print(json.dumps({key: found[-1][key] for key in SHOWN}), flush=True)
             options.out.write_text(json.dumps(found, indent=1) + "\n")
     finally:
@@ -141,7 +144,7 @@ async def measure(options: argparse.Namespace) -> list[Point]:
     return found
 
 
-SHOWN = ("outputs", "concurrency", "engine", "visit", "first", "wall_ratio", "tpot_ratio", "speed_ratio", "valid_share")
+SHOWN = ("outputs", "concurrency", "engine", "visit", "new", "wall_ratio", "tpot_ratio", "speed_ratio", "valid_share")
 
 
 def figures(pairs: Sequence[Pair], engine: str) -> Point:
@@ -152,15 +155,16 @@ def figures(pairs: Sequence[Pair], engine: str) -> Point:
         summarise([s for pair in pairs for s in pair[side].samples], sum(pair[side].wall for pair in pairs))
         for side in (0, 1)
     )
-    slowest = [max(s.first for s in burst.samples if s.first is not None) for pair in pairs for burst in pair]
+    speed = twin["output_tokens_per_s"]
+    slowest = [[max((s.first or 0.0 for s in burst.samples), default=0.0) for burst in pair] for pair in pairs]
     return {
         "coalescence": settings.coalescence() if engine == "dotllm" else "off",
         "wall_ratio": middle(walls),
         "wall_ratio_quartiles": quartiles(walls),
         "tpot_ratio": middle(times),
         "tpot_ratio_quartiles": quartiles(times),
-        "speed_ratio": round(constrained["output_tokens_per_s"] / twin["output_tokens_per_s"], 4),
-        "slowest_first_token_ratio": middle([a / b for a, b in zip(slowest[::2], slowest[1::2], strict=True)]),
+        "speed_ratio": round(constrained["output_tokens_per_s"] / speed, 4) if speed else None,
+        "slowest_first_token_ratio": middle([ours / twins for ours, twins in slowest if twins]),
         "walls_s": [round(pair.constrained.wall, 4) for pair in pairs],
         "tpot_ms": constrained["tpot_ms"],
         "tpot_unconstrained_ms": twin["tpot_ms"],
@@ -188,7 +192,7 @@ def show(points: Sequence[Point]) -> None:
     """A line for each set, concurrency and engine: medians over its visits."""
     groups: dict[tuple[Any, ...], list[Point]] = {}
     for point in points:
-        key = point["model"], point["outputs"], point["concurrency"], point["first"], point["engine"]
+        key = point["model"], point["outputs"], point["concurrency"], point["new"], point["engine"]
         groups.setdefault(key, []).append(point)
     for key, visits in sorted(groups.items()):
         line = "  ".join(f"{key} {middle([v[key] for v in visits if v[key]])}" for key in ("wall_ratio", "tpot_ratio"))

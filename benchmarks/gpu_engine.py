@@ -14,9 +14,14 @@ from dotllm.bench.client import Request, Sample
 from dotllm.vllm_plugin.offline_bench import EngineTarget, parameters_of
 
 
+def _configured(name: str) -> str:
+    return "auto" if name == "dotllm" else name
+
+
 def _use_backend(core: Any, name: str) -> None:
     """In the engine core: from now on requests are guided by the backend of this name."""
     manager = core.structured_output_manager
+    manager.vllm_config.structured_outputs_config.backend = _configured(name)
     backends: dict[str, Any] = manager.__dict__.setdefault("backends", {})
     if manager.backend is not None:
         backends[manager.in_use] = manager.backend
@@ -46,7 +51,7 @@ class SharedEngine(EngineTarget):
     async def use(self, name: str) -> None:
         """Take another backend for what is sent from now on; nothing may be in flight."""
         # (an object that the input processor shares)
-        self.engine.vllm_config.structured_outputs_config.backend = "auto" if name == "dotllm" else name
+        self.engine.vllm_config.structured_outputs_config.backend = _configured(name)
         await self.engine.engine_core.call_utility_async("use_backend", name)
 
     async def send(self, request: Request) -> Sample:

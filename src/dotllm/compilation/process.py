@@ -170,8 +170,9 @@ class ProcessCompiler:
         """Start the processes that are not there yet, one after another, and wait until they can compile. A failure is
         logged, and tried again when a process is needed."""
         while True:
-            with self._lock:
-                if self._starting or self._closed or len(self._all) >= self._processes:
+            with self._given_back:
+                self._given_back.wait_for(lambda: not self._starting)
+                if self._closed or len(self._all) >= self._processes:
                     return
                 if not self._starts.would_probe(time.monotonic()) or not self._free.acquire(blocking=False):
                     return

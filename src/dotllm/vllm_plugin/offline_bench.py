@@ -35,6 +35,9 @@ class EngineTarget:
     """See `dotllm.bench.client.Target`. ``flags`` are those of ``vllm serve``."""
 
     def __init__(self, model: str, flags: Sequence[str] = ()) -> None:
+        from dotllm.vllm_plugin import register
+
+        register()  # here too: vLLM checks some flags before it loads plugins
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.utils.argparse_utils import FlexibleArgumentParser
         from vllm.v1.engine.async_llm import AsyncLLM

@@ -64,12 +64,16 @@ def vocabulary(tokenizer: Any, size: int, further_eos: tuple[int, ...]) -> Any:
 
 def compiler(vocabulary: Any) -> CompilationManager:
     """The `CompilationManager` of ``vocabulary``: one per process, until `close_compiler`."""
+    from vllm.platforms import current_platform
+
     from dotllm.compilation import CompilationManager
 
     with _lock:
         made = _compilers.get(vocabulary)
         if made is None:
             made = _compilers[vocabulary] = CompilationManager(vocabulary)
+            if current_platform.is_cuda_alike():  # to launch a step of a GPU takes Python longer than a compile does
+                made.spare_the_loop()
         return made
 
 

@@ -57,8 +57,6 @@ def message(
         reason = why_not(manager)
         logger.info("masks live on the device: %s", f"no ({reason})" if reason else "yes")
         backend.row_sender = False if reason else rows.RowSender(backend.token_space)
-        if not reason:  # the host launches each step of a GPU, which takes Python longer than a compile does
-            backend.compiler.spare_the_loop()
     if not backend.row_sender:
         return None
     if manager.reasoner_cls is not None:
