@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dotllm.vllm_plugin import settings
-from dotllm.vllm_plugin.engine_core import coalesced
+from dotllm.vllm_plugin.engine_core import coalesced, errors
 
 MODEL = {
     "is_diffusion": False, "is_hybrid": False, "is_attention_free": False, "uses_mrope": False,
@@ -54,7 +54,7 @@ def test_engines_that_are_left_out(left_out: Any) -> None:
 
 
 def test_logits_processors_that_plug_in_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalesced, "entry_points", lambda group: ["a plugin's"])
+    monkeypatch.setattr(errors, "entry_points", lambda group: [SimpleNamespace(value="a plugin's")])
     assert "logits processors" in coalesced.why_not(engine())
 
 

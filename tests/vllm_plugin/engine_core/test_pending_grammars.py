@@ -6,7 +6,7 @@ import gc
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,6 +17,7 @@ from dotllm.vllm_plugin import register
 from dotllm.vllm_plugin.engine_core import errors
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
 from dotllm.vllm_plugin.engine_core.pending_grammars import why_no_reasoning, why_not
+from tests.serve.releases import INSTALLED
 
 pytestmark = pytest.mark.serve
 
@@ -591,6 +592,14 @@ def test_reasons_become_the_answer(error: Exception, status: int, message: str) 
     assert [told.outputs[0].stop_reason for told in offline[1:]] == [None, "\n"]
 
 
+class RequestError(NamedTuple):
+    """vLLM's, where it has none."""
+
+    code: str
+    message: str
+    retryable: bool = False
+
+
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
@@ -606,6 +615,14 @@ def test_vllms_own_words_about_a_compile_give_way(
     """Since 0.33 it says of every compile that failed that the request was wrong; a full queue and a bug are not.
 
     And a token that was sampled where none is allowed may be one of the request's stop tokens."""
+    from vllm import outputs as vllm_outputs
+    from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+
+    error_class = getattr(vllm_outputs, "RequestError", RequestError)
+
+    def theirs(message: str) -> Any:
+        return error_class(code="validation_error", message=message)
+
     failed, other = (SimpleNamespace(request_id=name, structured_output_request=None) for name in ("failed", "other"))
     failed.structured_output_request = SimpleNamespace(_grammar=error)
 
@@ -618,7 +635,7 @@ def test_vllms_own_words_about_a_compile_give_way(
             outputs = []
             for request in (failed, other):
                 self._free_request(request)
-                words = f"Invalid structured outputs: {error}" if request is failed else "not ours"
+                words = theirs(f"Invalid structured outputs: {error}" if request is failed else "not ours")
                 why = stop_reason if request is failed else None
                 outputs.append(
                     SimpleNamespace(request_id=request.request_id, finish_reason="error", stop_reason=why, error=words)
@@ -628,8 +645,12 @@ def test_vllms_own_words_about_a_compile_give_way(
     class Ours(errors.FailureScheduler, Scheduler): ...
 
     of_failed, of_other = Ours().update_from_output()[0].outputs
-    assert of_failed.error is None and errors.decode(of_failed.stop_reason) == (status, message)
-    assert of_other.error == "not ours" and of_other.stop_reason is None
+    assert errors.decode(of_failed.stop_reason) == (status, message)
+    assert of_other.error == theirs("not ours") and of_other.stop_reason is None
+    said = of_failed.error
+    assert (said.code == "validation_error", said.retryable, said.message) == (status == 400, status == 503, message)
+    if INSTALLED >= (0, 33):
+        assert create_error_response(said.to_exception()).error.code == status
 
 
 def test_one_of_several_streamed_answers_says_why_it_ended() -> None:

@@ -6,9 +6,9 @@ combination of options can be asked for that canonical masks would make impossib
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any
 
+from dotllm.vllm_plugin.engine_core.errors import logits_processors
 from dotllm.vllm_plugin.settings import coalescence
 
 
@@ -28,15 +28,10 @@ def why_not(config: Any) -> str:
         (bool(model.is_hybrid or model.is_attention_free), "the model has a recurrent state"),
         # (The V2 runner knows the positions of a prompt's tokens alone, which those of other tokens follow.)
         (config.use_v2_model_runner and model.uses_mrope, "the model's positions have several dimensions"),
-        (has_logits_processors(model), "logits processors of the user's, which must see every token"),
+        (bool(logits_processors(model)), "logits processors of the user's, which must see every token"),
         (bool(model.return_sampling_mask or config.aux_output_config.enabled), "something is returned of every step"),
     )
     return next((reason for applies, reason in checks if applies), "")
-
-
-def has_logits_processors(model: Any) -> bool:
-    """Whether the engine of this ``ModelConfig`` has logits processors of the user's."""
-    return bool(getattr(model, "logits_processors", None) or entry_points(group="vllm.logits_processors"))
 
 
 def may_be(request: Any, *, keeps_generators: bool) -> bool:

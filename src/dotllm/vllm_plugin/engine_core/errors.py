@@ -3,9 +3,9 @@
 Validation in the front end refuses nearly everything that is refused, with HTTP 400. What is left ends a request in the
 engine core: a budget exceeded while compiling or later, a full queue, other parameters that forbid all that the
 constraint allows, a bug of ours. vLLM only remembers there that there was an error: the client gets "Internal server
-error" (since 0.33, where a compile failed, HTTP 400, also for a full queue and for a bug). So the scheduler's mixin
-puts the reason into the output's ``stop_reason``, which travels anyway, and the front end turns such an output into an
-exception: a refusal is HTTP 400, a full queue 503, anything else 500, each with its message.
+error" (since 0.33, where a compile failed, HTTP 400, also for a full queue and for a bug, which is put right here). So
+the scheduler's mixin puts the reason into the output's ``stop_reason``, which travels anyway, and the front end turns
+such an output into an exception: a refusal is HTTP 400, a full queue 503, anything else 500, each with its message.
 
 Offline vLLM raises nothing for a request that has ended with an error: it is an output with the finish reason "error"
 among the others, which are not lost. So it stays, with the message alone as its ``stop_reason``, and is logged.
@@ -77,8 +77,8 @@ class FailureScheduler:
                         continue
                     # (Where the token that is not allowed is one of the request's stop tokens, vLLM has said so here.)
                     output.stop_reason = reason
-                    if getattr(output, "error", None) is not None:  # since 0.33
-                        output.error = None  # vLLM's own words, which the front end would look at first
+                    if getattr(output, "error", None) is not None:  # since 0.33, of a compile that failed
+                        output.error = _in_our_words(output.error, reason)
         return outputs
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -86,6 +86,13 @@ class FailureScheduler:
         if reason is not None:
             self._reasons[request.request_id] = reason
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+
+def _in_our_words(error: Any, reason: str) -> Any:
+    """vLLM's ``RequestError``, which every front end understands, with the status and the message of ``reason``."""
+    status, message = decode(reason) or (500, "")
+    code = "validation_error" if status == 400 else "structured_outputs"
+    return type(error)(code=code, message=message, retryable=status == 503)
 
 
 def logits_processors(model_config: Any) -> tuple[str, ...]:
