@@ -26,7 +26,7 @@ def test_metrics_has_ours(servers: int, tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     else:
         monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
-    metrics.EXPOSURE_HOOK.apply()
+    metrics.HOOK.apply()
     from vllm.entrypoints.serve.instrumentator.metrics import attach_router
 
     counted = Metrics()

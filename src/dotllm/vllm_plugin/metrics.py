@@ -1,4 +1,4 @@
-"""Our metrics in vLLM's /metrics, and the time masks take.
+"""Our metrics in vLLM's /metrics.
 
 /metrics is answered by an API server, while what is counted happens in the engine core (see
 `dotllm.compilation.metrics`). So the directory they share is made here, in the first process that loads the plugin, and
@@ -13,14 +13,10 @@ import atexit
 import os
 import shutil
 import sys
-import time
 from typing import Any
 
-from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook
 
-_PROMETHEUS = "vllm.v1.metrics.prometheus"
-# Imports the function by name, so it may hold the original.
 _ROUTER = "vllm.entrypoints.serve.instrumentator.metrics"
 
 
@@ -60,6 +56,26 @@ def _expose_of_many_processes() -> None:
     multiprocess.MultiProcessCollector = MultiProcessCollector
 
 
+def _expose() -> None:
+    """What of this is no replacement of a function; the router may have imported the function by name already."""
+    from vllm.v1.metrics import prometheus
+
+    _share_directory()
+    _expose_of_many_processes()
+    router = sys.modules.get(_ROUTER)
+    if router is not None:
+        router.get_prometheus_registry = prometheus.get_prometheus_registry  # type: ignore[attr-defined]
+
+
+HOOK = Hook(
+    name="metrics",
+    summary="compiles, caches and refusals in /metrics",
+    apply=_expose,
+    without_it="/metrics shows nothing of dotllm",
+)
+
+
+@HOOK.replaces("vllm.v1.metrics.prometheus:get_prometheus_registry")
 def _get_prometheus_registry_with(original: Any) -> Any:
     def get_prometheus_registry() -> Any:
         from dotllm.compilation.exposition import register
@@ -69,61 +85,3 @@ def _get_prometheus_registry_with(original: Any) -> Any:
         return registry
 
     return get_prometheus_registry
-
-
-def _expose() -> None:
-    from vllm.v1.metrics import prometheus
-
-    _share_directory()
-    _expose_of_many_processes()
-    replace_once(prometheus, "get_prometheus_registry", _get_prometheus_registry_with)
-    router = sys.modules.get(_ROUTER)
-    if router is not None:
-        router.get_prometheus_registry = prometheus.get_prometheus_registry  # type: ignore[attr-defined]  # imported by name
-
-
-def _grammar_bitmask_with(original: Any) -> Any:
-    def grammar_bitmask(
-        self: Any, requests: Any, structured_output_request_ids: list[str], scheduled_spec_decode_tokens: Any
-    ) -> Any:
-        start = time.perf_counter()
-        found = original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
-        backend = backend_of(self)
-        if backend is not None and structured_output_request_ids:
-            metrics = backend.compiler.metrics
-            metrics.observe("dotllm_mask_seconds", value=time.perf_counter() - start)
-            metrics.add("dotllm_mask_rows", amount=float(len(structured_output_request_ids)))
-        return found
-
-    return grammar_bitmask
-
-
-def _time_masks() -> None:
-    from vllm.v1.structured_output import StructuredOutputManager
-
-    replace_once(StructuredOutputManager, "grammar_bitmask", _grammar_bitmask_with)
-
-
-EXPOSURE_HOOK = Hook(
-    name="metrics",
-    summary="compiles, caches and refusals in /metrics",
-    targets=(Target(_PROMETHEUS, "get_prometheus_registry"),),
-    apply=_expose,
-    required=False,
-    without_it="/metrics shows nothing of dotllm",
-)
-
-TIMING_HOOK = Hook(
-    name="mask-metrics",
-    summary="the time masks take, in /metrics",
-    targets=(
-        Target(
-            "vllm.v1.structured_output",
-            "StructuredOutputManager.grammar_bitmask",
-            ("self", "requests", "structured_output_request_ids", "scheduled_spec_decode_tokens"),
-        ),
-    ),
-    apply=_time_masks,
-    required=False,
-    without_it="/metrics does not show what masks cost",
-)

@@ -57,8 +57,8 @@ HOOKS: tuple[Hook, ...] = (
     cpu_kernels.HOOK,
     cpu_seeds.HOOK,
     cpu_no_drafts.HOOK,
-    metrics.EXPOSURE_HOOK,
-    metrics.TIMING_HOOK,  # after those that replace what it times
+    metrics.HOOK,
+    manager.MASK_METRICS_HOOK,  # after those that replace what it times
 )
 
 

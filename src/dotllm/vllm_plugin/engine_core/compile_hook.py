@@ -4,10 +4,13 @@
 ``auto`` we put our backend and our future there, and vLLM's manager does the rest as ever; its inside has been
 rewritten in most releases, so nothing of it is touched. vLLM's own thread pool is left alone on purpose: it has half
 as many threads as CPUs, and one slow compile in it holds up everyone's.
+
+A second hook times what the manager answers when it is asked for masks.
 """
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -101,3 +104,27 @@ def _grammar_init_with(original: Any) -> Any:
         structured.grammar = begin(self, request)
 
     return grammar_init
+
+
+MASK_METRICS_HOOK = Hook(
+    name="mask-metrics",
+    summary="the time masks take, in /metrics",
+    without_it="/metrics does not show what masks cost",
+)
+
+
+@MASK_METRICS_HOOK.replaces(f"{_MANAGER}:StructuredOutputManager.grammar_bitmask")
+def _grammar_bitmask_with(original: Any) -> Any:
+    def grammar_bitmask(
+        self: Any, requests: Any, structured_output_request_ids: list[str], scheduled_spec_decode_tokens: Any
+    ) -> Any:
+        start = time.perf_counter()
+        found = original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
+        backend = backend_of(self)
+        if backend is not None and structured_output_request_ids:
+            metrics = backend.compiler.metrics
+            metrics.observe("dotllm_mask_seconds", value=time.perf_counter() - start)
+            metrics.add("dotllm_mask_rows", amount=float(len(structured_output_request_ids)))
+        return found
+
+    return grammar_bitmask
