@@ -34,11 +34,14 @@ def others(vocabulary: Vocabulary) -> list[Index]:
 def test_requests_in_trouble(
     vllm_config: Any, index: Index, others: list[Index], monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
+    entered = 0
     for seed in range(first, first + 10):
         with monkeypatch.context() as patched:
             trouble = Trouble(vllm_config, index, patched, seed, others=others)
             trouble.run(12)
             trouble.check()
+            entered += trouble.entered
+    assert entered, "no forced text was entered into any of them"
 
 
 def test_a_request_goes_on_behind_the_end_of_its_text(
