@@ -82,7 +82,7 @@ def test_fewer_steps(results: dict[str, Any]) -> None:
         at_once = not runner.endswith("async")
         assert result["masks"]["greedy"]["steps"] == tokens + (not at_once)
         assert result["entered"]["greedy"]["steps"] <= (10 if at_once else 15) < tokens / 3
-        assert result["entered"]["free"]["steps"] == result["off"]["free"]["steps"], "free requests pay nothing"
+        assert result["entered"]["free"]["steps"] == results["V1"]["off"]["free"]["steps"], "free requests pay nothing"
 
 
 def test_what_is_entered_is_counted(results: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ def test_what_is_entered_is_counted(results: dict[str, Any]) -> None:
         tokens, steps = result["entered"]["counters"]
         assert tokens > 200 and 0 < steps <= tokens
         assert (steps == tokens) == (not runner.endswith("async"))
-        assert result["masks"]["counters"] == result["off"]["counters"] == [0, 0]
+        assert result["masks"]["counters"] == results["V1"]["off"]["counters"] == [0, 0]
 
 
 def test_beams_are_left_alone(results: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ def test_answers_are_valid_exactly_where_they_are_without(result: Any, results: 
 
     No combination is refused, ended in the middle or made invalid that is answered without coalescence.
     """
-    assert len(result["law"]) >= 15
+    assert len(result["law"]) >= 14
     for name, modes in result["law"].items():
         entered, off = modes["entered"], results["V1"]["law"][name]["off"]
         assert "error" not in entered and "error" not in off, (name, modes)
