@@ -108,7 +108,7 @@ def sampled(model: Path) -> dict[str, Any]:
             **os.environ,
             **CPU_ENVIRONMENT,
             "DOTLLM_DISK_BYTES": "0",
-            "DOTLLM_COALESCENCE": "lossless",
+            "DOTLLM_COALESCENCE": "canonical",
         },
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
