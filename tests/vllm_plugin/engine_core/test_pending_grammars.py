@@ -196,9 +196,7 @@ def test_grammar_that_comes_during_the_prompt_costs_nothing(bench: Bench) -> Non
     assert bench.step() == {"a": 36} and bench.tokens_of("a") == [7]
 
 
-def test_while_nothing_runs_the_step_waits_a_moment_for_the_compile(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_nothing_runs_the_mask_is_asked_for_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step for the last prompt token alone would cost more than most compiles."""
     from dotllm.vllm_plugin.engine_core import pending_grammars
 
@@ -206,14 +204,16 @@ def test_while_nothing_runs_the_step_waits_a_moment_for_the_compile(
 
     def comes(futures: list[Any], timeout: float) -> None:
         waits.append(timeout)
-        futures[0].set_result(Grammar())
+        for future in futures:
+            future.set_result(Grammar())
 
     monkeypatch.setattr(pending_grammars, "wait", comes)
-    bench.add("a", 30, Pending())
-    assert bench.step() == {"a": 30} and bench.tokens_of("a") == [7]
-    assert waits == [pending_grammars.COMPILE_WAIT_S] and pending_grammars.COMPILE_WAIT_S <= 0.005
+    for name, start in (("a", 0), ("a2", 3000)):
+        bench.add(name, 30, Pending(), start=start)
+    assert bench.step() == {"a": 30, "a2": 30} and bench.tokens_of("a") == bench.tokens_of("a2") == [7]
+    assert waits == [pending_grammars.COMPILE_WAIT_S] and pending_grammars.COMPILE_WAIT_S <= 0.01
     bench.add("b", 30, Pending(), start=500)
-    assert bench.step() == {"a": 1, "b": 29} and len(waits) == 1, "it would be the others' time"
+    assert bench.step() == {"a": 1, "a2": 1, "b": 29} and len(waits) == 1, "it would be the others' time"
     while bench.finish_reason("a") is None:
         bench.step()
     bench.scheduler.finish_requests(["b"], _aborted())
@@ -222,6 +222,61 @@ def test_while_nothing_runs_the_step_waits_a_moment_for_the_compile(
     bench.add("theirs", 20, Pending(), ours=False, start=2000)
     bench.step()
     assert len(waits) == 1
+
+
+def test_a_mask_that_comes_too_late_costs_the_step_and_nothing_else(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dotllm.vllm_plugin.engine_core import pending_grammars
+
+    monkeypatch.setattr(pending_grammars, "COMPILE_WAIT_S", 0.001)
+    pending = Pending()
+    bench.add("a", 40, pending)
+    assert bench.step() == {"a": 40} and bench.tokens_of("a") == [], "what it sampled without a mask does not count"
+    assert bench.step() == {"a": 7}, "two blocks of its prompt are cached, and its last token waits"
+    assert bench.step() == {}
+    bench.add("b", 30, start=500)
+    assert bench.step() == {"b": 30} and bench.tokens_of("b") == [7], "nobody waits for it"
+    pending.set_result(grammar := Grammar())
+    assert bench.step() == {"a": 1, "b": 1}
+    assert bench.tokens_of("a") == [7] == grammar.accepted
+    while bench.finish_reason("a") is None:
+        bench.step()
+    assert bench.tokens_of("a") == [7] * 4 and not bench.scheduler._pending
+
+
+@pytest.mark.parametrize("when", ["before the mask", "after the step"])
+def test_a_compile_that_fails_where_the_mask_is_asked_for_late(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    from dotllm.vllm_plugin.engine_core import pending_grammars
+
+    pending = Pending()
+    if when == "before the mask":
+        monkeypatch.setattr(pending_grammars, "wait", lambda *_: pending.set_exception(Unsupported("no")))
+    else:
+        monkeypatch.setattr(pending_grammars, "COMPILE_WAIT_S", 0.001)
+    bench.add("a", 40, pending)
+    assert bench.step() == {"a": 40}
+    if when == "after the step":
+        pending.set_exception(Unsupported("no"))
+    for _ in range(3):
+        bench.step()
+    assert bench.tokens_of("a") == [] and bench.finish_reason("a") is not None
+    assert not bench.scheduler._pending and not bench.scheduler.requests
+
+
+def test_abort_where_the_mask_is_asked_for_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dotllm.vllm_plugin.engine_core import pending_grammars
+
+    monkeypatch.setattr(pending_grammars, "COMPILE_WAIT_S", 0.001)
+    pending = Pending()
+    bench.add("a", 40, pending)
+    bench.step()
+    bench.scheduler.finish_requests(["a"], _aborted())
+    assert pending.cancelled() and not bench.scheduler._pending
+    bench.add("b", 30, start=500)
+    assert bench.step() == {"b": 30} and bench.tokens_of("b") == [7]
 
 
 def _aborted() -> Any:
@@ -240,11 +295,11 @@ def test_grammar_already_there_is_vllms_business(bench: Bench) -> None:
 def test_others_are_not_held_up(bench: Bench) -> None:
     bench.add("slow", 30, Pending())
     bench.add("free", 10, start=1000)
-    assert bench.step() == {"slow": 29, "free": 10}
+    assert bench.step() == {"slow": 30, "free": 10} and bench.tokens_of("free") == [7]
     quick = Pending()
     quick.set_result(Grammar())
     bench.add("quick", 10, quick, start=2000)
-    assert bench.step() == {"free": 1, "quick": 10}
+    assert bench.step() == {"free": 1, "quick": 10, "slow": 13}, "a block of its prompt is cached"
     while bench.finish_reason("quick") is None or bench.finish_reason("free") is None:
         bench.step()
     assert bench.tokens_of("free") == bench.tokens_of("quick") == [7] * 4
@@ -278,6 +333,7 @@ def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
 def test_failure_between_the_look_and_the_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trap that killed the engine of the prototype: a compile that fails while a step is being put together."""
     pending = Pending()
+    bench.scheduler._may_be_late = False
     bench.add("bad", 30, pending)
     bench.step()
     original = bench.scheduler._reserve_prefill_lookahead
@@ -295,6 +351,7 @@ def test_failure_between_the_look_and_the_loop(bench: Bench, monkeypatch: pytest
 
 def test_success_between_the_look_and_the_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     pending = Pending()
+    bench.scheduler._may_be_late = False
     bench.add("a", 30, pending)
     bench.step()
     original = bench.scheduler._reserve_prefill_lookahead
@@ -330,6 +387,7 @@ def test_zero_tokens_at_admission_are_taken_back(bench: Bench, monkeypatch: pyte
     """The same, should the block size not tell: one step is lost (since 0.33 none), then the request waits as vLLM has
     it."""
     pending = Pending()
+    bench.scheduler._may_be_late = False
     monkeypatch.setattr(bench.scheduler, "hash_block_size", 1 << 20)
     first = Pending()
     first.set_result(Grammar())

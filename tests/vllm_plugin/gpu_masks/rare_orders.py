@@ -411,7 +411,7 @@ class Trouble:
     def _check_empty(self) -> None:
         scheduler = self.scheduler
         left = {
-            "held": getattr(scheduler, "_held", ()), "late grammars": getattr(scheduler, "_late", ()),
+            "pending grammars": scheduler._pending, "one token left": scheduler._one_token_left,
             "takers": getattr(scheduler, "_takers", ()), "requests": scheduler.requests, "running": scheduler.running,
         }  # fmt: skip
         assert not any(left.values()), {name: what for name, what in left.items() if what}

@@ -35,7 +35,7 @@ class DotllmBackend(StructuredOutputBackend):
         self._view = BitmaskView()
         self._enters_text = not coalesced.why_not(self.vllm_config)
         self.row_sender: Any = None
-        """Decided at the first step (see `gpu.manager_hook`): a `RowSender`, or False where bitmasks are used."""
+        """Decided at the first step (see `gpu_masks.manager_hook`): a `RowSender`, or False where bitmasks are used."""
 
     def begin(self, specification: Specification, request: Any) -> Future[Any]:
         """Start compiling for vLLM's ``request``; the future yields its `RequestGrammar` or raises why there is none.

@@ -1,10 +1,14 @@
 """Requests run while their grammar compiles; what they do where it is still missing when it is needed.
 
 vLLM keeps a request waiting until its grammar is there, and only then begins with the prompt. Here it is scheduled at
-once, with a stand-in for its grammar (`DeferredGrammar`), and does one of two things (`Wait`):
+once, with a stand-in for its grammar (`DeferredGrammar`), and does one of three things (`Wait`):
  * HELD: all of its prompt is run but for the last token, so nothing is sampled, until the grammar has come. That last
-   token costs a step of its own, which is more than most compiles take. So while nothing else runs, and the prompt
-   would fit into one step, the step waits `COMPILE_WAIT_S` for the compile first.
+   token costs a step of its own.
+ * LATE: all of its prompt is run, and the mask is asked for as late as vLLM asks for it, behind the launch of the
+   forward pass, which takes longer than most compiles. The step waits `COMPILE_WAIT_S` for the grammar there; where
+   that is not enough, the request is preempted as vLLM does it, which drops what the step samples, and is HELD from
+   then on. So that nobody waits for somebody else's compile, this is for requests that come while nothing else runs,
+   with prompts that fit into one step.
  * REASONS: with a reasoning parser the constraint begins where the reasoning ends; until then tokens are sampled freely
    and nobody asks the grammar. When the reasoning has ended and the grammar is not there, the request stands still, as
    a running request for which there are no tokens to run. Under asynchronous scheduling the next step is put together
@@ -40,14 +44,15 @@ from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends
 
 logger = logging.getLogger(__name__)
 
-# Twice what a typical specification takes to compile; a step of a model that is worth a server takes longer.
-COMPILE_WAIT_S = 0.005
+# Some three times what a typical specification takes to compile; the forward pass of a prompt takes as long.
+COMPILE_WAIT_S = 0.01
 
 
 class Wait(Enum):
     """What a request does while its grammar is missing; the value is the label of ``dotllm_held_seconds``."""
 
     HELD = "prompt"
+    LATE = "mask"
     REASONS = "reasoning"
 
 
@@ -74,34 +79,24 @@ class PendingGrammarsScheduler:
         super().__init__(*args, **kwargs)
         self._pending: dict[str, Pending] = {}
         self._one_token_left: set[str] = set()
-        self._new: list[Future[Any]] = []
+        self._alone = False
+        """whether nothing runs but requests whose mask is asked for late"""
         options = CompilationOptions.from_environment()
         reason = "switched off" if not options.overlap else why_not(self)
         sequences = int(self.vllm_config.scheduler_config.max_num_seqs)  # type: ignore[attr-defined]
         self._hold_limit = 0 if reason else max(1, min(options.overlap_requests, sequences // 2))
         self._may_reason = not reason and not why_no_reasoning(self)
+        self._may_be_late = not reason and not why_not_late(self)
         self._vllm_looks_ahead = super()._reserve_prefill_lookahead  # type: ignore[misc]  # the class after us has it
         logger.info("prefill overlaps compilation: %s", f"no ({reason})" if reason else "yes")
 
-    def add_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """A request comes in; its compile has begun."""
-        if (
-            self._hold_limit
-            and awaits_grammar(request)
-            and request.num_tokens <= self.max_num_scheduled_tokens  # type: ignore[attr-defined]
-            and self.structured_output_manager.reasoner_cls is None  # type: ignore[attr-defined]  # it need not wait
-        ):
-            self._new.append(request.structured_output_request._grammar)
-        return super().add_request(request, *args, **kwargs)  # type: ignore[misc]
-
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One step. Requests whose grammar has come go on; this is the only place where that is looked up."""
-        if self._new:
-            if not self.running:  # type: ignore[attr-defined]
-                wait(self._new, COMPILE_WAIT_S)
-            self._new.clear()
+        self._alone = all(self._is_late(request) for request in self.running)  # type: ignore[attr-defined]
         for pending in list(self._pending.values()):
             if pending.grammar.pending:
+                if pending.wait is Wait.LATE and not self._alone:
+                    pending.wait = Wait.HELD
                 continue
             if pending.grammar.error is None:
                 self._go_on(pending)
@@ -111,6 +106,46 @@ class PendingGrammarsScheduler:
             # vLLM asks for every request in every step: while none is pending, without a detour.
             vars(self)["_reserve_prefill_lookahead"] = self._vllm_looks_ahead
         return super().schedule(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
+
+    def _is_late(self, request: Any) -> bool:
+        pending = self._pending.get(request.request_id)
+        return pending is not None and pending.wait is Wait.LATE
+
+    def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
+        """The masks of a step that has been launched, with the grammars that have come meanwhile."""
+        late = [
+            pending
+            for name, pending in self._pending.items()
+            if pending.wait is Wait.LATE
+            and name in scheduler_output.num_scheduled_tokens
+            and not pending.request.is_prefill_chunk
+        ]
+        if not late:
+            return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
+        all_are_late = len(late) == len(scheduler_output.num_scheduled_tokens)
+        wait([pending.grammar.future for pending in late], COMPILE_WAIT_S if all_are_late else 0)
+        missing = []
+        for pending in late:
+            if pending.grammar.pending or pending.grammar.error is not None:
+                pending.wait = Wait.HELD
+                missing.append(pending.request)
+            else:
+                self._go_on(pending)
+        for request in missing:
+            self._drop_step(request)
+            request.is_prefill_chunk = True  # so it asks for no mask
+        try:
+            return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
+        finally:
+            for request in missing:
+                request.is_prefill_chunk = False
+
+    def _drop_step(self, request: Any) -> None:
+        """Let what the step in flight samples for ``request`` not count, as vLLM's ``reset_prefix_cache`` does it."""
+        scheduler: Any = self
+        scheduler.running.remove(request)
+        scheduler._preempt_request(request, time.monotonic(), drop_stale_output=True)
+        scheduler.prev_step_scheduled_req_ids.discard(request.request_id)
 
     def _go_on(self, pending: Pending) -> None:
         request = pending.request
@@ -173,14 +208,23 @@ class PendingGrammarsScheduler:
             return None
         if self._may_reason and self._reasons_first(request):
             return Wait.REASONS
-        held = sum(pending.wait is Wait.HELD for pending in self._pending.values())
+        held = sum(pending.wait is not Wait.REASONS for pending in self._pending.values())
         may_be_held = (
             held < self._hold_limit
             and not request.has_encoder_inputs
             and (request.num_tokens - 1) % self.hash_block_size != 0  # type: ignore[attr-defined]
             and request.request_id not in self._one_token_left
         )
-        return Wait.HELD if may_be_held else None
+        if not may_be_held:
+            return None
+        late = (
+            self._alone
+            and self._may_be_late
+            and request.num_tokens <= self.max_num_scheduled_tokens  # type: ignore[attr-defined]  # all in one step
+            and request.num_preemptions == 0
+            and request.sampling_params.prompt_logprobs is None
+        )
+        return Wait.LATE if late else Wait.HELD
 
     def _reasons_first(self, request: Any) -> bool:
         """Whether the constraint of ``request`` begins behind a reasoning that its prompt has not ended. (Not where a
@@ -261,6 +305,17 @@ def why_not(scheduler: Any) -> str:
     return next((reason for applies, reason in checks if applies), "")
 
 
+def why_not_late(scheduler: Any) -> str:
+    """Why no mask of this engine is asked for late; "" if they are."""
+    manager = scheduler.structured_output_manager
+    checks = (
+        (manager.reasoner_cls is not None, "a reasoning parser decides where constraints begin"),
+        (scheduler.num_spec_tokens > 0, "speculative decoding"),
+        (scheduler.parallel_config.pipeline_parallel_size > 1, "pipeline stages"),
+    )
+    return next((reason for applies, reason in checks if applies), "")
+
+
 def why_no_reasoning(scheduler: Any) -> str:
     """Why requests of this engine are held at the end of their prompt even if they reason first; "" if they are not."""
     manager = scheduler.structured_output_manager
@@ -277,11 +332,19 @@ HOOK = scheduler_mixins.hook(
     name="pending-grammars",
     summary="the prompt of a request, and its reasoning, run while its specification compiles",
     without_it="a structured request begins with its prompt when its specification is compiled, as in vLLM",
-    overrides="schedule add_request _handle_blocked_waiting_request _reserve_prefill_lookahead _free_request",
+    overrides="schedule get_grammar_bitmask _handle_blocked_waiting_request _reserve_prefill_lookahead _free_request",
     reads="hash_block_size connector ec_connector is_encoder_decoder need_mamba_block_aligned_split running"
-    " num_prefill_lookahead num_spec_tokens max_num_scheduled_tokens vllm_config",
+    " num_prefill_lookahead num_spec_tokens max_num_scheduled_tokens parallel_config prev_step_scheduled_req_ids"
+    " vllm_config",
     targets=(
         Target("vllm.v1.structured_output", "StructuredOutputManager._get_reasoner", ("self", "request")),
+        Target(
+            "vllm.v1.core.sched.scheduler",
+            "Scheduler._preempt_request",
+            ("self", "request", "timestamp", "drop_stale_output"),
+        ),
+        Target("vllm.v1.request", "Request.__init__@is_prefill_chunk"),
+        Target("vllm.v1.request", "Request.__init__@num_preemptions"),
         Target("vllm.v1.structured_output.request", "StructuredOutputRequest.reasoning_ended:"),
     ),
 )
