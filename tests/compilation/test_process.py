@@ -496,10 +496,10 @@ def test_an_index_larger_than_the_pipe(make: Any) -> None:
 
 
 def test_the_clock_of_a_heavy_compile_starts_with_its_work(make: Any, make_manager: Any) -> None:
-    heavy = make(processes=1, timeout=1.5)
+    heavy = make(processes=1, timeout=4.0)
     heavy.compile(spec(id="warm"), NEVER)
-    manager = make_manager(heavy=heavy, heavy_bytes=1000, compile_timeout=1.5)
-    tickets = [manager.submit(spec(id=number, sleep=1.0, text="x" * 2000)) for number in range(5)]
+    manager = make_manager(heavy=heavy, heavy_bytes=1000, compile_timeout=4.0)
+    tickets = [manager.submit(spec(id=number, sleep=1.0, text="x" * 2000)) for number in range(7)]
     for ticket in tickets:
         assert ticket.result(30), "the last one waited longer than a compile may take"
 
