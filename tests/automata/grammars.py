@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from dotllm.automata.charset import ANY_CHAR, CharSet
+from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.grammar import Expression, Grammar
 from dotllm.vocabulary import Vocabulary
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from dotllm import Index, InvalidSpec, Unsupported
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.reference import accepts
 from dotllm.grammar.transform import prepare

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa, Nfa, union_of
+from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.languages.regex import regex_to_dfa
 

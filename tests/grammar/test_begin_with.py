@@ -7,7 +7,7 @@ from array import array
 import numpy as np
 import pytest
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.grammar import Grammar
 from dotllm.grammar.analysis import LEFT_RECURSION, NULLABLE_LOOP, analyse
 from dotllm.grammar.grammar import Expression, Rule

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.grammar import Grammar, Kind
 from dotllm.grammar.grammar import UNDEFINED
 from dotllm.grammar.reference import Recogniser, accepts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dotllm import Index, Vocabulary
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.index.charset_choice import PassedOver, counted_charsets, worth_tables
 from dotllm.index.token_space import TokenSpace
 from dotllm.languages.regex import regex_to_grammar

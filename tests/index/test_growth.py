@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from dotllm import Guide, Index, Vocabulary
-from dotllm.automata.charset import CharSet
 from dotllm.automata.machine import arena, layout, memory
+from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.index import advance_guides, fill_masks, mask_rows, token_space
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along

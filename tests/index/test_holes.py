@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dotllm import Guide, Index, SpecError, Vocabulary
-from dotllm.automata.charset import ANY_CHAR, living_characters
+from dotllm.charset import ANY_CHAR, living_characters
 from dotllm.index import token_space
 
 VOCABULARIES = 40

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
-from dotllm.automata.charset import CharSet
 from dotllm.automata.machine import layout as at
+from dotllm.charset import CharSet
 
 SCHEMA = {
     "type": "object",

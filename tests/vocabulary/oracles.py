@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.vocabulary import Trie
 
 

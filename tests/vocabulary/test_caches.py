@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dotllm.automata.charset import ANY_CHAR, CharSet
+from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.vocabulary import CharsetTable, Vocabulary
 from dotllm.vocabulary import files as files_module
 from dotllm.vocabulary import vocabulary as vocabulary_module

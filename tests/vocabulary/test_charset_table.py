@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dotllm.automata.charset import ANY_CHAR, CharSet
+from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.vocabulary import CharsetTable, Vocabulary
 from dotllm.vocabulary.charset_table import COUNTED
 from tests.vocabulary.oracles import charset_facts, grouped, trie_strings

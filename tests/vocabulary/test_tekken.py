@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.popular import JSON_STRING_CHARS
 from tests.vocabulary.oracles import trie_strings

@@ -17,10 +17,10 @@ import numpy as np
 
 from dotllm import abandonment
 from dotllm.arrays import Bool, Int32, Int64, UInt8
-from dotllm.automata.charset import CharSet
 from dotllm.automata.finish import DONE, LEFT_RECURSIVE, TOO_MANY_CLOSURES, UNSATISFIABLE, finish
 from dotllm.automata.nfa import Nfa
 from dotllm.automata.thompson import EDGES, EPSILONS, I1, LOOPS, NODES, U1, thompson
+from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
 from dotllm.grammar.grammar import UNDEFINED, Grammar
 from dotllm.jit import kernel

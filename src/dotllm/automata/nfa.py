@@ -11,8 +11,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from dotllm.arrays import Int32
-from dotllm.automata.charset import CharSet
 from dotllm.automata.finish.links import HEAD
+from dotllm.charset import CharSet
 
 __all__ = ["HEAD", "Nfa", "NodeKind", "Part"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.grammar.grammar import UNDEFINED, Expression, Grammar, Kind
 
 _FIRST = 2  # nodes 0 and 1 are EMPTY and NEVER in every grammar

@@ -21,7 +21,7 @@ from typing import Any, NewType
 import numpy as np
 
 from dotllm.arrays import Int32
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec
 
 Expression = NewType("Expression", int)

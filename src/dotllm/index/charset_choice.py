@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from dotllm.automata.charset import MAX_CODE_POINT, CharSet
+from dotllm.charset import MAX_CODE_POINT, CharSet
 from dotllm.grammar.grammar import Grammar, Kind
 from dotllm.grammar.transform import children_of
 

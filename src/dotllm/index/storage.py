@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dotllm.arrays import Int32
-from dotllm.automata.charset import CharSet
 from dotllm.automata.machine import layout as at
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, laid_out
 from dotllm.automata.machine.memory import contents, used
 from dotllm.automata.nfa import HEAD, Part
+from dotllm.charset import CharSet
 from dotllm.index.sound_arena import SOUND
 from dotllm.index.sound_automaton import is_sound_automaton
 from dotllm.index.thaw import SCRATCH, TABLES, UNSAVED, renumber_rows, thaw, unpack_rows

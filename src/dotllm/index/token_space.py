@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dotllm.arrays import Bool, Int32, Int64
-from dotllm.automata.charset import ANY_CHAR, MAX_CODE_POINT, CharSet, living_characters
 from dotllm.automata.machine.layout import FULL
 from dotllm.automata.machine.walk import (
     K_COUNTS,
@@ -46,6 +45,7 @@ from dotllm.automata.machine.walk import (
     WORDS_NOWHERE,
     WORDS_UNKNOWN,
 )  # fmt: skip
+from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet, living_characters
 from dotllm.errors import BudgetExceeded
 from dotllm.index.atomics import load
 from dotllm.index.charset_choice import PassedOver, worth_tables

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Expression, Grammar
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.jit import kernel
 
 BOUNDARY = 0

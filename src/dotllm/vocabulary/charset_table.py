@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
 from dotllm.vocabulary.string_sort import sort_strings

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dotllm.automata.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
+from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
 
 JSON_STRING_CHARS = ~CharSet.of((0x00, 0x1F), '"\\')
 """What stands unescaped in a JSON string (RFC 8259 §7)."""

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.vocabulary.charset_table import CharsetTable
 
 DEFAULT_LIMIT = 32 * 2**20

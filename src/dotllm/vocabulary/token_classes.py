@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
+from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
 from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
 from dotllm.vocabulary.charset_automaton import BOUNDARY, DEAD, charset_automaton

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.vocabulary.arrays import Bytes, Ints
 from dotllm.vocabulary.canonical import spell_canonically
 from dotllm.vocabulary.charset_table import (

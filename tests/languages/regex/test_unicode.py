@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from dotllm.automata.charset import ANY_CHAR, CharSet
+from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.languages.regex.unicode import digits, folded, spaces, unicode_property, word
 
 CATEGORIES = [

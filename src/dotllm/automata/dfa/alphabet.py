@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.charset import MAX_CODE_POINT, CharSet, Range
+from dotllm.charset import MAX_CODE_POINT, CharSet, Range
 
 Ints = NDArray[np.int32]
 

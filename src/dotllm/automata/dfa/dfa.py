@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa.alphabet import ONE_CLASS, Alphabet, Ints, joint, merge_classes, minterms
 from dotllm.automata.dfa.budget import Budget
 from dotllm.automata.dfa.kernels import canonical, equivalence, product, trie
 from dotllm.automata.dfa.nfa import subset_construction
+from dotllm.charset import CharSet
 
 # What a boolean operation keeps: bit 2·a + b for the verdicts a, b of its operands.
 _AND, _OR, _MINUS, _XOR = 0b1000, 0b1110, 0b0100, 0b0110

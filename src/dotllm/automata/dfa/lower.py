@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa.dfa import Dfa
+from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar
 
 

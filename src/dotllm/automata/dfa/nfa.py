@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dotllm.automata.charset import MAX_CODE_POINT, CharSet
 from dotllm.automata.dfa.alphabet import ONE_CLASS, Alphabet, Ints, minterms
 from dotllm.automata.dfa.budget import Budget
 from dotllm.automata.dfa.kernels import determinise
+from dotllm.charset import MAX_CODE_POINT, CharSet
 
 if TYPE_CHECKING:
     from dotllm.automata.dfa.dfa import Dfa

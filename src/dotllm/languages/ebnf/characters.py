@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dotllm.automata.charset import CharSet, Range
+from dotllm.charset import CharSet, Range
 from dotllm.languages.source import Source
 
 _SIMPLE = {c: c for c in "\"\\/'?[]-"} | dict(zip("nrtbfav0e", "\n\r\t\b\f\a\v\0\x1b", strict=True))

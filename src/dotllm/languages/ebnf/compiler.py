@@ -5,7 +5,7 @@ No recursion: a frame per open parenthesis holds what has been read inside it.
 
 from __future__ import annotations
 
-from dotllm.automata.charset import ANY_CHAR
+from dotllm.charset import ANY_CHAR
 from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.languages.ebnf.characters import character_class, string
 from dotllm.languages.ebnf.lexer import Token, tokenise

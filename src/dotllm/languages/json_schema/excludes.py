@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.automata.dfa.nfa import Nfa
+from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.spelling import MUST_ESCAPE, RAW, spellings_of_escaped

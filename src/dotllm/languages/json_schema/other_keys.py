@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.charset import MAX_CODE_POINT, CharSet
 from dotllm.automata.dfa import Dfa
+from dotllm.charset import MAX_CODE_POINT, CharSet
 from dotllm.grammar.grammar import Expression
 from dotllm.jit import kernel
 from dotllm.languages.json_schema.context import Context

@@ -16,7 +16,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import NamedTuple
 
-from dotllm.automata.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
+from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
 from dotllm.errors import InvalidSpec
 from dotllm.grammar.grammar import Expression, Grammar
 

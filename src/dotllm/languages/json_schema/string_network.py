@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa
+from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.spelling import (

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa
+from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context

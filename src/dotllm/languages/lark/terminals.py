@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
+from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar, Kind
 from dotllm.languages.lark.common import COMMON
 from dotllm.languages.lark.syntax import Definition, Document, Node, NodeKind, is_terminal

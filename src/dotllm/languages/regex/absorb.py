@@ -6,7 +6,7 @@ them. So is all of ``([A-Z]+)?``, which every text contains. It spares the autom
 
 from __future__ import annotations
 
-from dotllm.automata.charset import ANY_CHAR
+from dotllm.charset import ANY_CHAR
 from dotllm.languages.regex.measure import has_looks
 from dotllm.languages.regex.syntax import ANY_TEXT, Node, Repeat, Seq, charset_of, repeat, seq
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from dotllm.automata.charset import ANY_CHAR
 from dotllm.automata.dfa import Budget, Dfa
+from dotllm.charset import ANY_CHAR
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.regex.absorb import absorb

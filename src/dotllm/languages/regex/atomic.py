@@ -12,8 +12,8 @@ there is only one way that can lead to a match:
 
 from __future__ import annotations
 
-from dotllm.automata.charset import ANY_CHAR, CharSet
 from dotllm.automata.dfa import Budget
+from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.errors import Unsupported
 from dotllm.languages.regex.measure import first_chars, has_looks
 from dotllm.languages.regex.syntax import NO_CHARS, Alt, Atomic, Look, Node, Repeat, Seq, alt, charset_of, repeat, seq

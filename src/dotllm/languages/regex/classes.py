@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded, SpecError
 from dotllm.languages.regex import unicode
 from dotllm.languages.regex.escapes import EscapeScanner

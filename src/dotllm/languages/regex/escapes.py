@@ -6,7 +6,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from dotllm.automata.charset import CharSet
+from dotllm.charset import CharSet
 from dotllm.languages.regex import unicode
 from dotllm.languages.regex.scanner import Dialect, Scanner
 

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.automata.charset import MAX_CODE_POINT, CharSet
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.alphabet import Alphabet, Ints, joint, minterms
 from dotllm.automata.dfa.nfa import subset_construction
+from dotllm.charset import MAX_CODE_POINT, CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.languages.regex.syntax import (
     ANY,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
+from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.regex.lookaround import automaton

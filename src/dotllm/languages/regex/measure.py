@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dotllm.automata.charset import ANY_CHAR, CharSet
+from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.languages.regex.syntax import NO_CHARS, Alt, At, Atomic, Chars, Look, Node, Place, Repeat, Seq, Text
 
 Bounds = tuple[int, int | None]

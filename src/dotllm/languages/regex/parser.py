@@ -27,7 +27,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dotllm.automata.charset import ANY_CHAR, CharSet
+from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.languages.regex import unicode
 from dotllm.languages.regex.classes import ClassScanner

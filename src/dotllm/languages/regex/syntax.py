@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from dotllm.automata.charset import ANY_CHAR, CharSet, Range
+from dotllm.charset import ANY_CHAR, CharSet, Range
 
 
 class Node:

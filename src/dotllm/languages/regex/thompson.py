@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dotllm.automata.charset import MAX_CODE_POINT, CharSet
 from dotllm.automata.dfa import Budget, Dfa, Nfa
+from dotllm.charset import MAX_CODE_POINT, CharSet
 from dotllm.languages.regex.syntax import Alt, Chars, Empty, Never, Node, Repeat, Seq, Text
 
 

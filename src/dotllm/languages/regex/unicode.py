@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
-from dotllm.automata.charset import ANY_CHAR, CharSet
+from dotllm.charset import ANY_CHAR, CharSet
 
 _KINDS = {"GC": "gc", "GENERALCATEGORY": "gc", "SC": "sc", "SCRIPT": "sc", "SCX": "scx", "SCRIPTEXTENSIONS": "scx"}
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dotllm.automata.charset import CharSet
 from dotllm.automata.dfa.lower import dfa_to_grammar
+from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec, Unsupported
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra import Algebra

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from dotllm.automata.charset import ANY_CHAR, CharSet
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.lower import dfa_to_grammar
+from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.dispatch import tag_dispatch
 from dotllm.languages.json_schema import string_network

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from dotllm.automata.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
+from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
 from dotllm.errors import InvalidSpec, Unsupported
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.formats.format import Format
