@@ -10,7 +10,9 @@ from dotllm.grammar import Grammar
 from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema import other_keys
 from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.number_expression import number_expression
 from dotllm.languages.json_schema.numbers import NumberLanguage
+from dotllm.languages.json_schema.string_text import key_expression, string_expression
 from dotllm.languages.json_schema.strings import StringLanguage
 from tests.languages.json_schema.verdicts import byte_vocabulary
 
@@ -21,10 +23,14 @@ def grammar_of(language: NumberLanguage | StringLanguage, *, as_key: bool = Fals
     context = Context(grammar, grammar.empty())
     if as_key:
         assert isinstance(language, StringLanguage)
-        grammar.start = language.to_key_expression(grammar, context)
+        grammar.start = key_expression(language, context)
         other_keys.define(context)
     else:
-        grammar.start = language.to_expression(grammar, context)
+        grammar.start = (
+            string_expression(language, context)
+            if isinstance(language, StringLanguage)
+            else number_expression(language, context)
+        )
     return grammar
 
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.grammar import Grammar
 from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.number_expression import number_expression, spellings
 from dotllm.languages.json_schema.number_text import Shape, magnitudes
-from dotllm.languages.json_schema.numbers import NumberLanguage, spellings
+from dotllm.languages.json_schema.numbers import NumberLanguage
 from dotllm.languages.json_schema.real_set import RealSet, exact
 
 from .scalar_texts import acceptor, grammar_of
@@ -270,9 +271,9 @@ def test_equal_sets_are_equal_keys() -> None:
 def test_one_rule_for_all_uses() -> None:
     grammar = Grammar()
     context = Context(grammar, grammar.empty())
-    first = N.interval(0, 5).to_expression(grammar, context)
+    first = number_expression(N.interval(0, 5), context)
     size = len(grammar)
-    assert N.interval(0, 5).to_expression(grammar, context) == first
+    assert number_expression(N.interval(0, 5), context) == first
     assert len(grammar) == size
 
 

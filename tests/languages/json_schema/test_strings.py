@@ -18,6 +18,7 @@ from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
 from dotllm.languages.json_schema import string_network, strings
 from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.string_text import key_expression, string_expression
 from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.regex import regex_to_dfa
 
@@ -247,13 +248,13 @@ def test_equal_languages_are_equal_keys() -> None:
 def test_one_rule_for_all_uses() -> None:
     grammar = Grammar()
     context = Context(grammar, grammar.empty())
-    first = S.length(1, 5).to_expression(grammar, context)
+    first = string_expression(S.length(1, 5), context)
     size = len(grammar)
-    assert S.length(1, 5).to_expression(grammar, context) == first
+    assert string_expression(S.length(1, 5), context) == first
     assert len(grammar) == size
     # A condition is spelled alike in keys and values, a length is not.
-    assert S.pattern("^a$").to_expression(grammar, context) == S.pattern("^a$").to_key_expression(grammar, context)
-    assert S.length(1, 5).to_key_expression(grammar, context) != first
+    assert string_expression(S.pattern("^a$"), context) == key_expression(S.pattern("^a$"), context)
+    assert key_expression(S.length(1, 5), context) != first
 
 
 def test_many_alternatives_become_one_automaton() -> None:

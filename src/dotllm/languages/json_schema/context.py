@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.grammar.grammar import Expression, Grammar, Rule
-
-if TYPE_CHECKING:
-    from dotllm.languages.json_schema.excludes import Excludes
+from dotllm.languages.json_schema.excludes import Excludes
 
 
 def _of_ascii() -> Int32:

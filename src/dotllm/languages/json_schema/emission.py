@@ -27,7 +27,9 @@ from dotllm.languages.json_schema.form import (
 from dotllm.languages.json_schema.items import array_expression
 from dotllm.languages.json_schema.keywords import Keywords
 from dotllm.languages.json_schema.members import object_expression
+from dotllm.languages.json_schema.number_expression import number_expression
 from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.string_text import string_expression
 from dotllm.languages.json_schema.text import JsonText
 
 _CONSTANTS = ((NULL_BIT, b"null"), (FALSE_BIT, b"false"), (TRUE_BIT, b"true"))
@@ -101,9 +103,9 @@ class Emitter:
         constants, number, string, arrays, objects = form
         choices = [grammar.literal(text) for bit, text in _CONSTANTS if constants & bit] if constants else []
         if number is not NO_NUMBER:
-            choices.append(number.to_expression(grammar, context))
+            choices.append(number_expression(number, context))
         if string is not NO_STRING:
-            choices.append(string.to_expression(grammar, context))
+            choices.append(string_expression(string, context))
         for array in arrays:
             choices.append(array_expression(self, array))
         for shape in objects:

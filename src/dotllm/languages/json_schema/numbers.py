@@ -4,24 +4,18 @@ A language is a union of parts, one for each *shape* (integer, multiple of, not 
 reals in which it holds. That form is closed under the three operations, and almost always has one part. Values are
 exact rationals, so `minimum: 0.1` means one tenth and bounds of 400 digits are bounds.
 
-A text belongs if its exact decimal value does (see `number_text` for the spellings). A single allowed value (const,
-enum, minimum = maximum) is spelled shortest, or as Python or JavaScript print it; unless it must be an integer, ``.0``
-may follow an integral value, because 1 and 1.0 are the same JSON number.
+How the numbers of a language are written is in `number_expression`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, gcd, lcm
 
 from dotllm.errors import BudgetExceeded, InvalidSpec
-from dotllm.grammar.grammar import Expression, Grammar
-from dotllm.languages.json_schema.context import Context
-from dotllm.languages.json_schema.finite_numbers import finite_magnitudes, is_finite
-from dotllm.languages.json_schema.number_digits import decimal_places
-from dotllm.languages.json_schema.number_text import ByteNetwork, Shape, magnitudes
+from dotllm.languages.json_schema.number_text import Shape
 from dotllm.languages.json_schema.real_set import EMPTY_SET, EVERYTHING, Exact, Interval, RealSet, exact
 
 JsonNumber = int | float | Decimal | Fraction
@@ -31,8 +25,6 @@ MAX_CANDIDATES = 20_000
 
 _ANY = Shape()
 _INTEGER = Shape(True, 1)
-_NEGATIVE = RealSet(True, ((0, 0),))
-_NOT_NEGATIVE = ~_NEGATIVE
 
 
 class NumberLanguage:
@@ -134,7 +126,7 @@ class NumberLanguage:
     def contains(self, value: JsonNumber) -> bool:
         """Whether this value belongs (however it is written)."""
         number = exact(value)
-        return any(number in numbers and _has_shape(number, shape) for shape, numbers in self.parts)
+        return any(number in numbers and has_shape(number, shape) for shape, numbers in self.parts)
 
     def finite_values(self, limit: int) -> list[Exact] | None:
         """All values in order, or None if there are more than ``limit``."""
@@ -145,7 +137,7 @@ class NumberLanguage:
                 if low is None or high is None:
                     return None
                 if low[0] == high[0]:
-                    found.update(value for value in (low[0],) if _has_shape(value, shape))
+                    found.update(value for value in (low[0],) if has_shape(value, shape))
                 elif shape.step is None:
                     return None
                 else:
@@ -154,58 +146,10 @@ class NumberLanguage:
                     if last - first > 2 * limit + MAX_CANDIDATES:
                         return None
                     values = (_simple(k * shape.step) for k in range(first, last + 1))
-                    found.update(value for value in values if _has_shape(value, shape))
+                    found.update(value for value in values if has_shape(value, shape))
                 if len(found) > limit:
                     return None
         return sorted(found)
-
-    def to_expression(self, grammar: Grammar, context: Context) -> Expression:
-        """The texts, as one rule of ``grammar`` shared by all uses. Raises `BudgetExceeded` for huge multipleOf."""
-        found = context.memo.get(self)
-        if found is None:
-            rule = grammar.rule("integer" if all(shape.integer for shape, _ in self.parts) else "number")
-            context.memo[self] = found = grammar.call(rule)
-            grammar.define(rule, self._expression(grammar, finite=context.finite_numbers))
-        return found
-
-    def _expression(self, grammar: Grammar, *, finite: bool) -> Expression:
-        words: set[bytes] = set()
-        choices: list[Expression] = []
-        # Sorted, so that equal schemas give equal grammars.
-        for shape, numbers in sorted(self.parts, key=repr) if len(self.parts) > 1 else self.parts:
-            single, rest = _without_points(numbers)
-            for value in single:
-                if _has_shape(value, shape):
-                    spelled = spellings(value, integer=shape.integer)
-                    words.update(filter(is_finite, spelled) if finite else spelled)
-            if rest:
-                choices.extend(_signed(grammar, rest, shape, finite_magnitudes if finite else magnitudes))
-        if words:
-            choices.append(grammar.literals(words))
-        return grammar.alt(choices)
-
-
-def spellings(value: Exact, *, integer: bool = False) -> set[bytes]:
-    """How a single value is written: plain, and as Python and JavaScript print it."""
-    places = decimal_places(value)
-    sign = "-" if value < 0 else ""
-    digits = str(abs(int(value * 10**places)))
-    if places:
-        padded = digits.rjust(places + 1, "0")
-        texts = [f"{sign}{padded[:-places]}.{padded[-places:]}"]
-    elif integer:
-        return {f"{sign}{digits}".encode()}
-    else:
-        texts = [f"{sign}{digits}", f"{sign}{digits}.0"]
-    # Both print the shortest decimal form, with an exponent if it is small or large enough.
-    power = len(digits) - 1 - places
-    if value and (power >= 16 or power < -3):
-        digits = digits.rstrip("0")
-        mantissa = sign + digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
-        texts += [f"{mantissa}e{power:+}", f"{mantissa}e{power:+03}"]
-        if power > 0:
-            texts.append(f"{mantissa}e{power}")
-    return {text.encode() for text in texts}
 
 
 def _simple(value: Exact) -> Exact:
@@ -232,7 +176,8 @@ def _is_multiple(value: Exact, step: Exact) -> bool:
     return value % step == 0
 
 
-def _has_shape(value: Exact, shape: Shape) -> bool:
+def has_shape(value: Exact, shape: Shape) -> bool:
+    """Whether a value is a multiple of what it must be one of, and of nothing else that it must not be."""
     return (shape.step is None or _is_multiple(value, shape.step)) and not any(
         _is_multiple(value, step) for step in shape.not_steps
     )
@@ -333,7 +278,7 @@ def _without_excluded_ends(shape: Shape, numbers: RealSet) -> RealSet:
         low, high = interval
         if low is not None and high is not None:
             if low[0] == high[0]:
-                if not _has_shape(low[0], shape):
+                if not has_shape(low[0], shape):
                     continue
             elif shape.step is not None and not _some_member(interval, shape):
                 continue
@@ -362,39 +307,6 @@ def _narrower(a: Shape, x: RealSet, b: Shape, y: RealSet) -> bool:
         and set(b.not_steps) <= set(a.not_steps)
         and x & ~y == EMPTY_SET
     )
-
-
-def _without_points(numbers: RealSet) -> tuple[list[Exact], RealSet]:
-    """Its single values, and the rest."""
-    single: list[Exact] = []
-    rest: list[Interval] = []
-    for low, high in numbers.intervals():
-        if low is not None and high is not None and low[0] == high[0]:
-            single.append(low[0])
-        else:
-            rest.append((low, high))
-    return single, (RealSet.from_intervals(rest) if single else numbers)
-
-
-def _signed(
-    grammar: Grammar, numbers: RealSet, shape: Shape, texts_of: Callable[[RealSet, Shape], ByteNetwork]
-) -> list[Expression]:
-    """The texts of a set: its part below 0 is a minus sign and the mirrored part."""
-    if not numbers.below and numbers.cuts[0] >= (0, 0):
-        return [texts_of(numbers, shape).copy_into(grammar)]
-    not_negative = numbers & _NOT_NEGATIVE
-    negative = (numbers & _NEGATIVE).mirrored()
-    if negative and 0 in numbers:
-        negative = negative | RealSet.points([0])
-    out: list[Expression] = []
-    if negative == not_negative:
-        texts = texts_of(not_negative, shape).copy_into(grammar)
-        return [grammar.seq([grammar.optional(grammar.literal(b"-")), texts])]
-    if not_negative:
-        out.append(texts_of(not_negative, shape).copy_into(grammar))
-    if negative:
-        out.append(grammar.seq([grammar.literal(b"-"), texts_of(negative, shape).copy_into(grammar)]))
-    return out
 
 
 _EVERY_NUMBER = NumberLanguage(((_ANY, EVERYTHING),))

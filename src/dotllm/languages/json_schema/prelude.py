@@ -24,6 +24,7 @@ from dotllm.languages.json_schema.emission import Emitter
 from dotllm.languages.json_schema.form import TRUE
 from dotllm.languages.json_schema.keyword_values import INTEGERS
 from dotllm.languages.json_schema.keywords import Keywords
+from dotllm.languages.json_schema.number_expression import number_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.text import JsonText
 
@@ -45,7 +46,7 @@ def _prelude(
     text = JsonText(Grammar(), options)
     keywords = Keywords(Document(True, dialect_named(options.default_dialect)), Algebra(options.budget), options)
     text.anything = Emitter(text, keywords, options).expression(TRUE)
-    INTEGERS.to_expression(text.grammar, text.context)
+    number_expression(INTEGERS, text.context)
     other_keys.build_ahead(text.context)
     analyse(text.grammar)
     return text

@@ -5,27 +5,20 @@ that hold and that do not hold, and single strings left out. That form is symbol
 needs it, and the common cases (any string, a length, one pattern, one format, a list of values) never build an
 automaton. The others go through the algebra of `Dfa`; the automata of the latest thousand clauses are kept.
 
-Lengths count code points (JSON Schema Validation §6.3). How characters are spelled is in `spelling`.
+Lengths count code points (JSON Schema Validation §6.3). How the strings are written is in `string_text`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from sys import getsizeof
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from dotllm.automata.dfa import Budget, Dfa, union_of
-from dotllm.errors import BudgetExceeded
-from dotllm.grammar.grammar import Expression, Grammar
-from dotllm.languages.json_schema import formats, other_keys, spelling, string_network
-from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema import formats, spelling, string_network
 from dotllm.languages.memo import memoised
-from dotllm.languages.regex import regex_to_dfa, regex_to_expression
-
-if TYPE_CHECKING:
-    from dotllm.languages.json_schema.excludes import Excludes
+from dotllm.languages.regex import regex_to_dfa
 
 # A union of more clauses than this becomes one automaton.
 MAX_CLAUSES = 16
@@ -217,7 +210,7 @@ class StringLanguage:
     def parts(self) -> Iterator[tuple[Dfa, int, int | None]]:
         """An automaton and the bounds of the length, for each part of the language beside its ``values``."""
         for clause in sorted(self.clauses, key=repr):
-            yield _unlimited_dfa(_without_length(clause)), clause.low, clause.high
+            yield unlimited_dfa(clause), clause.low, clause.high
 
     def dfa(self) -> Dfa:
         """The language as one automaton. Raises `BudgetExceeded`."""
@@ -235,127 +228,10 @@ class StringLanguage:
     def __repr__(self) -> str:
         return f"StringLanguage({sorted(self.clauses, key=repr)!r}, {sorted(self.values)!r})"
 
-    # -- text ----------------------------------------------------------------------------------------------------------
 
-    def to_expression(self, grammar: Grammar, context: Context) -> Expression:
-        """The JSON strings, quotes included, as one rule of ``grammar`` shared by all uses."""
-        if context.excludes is not None:
-            return _without_texts(self, context, context.excludes)
-        return self._rule(grammar, context, as_key=False)
-
-    def to_key_expression(self, grammar: Grammar, context: Context) -> Expression:
-        """The same as names of members: canonical spelling only, so that a name cannot hide behind escapes.
-
-        Rules of `other_keys` are defined later.
-        """
-        if context.excludes is not None:
-            return (self & context.excludes.strings)._rule(grammar, context, as_key=True)
-        if len(self.clauses) == 1 and not self.values:
-            (clause,) = self.clauses
-            if clause.excluded and clause == Clause(excluded=clause.excluded):
-                return other_keys.all_but(context, clause.excluded)
-        return self._rule(grammar, context, as_key=True)
-
-    def _rule(self, grammar: Grammar, context: Context, *, as_key: bool) -> Expression:
-        # A condition is spelled canonically anyway: only what is about lengths alone has two forms.
-        key = (self, as_key and any(clause.simple for clause in self.clauses))
-        found = context.memo.get(key)
-        if found is None:
-            rule = grammar.rule("key" if as_key else "string")
-            context.memo[key] = found = grammar.call(rule)
-            grammar.define(rule, self._expression(context, as_key=as_key))
-        return found
-
-    def _expression(self, context: Context, *, as_key: bool) -> Expression:
-        grammar = context.grammar
-        choices: list[Expression] = []
-        if self.values:
-            single = [value for value in self.values if spelling.has_one_spelling(value)]
-            choices.append(grammar.literals(map(spelling.quoted, single)))
-            several = self.values.difference(single)
-            choices.extend(spelling.literal(grammar, value) for value in sorted(several))
-        # Sorted, so that equal schemas give equal grammars.
-        clauses = sorted(self.clauses, key=repr) if len(self.clauses) > 1 else self.clauses
-        after_quote = [_after_quote(context, clause, as_key=as_key) for clause in clauses]
-        if after_quote:
-            choices.append(grammar.seq([grammar.literal(b'"'), grammar.alt(after_quote)]))
-        return grammar.alt(choices)
-
-
-def _without_texts(language: StringLanguage, context: Context, excludes: Excludes) -> Expression:
-    """The JSON strings of a language that hold none of the excluded texts."""
-    from dotllm.languages.json_schema.excludes import inside
-
-    grammar, memo = context.grammar, context.memo
-    if language.values or len(language.clauses) != 1:
-        return (language & excludes.strings)._rule(grammar, context, as_key=False)
-    (clause,) = language.clauses
-    key = (excludes.texts, clause)
-    if key in memo:
-        return memo[key]
-    text = inside(grammar, excludes, clause.low, clause.high) if clause.simple and not clause.excluded else None
-    if text is None:
-        return (language & excludes.strings)._rule(grammar, context, as_key=False)
-    rule, quote = grammar.rule("string"), grammar.literal(b'"')
-    memo[key] = found = grammar.call(rule)
-    grammar.define(rule, grammar.seq([quote, text, quote]))
-    return found
-
-
-def _after_quote(context: Context, clause: Clause, *, as_key: bool) -> Expression:
-    """What follows the opening quote."""
-    if clause.simple and (clause.low, clause.high) == (0, None):
-        if clause.excluded:
-            return other_keys.after_quote(context, clause.excluded)
-        if as_key:
-            return other_keys.rest_of_string(context)
-    grammar = context.grammar
-    return grammar.seq([_inside(context, clause, as_key=as_key), grammar.literal(b'"')])
-
-
-def _inside(context: Context, clause: Clause, *, as_key: bool) -> Expression:
-    """What stands between the quotes."""
-    grammar = context.grammar
-    if clause.simple and not clause.excluded:
-        make = spelling.any_canonical_character if as_key else spelling.any_character
-        character = context.memo.get(make)
-        if character is None:
-            character = context.memo[make] = make(grammar)
-        return string_network.repeat(grammar, character, clause.low, clause.high)
-    if len(clause.having) == 1 and not clause.lacking and not clause.excluded:
-        (atom,) = clause.having
-        if atom.kind == "pattern":
-            return _pattern(grammar, clause, str(atom.content))
-        if atom.kind == "format":
-            length = clause.low, clause.high
-            if length == _format_length(atom):
-                return formats.fragment(str(atom.content)).copy_into(grammar)
-            return formats.fragment_of_length(str(atom.content), *length).copy_into(grammar)
-    return string_network.content(grammar, _unlimited_dfa(_without_length(clause)), clause.low, clause.high)
-
-
-def _format_length(atom: Atom) -> tuple[int, int | None]:
+def format_length(atom: Atom) -> tuple[int, int | None]:
+    """The lengths of a format's strings."""
     return 0, formats.FORMATS[str(atom.content)].longest
-
-
-def _pattern(grammar: Grammar, clause: Clause, source: str) -> Expression:
-    """One pattern with a length: repetitions stay counted where the pattern allows it."""
-    try:
-        return regex_to_expression(
-            source,
-            grammar,
-            search=True,
-            dialect="ecma",
-            lower_chars=partial(spelling.character, grammar),
-            lower_text=partial(spelling.text_inside, grammar),
-            lower_dfa=partial(string_network.content, grammar),
-            minimum=clause.low,
-            maximum=clause.high,
-        )
-    except BudgetExceeded:
-        if (clause.low, clause.high) == (0, None):
-            raise
-        return string_network.content(grammar, _unlimited_dfa(_without_length(clause)), clause.low, clause.high)
 
 
 def _without_length(clause: Clause) -> Clause:
@@ -467,7 +343,7 @@ def _is_empty(clause: Clause, spend: Callable[[int], None]) -> bool:
     if not clause.lacking and not clause.excluded and len(clause.having) == 1:
         (atom,) = clause.having
         length = (clause.low, clause.high)
-        if atom.kind == "format" and length == _format_length(atom):
+        if atom.kind == "format" and length == format_length(atom):
             return False
         if atom.kind == "pattern" and length == (0, None) and _SURELY_MATCHES.fullmatch(str(atom.content)):
             return False
@@ -524,14 +400,14 @@ def _is_irregular(atom: Atom) -> bool:
     return atom.kind == "format" and formats.FORMATS[str(atom.content)].build is not None
 
 
-def _unlimited_dfa(clause: Clause) -> Dfa:
-    """A clause without its lengths."""
-    return _unlimited(clause)[0]
+def unlimited_dfa(clause: Clause) -> Dfa:
+    """A clause without its lengths. Raises `BudgetExceeded`."""
+    return _unlimited(_without_length(clause))[0]
 
 
 @memoised(_bytes_of, limit=_AUTOMATA_MEMO)
 def _unlimited(clause: Clause) -> tuple[Dfa, int]:
-    """`_unlimited_dfa`, and the steps that it took."""
+    """`unlimited_dfa`, and the steps that it took."""
     budget = Budget()
     moves = budget.steps
     dfa = _combined(clause, budget)
@@ -585,7 +461,7 @@ def _shortest(atom: Atom) -> str | None:
 
 
 def _clause_dfa(clause: Clause) -> Dfa:
-    return string_network.limited(_unlimited_dfa(_without_length(clause)), clause.low, clause.high)
+    return string_network.limited(unlimited_dfa(clause), clause.low, clause.high)
 
 
 _EVERY_STRING = StringLanguage((Clause(),))

@@ -19,6 +19,7 @@ from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.excludes import without
 from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.string_text import key_expression
 from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.regex.lowering import Lowering
@@ -112,7 +113,7 @@ class JsonText:
 
     def member(self, keys: StringLanguage, value: Expression) -> Expression:
         """A member whose key is one of ``keys``, and the white space after it."""
-        key = keys.to_key_expression(self.grammar, self.context)
+        key = key_expression(keys, self.context)
         return self.grammar.seq([key, self._colon, value, self.whitespace])
 
     def object(

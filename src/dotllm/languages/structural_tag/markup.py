@@ -39,6 +39,7 @@ from dotllm.languages.json_schema.form import (
 from dotllm.languages.json_schema.items import array_expression
 from dotllm.languages.json_schema.keywords import Keywords
 from dotllm.languages.json_schema.members import object_expression
+from dotllm.languages.json_schema.number_expression import number_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.json_schema.text import JsonText
@@ -92,7 +93,7 @@ class _Markup(Emitter):
         """Numbers, booleans and null."""
         words = [self.grammar.literal(word) for bit, word in _CONSTANTS if form.constants & bit]
         if form.number is not NO_NUMBER:
-            words.append(form.number.to_expression(self.grammar, self.text.context))
+            words.append(number_expression(form.number, self.text.context))
         return words
 
     def members(self, shape: ObjectShape) -> Expression:

@@ -30,6 +30,7 @@ from dotllm.languages.json_schema.form import (
 from dotllm.languages.json_schema.items import array_expression
 from dotllm.languages.json_schema.keywords import Keywords
 from dotllm.languages.json_schema.members import object_expression
+from dotllm.languages.json_schema.number_expression import number_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.prelude import begun
 from dotllm.languages.json_schema.strings import StringLanguage
@@ -130,7 +131,7 @@ def _kinds(form: Form) -> list[Part | None]:
 
     return [
         None,
-        (lambda w: [form.number.to_expression(w.grammar, w.text.context)]) if form.number is not NO_NUMBER else None,
+        (lambda w: [number_expression(form.number, w.text.context)]) if form.number is not NO_NUMBER else None,
         constants(TRUE_BIT | FALSE_BIT),
         constants(NULL_BIT),
         (lambda w: [array_expression(w, shape) for shape in form.arrays]) if form.arrays else None,
