@@ -4,37 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema import arrays
 from dotllm.languages.json_schema.form import FALSE, TRUE, ArrayShape, Node
-from dotllm.languages.json_schema.members import told_apart
+from dotllm.languages.json_schema.partition import told_apart
 from dotllm.languages.json_schema.remembered import remembered_open
 from dotllm.languages.json_schema.unique import all_different, unique_expression
-
-if TYPE_CHECKING:
-    from dotllm.languages.json_schema.emission import Emitter
+from dotllm.languages.json_schema.writer import ArrayWriter
 
 Edge = tuple[int, Expression, int]
 
 
-def array_expression(emitter: Emitter, shape: ArrayShape) -> Expression:
+def array_expression(writer: ArrayWriter, shape: ArrayShape) -> Expression:
     """The texts of the arrays of a shape."""
-    if shape.unique and all_different(emitter.algebra, shape):
+    if shape.unique and all_different(writer.algebra, shape):
         shape = shape._replace(unique=False)
     if shape.unique or shape.repeated:
-        listed = unique_expression(emitter, shape)
-        return sequence(emitter, shape, remembered_open(emitter, shape)) if listed is None else listed
+        listed = unique_expression(writer, shape)
+        return sequence(writer, shape, remembered_open(writer, shape)) if listed is None else listed
     if shape.contains or shape.negated:
-        return _Automaton(emitter, shape).expression()
-    return sequence(emitter, shape, emitter.text.array_open)
+        return _Automaton(writer, shape).expression()
+    return sequence(writer, shape, writer.text.array_open)
 
 
-def sequence(emitter: Emitter, shape: ArrayShape, array_open: Expression) -> Expression:
+def sequence(writer: ArrayWriter, shape: ArrayShape, array_open: Expression) -> Expression:
     """The common case: items one after another, between two lengths."""
-    grammar, text = emitter.grammar, emitter.text
+    grammar, text = writer.grammar, writer.text
     prefix, minimum, maximum = shape.prefix, shape.minimum, shape.maximum
     if maximum is not None:
         prefix = prefix[:maximum]
@@ -44,7 +42,7 @@ def sequence(emitter: Emitter, shape: ArrayShape, array_open: Expression) -> Exp
         if rest == FALSE:
             inside = grammar.empty() if not minimum else grammar.never()
         else:
-            item = text.item(emitter.value(rest))
+            item = text.item(writer.value(rest))
             more = grammar.seq([text.comma, item])
             inside = grammar.seq(
                 [item, grammar.repeat(more, max(minimum - 1, 0), None if maximum is None else maximum - 1)]
@@ -56,17 +54,17 @@ def sequence(emitter: Emitter, shape: ArrayShape, array_open: Expression) -> Exp
     skip = grammar.empty()
     edges: list[Edge] = []
     for i, node in enumerate(prefix):
-        item = text.item(emitter.value(node))
+        item = text.item(writer.value(node))
         edges.append((i, grammar.seq([text.comma, item]) if i else item, i + 1))
         if i >= minimum:
             edges.append((i, skip, n + 1))
     if rest != FALSE:
-        more = grammar.seq([text.comma, text.item(emitter.value(rest))])
+        more = grammar.seq([text.comma, text.item(writer.value(rest))])
         tail = grammar.repeat(more, max(minimum - n, 0), None if maximum is None else maximum - n)
         edges.append((n, tail, n + 1))
     elif minimum <= n:
         edges.append((n, skip, n + 1))
-    emitter.spend(len(edges), "items")
+    writer.spend(len(edges), "items")
     return grammar.seq([array_open, grammar.network(n + 2, 0, (n + 1,), edges), text.array_close])
 
 
@@ -82,8 +80,8 @@ class State(NamedTuple):
 class _Automaton:
     """Arrays with `contains` or excluded shapes, state by state."""
 
-    def __init__(self, emitter: Emitter, shape: ArrayShape) -> None:
-        self.emitter = emitter
+    def __init__(self, writer: ArrayWriter, shape: ArrayShape) -> None:
+        self.writer = writer
         self.shape = shape
         self.keyword = "not" if shape.negated else "contains"
         limits = [1]  # so that the first state, in which no comma comes before the item, is never reached again
@@ -101,10 +99,10 @@ class _Automaton:
 
     def expression(self) -> Expression:
         """Walk all states that can be reached, then hand the automaton over."""
-        grammar, text = self.emitter.grammar, self.emitter.text
+        grammar, text = self.writer.grammar, self.writer.text
         self._number(State(0, (0,) * len(self.caps), frozenset(range(len(self.shape.negated)))))
         finals: list[int] = []
-        limit = self.emitter.options.budget.edges
+        limit = self.writer.options.budget.edges
         while self.pending:
             state = self.pending.pop()
             number = self.numbers[state]
@@ -115,7 +113,7 @@ class _Automaton:
                     self.edges.append((number, self._item(node, number == 0), self._number(after)))
             if len(self.edges) > limit:
                 raise BudgetExceeded(f"an array needs an automaton of more than {limit} edges", keyword=self.keyword)
-        self.emitter.spend(len(self.edges), self.keyword)
+        self.writer.spend(len(self.edges), self.keyword)
         network = grammar.network(len(self.numbers), 0, finals, self.edges)
         return grammar.seq([text.array_open, network, text.array_close])
 
@@ -128,7 +126,7 @@ class _Automaton:
 
     def _steps(self, state: State) -> Iterator[tuple[Node, State]]:
         """What the next item may be, and the state after it."""
-        algebra, shape = self.emitter.algebra, self.shape
+        algebra, shape = self.writer.algebra, self.shape
         here = arrays.item_of(shape, state.length)
         if here == FALSE:
             return
@@ -158,8 +156,8 @@ class _Automaton:
         """All of ``nodes``, of which many states ask the same; FALSE if no value satisfies them."""
         found = self._meets.get(nodes)
         if found is None:
-            found = self.emitter.algebra.all_of(nodes)
-            if found != nodes[0] and self.emitter.algebra.is_empty(found):
+            found = self.writer.algebra.all_of(nodes)
+            if found != nodes[0] and self.writer.algebra.is_empty(found):
                 found = FALSE
             self._meets[nodes] = found
         return found
@@ -179,9 +177,9 @@ class _Automaton:
     def _item(self, node: Node, first: bool) -> Expression:
         found = self._items.get((node, first))
         if found is None:
-            text = self.emitter.text
-            found = text.item(self.emitter.value(node))
+            text = self.writer.text
+            found = text.item(self.writer.value(node))
             if not first:
-                found = self.emitter.grammar.seq([text.comma, found])
+                found = self.writer.grammar.seq([text.comma, found])
             self._items[node, first] = found
         return found

@@ -10,8 +10,6 @@ JSON Schema Validation 2020-12 (and the drafts before it), https://json-schema.o
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any, get_args
 
 from dotllm.errors import InvalidSpec, SpecError
@@ -44,17 +42,16 @@ from dotllm.languages.json_schema.form import (
     ObjectShape,
     Region,
 )
+from dotllm.languages.json_schema.json_values import form_of_values
 from dotllm.languages.json_schema.keyword_values import (
     INTEGERS,
     blamed,
-    check_keys,
     check_text,
     count,
     mapping,
     name_list,
     numeric,
 )
-from dotllm.languages.json_schema.numbers import NumberLanguage
 from dotllm.languages.json_schema.options import Options, Order
 from dotllm.languages.json_schema.repetition import Repetitions
 from dotllm.languages.json_schema.strings import StringLanguage
@@ -108,7 +105,6 @@ class Keywords:
     def __init__(self, document: Document, algebra: Algebra, options: Options) -> None:
         if options.order not in get_args(Order):
             raise InvalidSpec(f"order must be one of {get_args(Order)}, not {options.order!r}", keyword="order")
-        self._kept: list[Any] = []
         self._wrong: Any = None
         self.document = document
         self.algebra = algebra
@@ -243,52 +239,10 @@ class Keywords:
         if not isinstance(values, list):
             raise InvalidSpec("enum must be a list", keyword="enum")
         try:
-            listed = self.values(values)
+            listed = form_of_values(self.algebra, values)
         except SpecError as error:
             raise blamed(error, keyword) from error.__cause__
         return listed if form is ANYTHING else self.algebra.meet(form, listed)
-
-    def values(self, values: Iterable[Any]) -> Form:
-        """Exactly these JSON values."""
-        constants = 0
-        strings: list[str] = []
-        numbers: list[int | float | Decimal | Fraction] = []
-        array_shapes: list[ArrayShape] = []
-        object_shapes: list[ObjectShape] = []
-        for value in values:
-            if isinstance(value, str):
-                strings.append(value)
-            elif value is None:
-                constants |= NULL_BIT
-            elif isinstance(value, bool):
-                constants |= TRUE_BIT if value else FALSE_BIT
-            elif isinstance(value, (int, float, Decimal, Fraction)):
-                numbers.append(value)
-            elif isinstance(value, list):
-                items = tuple(self.value(item) for item in value)
-                array_shapes.append(ArrayShape(items, FALSE, len(items), len(items)))
-            elif isinstance(value, dict):
-                check_keys(value, "")
-                check_text(value, "")
-                members = {name: self.value(member) for name, member in value.items()}
-                object_shapes.append(ObjectShape(members, NO_REGIONS, frozenset(members), named=ALL_NAMED))
-            else:
-                raise InvalidSpec(f"{value!r} is not a JSON value")
-        return Form(
-            constants,
-            NumberLanguage.finite(numbers) if numbers else NO_NUMBER,
-            StringLanguage.finite(strings) if strings else NO_STRING,
-            tuple(array_shapes),
-            tuple(object_shapes),
-        )
-
-    def value(self, value: Any) -> Node:
-        """The node of exactly one JSON value."""
-        by_identity = isinstance(value, (list, dict))
-        if by_identity:
-            self._kept.append(value)  # else another value might get its identity
-        key = ("value", type(value), id(value) if by_identity else value)
-        return self.algebra.of_form(self.values([value]), key)
 
     # -- arrays --------------------------------------------------------------------------------------------------------
 

@@ -19,19 +19,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema import objects
+from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.form import ANY_STRING, FALSE, TRUE, Clause, Node, ObjectShape, Region
+from dotllm.languages.json_schema.partition import told_apart
 from dotllm.languages.json_schema.strings import StringLanguage
+from dotllm.languages.json_schema.writer import ObjectWriter
 
-if TYPE_CHECKING:
-    from dotllm.languages.json_schema.algebra import Algebra
-    from dotllm.languages.json_schema.emission import Emitter
-
-MAX_TOLD_APART = 64
 MAX_EXPANDED = 128
 MAX_FEW_KEYS = 64
 MAX_UNORDERED = 5
@@ -42,23 +40,23 @@ Others = tuple[StringLanguage, Node, tuple[Node, ...]]
 """Keys that are not named, their values, and those of the same keys in each excluded shape."""
 
 
-def object_expression(emitter: Emitter, stated: ObjectShape) -> Expression:
+def object_expression(writer: ObjectWriter, stated: ObjectShape) -> Expression:
     """The texts of the objects of a shape."""
-    shape = objects.closed(emitter.algebra, stated)
+    shape = objects.closed(writer.algebra, stated)
     if shape is None:
-        return emitter.grammar.never()
+        return writer.grammar.never()
     if not (shape.clauses or shape.negated or shape.minimum > 1 or shape.maximum is not None):
-        return _chains(emitter, shape, ())
-    if emitter.options.order == "any":
-        plain = expanded(emitter.algebra, shape, by_value=True) or expanded(emitter.algebra, shape, by_value=False)
+        return _chains(writer, shape, ())
+    if writer.options.order == "any":
+        plain = expanded(writer.algebra, shape, by_value=True) or expanded(writer.algebra, shape, by_value=False)
         if plain is not None and not any(_few(keys) for one, some in plain for keys, _ in _special(one, some)):
-            return emitter.grammar.alt([_chains(emitter, one, others) for one, others in plain])
-    return _Automaton(emitter, shape).expression()
+            return writer.grammar.alt([_chains(writer, one, others) for one, others in plain])
+    return _Automaton(writer, shape).expression()
 
 
-def _chains(emitter: Emitter, shape: ObjectShape, some: Sequence[Region]) -> Expression:
+def _chains(writer: ObjectWriter, shape: ObjectShape, some: Sequence[Region]) -> Expression:
     """The common case: properties, required and what other keys may have; ``some`` of these must be there, one each."""
-    grammar, text = emitter.grammar, emitter.text
+    grammar, text = writer.grammar, writer.text
     properties, required = shape.properties, shape.required
     possible = properties
     if FALSE in properties.values():
@@ -66,15 +64,15 @@ def _chains(emitter: Emitter, shape: ObjectShape, some: Sequence[Region]) -> Exp
             return grammar.never()
         possible = {name: node for name, node in properties.items() if node != FALSE}
     others = [
-        text.member(language, emitter.value(node))
+        text.member(language, writer.value(node))
         for language, node in other_keys(shape.regions, properties)
         if node != FALSE
     ]
-    values = emitter.values(possible.values())
+    values = writer.values(possible.values())
     members = list(zip(possible, text.named_members([*possible], values), strict=True))
     placed = members
     free: list[tuple[str, Expression]] = []
-    if emitter.options.order == "any":
+    if writer.options.order == "any":
         placed, free = free, members
     elif shape.mentioned:
         placed = [member for member in members if member[0] not in shape.mentioned]
@@ -90,7 +88,7 @@ def _chains(emitter: Emitter, shape: ObjectShape, some: Sequence[Region]) -> Exp
         optional = [member for name, member in free if name not in required]
         if some:
             named = StringLanguage.excluding(properties)
-            needed += [text.member(language & named, emitter.value(node)) for language, node in some]
+            needed += [text.member(language & named, writer.value(node)) for language, node in some]
         if needed:
             last_required = n
         edges.append((end, grammar.unordered(needed, optional, others, comma), 1))
@@ -108,7 +106,7 @@ def _chains(emitter: Emitter, shape: ObjectShape, some: Sequence[Region]) -> Exp
         edges.append((done, comma, done - 1))
         if i > last_required:
             edges.append((done, skip, 1))
-    emitter.spend(len(edges), "properties")
+    writer.spend(len(edges), "properties")
     return text.object(end + 2, (1,), edges, "not" if _special(shape, some) else None)
 
 
@@ -314,8 +312,8 @@ class State(NamedTuple):
 class _Automaton:
     """The general case, state by state, as far as states are reached."""
 
-    def __init__(self, emitter: Emitter, shape: ObjectShape) -> None:
-        self.emitter = emitter
+    def __init__(self, writer: ObjectWriter, shape: ObjectShape) -> None:
+        self.writer = writer
         remembers = _counts_unnamed(shape)
         shape, self._others = _with_few_named(shape) if remembers else (shape, _regions(shape))
         self._remembers = remembers and bool(self._others)
@@ -358,7 +356,7 @@ class _Automaton:
         for other in self.negated:
             names.update(dict.fromkeys(other.properties))
         possible = [name for name in names if objects.value_of(self.shape, name) != FALSE]
-        if self.emitter.options.order == "any":
+        if self.writer.options.order == "any":
             return [], possible
         placed = self.shape.properties.keys() - self.shape.mentioned
         free = [name for name in possible if name not in placed]
@@ -368,7 +366,7 @@ class _Automaton:
 
     def expression(self) -> Expression:
         """Walk all states that can be reached, then hand the automaton over."""
-        grammar, text = self.emitter.grammar, self.emitter.text
+        grammar, text = self.writer.grammar, self.writer.text
         skip = grammar.empty()
         start = self._start()
         if start is None:
@@ -376,7 +374,7 @@ class _Automaton:
         self.edges.append((0, skip, self._number(start, False)))
         if self._accepts(start):
             self.edges.append((0, skip, 1))
-        limit = self.emitter.options.budget.edges
+        limit = self.writer.options.budget.edges
         while self.pending:
             state, done = self.pending.pop()
             number = self.numbers[state, done]
@@ -388,7 +386,7 @@ class _Automaton:
                 self._expand(state, number)
             if len(self.edges) > limit:
                 raise BudgetExceeded(f"an object needs an automaton of more than {limit} edges", keyword=self.keyword)
-        self.emitter.spend(len(self.edges), self.keyword)
+        self.writer.spend(len(self.edges), self.keyword)
         return text.object(2 + len(self.numbers), (1,), self.edges, self.keyword if self._remembers else None)
 
     def _start(self) -> State | None:
@@ -433,7 +431,7 @@ class _Automaton:
             if skipped is not None:
                 after = State(state.position + 1, state.written, state.members, *skipped)
                 if not self._is_dead(after):
-                    self.edges.append((number, self.emitter.grammar.empty(), self._number(after, False)))
+                    self.edges.append((number, self.writer.grammar.empty(), self._number(after, False)))
         elif room:
             for i, name in enumerate(self.unordered):
                 if not state.written >> i & 1:
@@ -471,7 +469,7 @@ class _Automaton:
                 by_node.setdefault(excluded[j], []).append(j)
             found = self._told[key] = [
                 (value, frozenset(j for other in others for j in by_node[other]))
-                for value, others in told_apart(self.emitter.algebra, node, by_node)
+                for value, others in told_apart(self.writer.algebra, node, by_node)
             ]
         return found
 
@@ -535,45 +533,10 @@ class _Automaton:
     def _member(self, key: str | StringLanguage, value: Node) -> Expression:
         found = self._members.get((key, value))
         if found is None:
-            text, body = self.emitter.text, self.emitter.value(value)
+            text, body = self.writer.text, self.writer.value(value)
             found = text.named_member(key, body) if isinstance(key, str) else text.member(key, body)
             self._members[key, value] = found
         return found
-
-
-def told_apart(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[tuple[Node, tuple[Node, ...]]]:
-    """The values of ``node``, with those of ``others`` they are outside of. Every value is in the answer that names
-    all nodes it is outside of, and may be in answers that name fewer."""
-    surely: list[Node] = []
-    possible: list[Node] = []
-    for other in others:
-        if other == FALSE or (other != TRUE and algebra.is_empty(algebra.both(node, other))):
-            surely.append(other)
-        elif other != TRUE and not algebra.is_empty(algebra.both(node, algebra.complement(other))):
-            possible.append(other)
-    # Sets of scalars are split, because the parts can be no more than there are values. Arrays and objects are not: a
-    # value that need not be outside is not made to be inside, which would cost a schema more; unless being inside means
-    # being outside of another.
-    split = all(algebra.is_scalar(other) for other in possible)
-    parts: list[tuple[Node, tuple[Node, ...]]] = [(node, tuple(surely))]
-    for other in possible:
-        divided: list[tuple[Node, tuple[Node, ...]]] = []
-        apart = split or algebra.complement(other) in possible
-        for part, outside_of in parts:
-            outside = algebra.both(part, algebra.complement(other))
-            if algebra.is_empty(outside):
-                divided.append((part, outside_of))
-                continue
-            divided.append((outside, (*outside_of, other)))
-            inside = algebra.both(part, other) if apart else part
-            if not apart or not algebra.is_empty(inside):
-                divided.append((inside, outside_of))
-        parts = divided
-        if len(parts) > MAX_TOLD_APART:
-            raise BudgetExceeded(
-                f"excluded schemas tell more than {MAX_TOLD_APART} kinds of values apart", keyword="not"
-            )
-    return parts
 
 
 def decide(clauses: frozenset[Clause], name: str, present: bool) -> frozenset[Clause] | None:

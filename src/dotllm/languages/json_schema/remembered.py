@@ -7,24 +7,20 @@ there must be enough different values for as many items as the array must have.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dotllm.errors import Unsupported
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema import arrays, objects
+from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.form import FALSE, NO_NUMBER, NO_STRING, ArrayShape, Node, ObjectShape
-
-if TYPE_CHECKING:
-    from dotllm.languages.json_schema.emission import Emitter
-    from dotllm.languages.json_schema.keywords import Keywords
+from dotllm.languages.json_schema.writer import ArrayWriter
 
 _DEPTH = 8
 _KEYS = 64  # more are many
 
 
-def remembered_open(emitter: Emitter, shape: ArrayShape) -> Expression:
+def remembered_open(writer: ArrayWriter, shape: ArrayShape) -> Expression:
     """The bracket of an array that is ``unique``. Raises Unsupported."""
-    if shape.minimum > 1 and emitter.options.excludes:
+    if shape.minimum > 1 and writer.options.excludes:
         raise Unsupported(
             "uniqueItems and minItems together with texts that strings must not hold", keyword="uniqueItems"
         )
@@ -32,19 +28,19 @@ def remembered_open(emitter: Emitter, shape: ArrayShape) -> Expression:
     positions = range(min(last, len(shape.prefix)) + 1) if last > 0 else range(0)
     for i in positions:
         needed = shape.minimum if i == len(shape.prefix) else i + 1
-        if not at_least(emitter.keywords, arrays.item_of(shape, i), needed, _DEPTH):
+        if not at_least(writer.algebra, arrays.item_of(shape, i), needed, _DEPTH):
             raise Unsupported(
                 f"uniqueItems together with minItems: it is not sure that there are {needed} different values",
                 keyword="uniqueItems",
             )
-    return emitter.text.unique_open()
+    return writer.text.unique_open()
 
 
-def at_least(keywords: Keywords, node: Node, count: int, depth: int) -> bool:
+def at_least(algebra: Algebra, node: Node, count: int, depth: int) -> bool:
     """Whether a node surely has so many values. False: it has not, or that is not seen."""
     if node == FALSE:
         return False
-    form = keywords.algebra.form(node)
+    form = algebra.form(node)
     found = form.constants.bit_count()
     if form.number is not NO_NUMBER:
         numbers = form.number.finite_values(count)
@@ -56,35 +52,35 @@ def at_least(keywords: Keywords, node: Node, count: int, depth: int) -> bool:
         return True
     if not depth:
         return False
-    return any(_objects(keywords, shape, count, depth - 1) for shape in form.objects) or any(
-        _arrays(keywords, shape, count, depth - 1) for shape in form.arrays
+    return any(_objects(algebra, shape, count, depth - 1) for shape in form.objects) or any(
+        _arrays(algebra, shape, count, depth - 1) for shape in form.arrays
     )
 
 
-def _objects(keywords: Keywords, stated: ObjectShape, count: int, depth: int) -> bool:
-    shape = objects.closed(keywords.algebra, stated)
+def _objects(algebra: Algebra, stated: ObjectShape, count: int, depth: int) -> bool:
+    shape = objects.closed(algebra, stated)
     if shape is None or shape.negated or shape.minimum or shape.maximum is not None:
         return False
     if any(len(clause) > 1 or not next(iter(clause))[1] for clause in shape.clauses):
         return False
     needed = [shape.properties.get(name) for name in shape.required]
-    if any(node is None or not at_least(keywords, node, 1, depth) for node in needed):
+    if any(node is None or not at_least(algebra, node, 1, depth) for node in needed):
         return False
     if count < 2:
         return True
-    return any(at_least(keywords, node, count, depth) for node in shape.properties.values()) or any(
-        keys.finite_values(_KEYS) is None and at_least(keywords, node, 1, depth) for keys, node in shape.regions
+    return any(at_least(algebra, node, count, depth) for node in shape.properties.values()) or any(
+        keys.finite_values(_KEYS) is None and at_least(algebra, node, 1, depth) for keys, node in shape.regions
     )
 
 
-def _arrays(keywords: Keywords, shape: ArrayShape, count: int, depth: int) -> bool:
+def _arrays(algebra: Algebra, shape: ArrayShape, count: int, depth: int) -> bool:
     if shape.negated or shape.contains or shape.repeated or shape.unique:
         return False
-    if not all(at_least(keywords, arrays.item_of(shape, i), 1, depth) for i in range(min(shape.minimum, 64))):
+    if not all(at_least(algebra, arrays.item_of(shape, i), 1, depth) for i in range(min(shape.minimum, 64))):
         return False
     if count < 2:
         return True
     most = len(shape.prefix) + 1 if shape.maximum is None else min(shape.maximum, len(shape.prefix) + 1)
     items = [arrays.item_of(shape, i) for i in range(most)]
-    reached = [at_least(keywords, node, 1, depth) for node in items]
-    return any(all(reached[:i]) and at_least(keywords, node, count, depth) for i, node in enumerate(items))
+    reached = [at_least(algebra, node, 1, depth) for node in items]
+    return any(all(reached[:i]) and at_least(algebra, node, count, depth) for i, node in enumerate(items))

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from dotllm.errors import BudgetExceeded
+from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.dialect import ASSERTIONS, Dialect
-from dotllm.languages.json_schema.document import Scope
+from dotllm.languages.json_schema.document import Document, Scope
 from dotllm.languages.json_schema.form import (
     ALL_NAMED,
     ANY_OBJECT,
@@ -32,9 +33,6 @@ from dotllm.languages.json_schema.form import (
     Region,
 )
 from dotllm.languages.json_schema.strings import StringLanguage
-
-if TYPE_CHECKING:
-    from dotllm.languages.json_schema.keywords import Keywords
 
 MAX_CASES = 64
 MAX_DEPTH = 50
@@ -67,21 +65,47 @@ Case = tuple[Node, Evaluated]
 Held = TypeVar("Held", dict[str, Any], list[Any])
 
 
+class SchemaReader(Protocol):
+    """What splitting needs of whoever reads the sub-schemas (`keywords`)."""
+
+    @property
+    def document(self) -> Document:
+        """Where they stand."""
+        ...
+
+    @property
+    def algebra(self) -> Algebra:
+        """What knows their nodes."""
+        ...
+
+    def node(self, schema: Any, scope: Scope) -> Node:
+        """The node of a sub-schema."""
+        ...
+
+    def not_of(self, schema: Any, scope: Scope) -> Node:
+        """The values that a sub-schema does not allow."""
+        ...
+
+    def present(self, name: str) -> Node:
+        """An object that has the key ``name``."""
+        ...
+
+
 class Unevaluated:
     """Splits schemas into cases."""
 
-    def __init__(self, keywords: Keywords) -> None:
-        self.keywords = keywords
-        self.algebra = keywords.algebra
+    def __init__(self, reader: SchemaReader) -> None:
+        self.reader = reader
+        self.algebra = reader.algebra
         self.keyword = ""  # whose limits are being looked for
 
     def limit(self, schema: dict[str, Any], scope: Scope, form: Form) -> Form:
         """``form``, which is ``schema`` without its unevaluated… keywords, with them."""
-        algebra, keywords = self.algebra, self.keywords
+        algebra, reader = self.algebra, self.reader
         if scope.closes and "unevaluatedProperties" in schema:
             form = algebra.meet(form, _SAYS_ALL)
-        members = keywords.node(schema.get("unevaluatedProperties", True), scope)
-        items = keywords.node(schema.get("unevaluatedItems", True), scope)
+        members = reader.node(schema.get("unevaluatedProperties", True), scope)
+        items = reader.node(schema.get("unevaluatedItems", True), scope)
         if members == TRUE and items == TRUE:
             return form
         self.keyword = "unevaluatedItems" if members == TRUE else "unevaluatedProperties"
@@ -104,15 +128,15 @@ class Unevaluated:
 
     def _cases(self, schema: Any, scope: Scope, depth: int) -> list[Case]:
         """A sub-schema that holds: its node with what it evaluates."""
-        node = self.keywords.node(schema, scope)
+        node = self.reader.node(schema, scope)
         self.algebra.form(node)  # if anything is malformed, it is named now: an "if" alone is read nowhere else
         if not isinstance(schema, dict):
             return [(node, NOTHING_EVALUATED)]
         if depth > MAX_DEPTH:
             raise BudgetExceeded("schemas nested in place too deeply", keyword=self.keyword)
-        scope = self.keywords.document.enter(schema, scope)
+        scope = self.reader.document.enter(schema, scope)
         if "$ref" in schema and scope.dialect < Dialect.DRAFT2019:
-            return self._cases(*self.keywords.document.follow("$ref", schema["$ref"], scope), depth + 1)
+            return self._cases(*self.reader.document.follow("$ref", schema["$ref"], scope), depth + 1)
         applied = self._applied(schema, scope, self._own(schema, scope), depth)
         return [(self.algebra.both(node, condition), evaluated) for condition, evaluated in applied]
 
@@ -137,17 +161,17 @@ class Unevaluated:
         if schema.get("unevaluatedItems") is not None:
             items = None
         if "contains" in schema and scope.dialect >= Dialect.DRAFT2020:
-            matching = frozenset((self.keywords.node(schema["contains"], scope),))
+            matching = frozenset((self.reader.node(schema["contains"], scope),))
         return Evaluated(names, keys, items, matching)
 
     def _applied(self, schema: dict[str, Any], scope: Scope, own: Evaluated, depth: int) -> list[Case]:
         """The cases of a schema that holds, from its applicators in place."""
-        keywords = self.keywords
+        reader = self.reader
         groups: list[list[Case]] = []
         never: Case = (TRUE, NOTHING_EVALUATED)
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if keyword in schema and keyword in ASSERTIONS[scope.dialect]:
-                place = keywords.document.follow(keyword, schema[keyword], scope)
+                place = reader.document.follow(keyword, schema[keyword], scope)
                 groups.append(self._cases(*place, depth + 1))
         for child in schema.get("allOf") or ():
             groups.append(self._cases(child, scope, depth + 1))
@@ -160,7 +184,7 @@ class Unevaluated:
         for keyword in ("dependentSchemas", "dependencies"):
             for name, child in (schema.get(keyword) or {}).items():
                 if not isinstance(child, list):
-                    present = keywords.present(name)
+                    present = reader.present(name)
                     cases = self._informative(self._cases(child, scope, depth + 1))
                     groups.append([never, *((self.algebra.both(present, node), ev) for node, ev in cases)])
         return self._product([[(TRUE, own)], *groups])
@@ -169,7 +193,7 @@ class Unevaluated:
         holds = self._cases(schema["if"], scope, depth + 1)
         then = self._cases(schema.get("then", True), scope, depth + 1)
         otherwise = self._cases(schema.get("else", True), scope, depth + 1)
-        fails = self.keywords.not_of(schema["if"], scope)
+        fails = self.reader.not_of(schema["if"], scope)
         yield from self._informative(self._product([holds, then]))
         yield from self._informative([(self.algebra.both(fails, node), ev) for node, ev in otherwise])
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema import arrays, objects
+from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.form import (
     FALSE,
     FALSE_BIT,
@@ -26,11 +27,8 @@ from dotllm.languages.json_schema.form import (
     Node,
     ObjectShape,
 )
-
-if TYPE_CHECKING:
-    from dotllm.languages.json_schema.algebra import Algebra
-    from dotllm.languages.json_schema.emission import Emitter
-    from dotllm.languages.json_schema.keywords import Keywords
+from dotllm.languages.json_schema.json_values import form_of_values
+from dotllm.languages.json_schema.writer import ArrayWriter
 
 MAX_VALUES = 1000  # that are listed at all
 MAX_EDGES = 25_000  # of one automaton: all subsets of 12 values
@@ -48,17 +46,17 @@ def all_different(algebra: Algebra, shape: ArrayShape) -> bool:
     return all(algebra.are_disjoint(a, b) for i, a in enumerate(items) for b in items[:i])
 
 
-def unique_expression(emitter: Emitter, shape: ArrayShape) -> Expression | None:
+def unique_expression(writer: ArrayWriter, shape: ArrayShape) -> Expression | None:
     """The texts of the arrays of a shape that is ``unique`` or ``repeated``; None if that is ``unique`` and takes more
     than an automaton."""
     if shape.negated or shape.contains:
         raise Unsupported("uniqueItems together with contains, or with not of an array", keyword="uniqueItems")
-    keywords, grammar, text = emitter.keywords, emitter.grammar, emitter.text
+    grammar, text = writer.grammar, writer.text
     positions = len(shape.prefix) + (arrays.item_of(shape, len(shape.prefix)) != FALSE)
     numbers: dict[Value, int] = {}
     domains: list[list[tuple[int, Node]]] = []
     for i in range(positions):
-        found = values_of(keywords, arrays.item_of(shape, i), MAX_VALUES)
+        found = values_of(writer.algebra, arrays.item_of(shape, i), MAX_VALUES)
         if found is None:
             if shape.repeated:
                 raise Unsupported(
@@ -68,7 +66,7 @@ def unique_expression(emitter: Emitter, shape: ArrayShape) -> Expression | None:
             return None
         domains.append([(numbers.setdefault(value, len(numbers)), node) for value, node in found.items()])
     if shape.unique and not shape.prefix and shape.minimum < 2 and (shape.maximum or len(numbers)) >= len(numbers):
-        values = [text.item(emitter.value(node)) for _, node in domains[0]] if domains else []
+        values = [text.item(writer.value(node)) for _, node in domains[0]] if domains else []
         inside = grammar.unordered([], values, [], text.comma)
         if not shape.minimum:
             inside = grammar.optional(inside)
@@ -97,7 +95,7 @@ def unique_expression(emitter: Emitter, shape: ArrayShape) -> Expression | None:
                 pending.append(after)
             item = items.get((node, length == 0))
             if item is None:
-                item = text.item(emitter.value(node))
+                item = text.item(writer.value(node))
                 if length:
                     item = grammar.seq([text.comma, item])
                 items[node, length == 0] = item
@@ -106,13 +104,12 @@ def unique_expression(emitter: Emitter, shape: ArrayShape) -> Expression | None:
             if not shape.repeated:
                 return None
             raise BudgetExceeded(f"uniqueItems over {len(numbers)} values is too large", keyword="uniqueItems")
-    emitter.spend(len(edges), "uniqueItems")
+    writer.spend(len(edges), "uniqueItems")
     return grammar.seq([text.array_open, grammar.network(len(states), 0, finals, edges), text.array_close])
 
 
-def values_of(keywords: Keywords, node: Node, limit: int) -> dict[Value, Node] | None:
+def values_of(algebra: Algebra, node: Node, limit: int) -> dict[Value, Node] | None:
     """All values of a node, each with a node that has only it; None if there are more than ``limit``, or unknown."""
-    algebra = keywords.algebra
     form = algebra.form(node)
     found: list[Value] = [
         (name,) for name, bit in (("null", NULL_BIT), ("false", FALSE_BIT), ("true", TRUE_BIT)) if form.constants & bit
@@ -128,12 +125,12 @@ def values_of(keywords: Keywords, node: Node, limit: int) -> dict[Value, Node] |
             return None
         found.extend(("string", string) for string in strings)
     for array in form.arrays:
-        listed = _arrays_of(keywords, array, limit)
+        listed = _arrays_of(algebra, array, limit)
         if listed is None:
             return None
         found.extend(listed)
     for shape in form.objects:
-        listed = _objects_of(keywords, shape, limit)
+        listed = _objects_of(algebra, shape, limit)
         if listed is None:
             return None
         found.extend(listed)
@@ -141,19 +138,19 @@ def values_of(keywords: Keywords, node: Node, limit: int) -> dict[Value, Node] |
         return None
     out: dict[Value, Node] = {}
     for value in found:
-        only = algebra.of_form(keywords.values([as_python(value)]), ("listed", value))
+        only = algebra.of_form(form_of_values(algebra, [as_python(value)]), ("listed", value))
         out[value] = algebra.both(only, node) if value[0] in ("array", "object") else only
     return out
 
 
-def _arrays_of(keywords: Keywords, shape: ArrayShape, limit: int) -> list[Value] | None:
+def _arrays_of(algebra: Algebra, shape: ArrayShape, limit: int) -> list[Value] | None:
     if shape.maximum is None or shape.maximum > limit or shape.contains or shape.negated or shape.unique:
         return None
     if shape.repeated:
         return None
     items: list[list[Value]] = []
     for i in range(shape.maximum):
-        values = values_of(keywords, arrays.item_of(shape, i), limit)
+        values = values_of(algebra, arrays.item_of(shape, i), limit)
         if values is None:
             return None
         items.append(list(values))
@@ -168,8 +165,8 @@ def _arrays_of(keywords: Keywords, shape: ArrayShape, limit: int) -> list[Value]
     return out
 
 
-def _objects_of(keywords: Keywords, stated: ObjectShape, limit: int) -> list[Value] | None:
-    shape = objects.closed(keywords.algebra, stated)
+def _objects_of(algebra: Algebra, stated: ObjectShape, limit: int) -> list[Value] | None:
+    shape = objects.closed(algebra, stated)
     if shape is None:
         return []
     if shape.clauses or shape.negated or shape.minimum or shape.maximum is not None:
@@ -181,7 +178,7 @@ def _objects_of(keywords: Keywords, stated: ObjectShape, limit: int) -> list[Val
     for name, node in shape.properties.items():
         if node == FALSE and name not in shape.required:
             continue
-        values = values_of(keywords, node, limit)
+        values = values_of(algebra, node, limit)
         if values is None:
             return None
         choices: list[tuple[str, Value] | None] = [(name, value) for value in values]
@@ -195,7 +192,7 @@ def _objects_of(keywords: Keywords, stated: ObjectShape, limit: int) -> list[Val
 
 
 def as_python(value: Value) -> Any:
-    """The JSON value as `Keywords.values` takes it."""
+    """The JSON value as `form_of_values` takes it."""
     kind = value[0]
     if kind in ("null", "false", "true"):
         return {"null": None, "false": False, "true": True}[kind]

@@ -99,7 +99,7 @@ class _Writer(Emitter):
         if not form.objects:
             raise InvalidSpec("the schema of parameters must allow objects", pointer="/", keyword="type")
         members = _Members(self)
-        found = self.grammar.alt([object_expression(members, shape) for shape in form.objects])  # type: ignore[arg-type]
+        found = self.grammar.alt([object_expression(members, shape) for shape in form.objects])
         self.finish()
         return found
 

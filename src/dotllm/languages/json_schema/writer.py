@@ -1,0 +1,123 @@
+"""What the automata over members and items (`members`, `items`) need of whoever writes a document.
+
+`emission.Emitter` with `text.JsonText` writes JSON. Structural tags write the same values in other styles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema.algebra import Algebra
+from dotllm.languages.json_schema.form import Node
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.strings import StringLanguage
+
+
+class Writer(Protocol):
+    """Writes the values of nodes into one grammar."""
+
+    @property
+    def grammar(self) -> Grammar:
+        """The grammar it writes into."""
+        ...
+
+    @property
+    def algebra(self) -> Algebra:
+        """What knows the nodes."""
+        ...
+
+    @property
+    def options(self) -> Options:
+        """What the caller has chosen."""
+        ...
+
+    def value(self, node: Node) -> Expression:
+        """The texts of a node; the rules it calls may be defined later."""
+        ...
+
+    def values(self, nodes: Iterable[Node]) -> list[Expression]:
+        """`value` of each."""
+        ...
+
+    def spend(self, edges: int, keyword: str) -> None:
+        """Count the edges of an automaton. Raises `BudgetExceeded`."""
+        ...
+
+
+class ObjectText(Protocol):
+    """How an object is written."""
+
+    @property
+    def comma(self) -> Expression:
+        """What stands between two members."""
+        ...
+
+    def named_member(self, name: str, value: Expression) -> Expression:
+        """A member whose key the schema names."""
+        ...
+
+    def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
+        """`named_member` for each."""
+        ...
+
+    def member(self, keys: StringLanguage, value: Expression) -> Expression:
+        """A member whose key is one of ``keys``."""
+        ...
+
+    def object(
+        self,
+        states: int,
+        finals: Sequence[int],
+        edges: Sequence[tuple[int, Expression, int]],
+        distinct: str | None = None,
+    ) -> Expression:
+        """An object whose members are what a network reads from state 0; commas are on its edges. ``distinct``: guides
+        remember its keys, so that none comes twice, because of this keyword. Raises `Unsupported` if they cannot."""
+        ...
+
+
+class ArrayText(Protocol):
+    """How an array is written."""
+
+    @property
+    def comma(self) -> Expression:
+        """What stands between two items."""
+        ...
+
+    @property
+    def array_open(self) -> Expression:
+        """What an array begins with."""
+        ...
+
+    @property
+    def array_close(self) -> Expression:
+        """What it ends with."""
+        ...
+
+    def unique_open(self) -> Expression:
+        """What an array begins with whose items guides remember. Raises `Unsupported` if they cannot."""
+        ...
+
+    def item(self, value: Expression) -> Expression:
+        """One item."""
+        ...
+
+
+class ObjectWriter(Writer, Protocol):
+    """A writer of objects."""
+
+    @property
+    def text(self) -> ObjectText:
+        """The style."""
+        ...
+
+
+class ArrayWriter(Writer, Protocol):
+    """A writer of arrays."""
+
+    @property
+    def text(self) -> ArrayText:
+        """The style."""
+        ...
