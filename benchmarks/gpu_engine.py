@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dotllm.bench.client import Request, Sample
-from dotllm.vllm_plugin.offline_bench import EngineTarget, parameters_of
+from dotllm.bench.offline import EngineTarget, parameters_of
 
 
 def _configured(name: str) -> str:

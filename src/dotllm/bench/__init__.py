@@ -2,6 +2,7 @@
 
     workloads   what is asked: sets of schemas, regexes, choices, with the judge of every answer
     client      one streaming request to any OpenAI-compatible server
+    offline     the same to an engine in this process (``--offline``)
     load        a closed loop of requests, so many at a time
     pairs       bursts and their twins, again and again, for machines whose pace drifts
     plan        the measurements: throughput with twins, time to first token
@@ -10,5 +11,5 @@
     variants    which servers: engines, and dotllm with one optimisation off (variants.json)
     report      JSON, tables; plots: PNG and HTML
 
-Everything but `dotllm.vllm_plugin` stays free of vLLM; measuring without a server (``--offline``) lives there.
+All but `offline` stays free of vLLM.
 """

@@ -123,7 +123,7 @@ def _measurements(options: argparse.Namespace, plan: Plan, about: dict[str, Any]
     model = options.model or str(_demo_model(options.out))
     about |= {"model": model, "server_flags": " ".join(options.server_flags)}
     if options.offline:
-        from dotllm.vllm_plugin.offline_bench import EngineTarget
+        from dotllm.bench.offline import EngineTarget
 
         async def engine() -> Target:
             return EngineTarget(model, [*random_weights, *options.server_flags])

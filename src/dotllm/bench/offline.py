@@ -1,7 +1,4 @@
-"""A vLLM engine in this process as a target of ``dotllm bench-structured --offline``: no HTTP in between.
-
-Here rather than in `dotllm.bench` because only this package imports vllm.
-"""
+"""A vLLM engine in this process as a target of ``dotllm bench-structured --offline``: no HTTP in between."""
 
 from __future__ import annotations
 
