@@ -1,0 +1,324 @@
+"""vLLM's objects, as far as we read them: a `Protocol` for each, of those members alone that our code uses.
+
+They are for the reader and for mypy, to which vLLM itself is ``Any``; and ``tools/check_hooks.py`` compares them with
+the classes for which they stand (`MODULES`), in every release that we support. What vLLM has as a property is an
+attribute here. What an object has only in some releases is not here: who reads it asks with ``getattr``, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+
+MODULES = {
+    "vllm.config.compilation": "CompilationConfig",
+    "vllm.config.model": "ModelConfig",
+    "vllm.config.parallel": "ParallelConfig",
+    "vllm.config.scheduler": "SchedulerConfig",
+    "vllm.config.speculative": "SpeculativeConfig",
+    "vllm.config.structured_outputs": "StructuredOutputsConfig",
+    "vllm.config.vllm": "VllmConfig",
+    "vllm.outputs": "CompletionOutput RequestOutput",
+    "vllm.sampling_params": "SamplingParams StructuredOutputsParams",
+    "vllm.v1.core.sched.output": "GrammarOutput SchedulerOutput",
+    "vllm.v1.core.sched.scheduler": "Scheduler",
+    "vllm.v1.engine": "EngineCoreOutput",
+    "vllm.v1.outputs": "DraftTokenIds ModelRunnerOutput",
+    "vllm.v1.request": "Request",
+    "vllm.v1.structured_output": "StructuredOutputManager",
+    "vllm.v1.structured_output.backend_types": "StructuredOutputBackend StructuredOutputGrammar",
+    "vllm.v1.structured_output.request": "StructuredOutputRequest",
+    "vllm.v1.worker.gpu.buffer_utils": "StagedWriteTensor",
+    "vllm.v1.worker.gpu.input_batch": "InputBatchV2",
+    "vllm.v1.worker.gpu.model_runner": "GPUModelRunnerV2",
+    "vllm.v1.worker.gpu.states": "RequestState",
+    "vllm.v1.worker.gpu_input_batch": "CachedRequestState InputBatchV1",
+    "vllm.v1.worker.gpu_model_runner": "GPUModelRunnerV1",
+}
+"""Where vLLM's classes are. V1 and V2 at the end of a name are the model runner's, and not part of vLLM's name."""
+
+
+class ModelConfig(Protocol):
+    hf_config: Any
+    is_attention_free: bool
+    is_diffusion: bool
+    is_hybrid: bool
+    logits_processors: Sequence[str | type] | None
+    return_sampling_mask: bool
+    skip_tokenizer_init: bool
+    uses_mrope: bool
+
+    def get_vocab_size(self) -> int: ...
+    def try_get_generation_config(self) -> dict[str, Any]: ...
+
+
+class ParallelConfig(Protocol):
+    _api_process_rank: int
+    distributed_executor_backend: Any
+    enable_batch_sharded_sampling: bool
+    pipeline_parallel_size: int
+    prefill_context_parallel_size: int
+    worker_cls: str
+
+
+class SchedulerConfig(Protocol):
+    async_scheduling: bool
+    enable_chunked_prefill: bool
+    max_num_seqs: int
+
+    def get_scheduler_cls(self) -> type: ...
+
+
+class CompilationConfig(Protocol):
+    cudagraph_mode: Any
+    max_cudagraph_capture_size: int | None
+
+
+class SpeculativeConfig(Protocol):
+    num_speculative_tokens_per_batch_size: Any
+
+
+class StructuredOutputsConfig(Protocol):
+    backend: str
+    disable_additional_properties: bool
+    disable_any_whitespace: bool
+    reasoning_parser: str
+
+
+class VllmConfig(Protocol):
+    aux_output_config: Any
+    compilation_config: CompilationConfig
+    kv_transfer_config: Any
+    model_config: ModelConfig
+    num_speculative_tokens: int
+    parallel_config: ParallelConfig
+    scheduler_config: SchedulerConfig
+    speculative_config: SpeculativeConfig | None
+    structured_outputs_config: StructuredOutputsConfig
+    use_v2_model_runner: bool
+
+
+class StructuredOutputsParams(Protocol):
+    json: Any  # str | dict | None
+    json_object: bool | None
+    regex: str | None
+    choice: list[str] | None
+    grammar: str | None
+    structural_tag: str | None
+    disable_any_whitespace: bool
+    disable_additional_properties: bool
+    whitespace_pattern: str | None
+    _backend: str | None
+    _backend_was_auto: bool
+
+    def all_constraints_none(self) -> bool: ...
+
+
+class SamplingParams(Protocol):
+    all_stop_token_ids: set[int]
+    allowed_token_ids: list[int] | None
+    bad_words: list[str] | None
+    extra_args: dict[str, Any] | None
+    frequency_penalty: float
+    logit_bias: dict[int, float] | None
+    logprobs: int | None
+    presence_penalty: float
+    prompt_logprobs: int | None
+    repetition_detection: Any
+    repetition_penalty: float
+    seed: int | None
+    structured_outputs: StructuredOutputsParams | None
+
+
+class StructuredOutputGrammar(Protocol):
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool: ...
+    def validate_tokens(self, tokens: list[int]) -> list[int]: ...
+    def rollback(self, num_tokens: int) -> None: ...
+    def fill_bitmask(self, bitmask: torch.Tensor, batch_index: int) -> None: ...
+    def is_terminated(self) -> bool: ...
+    def reset(self) -> None: ...
+
+
+class StructuredOutputBackend(Protocol):
+    def compile_grammar(self, request_type: Any, grammar_spec: str) -> StructuredOutputGrammar: ...
+    def allocate_token_bitmask(self, max_num_seqs: int) -> torch.Tensor: ...
+    def destroy(self) -> None: ...
+
+
+class StructuredOutputRequest(Protocol):
+    params: StructuredOutputsParams
+    grammar: Any  # as the next, but None for a future that is not done
+    _grammar: Any  # a grammar, a future of one, why there is none, or None
+    reasoning_ended: bool | None
+
+
+class Request(Protocol):
+    all_token_ids: Sequence[int]
+    drop_stale_output: bool
+    has_encoder_inputs: bool
+    is_prefill_chunk: bool
+    max_tokens: int
+    num_computed_tokens: int
+    num_in_flight_tokens: int
+    num_output_placeholders: int
+    num_output_tokens: int
+    num_preemptions: int
+    num_stale_output_tokens: int
+    num_tokens: int
+    prompt_token_ids: list[int] | None
+    request_id: str
+    resumable: bool
+    sampling_params: Any  # `SamplingParams`; None where something is pooled
+    spec_token_ids: list[int]
+    status: Any  # a ``RequestStatus``
+    structured_output_request: StructuredOutputRequest | None
+    use_structured_output: bool
+
+    def is_finished(self) -> bool: ...
+
+
+class StructuredOutputManager(Protocol):
+    _use_async_grammar_compilation: bool
+    backend: Any  # a `StructuredOutputBackend`; None before the first constrained request
+    enable_in_reasoning: bool
+    reasoner_cls: type | None
+    tokenizer: Any
+    vllm_config: VllmConfig
+
+    def _get_reasoner(self, request: Request) -> Any: ...
+
+
+class Scheduler(Protocol):
+    connector: Any
+    ec_connector: Any
+    hash_block_size: int
+    is_encoder_decoder: bool
+    max_model_len: int
+    max_num_running_reqs: int
+    max_num_scheduled_tokens: int
+    need_mamba_block_aligned_split: bool
+    num_prefill_lookahead: int
+    num_spec_tokens: int
+    parallel_config: ParallelConfig
+    prev_step_scheduled_req_ids: set[str]
+    requests: dict[str, Request]
+    running: MutableSequence[Request]
+    structured_output_manager: StructuredOutputManager
+    vllm_config: VllmConfig
+    waiting: Any  # a queue; true if somebody is in it
+
+    def _preempt_request(self, request: Request, timestamp: float, drop_stale_output: bool = False) -> None: ...
+
+
+class SchedulerOutput(Protocol):
+    num_scheduled_tokens: dict[str, int]
+    scheduled_new_reqs: list[Any]
+    scheduled_spec_decode_tokens: dict[str, list[int]]
+
+
+class ModelRunnerOutput(Protocol):
+    req_ids: list[str]
+    sampled_token_ids: list[list[int]]
+
+
+class DraftTokenIds(Protocol):
+    req_ids: list[str]
+    draft_token_ids: list[list[int]]
+
+
+if TYPE_CHECKING:
+
+    class SchedulerMixin(Scheduler):
+        """What a mixin may call of the scheduler behind it. When the program runs, mixins have no base: it would stand
+        before vLLM's class and answer in its place."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+        def schedule(self, *args: Any, **kwargs: Any) -> Any: ...
+        def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any: ...
+        def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: Any) -> Any: ...
+        def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None: ...
+        def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None: ...
+        def _handle_blocked_waiting_request(self, request: Request) -> bool: ...
+        def _reserve_prefill_lookahead(
+            self, request: Request, num_computed_tokens: int, num_new_tokens: int
+        ) -> int: ...
+        def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None: ...
+        def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any: ...
+
+else:
+    SchedulerMixin = object
+
+
+class EngineCoreOutput(Protocol):
+    finish_reason: Any
+    request_id: str
+    stop_reason: int | str | None
+
+
+class CompletionOutput(Protocol):
+    finish_reason: str | None
+    stop_reason: int | str | None
+
+
+class RequestOutput(Protocol):
+    finished: bool
+    outputs: list[CompletionOutput]
+    request_id: str
+
+
+class GrammarOutput(Protocol):
+    grammar_bitmask: Any  # int32 [positions, words], or `gpu_masks.message.MaskRows`
+    structured_output_request_ids: list[str]
+
+
+class CachedRequestState(Protocol):
+    num_prompt_tokens: int
+    output_token_ids: list[int]
+
+
+class InputBatchV1(Protocol):
+    generators: dict[int, Any]
+    is_token_ids: npt.NDArray[np.bool_]
+    num_reqs: int
+    num_tokens_no_spec: npt.NDArray[np.int32]
+    prev_req_id_to_index: dict[str, int] | None
+    req_id_to_index: dict[str, int]
+    req_ids: list[str]
+    token_ids_cpu: npt.NDArray[np.int32]
+
+
+class GPUModelRunnerV1(Protocol):
+    discard_request_mask: Any
+    input_batch: InputBatchV1
+    requests: dict[str, CachedRequestState]
+
+
+class InputBatchV2(Protocol):
+    cu_num_logits_np: npt.NDArray[np.int32]
+    num_draft_tokens: int
+    req_ids: list[str]
+
+
+class StagedWriteTensor(Protocol):
+    def stage_write(self, index: int, start: int, x: Sequence[int]) -> None: ...
+    def stage_write_elem(self, index: int, x: int) -> None: ...
+
+
+class RequestState(Protocol):
+    all_token_ids: StagedWriteTensor
+    num_computed_tokens: StagedWriteTensor
+    prefill_len: Any
+    req_id_to_index: dict[str, int]
+    total_len: StagedWriteTensor
+
+    def apply_staged_writes(self) -> None: ...
+
+
+class GPUModelRunnerV2(Protocol):
+    req_states: RequestState
