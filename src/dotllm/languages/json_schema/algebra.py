@@ -10,8 +10,8 @@ Emptiness and disjointness are used to prune (alternatives of anyOf, pairs of on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 from dotllm import abandonment
 from dotllm.errors import BudgetExceeded, InvalidSpec
@@ -47,11 +47,19 @@ class Loop(InvalidSpec):
     """A schema that is defined by itself, in place. It means nothing, unless only an emptiness check came round."""
 
 
+class FormReader(Protocol):
+    """What the algebra needs of whoever reads the sub-schemas (`keywords`)."""
+
+    def form(self, schema: dict[str, Any], scope: Scope) -> Form:
+        """The canonical form of a sub-schema."""
+        ...
+
+
 class Algebra:
-    """All nodes of one document. ``translate`` gives the form of a sub-schema (see `keywords`)."""
+    """All nodes of one document. ``reader``, which holds the algebra, is held weakly."""
 
     def __init__(self, budget: Budget) -> None:
-        self.translate: Callable[[dict[str, Any], Scope], Form]
+        self.reader: FormReader
         self.budget = budget
         self.parts: list[tuple[str, Any]] = [(FORM, ANYTHING), (FORM, NOTHING)]
         self._forms: list[Form | None] = [ANYTHING, NOTHING]
@@ -192,7 +200,7 @@ class Algebra:
     def _compute(self, node: Node) -> Form:
         kind, payload = self.parts[node]
         if kind is SCHEMA:
-            return self.translate(*payload)
+            return self.reader.form(*payload)
         if kind is NOT:
             return self.without(self.form(payload))
         if kind is AND:

@@ -61,16 +61,11 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
     """The same as part of a larger grammar: an expression of ``grammar`` for the documents of ``schema``."""
     try:
         parsed = parse(schema) if isinstance(schema, str) else schema
-        document = Document(
-            parsed, dialect_named(options.default_dialect), closes=options.additional_properties is False
-        )
-        keywords = Keywords(document, Algebra(options.budget), options)
-        root: Node = keywords.node(parsed, document.scope)
+        keywords, root = canonical(parsed, options)
         emitter = Emitter(begun(grammar, options), keywords, options)
         expression = emitter.expression(root)
         if not analyse(grammar).derives[expression]:
-            raise unsatisfiable(emitter, parsed, document.scope)
-        del keywords.algebra.translate  # or all of this would stay until the next collection of garbage
+            raise unsatisfiable(emitter, parsed, keywords.document.scope)
     except RecursionError:
         raise BudgetExceeded("the schema is nested too deeply", keyword="nesting") from None
     except SpecError as error:
@@ -78,6 +73,13 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
             raise blame_pattern(error, parsed) from None
         raise
     return expression
+
+
+def canonical(schema: Any, options: Options) -> tuple[Keywords, Node]:
+    """The node of ``schema``, whose form is its canonical one, and the reader that knows it. Raises `InvalidSpec`."""
+    document = Document(schema, dialect_named(options.default_dialect), closes=options.additional_properties is False)
+    keywords = Keywords(document, Algebra(options.budget), options)
+    return keywords, keywords.node(schema, document.scope)
 
 
 def parse(text: str) -> Any:

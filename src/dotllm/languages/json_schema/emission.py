@@ -14,6 +14,7 @@ from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema import other_keys
 from dotllm.languages.json_schema.algebra import SCHEMA, Algebra
 from dotllm.languages.json_schema.form import (
+    ALL_CONSTANTS,
     ANYTHING,
     FALSE,
     FALSE_BIT,
@@ -99,18 +100,27 @@ class Emitter:
             raise BudgetExceeded(f"the grammar has more than {self.options.budget.total_edges} edges", keyword=keyword)
 
     def _alternatives(self, form: Form) -> Expression:
-        grammar, context = self.grammar, self.text.context
-        constants, number, string, arrays, objects = form
-        choices = [grammar.literal(text) for bit, text in _CONSTANTS if constants & bit] if constants else []
-        if number is not NO_NUMBER:
-            choices.append(number_expression(number, context))
-        if string is not NO_STRING:
-            choices.append(string_expression(string, context))
-        for array in arrays:
-            choices.append(array_expression(self, array))
-        for shape in objects:
-            choices.append(object_expression(self, shape))
-        return grammar.alt(choices)
+        choices = [*self.constants(form), *self.numbers(form)]
+        if form.string is not NO_STRING:
+            choices.append(string_expression(form.string, self.text.context))
+        return self.grammar.alt([*choices, *self.arrays(form), *self.objects(form)])
+
+    def constants(self, form: Form, among: int = ALL_CONSTANTS) -> list[Expression]:
+        """null, false and true, as far as they are ``among`` these bits."""
+        found = form.constants & among
+        return [self.grammar.literal(text) for bit, text in _CONSTANTS if found & bit] if found else []
+
+    def numbers(self, form: Form) -> list[Expression]:
+        """The numbers of a form: one expression, or none."""
+        return [] if form.number is NO_NUMBER else [number_expression(form.number, self.text.context)]
+
+    def arrays(self, form: Form) -> list[Expression]:
+        """Its arrays, shape by shape."""
+        return [array_expression(self, shape) for shape in form.arrays]
+
+    def objects(self, form: Form) -> list[Expression]:
+        """Its objects, shape by shape."""
+        return [object_expression(self, shape) for shape in form.objects]
 
     def _located(self, error: SpecError, node: Node) -> SpecError:
         """The error with the place of a sub-schema it comes from."""

@@ -9,6 +9,7 @@ JSON Schema Validation 2020-12 (and the drafts before it), https://json-schema.o
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Set
 from typing import Any, get_args
 
@@ -109,7 +110,7 @@ class Keywords:
         self.document = document
         self.algebra = algebra
         self.repetitions = Repetitions()
-        algebra.translate = self.form
+        algebra.reader = weakref.proxy(self)
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dotllm.automata.dfa import Budget, Dfa
+from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
@@ -192,6 +193,14 @@ def counting(
         written[one >> 1, one & 1] = write(grammar, characters[one >> 1], not one & 1)
     parts = [_edges(source, written[which, looping], to)]
     return _network(grammar, len(dfa.table), dfa.start, np.flatnonzero(dfa.accepting), parts, min(high, MAX_LENGTH))
+
+
+def strings_of_length(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expression:
+    """The strings of ``dfa`` with ``low`` to ``high`` characters as they are, not spelled as in JSON."""
+    low, high = bounds(dfa, low, high)
+    if high is not None and high * len(dfa) > FEW_STATES:
+        return counting(grammar, limited(dfa, low, None), high, lambda into, characters, _: into.chars(characters))
+    return dfa_to_grammar(limited(dfa, low, high), grammar, grammar.chars)
 
 
 def copied(grammar: Grammar, dfa: Dfa) -> Expression:

@@ -22,8 +22,7 @@ from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.dispatch import Symbols, literal, refuse_excluded, symbols, tag_dispatch
-from dotllm.languages.json_schema.build import schema_expression
-from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema import Options, schema_expression
 from dotllm.languages.regex import regex_to_expression
 from dotllm.languages.structural_tag.fields import Fields
 from dotllm.languages.token_names import TokenNames

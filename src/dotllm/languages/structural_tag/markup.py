@@ -19,30 +19,24 @@ from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec, Unsupported
 from dotllm.grammar import Expression, Grammar
-from dotllm.languages.json_schema.algebra import Algebra
-from dotllm.languages.json_schema.build import parse
-from dotllm.languages.json_schema.dialect import dialect_named
-from dotllm.languages.json_schema.document import Document
-from dotllm.languages.json_schema.emission import Emitter
-from dotllm.languages.json_schema.form import (
+from dotllm.languages.json_schema.extension import (
     ANY_OBJECT,
-    FALSE_BIT,
     NO_NUMBER,
     NO_STRING,
-    NULL_BIT,
-    TRUE_BIT,
     ArrayShape,
+    Emitter,
     Form,
+    JsonText,
+    Keywords,
     Node,
     ObjectShape,
+    Options,
+    StringLanguage,
+    array_expression,
+    canonical,
+    object_expression,
+    parse,
 )
-from dotllm.languages.json_schema.items import array_expression
-from dotllm.languages.json_schema.keywords import Keywords
-from dotllm.languages.json_schema.members import object_expression
-from dotllm.languages.json_schema.number_expression import number_expression
-from dotllm.languages.json_schema.options import Options
-from dotllm.languages.json_schema.strings import StringLanguage
-from dotllm.languages.json_schema.text import JsonText
 from dotllm.languages.structural_tag.raw import raw_string
 
 Text = Callable[[str], Expression]
@@ -52,7 +46,6 @@ COHERE, MINIMAX_M3 = "cohere_xml", "minimax_m3_xml"
 STYLES = (COHERE, MINIMAX_M3)
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 _MARK = "]<]minimax[>["
-_CONSTANTS = ((NULL_BIT, b"null"), (FALSE_BIT, b"false"), (TRUE_BIT, b"true"))
 _MOST_NAMES = 1_000
 _SOME_KEY = StringLanguage.length(1, None)
 
@@ -61,11 +54,9 @@ def markup_expression(schema: Any, grammar: Grammar, options: Options, style: st
     """The objects that ``schema`` allows, in one of `STYLES`."""
     if style == MINIMAX_M3 and options.additional_properties is None:
         options = options._replace(additional_properties=False)
-    parsed = parse(schema) if isinstance(schema, str) else schema
-    document = Document(parsed, dialect_named(options.default_dialect), closes=options.additional_properties is False)
-    keywords = Keywords(document, Algebra(options.budget), options)
+    keywords, root = canonical(parse(schema) if isinstance(schema, str) else schema, options)
     writer = (_Cohere if style == COHERE else _MinimaxM3)(grammar, keywords, options, write)
-    return writer.top(keywords.node(parsed, document.scope))
+    return writer.top(root)
 
 
 class _Markup(Emitter):
@@ -91,10 +82,7 @@ class _Markup(Emitter):
 
     def scalars(self, form: Form) -> list[Expression]:
         """Numbers, booleans and null."""
-        words = [self.grammar.literal(word) for bit, word in _CONSTANTS if form.constants & bit]
-        if form.number is not NO_NUMBER:
-            words.append(number_expression(form.number, self.text.context))
-        return words
+        return [*self.constants(form), *self.numbers(form)]
 
     def members(self, shape: ObjectShape) -> Expression:
         """What stands inside of an object."""
@@ -157,9 +145,7 @@ class _Cohere(_Markup):
         if scalars:
             typed("json", [self.space, grammar.alt(scalars), self.space])
         if form.arrays:
-            typed(
-                "list", [self.space, grammar.alt([array_expression(self, shape) for shape in form.arrays]), self.space]
-            )
+            typed("list", [self.space, grammar.alt(self.arrays(form)), self.space])
         if form.objects:
             typed("dict", [grammar.alt([self.members(shape) for shape in form.objects])])
         return grammar.alt(choices)

@@ -13,27 +13,22 @@ from typing import Any, NamedTuple
 
 from dotllm.errors import InvalidSpec, Unsupported
 from dotllm.grammar import Expression, Grammar
-from dotllm.languages.json_schema.algebra import Algebra
-from dotllm.languages.json_schema.build import parse
-from dotllm.languages.json_schema.dialect import dialect_named
-from dotllm.languages.json_schema.document import Document
-from dotllm.languages.json_schema.emission import Emitter
-from dotllm.languages.json_schema.form import (
+from dotllm.languages.json_schema.extension import (
     FALSE_BIT,
-    NO_NUMBER,
     NO_STRING,
     NULL_BIT,
     TRUE_BIT,
+    Emitter,
     Form,
+    Keywords,
     Node,
+    Options,
+    StringLanguage,
+    begun,
+    canonical,
+    object_expression,
+    parse,
 )
-from dotllm.languages.json_schema.items import array_expression
-from dotllm.languages.json_schema.keywords import Keywords
-from dotllm.languages.json_schema.members import object_expression
-from dotllm.languages.json_schema.number_expression import number_expression
-from dotllm.languages.json_schema.options import Options
-from dotllm.languages.json_schema.prelude import begun
-from dotllm.languages.json_schema.strings import StringLanguage
 from dotllm.languages.structural_tag.raw import raw_string
 
 
@@ -77,10 +72,7 @@ Text = Callable[[str], Expression]
 
 def styled_expression(schema: Any, grammar: Grammar, options: Options, style: Style, text: Text) -> Expression:
     """The objects that ``schema`` allows, written in ``style``. ``text`` writes fixed text (special tokens by id)."""
-    parsed = parse(schema) if isinstance(schema, str) else schema
-    document = Document(parsed, dialect_named(options.default_dialect), closes=options.additional_properties is False)
-    keywords = Keywords(document, Algebra(options.budget), options)
-    root = keywords.node(parsed, document.scope)
+    keywords, root = canonical(parse(schema) if isinstance(schema, str) else schema, options)
     writer = _Writer(grammar, keywords, options, style, text)
     return writer.top(root)
 
@@ -111,32 +103,18 @@ class _Writer(Emitter):
         if form.string is not NO_STRING:
             raw = raw_string(form.string, grammar, (self.style.close, *self.options.excludes))
             choices.append(grammar.seq([self.write(self.style.kinds[0]), raw]))
-        for kind, part in enumerate(_kinds(form)[1:], 1):
-            if part is not None:
-                value = grammar.alt(part(self))
+        for kind, part in enumerate((self.numbers, self._booleans, self._nulls, self.arrays, self.objects), 1):
+            written = part(form)
+            if written:
+                value = grammar.alt(written)
                 choices.append(grammar.seq([self.write(self.style.kinds[kind]), blank, value, blank]))
         return grammar.seq([grammar.alt(choices), self.write(self.style.close)])
 
+    def _booleans(self, form: Form) -> list[Expression]:
+        return self.constants(form, FALSE_BIT | TRUE_BIT)
 
-Part = Callable[["_Writer"], Sequence[Expression]]
-
-
-def _kinds(form: Form) -> list[Part | None]:
-    """For string (None: done elsewhere), number, boolean, null, array, object: how to write it as JSON."""
-
-    def constants(mask: int) -> Part | None:
-        words = [(NULL_BIT, b"null"), (FALSE_BIT, b"false"), (TRUE_BIT, b"true")]
-        chosen = [word for bit, word in words if form.constants & bit & mask]
-        return (lambda w: [w.grammar.literal(word) for word in chosen]) if chosen else None
-
-    return [
-        None,
-        (lambda w: [number_expression(form.number, w.text.context)]) if form.number is not NO_NUMBER else None,
-        constants(TRUE_BIT | FALSE_BIT),
-        constants(NULL_BIT),
-        (lambda w: [array_expression(w, shape) for shape in form.arrays]) if form.arrays else None,
-        (lambda w: [object_expression(w, shape) for shape in form.objects]) if form.objects else None,
-    ]
+    def _nulls(self, form: Form) -> list[Expression]:
+        return self.constants(form, NULL_BIT)
 
 
 class _Members:

@@ -1,0 +1,57 @@
+"""What another language takes to write the values of a schema in a style of its own: structural tags do.
+
+It reads the schema (`canonical`), and extends the `Emitter` or brings its own `ObjectText`.
+"""
+
+from __future__ import annotations
+
+from dotllm.languages.json_schema.build import canonical, parse
+from dotllm.languages.json_schema.emission import Emitter
+from dotllm.languages.json_schema.excludes import holding_one_of
+from dotllm.languages.json_schema.form import (
+    ANY_OBJECT,
+    ANY_STRING,
+    FALSE_BIT,
+    NO_NUMBER,
+    NO_STRING,
+    NULL_BIT,
+    TRUE_BIT,
+    ArrayShape,
+    Form,
+    Node,
+    ObjectShape,
+)
+from dotllm.languages.json_schema.items import array_expression
+from dotllm.languages.json_schema.keywords import Keywords
+from dotllm.languages.json_schema.members import object_expression
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.prelude import begun
+from dotllm.languages.json_schema.string_network import strings_of_length
+from dotllm.languages.json_schema.strings import StringLanguage
+from dotllm.languages.json_schema.text import JsonText
+
+__all__ = [
+    "ANY_OBJECT",
+    "ANY_STRING",
+    "FALSE_BIT",
+    "NO_NUMBER",
+    "NO_STRING",
+    "NULL_BIT",
+    "TRUE_BIT",
+    "ArrayShape",
+    "Emitter",
+    "Form",
+    "JsonText",
+    "Keywords",
+    "Node",
+    "ObjectShape",
+    "Options",
+    "StringLanguage",
+    "array_expression",
+    "begun",
+    "canonical",
+    "holding_one_of",
+    "object_expression",
+    "parse",
+    "strings_of_length",
+]
