@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dotllm.automata.dfa import Budget, Dfa, Nfa, union_of
+from dotllm.automata.dfa import Budget, Dfa, NfaBuilder, union_of
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.languages.regex import regex_to_dfa
@@ -146,7 +146,7 @@ def test_surrogates_are_in_no_language() -> None:
 
 def test_an_automaton_that_explodes_hits_its_budget_quickly() -> None:
     a, letter = CharSet.of("a"), CharSet.of("ab")
-    nfa = Nfa(Budget())
+    nfa = NfaBuilder(Budget())
     state = nfa.state()
     nfa.starts.append(state)
     nfa.edge(state, letter, state)
@@ -157,7 +157,7 @@ def test_an_automaton_that_explodes_hits_its_budget_quickly() -> None:
     nfa.finals.append(state)
     started = time.process_time()
     with pytest.raises(BudgetExceeded):
-        nfa.determinise()
+        Dfa.of_nfa(nfa.arrays(), nfa.budget)
     assert time.process_time() - started < 0.05
 
 

@@ -3,6 +3,6 @@
 from dotllm.automata.dfa.budget import Budget
 from dotllm.automata.dfa.dfa import Dfa, union_of
 from dotllm.automata.dfa.lower import dfa_to_grammar
-from dotllm.automata.dfa.nfa import Nfa
+from dotllm.automata.dfa.nfa import NfaArrays, NfaBuilder
 
-__all__ = ["Budget", "Dfa", "Nfa", "dfa_to_grammar", "union_of"]
+__all__ = ["Budget", "Dfa", "NfaArrays", "NfaBuilder", "dfa_to_grammar", "union_of"]

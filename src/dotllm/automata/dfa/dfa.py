@@ -20,14 +20,16 @@ from numpy.typing import NDArray
 
 from dotllm.automata.dfa.alphabet import ONE_CLASS, Alphabet, Ints, joint, merge_classes, minterms
 from dotllm.automata.dfa.budget import Budget
-from dotllm.automata.dfa.kernels import canonical, equivalence, product, trie
-from dotllm.automata.dfa.nfa import subset_construction
+from dotllm.automata.dfa.kernels import canonical, determinise, equivalence, product, trie
+from dotllm.automata.dfa.nfa import NfaArrays
+from dotllm.automata.dfa.paths import shortest_path, topological_order
+from dotllm.automata.dfa.regular import concatenation, repetition, reversal
 from dotllm.charset import CharSet
 
 # What a boolean operation keeps: bit 2·a + b for the verdicts a, b of its operands.
 _AND, _OR, _MINUS, _XOR = 0b1000, 0b1110, 0b0100, 0b0110
-_NOTHING = np.empty(0, np.int32)
 _KEPT_ENTRIES = 4096  # of a table that is kept as lists, too
+_SUBSET_WORDS = 8_000_000  # memory of all subsets of one determinisation, in 64-bit words
 
 
 class Dfa:
@@ -64,6 +66,19 @@ class Dfa:
         if table.shape[1] < alphabet.size:
             alphabet = merge_classes(alphabet, column)
         return cls(alphabet, table, accepting, start)
+
+    @classmethod
+    def of_nfa(cls, nfa: NfaArrays, budget: Budget, what: str = "the pattern") -> Dfa:
+        """The language of ``nfa``. ``what`` it is, for BudgetExceeded."""
+        final = np.zeros(nfa.states, np.bool_)
+        final[nfa.finals] = True
+        size = nfa.alphabet.size
+        table, accepting, steps = determinise(
+            *nfa.edges, *nfa.epsilons, *nfa.labels, nfa.starts, final, size, budget.states_over(size), budget.steps,
+            _SUBSET_WORDS,
+        )  # fmt: skip
+        budget.spend(steps, what)
+        return cls.of_table(nfa.alphabet, table, accepting, 1 if len(table) > 1 else 0, budget, what)
 
     # -- constructors ------------------------------------------------------------------------------------------------
 
@@ -183,25 +198,9 @@ class Dfa:
         if self.start == 0 or other.start == 0:
             return _NEVER
         alphabet, mine, theirs = joint(self.alphabet, other.alphabet)
-        first, second = _edges(self, mine), _edges(other, theirs)
-        shift = len(self.table)
-        finals = np.flatnonzero(self.accepting).astype(np.int32)
-        edges = (
-            np.concatenate((first[0], second[0] + shift)),
-            np.concatenate((first[1], second[1])),
-            np.concatenate((first[2], second[2] + shift)),
-        )
-        return subset_construction(
-            alphabet,
-            edges,
-            (finals, np.full(len(finals), other.start + shift, np.int32)),
-            _identity(alphabet.size),
-            np.array([self.start], np.int32),
-            (np.flatnonzero(other.accepting) + shift).astype(np.int32),
-            shift + len(other.table),
-            budget or Budget(),
-            "a concatenation",
-        )
+        first = self.table[:, mine], self.accepting, self.start
+        second = other.table[:, theirs], other.accepting, other.start
+        return Dfa.of_nfa(concatenation(alphabet, first, second), budget or Budget(), "a concatenation")
 
     def __add__(self, other: Dfa) -> Dfa:
         return self.concat(other)
@@ -217,60 +216,22 @@ class Dfa:
         if maximum == 0 or self.start == 0:
             return _NEVER if minimum > 0 else Dfa.epsilon()
         budget = budget or Budget()
-        n = len(self.table)
         copies = max(minimum, 1) if maximum is None else maximum
-        if copies * n > budget.states:
+        if copies * len(self.table) > budget.states:
             raise budget.exceeded("a repetition")
-        source, label, target = _edges(self, np.arange(self.alphabet.size, dtype=np.int32))
-        shift = np.repeat(np.arange(copies, dtype=np.int32) * n, len(source))
-        edges = np.tile(source, copies) + shift, np.tile(label, copies), np.tile(target, copies) + shift
-        finals = np.flatnonzero(self.accepting).astype(np.int32)
-        ends = (np.arange(copies, dtype=np.int32)[:, None] * n + finals).ravel()  # the final states of all copies
-        before_last = ends[: len(ends) - len(finals)]
-        epsilon_source, epsilon_target = before_last, before_last // n * n + n + self.start
-        if maximum is None:  # the last copy loops
-            last = ends[len(before_last) :]
-            epsilon_source = np.concatenate((epsilon_source, last))
-            epsilon_target = np.concatenate((epsilon_target, np.full(len(last), (copies - 1) * n + self.start)))
-        # A state of its own accepts the empty string: the start of the first copy may lie on a loop.
-        empty = [copies * n] if minimum == 0 else []
-        return subset_construction(
-            self.alphabet,
-            edges,
-            (epsilon_source, epsilon_target.astype(np.int32)),
-            _identity(self.alphabet.size),
-            np.array([self.start, *empty], np.int32),
-            np.concatenate((ends[max(minimum - 1, 0) * len(finals) :], np.array(empty, np.int32))),
-            copies * n + 1,
-            budget,
-            "a repetition",
-        )
+        automaton = self.table, self.accepting, self.start
+        return Dfa.of_nfa(repetition(self.alphabet, automaton, minimum, maximum), budget, "a repetition")
 
     def reverse(self, budget: Budget | None = None) -> Dfa:
         """The strings of self read backwards."""
-        source, label, target = _edges(self, np.arange(self.alphabet.size, dtype=np.int32))
-        return subset_construction(
-            self.alphabet,
-            (target, label, source),
-            (_NOTHING, _NOTHING),
-            _identity(self.alphabet.size),
-            np.flatnonzero(self.accepting).astype(np.int32),
-            np.array([self.start] if self.start else [], np.int32),
-            len(self.table),
-            budget or Budget(),
-            "a reversal",
-        )
-
-    def minimise(self) -> Dfa:
-        """Self: every Dfa is minimal already."""
-        return self
+        automaton = self.table, self.accepting, self.start
+        return Dfa.of_nfa(reversal(self.alphabet, automaton), budget or Budget(), "a reversal")
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
     @property
     def rows(self) -> list[list[int]]:
-        """The table as lists, for loops in Python, which ask once. Do not change it. Not kept of a large one: it takes
-        up to ten times as much."""
+        """The table as lists, for loops in Python. Do not change it. A large one, ten times its table, is not kept."""
         rows: list[list[int]] = self.table.tolist() if self._rows is None else self._rows
         if self.table.size <= _KEPT_ENTRIES:
             self._rows = rows
@@ -308,37 +269,14 @@ class Dfa:
         """The first of the shortest strings in code point order; None when there is none."""
         if self.start == 0:
             return None
-        rows = self.rows
-        came: dict[int, tuple[int, int]] = {self.start: (0, 0)}
-        queue = [self.start]
-        for state in queue:
-            if self.accepting[state]:
-                smallest = self.alphabet.starts
-                letters = []
-                while state != self.start:
-                    state, cls = came[state]
-                    letters.append(chr(smallest[self.alphabet.class_of.index(cls)]))
-                return "".join(reversed(letters))
-            for cls, to in enumerate(rows[state]):
-                if to and to not in came:
-                    came[to] = (state, cls)
-                    queue.append(to)
-        raise AssertionError("every state of a canonical automaton can accept")
+        path = shortest_path(self.rows, self.accepting, self.start)
+        smallest, class_of = self.alphabet.starts, self.alphabet.class_of
+        return "".join([chr(smallest[class_of.index(cls)]) for cls in path])
 
     def _order(self) -> list[int] | None:
         """The live states in topological order, or None when there is a cycle."""
-        rows = self.rows
-        arrivals = [0] * len(rows)
-        for row in rows[1:]:
-            for to in row:
-                arrivals[to] += 1
-        ready = [self.start] if self.start and not arrivals[self.start] else []
-        for state in ready:
-            for to in rows[state]:
-                arrivals[to] -= 1
-                if to and not arrivals[to]:
-                    ready.append(to)
-        return ready if len(ready) == len(self) else None
+        order = topological_order(self.rows, self.start)
+        return order if len(order) == len(self) else None
 
     def length_bounds(self) -> tuple[int, int | None] | None:
         """(shortest, longest) length in code points, longest None when unbounded; None for the empty language."""
@@ -430,19 +368,6 @@ def union_of(automata: Sequence[Dfa], budget: Budget | None = None) -> Dfa:
 
 def _is_text(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def _edges(dfa: Dfa, classes: Ints) -> tuple[Ints, Ints, Ints]:
-    """(source, class, target) of all edges between live states; class i of the alphabet lies in ``classes[i]``."""
-    table = dfa.table[:, classes]
-    source, label = np.nonzero(table)
-    return source.astype(np.int32), label.astype(np.int32), table[source, label]
-
-
-@lru_cache(maxsize=256)
-def _identity(classes: int) -> tuple[Ints, Ints]:
-    """Labels that are the classes themselves."""
-    return np.arange(classes + 1, dtype=np.int32), np.arange(classes, dtype=np.int32)
 
 
 @lru_cache(maxsize=512)

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
 from dotllm.automata.dfa.alphabet import ONE_CLASS, Alphabet, Ints, minterms
 from dotllm.automata.dfa.budget import Budget
-from dotllm.automata.dfa.kernels import determinise
 from dotllm.charset import MAX_CODE_POINT, CharSet
-
-if TYPE_CHECKING:
-    from dotllm.automata.dfa.dfa import Dfa
 
 # Character classes times labels.
 _MAX_MEMBERSHIPS = 16_000_000
-# Memory of all subsets of one determinisation, in 64-bit words.
-SUBSET_WORDS = 8_000_000
+
+
+class NfaArrays(NamedTuple):
+    """An NFA of ``states`` states over the classes of ``alphabet``. All arrays are int32.
+
+    Label l stands for the classes ``labels[1][labels[0][l] : labels[0][l + 1]]``.
+    """
+
+    alphabet: Alphabet
+    edges: tuple[Ints, Ints, Ints]
+    """Source, label, target: [edges] each."""
+    epsilons: tuple[Ints, Ints]
+    """Source, target: [epsilon edges] each."""
+    labels: tuple[Ints, Ints]
+    starts: Ints
+    finals: Ints
+    states: int
 
 
 def _ints(values: array[int]) -> Ints:
     return np.frombuffer(values, np.int32) if values else np.empty(0, np.int32)
 
 
-class Nfa:
+class NfaBuilder:
     """States 0..n-1, edges over CharSets, epsilon edges, any number of start and final states."""
 
     def __init__(self, budget: Budget, last: int = MAX_CODE_POINT) -> None:
@@ -56,8 +67,8 @@ class Nfa:
         self.epsilon_source.append(source)
         self.epsilon_target.append(target)
 
-    def determinise(self, what: str = "the pattern") -> Dfa:
-        """The minimal DFA of the same language; raises BudgetExceeded."""
+    def arrays(self, what: str = "the pattern") -> NfaArrays:
+        """All of it, its character sets as sets of classes. Raises BudgetExceeded, naming ``what`` it is."""
         alphabet, members = minterms(tuple(self._labels), self.last) if self._labels else (ONE_CLASS, [0])
         if alphabet.size * len(self._labels) > _MAX_MEMBERSHIPS:
             raise self.budget.exceeded(what)
@@ -69,30 +80,4 @@ class Nfa:
         edges = _ints(self.source), _ints(self.label), _ints(self.target)
         epsilons = _ints(self.epsilon_source), _ints(self.epsilon_target)
         labels = starts, classes.astype(np.int32)
-        return subset_construction(
-            alphabet, edges, epsilons, labels, _ints(self.starts), _ints(self.finals), self.states, self.budget, what
-        )
-
-
-def subset_construction(
-    alphabet: Alphabet,
-    edges: tuple[Ints, Ints, Ints],
-    epsilons: tuple[Ints, Ints],
-    labels: tuple[Ints, Ints],
-    starts: Ints,
-    finals: Ints,
-    states: int,
-    budget: Budget,
-    what: str,
-) -> Dfa:
-    """The minimal DFA of an NFA in arrays (see `kernels.determinise`); raises BudgetExceeded."""
-    from dotllm.automata.dfa.dfa import Dfa
-
-    final = np.zeros(states, np.bool_)
-    final[finals] = True
-    limit = budget.states_over(alphabet.size)
-    table, accepting, steps = determinise(
-        *edges, *epsilons, *labels, starts, final, alphabet.size, limit, budget.steps, SUBSET_WORDS
-    )
-    budget.spend(steps, what)
-    return Dfa.of_table(alphabet, table, accepting, 1 if len(table) > 1 else 0, budget, what)
+        return NfaArrays(alphabet, edges, epsilons, labels, _ints(self.starts), _ints(self.finals), self.states)

@@ -20,7 +20,7 @@ import numpy as np
 
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.lower import dfa_to_grammar
-from dotllm.automata.dfa.nfa import Nfa
+from dotllm.automata.dfa.nfa import NfaBuilder
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
@@ -141,7 +141,7 @@ def _escape_edges(texts: tuple[str, ...], lacking: Dfa, budget: Budget) -> tuple
 
 def _some_spelling_in(holding: Dfa, budget: Budget) -> Dfa:
     """The strings of which some canonical spelling is in ``holding``: its automaton, read a character at a time."""
-    nfa = Nfa(budget)
+    nfa = NfaBuilder(budget)
     for _ in range(len(holding.table)):
         nfa.state()
     alphabet, rows = holding.alphabet, holding.rows
@@ -155,7 +155,7 @@ def _some_spelling_in(holding: Dfa, budget: Budget) -> Dfa:
                 nfa.edge(state, CharSet.of(point), target)
     nfa.starts.append(holding.start)
     nfa.finals.extend(holding.accepting.nonzero()[0].tolist())
-    return nfa.determinise("excluded texts")
+    return Dfa.of_nfa(nfa.arrays("excluded texts"), nfa.budget, "excluded texts")
 
 
 def _after(rows: list[list[int]], state: int, spelling: list[int]) -> int:

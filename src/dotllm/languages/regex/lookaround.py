@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.alphabet import Alphabet, Ints, joint, minterms
-from dotllm.automata.dfa.nfa import subset_construction
+from dotllm.automata.dfa.nfa import NfaArrays
 from dotllm.charset import MAX_CODE_POINT, CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.languages.regex.syntax import (
@@ -123,7 +123,7 @@ class _Solver:
         else:
             label[marked] = alphabet.index(to)
         classes = np.arange(alphabet.size, dtype=np.int32)
-        return subset_construction(
+        nfa = NfaArrays(
             alphabet,
             (source, label, target),
             epsilons,
@@ -131,9 +131,8 @@ class _Solver:
             np.array([dfa.start], np.int32),
             np.flatnonzero(dfa.accepting).astype(np.int32),
             len(dfa.table),
-            self.budget,
-            "a look-around assertion",
         )
+        return Dfa.of_nfa(nfa, self.budget, "a look-around assertion")
 
 
 def _charset(*marks: int) -> CharSet:

@@ -1,10 +1,10 @@
-"""Syntax tree → `Nfa` (Thompson, 1968), for the parts of an expression that need the DFA algebra."""
+"""Syntax tree → `NfaBuilder` (Thompson, 1968), for the parts of an expression that need the DFA algebra."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from dotllm.automata.dfa import Budget, Dfa, Nfa
+from dotllm.automata.dfa import Budget, Dfa, NfaBuilder
 from dotllm.charset import MAX_CODE_POINT, CharSet
 from dotllm.languages.regex.syntax import Alt, Chars, Empty, Never, Node, Repeat, Seq, Text
 
@@ -36,7 +36,7 @@ def plain_automaton(
     """
     if size(node) > budget.states:
         raise budget.exceeded("the pattern")
-    nfa = Nfa(budget, last)
+    nfa = NfaBuilder(budget, last)
     start, end = nfa.state(), nfa.state()
     nfa.starts.append(start)
     nfa.finals.append(end)
@@ -44,10 +44,12 @@ def plain_automaton(
     if loops:
         for state in range(nfa.states):
             nfa.edge(state, loops, state)
-    return nfa.determinise()
+    return Dfa.of_nfa(nfa.arrays(), budget)
 
 
-def connect(nfa: Nfa, node: Node, start: int, end: int, assertion: Callable[[Node], CharSet] | None = None) -> None:
+def connect(
+    nfa: NfaBuilder, node: Node, start: int, end: int, assertion: Callable[[Node], CharSet] | None = None
+) -> None:
     """Make ``node`` what is read from state ``start`` to state ``end``. Repetitions are unrolled."""
     if isinstance(node, Text):
         at = start
@@ -79,7 +81,7 @@ def connect(nfa: Nfa, node: Node, start: int, end: int, assertion: Callable[[Nod
         nfa.edge(start, assertion(node), end)
 
 
-def _repeat(nfa: Nfa, node: Repeat, start: int, end: int, assertion: Callable[[Node], CharSet] | None) -> None:
+def _repeat(nfa: NfaBuilder, node: Repeat, start: int, end: int, assertion: Callable[[Node], CharSet] | None) -> None:
     at = start
     copies = node.minimum if node.maximum is not None else max(node.minimum - 1, 0)
     for _ in range(copies):
