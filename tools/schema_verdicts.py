@@ -17,9 +17,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dotllm import Vocabulary
+from dotllm import Index, Vocabulary
 from dotllm.errors import SpecError
-from dotllm.index import Index
 from dotllm.languages.json_schema import json_schema_to_grammar
 
 DEFAULT = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "maskbench-open.jsonl.gz"

@@ -19,8 +19,9 @@ from dotllm._version import __version__
 from dotllm.vllm_plugin.settings import allow_plugin as _allow_plugin
 
 if TYPE_CHECKING:
+    from dotllm.api import Index
     from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
-    from dotllm.index import Guide, Index
+    from dotllm.index import Guide
     from dotllm.vocabulary import Vocabulary
 
 _HOME = {
@@ -29,7 +30,7 @@ _HOME = {
     "SpecError": "dotllm.errors",
     "Unsupported": "dotllm.errors",
     "Guide": "dotllm.index",
-    "Index": "dotllm.index",
+    "Index": "dotllm.api",
     "Vocabulary": "dotllm.vocabulary",
 }
 

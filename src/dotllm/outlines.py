@@ -15,7 +15,7 @@ from typing import Any
 from outlines.backends.base import BaseBackend
 from outlines.processors.base_logits_processor import OutlinesLogitsProcessor
 
-from dotllm.index import Index
+from dotllm.api import Index
 from dotllm.transformers import StructuredLogitsProcessor
 from dotllm.vocabulary import Vocabulary
 

@@ -23,7 +23,8 @@ import torch
 from numpy.typing import NDArray
 from transformers import LogitsProcessor
 
-from dotllm.index import Guide, Index
+from dotllm.api import Index
+from dotllm.index import Guide
 from dotllm.index.batch import fill_masks
 
 Key = tuple[int, bytes]

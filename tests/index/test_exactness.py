@@ -17,8 +17,8 @@ import pytest
 
 from dotllm import Index, Vocabulary
 from dotllm.automata.machine import layout
+from dotllm.automata.machine.layout import FINISHED
 from dotllm.automata.machine.run import advance
-from dotllm.index.index import FINISHED
 
 STATES_PER_SPEC = 12
 

@@ -15,10 +15,7 @@ from dotllm.errors import InvalidSpec
 def prepare() -> None:
     """Load the engine and its languages, and build what all specifications share. Kernels are compiled when their
     modules are imported, if that was never done on this machine; see `dotllm.jit`."""
-    import dotllm.index
     import dotllm.index.draft_rows
-    import dotllm.index.forced
-    import dotllm.index.storage  # or a server's first write-back compiles, beside its loop
     import dotllm.languages.cfg
     import dotllm.languages.choice
     import dotllm.languages.json_schema
@@ -40,7 +37,7 @@ def compile_specification(specification: Specification, vocabulary: Any) -> Any:
 
 def build(specification: Specification, vocabulary: Any) -> Any:
     """The index of a specification, nothing of it found yet. Raises `dotllm.errors.SpecError` for a refused one."""
-    from dotllm.index import Index
+    from dotllm.api import Index
 
     options: dict[str, Any] = dict(specification.options)
     text = specification.text
@@ -61,9 +58,9 @@ def build(specification: Specification, vocabulary: Any) -> Any:
 def load_index(source: Path | bytes, vocabulary: Any) -> Any:
     """An index that `Index.save` wrote, or what `Index.to_bytes` gave. Raises ValueError or OSError if it cannot be
     used."""
-    from dotllm.index.storage import load
+    from dotllm.api import Index
 
-    return load(source, vocabulary)
+    return Index.from_bytes(source, vocabulary) if isinstance(source, bytes) else Index.load(source, vocabulary)
 
 
 def shared_bytes(vocabulary: Any) -> int:

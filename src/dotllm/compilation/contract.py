@@ -11,7 +11,7 @@ from dotllm.compilation.specification import Specification
 
 
 class CompiledIndex(Protocol):
-    """The part of `dotllm.index.Index` that is used here."""
+    """The part of `dotllm.Index` that is used here."""
 
     @property
     def nbytes(self) -> int:

@@ -2,7 +2,8 @@
 
 from dotllm.index.batch import advance_guides, fill_masks, mask_rows
 from dotllm.index.guide import Guide
-from dotllm.index.index import Index
-from dotllm.index.unique import UniqueGuide  # here, so that no request waits for its machine code
+from dotllm.index.index import GrammarIndex
+from dotllm.index.unique import UniqueGuide
+from dotllm.index.walkable import Walkable
 
-__all__ = ["Guide", "Index", "UniqueGuide", "advance_guides", "fill_masks", "mask_rows"]
+__all__ = ["GrammarIndex", "Guide", "UniqueGuide", "Walkable", "advance_guides", "fill_masks", "mask_rows"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,10 +20,10 @@ from dotllm.errors import SpecError
 from dotllm.index.callers import OTHER_VOCABULARY, WRONG_COUNT, error_of, integers, not_a_bitmask
 from dotllm.index.cold import addresses, by_machine, enter_rows, find_rows, help_forever
 from dotllm.index.guide import Guide
-from dotllm.index.index import Index
 from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, fill_known, known_rows
 from dotllm.index.team import Team
 from dotllm.index.token_space import CONTENTS, TokenSpace
+from dotllm.index.walkable import Walkable
 
 THREADS = min(8, cpus.usable())
 _MISSES_PER_THREAD = 8  # fewer are not worth a thread
@@ -57,6 +58,9 @@ class Desk:
         """What the kernels of `cold` take."""
         self.room = np.empty((_CHUNK + _CHUNK // _MISSES_PER_THREAD, space.words), np.int32)
         """A row for each guide, and one with which each thread looks whether its mask is new."""
+
+
+_desks: WeakKeyDictionary[TokenSpace, list[Desk]] = WeakKeyDictionary()
 
 
 class Locks:
@@ -119,7 +123,8 @@ def _find(
     """Compute the masks of all guides whose rows are NEEDS_ROW, so many; in their places in ``bitmask``, if there is
     one: where that was so is ``written``."""
     space = guides[0].index.space
-    desk = space.desks.pop() if space.desks else Desk(space)
+    desks = _desks.setdefault(space, [])
+    desk = desks.pop() if desks else Desk(space)
     room = desk.room if bitmask is None else bitmask
     while missing:
         groups = by_machine(machines, rows, desk.order, desk.starts)
@@ -141,21 +146,21 @@ def _find(
             missing = int(np.count_nonzero(rows == NEEDS_ROW))
     for i in failures:
         rows[i], written[i] = -1, False
-    if len(space.desks) < THREADS:
-        space.desks.append(desk)
+    if len(desks) < THREADS:
+        desks.append(desk)
 
 
 def _compute(job: tuple[Any, ...], board: Int64, doors: Int64) -> bool:
     return bool(find_rows(board, doors, *job))
 
 
-def recover_each(asked: Iterable[tuple[int, Index, int]]) -> Failures:
+def recover_each(asked: Iterable[tuple[int, Walkable, int]]) -> Failures:
     """Do what kernels have asked for by their error codes: (guide, its index, code). By guide why it is impossible.
 
     Once for each index and code, however many guides of a batch have met it: they all try again, and only what one of
     them then still lacks grows further. (To grow a region for each would double it for each.)
     """
-    refusals: dict[tuple[Index, int], SpecError | None] = {}
+    refusals: dict[tuple[Walkable, int], SpecError | None] = {}
     failures: Failures = {}
     for i, index, code in asked:
         if (index, code) not in refusals:
@@ -255,7 +260,7 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
             )  # fmt: skip
             if code < 0:
                 raise error_of(code, mine, ids)
-            met: list[tuple[int, Index, int]] = []
+            met: list[tuple[int, Walkable, int]] = []
             for k, after in enumerate(out.tolist()):
                 if after >= 0:
                     mine[k].move(after)

@@ -20,8 +20,8 @@ from dotllm.automata.machine.run import advance
 from dotllm.errors import SpecError
 from dotllm.index.batch import Failures, Locks, _machines, mask_rows, recover_each
 from dotllm.index.guide import Guide
-from dotllm.index.index import Index
 from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, _pointer, known_rows
+from dotllm.index.walkable import Walkable
 from dotllm.jit import kernel
 
 NO_MASK = -1  # not a row: whatever is sampled there is not used
@@ -32,7 +32,7 @@ NOWHERE = -1  # not a configuration: the draft before it is not allowed
 class Place:
     """Where a guide would be: enough of a `Guide` to ask for a mask."""
 
-    index: Index
+    index: Walkable
     config: int
     remembers: ClassVar[bool] = False
 

@@ -12,7 +12,6 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, Int64, UInt8
-from dotllm.index.guide import Guide
 from dotllm.index.token_space import TokenSpace
 from dotllm.jit import kernel
 
@@ -48,13 +47,3 @@ def stable_tokens(space: TokenSpace, text: bytes, tokens: list[int]) -> list[int
         space.trie_byte, space.trie_end, space.main_end, np.frombuffer(text, np.uint8).copy(), starts.astype(np.int64)
     )
     return tokens[:kept]
-
-
-def forced_tokens(guide: Guide) -> list[int]:
-    """Tokens that spell the bytes that must come next (see the module). Each is allowed when it is reached."""
-    # of several configurations one alone forces nothing
-    text = b"" if guide.is_ambiguous else guide.index.forced_bytes(guide.config, MAX_FORCED)
-    if not text:
-        return []
-    tokens = guide.index.vocabulary.encode(text)
-    return stable_tokens(guide.index.space, text, tokens)

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Sequence
 from operator import index as as_integer
 
 from dotllm.arrays import Int32
+from dotllm.automata.machine.layout import FINISHED, INITIAL
 from dotllm.index.callers import error_of, not_a_bitmask
-from dotllm.index.index import FINISHED, INITIAL, Index
+from dotllm.index.forced import MAX_FORCED, stable_tokens
 from dotllm.index.kernels import write_row
+from dotllm.index.walkable import Walkable
 
 
 def write_mask(masks: Int32, number: int, bitmask: Int32, row: int) -> None:
@@ -37,7 +39,7 @@ class Guide:
     remembers = False
     """Whether the masks depend on more than ``config`` (see `unique`)."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Walkable) -> None:
         self.index = index
         self.config = INITIAL
         self._history: list[int] = []
@@ -126,8 +128,10 @@ class Guide:
         return self.index.forced_bytes(self.config)
 
     def forced_tokens(self) -> list[int]:
-        """Tokens that spell `forced_bytes`, canonically; the last ones are left out if they could merge with what
-        follows."""
-        from dotllm.index.forced import forced_tokens
+        """Tokens that spell `forced_bytes`, canonically, each of them allowed when it is reached.
 
-        return forced_tokens(self)
+        The last ones are left out if they could merge with what follows (`forced`).
+        """
+        # of several configurations one alone forces nothing
+        text = b"" if self.is_ambiguous else self.index.forced_bytes(self.config, MAX_FORCED)
+        return stable_tokens(self.index.space, text, self.index.vocabulary.encode(text)) if text else []

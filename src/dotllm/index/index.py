@@ -1,4 +1,4 @@
-"""Index: a grammar compiled against a vocabulary, shared by every sequence that is to follow it.
+"""GrammarIndex: a grammar compiled against a vocabulary, shared by every sequence that is to follow it.
 
 It starts almost empty and grows as sequences visit new situations (states, transitions, masks); all of it is flat
 arrays (an arena, see `automata.machine.layout`; rows in the `TokenSpace`), so it can be saved, shared and loaded
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index as as_integer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,20 +22,22 @@ from dotllm.automata.machine import layout, memory
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, restart
 from dotllm.automata.machine.masks import NEEDS_WORDS, find_row, known_row, remember_row
 from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
+from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
+from dotllm.index import storage
 from dotllm.index.charset_choice import counted_charsets
+from dotllm.index.guide import Guide
 from dotllm.index.token_space import END_ROW, ROWS_FULL, TokenSpace
+from dotllm.index.unique import UniqueGuide
+from dotllm.index.walkable import TokenSets
 from dotllm.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from dotllm.index.guide import Guide
-    from dotllm.languages.cfg import Dialect
+    from typing_extensions import Self
 
-TokenSets = list[tuple[frozenset[int], bool]]
-
-FINISHED, INITIAL = layout.FINISHED, layout.INITIAL
+FINISHED = layout.FINISHED
 
 
 def token_set_rows(token_sets: TokenSets, vocabulary: Vocabulary) -> Int32:
@@ -69,12 +71,8 @@ def check_token_sets(token_sets: TokenSets, vocabulary: Vocabulary) -> None:
             )
 
 
-class Index:
-    """A specification compiled against a vocabulary; any number of sequences walk it, each with its `guide`.
-
-    Made by the ``from_…`` constructors (or `load`), which raise `InvalidSpec`, `Unsupported` or `BudgetExceeded`, all
-    of them ValueErrors that say what and where. It grows as sequences visit new situations; `save` keeps what has
-    been found.
+class GrammarIndex:
+    """A grammar compiled against a vocabulary. `dotllm.Index` adds the constructors from texts.
 
     Thread-safe: a lock is held while a kernel works on the arena.
     """
@@ -84,7 +82,7 @@ class Index:
         mem: Int32,
         vocabulary: Vocabulary,
         token_sets: TokenSets,
-        charsets: Sequence[Any],
+        charsets: Sequence[CharSet],
         unique_nodes: frozenset[int] = frozenset(),
     ) -> None:
         """``unique_nodes``: see `Nfa`; if there are any, guides remember (`index.unique`)."""
@@ -107,7 +105,7 @@ class Index:
     # ---- constructors
 
     @classmethod
-    def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, *, limit: int = DEFAULT_LIMIT) -> Index:
+    def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, *, limit: int = DEFAULT_LIMIT) -> Self:
         """Compile a `Grammar`. ``limit``: ints the automaton may grow to."""
         space = TokenSpace.of(vocabulary)
         prepared = prepare(grammar)
@@ -116,77 +114,11 @@ class Index:
         numbers = space.charset_numbers(nfa.charsets, nfa.charset_uses, partial(counted_charsets, prepared))
         return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets, nfa.unique_nodes)
 
-    @classmethod
-    def from_regex(cls, pattern: str, vocabulary: Vocabulary, **options: Any) -> Index:
-        """Texts that match the whole ``pattern`` (docs/regex.md).
-
-        Options: ``search=True``: it need only match somewhere; ``dialect``: "python", or "ecma" as in JSON Schema.
-        """
-        from dotllm.languages.regex import regex_to_grammar
-
-        return cls.from_grammar_object(regex_to_grammar(pattern, **options), vocabulary)
-
-    @classmethod
-    def from_choice(cls, choices: Sequence[str], vocabulary: Vocabulary) -> Index:
-        """Exactly one of ``choices``."""
-        from dotllm.languages.choice import choice_to_grammar
-
-        return cls.from_grammar_object(choice_to_grammar(choices), vocabulary)
-
-    @classmethod
-    def from_json_schema(cls, schema: Any, vocabulary: Vocabulary, **options: Any) -> Index:
-        """JSON texts that are valid under ``schema`` (a dict, a bool or JSON text; docs/json-schema.md).
-
-        Options: ``order``: keys as "declared" or in "any" order; ``any_whitespace=False``: none between tokens;
-        ``whitespace_pattern``: a regular expression for it; ``additional_properties=False``: objects have no
-        properties but those that the schema names, unless it says so; ``default_dialect``: of schemas without
-        ``$schema`` ("2020-12", "7", …).
-        """
-        from dotllm.languages.json_schema import json_schema_to_grammar
-
-        return cls.from_grammar_object(json_schema_to_grammar(schema, **options), vocabulary)
-
-    @classmethod
-    def from_json_object(cls, vocabulary: Vocabulary, **options: Any) -> Index:
-        """Any JSON object. Options: ``any_whitespace`` and ``whitespace_pattern``, as for JSON Schema."""
-        from dotllm.languages.json_schema import json_object_to_grammar
-
-        return cls.from_grammar_object(json_object_to_grammar(**options), vocabulary)
-
-    @classmethod
-    def from_grammar(cls, text: str, vocabulary: Vocabulary, dialect: Dialect = "auto", **options: Any) -> Index:
-        """Texts of a context-free grammar in Lark or EBNF notation (docs/grammars.md), which "auto" tells apart by how
-        rules are defined."""
-        from dotllm.languages.cfg import grammar_to_grammar
-        from dotllm.languages.token_names import TokenNames
-
-        names = TokenNames(vocabulary.special_tokens, vocabulary.added_tokens)
-        grammar = grammar_to_grammar(text, dialect=dialect, token_names=names, **options)
-        return cls.from_grammar_object(grammar, vocabulary)
-
-    @classmethod
-    def from_structural_tag(cls, spec: Any, vocabulary: Vocabulary, **options: Any) -> Index:
-        """Texts of a structural tag (a dict or JSON text), in either request form (docs/structural-tags.md); options as
-        for JSON Schema."""
-        from dotllm.languages.json_schema import Options
-        from dotllm.languages.structural_tag import structural_tag_to_grammar
-        from dotllm.languages.token_names import TokenNames
-
-        names = TokenNames(vocabulary.special_tokens, vocabulary.added_tokens)
-        grammar = structural_tag_to_grammar(spec, token_names=names, options=Options(**options))
-        return cls.from_grammar_object(grammar, vocabulary)
-
     # ---- use
 
     def guide(self) -> Guide:
         """A new sequence at the beginning."""
-        from dotllm.index.guide import Guide
-
-        if self.unique_nodes:
-            from dotllm.index.unique import UniqueGuide
-
-            return UniqueGuide(self)
-        return Guide(self)
+        return UniqueGuide(self) if self.unique_nodes else Guide(self)
 
     @property
     def masks(self) -> Int32:
@@ -234,11 +166,11 @@ class Index:
         """Whether new sequences had better use `renewed`: more than half of the arena's limit is taken."""
         return 2 * memory.used(self.mem) > int(self.mem[layout.H_LIMIT])
 
-    def renewed(self) -> Index:
+    def renewed(self) -> Self:
         """An index of the same automaton that has found nothing yet. Guides of this one are not affected."""
         with self.lock:
             mem = self.mem
-        return Index(restart(mem), self.vocabulary, self.token_sets, self.charsets, self.unique_nodes)
+        return type(self)(restart(mem), self.vocabulary, self.token_sets, self.charsets, self.unique_nodes)
 
     def advance(self, config: int, token: int) -> int:
         """The configuration after ``token``; -1: not allowed."""
@@ -301,34 +233,26 @@ class Index:
 
     def row_places(self) -> list[Int32]:
         """Views of all places in the arena that hold row numbers (or a negative mark). Hold `lock`."""
-        from dotllm.index.storage import row_places
-
-        return row_places(self.mem)
+        return storage.row_places(self.mem)
 
     # ---- persistence
 
     def save(self, path: str | Path) -> None:
         """Write the index, with all it has found so far (see `index.storage`)."""
-        from dotllm.index.storage import save
-
-        save(self, Path(path))
+        storage.write(Path(path), self.to_bytes())
 
     @classmethod
-    def load(cls, path: str | Path, vocabulary: Vocabulary) -> Index:
+    def load(cls, path: str | Path, vocabulary: Vocabulary) -> Self:
         """Read what `save` wrote. Raises ValueError for a file that is damaged, newer, or of another vocabulary."""
-        from dotllm.index.storage import load
-
-        return load(Path(path), vocabulary)
+        return cls.from_bytes(Path(path).read_bytes(), vocabulary)
 
     def to_bytes(self) -> bytes:
         """What `save` writes."""
-        from dotllm.index.storage import dump
-
-        return dump(self)
+        with self.lock:
+            mem = self.mem[: memory.used(self.mem)].copy()
+        return storage.dump(mem, self.vocabulary, self.token_sets, self.charsets, self.unique_nodes)
 
     @classmethod
-    def from_bytes(cls, data: bytes, vocabulary: Vocabulary) -> Index:
+    def from_bytes(cls, data: bytes, vocabulary: Vocabulary) -> Self:
         """The index that `to_bytes` was called of. Raises as `load`."""
-        from dotllm.index.storage import load
-
-        return load(data, vocabulary)
+        return storage.load(data, vocabulary, cls)

@@ -16,25 +16,28 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as at
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, laid_out
-from dotllm.automata.machine.memory import contents, used
+from dotllm.automata.machine.memory import contents
 from dotllm.automata.nfa import HEAD, Part
 from dotllm.charset import CharSet
 from dotllm.index.sound_arena import SOUND
 from dotllm.index.sound_automaton import is_sound_automaton
 from dotllm.index.thaw import SCRATCH, TABLES, UNSAVED, renumber_rows, thaw, unpack_rows
 from dotllm.index.token_space import END_ROW, TokenSpace
+from dotllm.index.walkable import TokenSets
 from dotllm.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from dotllm.index.index import Index
+_T = TypeVar("_T")
+Make = Callable[[Int32, Vocabulary, TokenSets, list[CharSet], frozenset[int]], _T]
+"""The constructor of an index."""
 
 MAGIC = b"dotllmIX"
 VERSION = 5
@@ -73,25 +76,29 @@ def _pack_rows(rows: Int32) -> list[Int32]:
     return out
 
 
-def save(index: Index, path: Path) -> None:
-    """Write ``index`` to ``path`` (over what was there; readers never see half a file)."""
+def write(path: Path, data: bytes) -> None:
+    """Write to ``path`` over what was there; readers never see half a file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(dump(index))
+    temporary.write_bytes(data)
     temporary.replace(path)
 
 
-def dump(index: Index) -> bytes:
-    """What such a file holds."""
-    with index.lock:
-        mem = index.mem[: used(index.mem)].copy()
-    space = index.space
+def dump(
+    mem: Int32,
+    vocabulary: Vocabulary,
+    token_sets: TokenSets,
+    charsets: Sequence[CharSet],
+    unique_nodes: frozenset[int],
+) -> bytes:
+    """What a file of such an index holds. ``mem``: a copy of its arena, which this changes."""
+    space = TokenSpace.of(vocabulary)
     numbers = sorted({int(n) for place in row_places(mem) for n in np.unique(place[place >= 0])})
     renumber = np.full(max(numbers, default=0) + 1, -1, np.int32)
     renumber[numbers] = np.arange(len(numbers), dtype=np.int32)
     for place in row_places(mem):
         known = place >= 0
         place[known] = renumber[place[known]]
-    known = np.array([space.known_charset(c) for c in index.charsets], np.int32)
+    known = np.array([space.known_charset(c) for c in charsets], np.int32)
     of_number = np.full(known.max(initial=-1) + 2, -1, np.int32)  # (the last one is for nodes without a set)
     of_number[known[known >= 0]] = np.nonzero(known >= 0)[0]
     charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + mem[at.H_NODES]]
@@ -106,13 +113,13 @@ def dump(index: Index) -> bytes:
     header = {
         "version": VERSION,
         "layout": at.MAGIC,
-        "vocabulary": index.vocabulary.fingerprint,
+        "vocabulary": vocabulary.fingerprint,
         "scratch": [int(mem[at.R + 3 * r + 1]) for r in SCRATCH],
         "lengths": [len(part) for part in parts],
         "rows": len(numbers),
-        "token_sets": [[sorted(ids), exclude] for ids, exclude in index.token_sets],
-        "unique_nodes": sorted(index.unique_nodes),
-        "charsets": [list(map(list, c.ranges)) for c in index.charsets],
+        "token_sets": [[sorted(ids), exclude] for ids, exclude in token_sets],
+        "unique_nodes": sorted(unique_nodes),
+        "charsets": [list(map(list, c.ranges)) for c in charsets],
     }
     raw = json.dumps(header, separators=(",", ":")).encode()
     lengths = len(raw).to_bytes(8, "little") + len(payload).to_bytes(8, "little")
@@ -140,10 +147,12 @@ def _triples(mem: Int32) -> Int32:
     return entries[entries[:, 0] != 0]
 
 
-def load(source: Path | bytes, vocabulary: Vocabulary) -> Index:
-    """Read an index, from a file or what one holds. Raises ValueError for what is damaged, of another version or of
-    another vocabulary."""
-    raw = source if isinstance(source, bytes) else source.read_bytes()
+def load(raw: bytes, vocabulary: Vocabulary, make: Make[_T]) -> _T:
+    """What ``make`` makes of the index in the bytes of a file.
+
+    ``make`` is called with the lock of the rows held, so that none is freed before the index that knows it is
+    registered. Raises ValueError for what is damaged, of another version or of another vocabulary.
+    """
     if len(raw) < _START or raw[: len(MAGIC)] != MAGIC:
         raise ValueError("not an index file")
     header_length, payload_length = (int.from_bytes(raw[at_ : at_ + 8], "little") for at_ in (8, 16))
@@ -157,14 +166,12 @@ def load(source: Path | bytes, vocabulary: Vocabulary) -> Index:
             raise ValueError(f"index of another version: {version}")
         if header["vocabulary"] != vocabulary.fingerprint:
             raise ValueError("index of another vocabulary")
-        return _load(header, np.frombuffer(bytearray(body[header_length:]), np.int32), vocabulary)
+        return _load(header, np.frombuffer(bytearray(body[header_length:]), np.int32), vocabulary, make)
     except (LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"damaged index: header ({type(error).__name__}: {error})") from error
 
 
-def _load(header: dict[str, Any], numbers: Int32, vocabulary: Vocabulary) -> Index:
-    from dotllm.index.index import Index
-
+def _load(header: dict[str, Any], numbers: Int32, vocabulary: Vocabulary, make: Make[_T]) -> _T:
     lengths = [int(length) for length in header["lengths"]]
     if len(lengths) != _PARTS or min(lengths) < 0 or sum(lengths) != len(numbers):
         raise ValueError("damaged index: parts")
@@ -190,10 +197,10 @@ def _load(header: dict[str, Any], numbers: Int32, vocabulary: Vocabulary) -> Ind
     rows = np.zeros((row_count, space.words), np.int32)
     if not unpack_rows(numbers[rows_at:], rows):
         raise ValueError("damaged index: mask rows")
-    with space.lock:  # rows must not be freed before the index that knows them is registered
+    with space.lock:
         renumber = np.array([space.intern(row) for row in rows], np.int32)
         renumber_rows(mem, renumber, END_ROW)
-        return Index(mem, vocabulary, token_sets, charsets, unique_nodes)
+        return make(mem, vocabulary, token_sets, charsets, unique_nodes)
 
 
 def _number(charset: CharSet, space: TokenSpace) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 import numba as nb
 import numpy as np
@@ -55,10 +55,6 @@ from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
 from dotllm.vocabulary.popular import is_popular
 from dotllm.vocabulary.trie import Trie
-
-if TYPE_CHECKING:
-    from dotllm.index.batch import Desk
-    from dotllm.index.index import Index
 
 MAX_CHARSETS = 512  # further sets are walked without a table (each takes 0.3 MB)
 MAX_ROW_BYTES = 512 << 20
@@ -207,6 +203,21 @@ def free_rows(used: Int64, table: Int64, about: Int64, free: Int32, known: Bool)
     return freed
 
 
+class RowOwner(Protocol):
+    """An index, as far as the table of rows knows it."""
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held while the numbers of its rows are read or set."""
+
+    @property
+    def unique_nodes(self) -> frozenset[int]:
+        """Whether its guides remember: see `Nfa`."""
+
+    def row_places(self) -> list[Int32]:
+        """Views of all numbers of rows (or negative marks) that it knows."""
+
+
 class TokenSpace:
     """See the module. `of` gives the one instance of a vocabulary."""
 
@@ -265,8 +276,7 @@ class TokenSpace:
         self.rows_used = np.zeros(4, np.int64)
         self._about = np.zeros((capacity, 3), np.int64)
         self._free = np.empty(capacity, np.int32)
-        self.desks: list[Desk] = []  # of `batch`, which computes masks there
-        self._indexes: weakref.WeakSet[Index] = weakref.WeakSet()
+        self._indexes: weakref.WeakSet[RowOwner] = weakref.WeakSet()
         self.remembering = False
         """Whether some index has guides that remember (`Guide.remembers`)."""
         self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
@@ -292,8 +302,8 @@ class TokenSpace:
         """The error of a mask for which there is no room."""
         return BudgetExceeded(f"more than {len(self.rows)} distinct masks", keyword="memory")
 
-    def register(self, index: Index) -> None:
-        """An index from now on may know rows."""
+    def register(self, index: RowOwner) -> None:
+        """``index`` from now on may know rows."""
         with self.lock:
             self._indexes.add(index)
             self.remembering = self.remembering or bool(index.unique_nodes)

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import regex
 
+from dotllm import Index
 from dotllm.automata.dfa import dfa_to_grammar
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.reference import accepts
-from dotllm.index import Index
 from dotllm.languages.regex import regex_to_dfa, regex_to_grammar
 from dotllm.vocabulary import Vocabulary
 

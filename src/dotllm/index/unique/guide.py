@@ -11,14 +11,15 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dotllm.arrays import Int32
+from dotllm.automata.machine.layout import FINISHED, INITIAL
 from dotllm.index.guide import Guide, write_mask
-from dotllm.index.index import FINISHED, INITIAL, Index
 from dotllm.index.unique import masks
 from dotllm.index.unique.paths import Paths
 from dotllm.index.unique.room import any_has_room
 from dotllm.index.unique.scanner import OUTSIDE
 from dotllm.index.unique.threads import Thread, Threads, walk
 from dotllm.index.unique.tokens import Tokens
+from dotllm.index.walkable import Walkable
 
 _BEGINNING: Threads = (Thread(INITIAL, OUTSIDE),)
 
@@ -30,7 +31,7 @@ class UniqueGuide(Guide):
 
     remembers = True
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Walkable) -> None:
         super().__init__(index)
         self._paths = Paths.of(index)
         self._tokens = Tokens.of(index.vocabulary)

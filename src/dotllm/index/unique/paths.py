@@ -7,7 +7,7 @@ of an index, and for ever, as configurations are.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numba as nb
 import numpy as np
@@ -37,10 +37,8 @@ from dotllm.automata.machine.run import apply, configuration, run_bytes, token_s
 from dotllm.automata.machine.settle import settle
 from dotllm.index.kernels import I1, U8, I
 from dotllm.index.unique.likeness import Leaf
+from dotllm.index.walkable import Walkable
 from dotllm.jit import kernel
-
-if TYPE_CHECKING:
-    from dotllm.index.index import Index
 
 OPENINGS = b"[{"
 _KEPT = 1 << 16  # configurations: some 30 MB at most, then they are asked for anew
@@ -69,16 +67,16 @@ def expand(mem: Int32, class_bytes: UInt8, config: int, out: Int32, fuel: int) -
 class Paths:
     """See the module. `of` gives the one of an index."""
 
-    _known: ClassVar[weakref.WeakKeyDictionary[Index, Paths]] = weakref.WeakKeyDictionary()
+    _known: ClassVar[weakref.WeakKeyDictionary[Walkable, Paths]] = weakref.WeakKeyDictionary()
 
     @classmethod
-    def of(cls, index: Index) -> Paths:
+    def of(cls, index: Walkable) -> Paths:
         found = cls._known.get(index)
         if found is None:
             found = cls._known[index] = cls(index)
         return found
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Walkable) -> None:
         self._index = weakref.ref(index)
         self._rows: dict[int, list[int]] = {}
         self._openings: dict[tuple[int, int], int] = {}
@@ -97,7 +95,7 @@ class Paths:
         self.unsafe: dict[object, tuple[int, ...]] = {}  # see `masks`
 
     @property
-    def index(self) -> Index:
+    def index(self) -> Walkable:
         index = self._index()
         assert index is not None  # whoever asks has a guide, which holds it
         return index

@@ -20,8 +20,8 @@ from itertools import compress
 from operator import attrgetter
 from typing import Any
 
+from dotllm.automata.machine.layout import FINISHED
 from dotllm.index import advance_guides
-from dotllm.index.index import FINISHED
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.hook import Target
 

@@ -7,9 +7,9 @@ import weakref
 
 import numpy as np
 
-from dotllm.index import Index
+from dotllm.automata.machine.layout import FINISHED
+from dotllm.index import Walkable
 from dotllm.index.forced import MAX_FORCED, stable_tokens
-from dotllm.index.index import FINISHED
 from dotllm.index.token_space import TokenSpace
 
 _MEMO = 1 << 16  # configurations of an index that are remembered
@@ -19,7 +19,7 @@ class ForcedTokens:
     """`Spelling` by index."""
 
     def __init__(self) -> None:
-        self._spellings: weakref.WeakKeyDictionary[Index, Spelling] = weakref.WeakKeyDictionary()
+        self._spellings: weakref.WeakKeyDictionary[Walkable, Spelling] = weakref.WeakKeyDictionary()
 
     @staticmethod
     @functools.cache
@@ -27,7 +27,7 @@ class ForcedTokens:
         """The one of this process."""
         return ForcedTokens()
 
-    def of(self, index: Index) -> Spelling:
+    def of(self, index: Walkable) -> Spelling:
         """That of ``index``."""
         found = self._spellings.get(index)
         if found is None:
@@ -47,12 +47,12 @@ class Spelling:
         self._rows: dict[int, int] = {}
         self._epoch = -1
 
-    def after(self, index: Index, config: int) -> tuple[int, ...]:
+    def after(self, index: Walkable, config: int) -> tuple[int, ...]:
         """Tokens that spell what must come after ``config``; empty if nothing is forced. Raises BudgetExceeded."""
         tokens = self._tokens.get(config)
         return self._find(index, config) if tokens is None else tokens
 
-    def row(self, index: Index, config: int) -> int:
+    def row(self, index: Walkable, config: int) -> int:
         """The mask row that allows the first of those tokens alone; -1 if nothing is forced. Raises BudgetExceeded.
 
         No index knows these rows, so their numbers hold for an epoch of the table of rows (see `TokenSpace`).
@@ -67,7 +67,7 @@ class Spelling:
             row = self._rows[config] = _row_of(index.space, tokens[0]) if tokens else -1
         return row
 
-    def _find(self, index: Index, config: int) -> tuple[int, ...]:
+    def _find(self, index: Walkable, config: int) -> tuple[int, ...]:
         known = self._tokens
         if len(known) >= _MEMO:
             known.clear()

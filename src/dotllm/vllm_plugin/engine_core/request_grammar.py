@@ -20,7 +20,7 @@ from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from dotllm.compilation.compiled import Compiled
 from dotllm.errors import InvalidSpec, SpecError, without_frames
-from dotllm.index import Guide, Index
+from dotllm.index import Guide, Walkable
 from dotllm.index.token_space import END_ROW
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
 from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens, Spelling
@@ -33,7 +33,7 @@ Bitmask = npt.NDArray[np.int32]
 _MEMO = 1 << 12  # rows that are remembered for an index and some stop tokens
 _MOST_NAMED = 8  # stop tokens in a message
 _MOST_STOPS = 16  # sets of stop tokens of an index for which they are
-_shared_rows: WeakKeyDictionary[Index, dict[tuple[int, ...], dict[tuple[int, int, int], int]]] = WeakKeyDictionary()
+_shared_rows: WeakKeyDictionary[Walkable, dict[tuple[int, ...], dict[tuple[int, int, int], int]]] = WeakKeyDictionary()
 
 
 class BitmaskView:
@@ -110,7 +110,7 @@ class RequestGrammar(StructuredOutputGrammar):
         self._look_for_ends(guide.index)
         return guide
 
-    def _look_for_ends(self, index: Index) -> None:
+    def _look_for_ends(self, index: Walkable) -> None:
         """Further EOS tokens that the grammar speaks of are stop tokens from now on."""
         if self._further_eos and index.token_sets:
             asked = [token for token in self._further_eos if any(_get(row, token) for row in index.token_rows)]

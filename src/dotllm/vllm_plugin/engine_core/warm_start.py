@@ -102,10 +102,10 @@ def prepare_engine(vllm_config: Any) -> None:
     the shared store needs (s3fs is a second of imports); start the processes that compile."""
     from vllm.tokenizers import cached_tokenizer_from_config
 
+    from dotllm.api import Index
     from dotllm.compilation import CompilationOptions
     from dotllm.compilation import compiler as engine
     from dotllm.compilation.transports import open_transport
-    from dotllm.index import Index
 
     model_config = vllm_config.model_config
     tokens = _vocabulary_of_model(cached_tokenizer_from_config(model_config=model_config), model_config)

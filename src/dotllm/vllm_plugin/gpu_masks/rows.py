@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from dotllm.automata.machine.layout import FINISHED
 from dotllm.errors import SpecError
 from dotllm.index import Guide, mask_rows
 from dotllm.index.batch import Failures
 from dotllm.index.draft_rows import mask_rows_along
-from dotllm.index.index import FINISHED
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu_masks.forbidden_rows import ForbiddenRows

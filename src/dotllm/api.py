@@ -1,0 +1,90 @@
+"""Index, as users know it: `GrammarIndex` with a constructor for each language.
+
+It stands above both `languages` and `index`, so neither of them knows the other: a language gives a `Grammar`, and an
+index takes one. A constructor imports its language when it is called, because loading all of them takes a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dotllm.index.index import GrammarIndex
+from dotllm.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from dotllm.languages.cfg import Dialect
+    from dotllm.languages.token_names import TokenNames
+
+
+class Index(GrammarIndex):
+    """A specification compiled against a vocabulary; any number of sequences walk it, each with its `guide`.
+
+    Made by the ``from_…`` constructors (or `load`), which raise `InvalidSpec`, `Unsupported` or `BudgetExceeded`, all
+    of them ValueErrors that say what and where. It grows as sequences visit new situations; `save` keeps what has
+    been found. Thread-safe.
+    """
+
+    @classmethod
+    def from_regex(cls, pattern: str, vocabulary: Vocabulary, **options: Any) -> Self:
+        """Texts that match the whole ``pattern`` (docs/regex.md).
+
+        Options: ``search=True``: it need only match somewhere; ``dialect``: "python", or "ecma" as in JSON Schema.
+        """
+        from dotllm.languages.regex import regex_to_grammar
+
+        return cls.from_grammar_object(regex_to_grammar(pattern, **options), vocabulary)
+
+    @classmethod
+    def from_choice(cls, choices: Sequence[str], vocabulary: Vocabulary) -> Self:
+        """Exactly one of ``choices``."""
+        from dotllm.languages.choice import choice_to_grammar
+
+        return cls.from_grammar_object(choice_to_grammar(choices), vocabulary)
+
+    @classmethod
+    def from_json_schema(cls, schema: Any, vocabulary: Vocabulary, **options: Any) -> Self:
+        """JSON texts that are valid under ``schema`` (a dict, a bool or JSON text; docs/json-schema.md).
+
+        Options: ``order``: keys as "declared" or in "any" order; ``any_whitespace=False``: none between tokens;
+        ``whitespace_pattern``: a regular expression for it; ``additional_properties=False``: objects have no
+        properties but those that the schema names, unless it says so; ``default_dialect``: of schemas without
+        ``$schema`` ("2020-12", "7", …).
+        """
+        from dotllm.languages.json_schema import json_schema_to_grammar
+
+        return cls.from_grammar_object(json_schema_to_grammar(schema, **options), vocabulary)
+
+    @classmethod
+    def from_json_object(cls, vocabulary: Vocabulary, **options: Any) -> Self:
+        """Any JSON object. Options: ``any_whitespace`` and ``whitespace_pattern``, as for JSON Schema."""
+        from dotllm.languages.json_schema import json_object_to_grammar
+
+        return cls.from_grammar_object(json_object_to_grammar(**options), vocabulary)
+
+    @classmethod
+    def from_grammar(cls, text: str, vocabulary: Vocabulary, dialect: Dialect = "auto", **options: Any) -> Self:
+        """Texts of a context-free grammar in Lark or EBNF notation (docs/grammars.md), which "auto" tells apart by how
+        rules are defined."""
+        from dotllm.languages.cfg import grammar_to_grammar
+
+        grammar = grammar_to_grammar(text, dialect=dialect, token_names=_token_names(vocabulary), **options)
+        return cls.from_grammar_object(grammar, vocabulary)
+
+    @classmethod
+    def from_structural_tag(cls, spec: Any, vocabulary: Vocabulary, **options: Any) -> Self:
+        """Texts of a structural tag (a dict or JSON text), in either request form (docs/structural-tags.md); options as
+        for JSON Schema."""
+        from dotllm.languages.json_schema import Options
+        from dotllm.languages.structural_tag import structural_tag_to_grammar
+
+        grammar = structural_tag_to_grammar(spec, token_names=_token_names(vocabulary), options=Options(**options))
+        return cls.from_grammar_object(grammar, vocabulary)
+
+
+def _token_names(vocabulary: Vocabulary) -> TokenNames:
+    from dotllm.languages.token_names import TokenNames
+
+    return TokenNames(vocabulary.special_tokens, vocabulary.added_tokens)
