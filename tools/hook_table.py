@@ -3,7 +3,7 @@
     python -m tools.hook_table
 
 writes it into the page. A test compares the page with what this would write. Of a hook's targets the functions of
-vLLM's are listed, which are what a reader looks for; ``tools/check_hooks.py`` also looks at fields and attributes.
+vLLM's are listed, which are what a reader looks for; ``tools/check_hooks.py`` also looks at attributes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def functions(targets: Iterable[Target]) -> str:
     by_class: dict[str, list[str]] = {}
     for target in targets:
         owner, _, name = target.name.rpartition(".")
-        if name.isidentifier() and not name[0].isupper() and "@" not in owner:
+        if target.parameters is not None:
             names = by_class.setdefault(owner, [])
             if name not in names:
                 names.append(name)

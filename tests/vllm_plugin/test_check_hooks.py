@@ -6,10 +6,12 @@ import importlib.util
 import sys
 import zipfile
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
+from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.hook import Hook, Target
 
 ROOT = Path(__file__).parent.parent.parent
@@ -27,7 +29,8 @@ def tool() -> ModuleType:
 @pytest.mark.serve
 def test_the_installed_vllm_fits(tool: ModuleType) -> None:
     source = tool.installed_source()
-    assert {hook.name: tool.faults_of(hook, source) for hook in tool.HOOKS} == {hook.name: [] for hook in tool.HOOKS}
+    hooks = (tool.TYPES, *tool.HOOKS)
+    assert {hook.name: tool.faults_of(hook, source) for hook in hooks} == {hook.name: [] for hook in hooks}
 
 
 SOURCE = """
@@ -43,7 +46,7 @@ class Abstract(abc.ABC):
 class Manager:
     field: int = 0
     def __init__(self, config):
-        self.backend = None
+        self.backend = local = None
         self.other: int = 1
     def begin(self, request, *, more=None): ...
     class Inner:
@@ -56,19 +59,19 @@ def free(a, b): ...
     ("target", "fault"),
     [
         (Target("pkg.m", "Manager"), None),
-        (Target("pkg.m", "Manager.field:"), None),
-        (Target("pkg.m", "Manager.__init__@backend"), None),
-        (Target("pkg.m", "Manager.__init__@other"), None),
+        (Target("pkg.m", "Manager.field"), None),
+        (Target("pkg.m", "Manager.backend"), None),
+        (Target("pkg.m", "Manager.other"), None),
         (Target("pkg.m", "Manager.begin", ("self", "request")), None),
         (Target("pkg.m", "Manager.Inner.run", ("self",)), None),
         (Target("pkg.m", "free", ("a",)), None),
-        (Target("pkg.m", "Abstract", abstract=("one", "two", "gone")), None),
-        (Target("pkg.m", "Abstract", abstract=("one",)), "new abstract methods: two"),
         (Target("pkg.gone", "free"), "no module"),
         (Target("pkg.m", "gone"), "no pkg.m.gone"),
         (Target("pkg.m", "Gone.method"), "no class Gone"),
-        (Target("pkg.m", "Manager.gone:"), "no field"),
-        (Target("pkg.m", "Manager.__init__@gone"), "not assigned"),
+        (Target("pkg.m", "Manager.gone"), "no pkg.m.Manager.gone"),
+        (Target("pkg.m", "Manager.local"), "no pkg.m.Manager.local"),
+        (Target("pkg.m", "field"), "no pkg.m.field"),
+        (Target("pkg.m", "Manager.field", ("self",)), "no pkg.m.Manager.field"),
         (Target("pkg.m", "Manager.begin", ("self", "req")), "takes"),
         (Target("pkg.m", "Manager", ("self",)), "is a class"),
     ],
@@ -83,6 +86,27 @@ def test_targets(tool: ModuleType, tmp_path: Path, target: Target, fault: str | 
         assert faults == []
     else:
         assert len(faults) == 1 and fault in faults[0]
+
+
+def test_a_new_abstract_method_is_found_out(tool: ModuleType) -> None:
+    class Abstract:
+        def one(self) -> None: ...
+
+    types: Any = SimpleNamespace(MODULES={"pkg.m": "Manager Abstract"}, Abstract=Abstract)
+    found = tool.new_abstract_methods("Abstract", lambda _: SOURCE, types)
+    assert found == "pkg.m.Abstract has new abstract methods: two"
+    Abstract.two = Abstract.one  # type: ignore[attr-defined]
+    assert tool.new_abstract_methods("Abstract", lambda _: SOURCE, types) is None
+
+
+def test_all_members_of_a_protocol_are_looked_for(tool: ModuleType) -> None:
+    found = tool.members("vllm.v1.worker.gpu_model_runner", "GPUModelRunnerV1")
+    assert Target("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.requests") in found and len(found) == 3
+    found = tool.members("vllm.config.model", "ModelConfig")
+    assert Target("vllm.config.model", "ModelConfig.get_vocab_size", ("self",)) in found
+    assert {name for names in vllm_types.MODULES.values() for name in names.split()} == {
+        name for name, value in vars(vllm_types).items() if getattr(value, "_is_protocol", False) and name != "Protocol"
+    }, "each has its place"
 
 
 def test_a_broken_release_fails(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once, require_parameters
+from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 
 def one_more(original: Any) -> Any:
@@ -37,14 +38,21 @@ def test_what_is_replaced_looks_like_the_original() -> None:
     replace_once(holder, "function", one_more)
     assert (holder.function.__name__, holder.function.__doc__) == ("identity", "Itself.")
     assert inspect.signature(holder.function) == inspect.signature(identity)
-    require_parameters(holder.function, ("number",), no_more=True)
 
 
 def with_a_keyword(number: int, *, digits: int = 0) -> float:
     return round(number, digits)
 
 
-@pytest.mark.parametrize("make", [one_more, lambda _: lambda digits, number: 0, lambda _: lambda *numbers: 0])
+@pytest.mark.parametrize(
+    "make",
+    [
+        one_more,
+        lambda _: lambda digits, number: 0,
+        lambda _: lambda *numbers: 0,
+        lambda _: lambda number, more, digits: 0,
+    ],
+)
 def test_what_cannot_be_called_like_the_original_does_not_replace_it(make: Any) -> None:
     """Some release of vLLM calls a function with a parameter that others do not have: that must not be found out by
     the first request. (``should_advance(request, new_token_ids=…)`` of some releases ended the engine.)"""
@@ -54,6 +62,22 @@ def test_what_cannot_be_called_like_the_original_does_not_replace_it(make: Any) 
     assert holder.function is with_a_keyword
     replace_once(holder, "function", lambda original: lambda *args, **kwargs: original(*args, **kwargs))
     assert holder.function(12, digits=-1) == 10
+
+
+def test_who_has_imported_a_function_by_name_gets_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, importer, stranger = ModuleType("vllm.theirs"), ModuleType("vllm.importer"), ModuleType("stranger")
+    for module in (theirs, importer, stranger):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        module.function = identity  # type: ignore[attr-defined]
+    replace_once(theirs, "function", one_more)
+    assert [module.function(1) for module in (theirs, importer, stranger)] == [2, 2, 1]
+
+
+def test_a_hook_without_a_use_changes_nothing(module: Any) -> None:
+    hook = Hook("name", "summary", where=lambda: False, apply=lambda: pytest.fail("there is no use for it"))
+    hook.replaces("their.module:function")(one_more)
+    hook.apply()
+    assert module.function is identity and hook.targets == (Target("their.module", "function", ("number",)),)
 
 
 def test_the_same_hook_in_several_classes() -> None:
@@ -103,7 +127,7 @@ def test_a_hook_replaces_what_its_functions_name(module: Any) -> None:
 
 
 def test_a_hook_rests_on_the_parameters_that_its_functions_name() -> None:
-    hook = Hook("name", "summary", (Target("their.module", "Theirs.field:"),))
+    hook = Hook("name", "summary", (Target("their.module", "Theirs.field"),))
 
     @hook.replaces("their.module:Theirs.one")
     def _with(original: Any) -> Any:
@@ -114,7 +138,7 @@ def test_a_hook_rests_on_the_parameters_that_its_functions_name() -> None:
 
     assert hook.targets == (
         Target("their.module", "Theirs.one", ("self", "number")),
-        Target("their.module", "Theirs.field:"),
+        Target("their.module", "Theirs.field"),
     )
 
 

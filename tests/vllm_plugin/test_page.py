@@ -96,8 +96,8 @@ def test_the_table_of_hooks_is_up_to_date() -> None:
 
 def test_the_table_names_functions_once_and_no_fields() -> None:
     targets = [
-        Target("m", "Manager.begin", ("self",)), Target("n", "Manager.begin"), Target("m", "Manager._end"),
-        Target("m", "free"), Target("m", "Manager"), Target("m", "Manager.field:"), Target("m", "Manager.__init__@x"),
+        Target("m", "Manager.begin", ("self",)), Target("n", "Manager.begin", ()), Target("m", "Manager._end", ()),
+        Target("m", "free", ()), Target("m", "Manager"), Target("m", "Manager.field"),
     ]  # fmt: skip
     row = hook_table.table([Hook("one", "a | b", targets, without_it="a <tag>", required=True)]).splitlines()[2]
     assert row == r"| **one** | `Manager`: `begin`, `_end`; `free` | a \| b | a &lt;tag> |"

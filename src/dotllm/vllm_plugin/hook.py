@@ -1,17 +1,19 @@
 """Hook: one named change to vLLM, what it rests on, and whether it held.
 
-A function of ours that takes the place of one of vLLM's says so where it stands (`Hook.replaces`). All functions and
-classes that a hook rests on are data (``targets``), so that ``tools/check_hooks.py`` can compare them with the source
-files of any vLLM release without importing it.
+A function of ours that takes the place of one of vLLM's says so where it stands (`Hook.replaces`). What a hook rests on
+is data (`Hook.targets`; attributes of vLLM's objects: `vllm_types`), so that ``tools/check_hooks.py`` can compare it
+with the source files of any vLLM release without importing it.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from types import ModuleType
 from typing import Any
 
 REPLACEMENTS = "dotllm_replacements"
@@ -26,15 +28,14 @@ class HookError(RuntimeError):
 class Target:
     """Something in vLLM's source that must exist: ``name`` in the file of ``module``.
 
-    ``name`` is a function, a class, or ``Class.method``; ``Class.attribute:`` (with a colon) is an annotated attribute
-    of a class, ``Class.method@attribute`` an attribute that the method assigns on ``self``. ``parameters`` are the
-    leading parameter names a function must have; it may have more after them.
+    ``name`` is a function, a class, or ``Class.member``: a method, or an attribute, declared or assigned on ``self``.
+    ``parameters`` are the leading parameter names a function must have; it may have more after them. None: it need not
+    be a function.
     """
 
     module: str
     name: str
-    parameters: tuple[str, ...] = ()
-    abstract: tuple[str, ...] = ()
+    parameters: tuple[str, ...] | None = None
 
 
 Make = Callable[[Any], Any]
@@ -52,11 +53,13 @@ class Hook:
         apply: Callable[[], None] | None = None,
         required: bool = False,
         without_it: str = "",
+        where: Callable[[], bool] = lambda: True,
     ) -> None:
         """``targets``: what it rests on beside the functions it replaces. ``without_it``: what a user loses where this
-        hook does not hold; where ``required``, the server does not start."""
+        hook does not hold; where ``required``, the server does not start. ``where``: whether there is a use for it in
+        this process; else nothing is changed."""
         self.name, self.summary, self.required, self.without_it = name, summary, required, without_it
-        self._needs, self._apply = tuple(targets), apply
+        self._needs, self._apply, self._where = tuple(targets), apply, where
         self._replacements: list[tuple[str, str, Make]] = []  # module, name in it, and what makes ours of it
 
     def replaces(self, *places: str) -> Callable[[Make], Make]:
@@ -80,6 +83,8 @@ class Hook:
 
     def apply(self) -> None:
         """Make the change; nothing is replaced where one of the functions is not there."""
+        if not self._where():
+            return
         found = []
         for module, name, make in self._replacements:
             *owners, function = name.split(".")
@@ -112,31 +117,27 @@ def positional(function: Any) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
 
 
-def require_parameters(function: Any, leading: tuple[str, ...], *, no_more: bool = False) -> None:
-    """Raise TypeError if ``function`` has not these leading parameters, or with ``no_more`` further ones."""
-    found = tuple(inspect.signature(function).parameters)
-    if found[: len(leading)] != leading or (no_more and len(found) > len(leading)):
-        raise TypeError(f"{function.__qualname__} has the parameters {found}")
-
-
 def _require_that_it_takes(replacement: Any, original: Any) -> None:
-    """Raise TypeError if ``original`` has a parameter, or an order of them, that ``replacement`` has not."""
-    ours, theirs = (inspect.signature(function).parameters.values() for function in (replacement, original))
-    args, kwargs = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    names, kinds = {p.name for p in ours}, {p.kind for p in ours}
-    # what takes a parameter that is not there by its name; it may be given in more than one way
-    instead: dict[Any, set[Any]] = {
-        inspect.Parameter.POSITIONAL_OR_KEYWORD: {args, kwargs},
-        inspect.Parameter.KEYWORD_ONLY: {kwargs},
+    """Raise TypeError if ``replacement`` cannot be called in all the ways in which ``original`` can, or if it must be
+    given what ``original`` does not know."""
+    ours, theirs = inspect.signature(replacement), inspect.signature(original)
+    kind = inspect.Parameter
+    # What takes a parameter that is not there by its name; a positional one may be given in more than one way.
+    rest: dict[Any, set[Any]] = {
+        kind.POSITIONAL_OR_KEYWORD: {kind.VAR_POSITIONAL, kind.VAR_KEYWORD},
+        kind.KEYWORD_ONLY: {kind.VAR_KEYWORD},
     }
-    for p in theirs:
-        if not (p.name in names and p.kind in instead) and not instead.get(p.kind, {p.kind}) <= kinds:
-            raise TypeError(f"{original.__qualname__} has the parameter {p}, which what is to replace it has not")
-    for mine, its in zip(ours, theirs, strict=False):
-        if mine.kind not in instead or its.kind not in instead:
-            break
-        if mine.name != its.name:
-            raise TypeError(f"{original.__qualname__} has {its.name} where what is to replace it has {mine.name}")
+    kinds, their_kinds = ({p.kind for p in signature.parameters.values()} for signature in (ours, theirs))
+    takes_all = all(
+        (p.kind in rest and p.name in ours.parameters) or rest.get(p.kind, {p.kind}) <= kinds
+        for p in theirs.parameters.values()
+    )
+    mine, its = positional(replacement), positional(original)
+    in_order = mine[: len(its)] == its[: len(mine)]
+    further = (ours.parameters[name].default for name in mine[len(its) :])
+    is_given_all = kind.VAR_POSITIONAL in their_kinds or all(default is not kind.empty for default in further)
+    if not (takes_all and in_order and is_given_all):
+        raise TypeError(f"{original.__qualname__} has the parameters {theirs}, what is to replace it has {ours}")
 
 
 def replace_once(holder: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -145,7 +146,8 @@ def replace_once(holder: Any, name: str, make: Callable[[Any], Any]) -> None:
     Hooks are applied again by whoever is not sure that they were. Several may replace one function, each by a ``make``
     of its own, and whoever comes later takes over what the function says of those before. Raises TypeError if what
     comes in its place cannot be called in all the ways in which the function can: some release may call it so. Of a
-    class method ``make`` is given the function, which takes the class.
+    class method ``make`` is given the function, which takes the class. A function of a module is replaced in those of
+    vLLM's modules, too, that have imported it by name.
     """
     class_method = isinstance(inspect.getattr_static(holder, name, None), classmethod)
     original = getattr(holder, name)
@@ -159,3 +161,6 @@ def replace_once(holder: Any, name: str, make: Callable[[Any], Any]) -> None:
         replacement = wraps(original)(replacement)
         setattr(replacement, REPLACEMENTS, done | {ours})
         setattr(holder, name, classmethod(replacement) if class_method else replacement)
+        for where, module in list(sys.modules.items()) if isinstance(holder, ModuleType) else ():
+            if where.startswith("vllm.") and vars(module).get(name) is original:
+                setattr(module, name, replacement)

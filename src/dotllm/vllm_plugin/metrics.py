@@ -12,12 +12,9 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import sys
 from typing import Any
 
 from dotllm.vllm_plugin.hook import Hook
-
-_ROUTER = "vllm.entrypoints.serve.instrumentator.metrics"
 
 
 def _share_directory() -> None:
@@ -57,14 +54,9 @@ def _expose_of_many_processes() -> None:
 
 
 def _expose() -> None:
-    """What of this is no replacement of a function; the router may have imported the function by name already."""
-    from vllm.v1.metrics import prometheus
-
+    """What of this is no replacement of a function."""
     _share_directory()
     _expose_of_many_processes()
-    router = sys.modules.get(_ROUTER)
-    if router is not None:
-        router.get_prometheus_registry = prometheus.get_prometheus_registry  # type: ignore[attr-defined]
 
 
 HOOK = Hook(

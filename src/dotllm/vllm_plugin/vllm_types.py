@@ -191,6 +191,7 @@ class StructuredOutputManager(Protocol):
     tokenizer: Any
     vllm_config: VllmConfig
 
+    def _get_constraint_bounds(self, request: Request, spec_tokens: Sequence[int]) -> tuple[int, int]: ...
     def _get_reasoner(self, request: Request) -> Any: ...
 
 

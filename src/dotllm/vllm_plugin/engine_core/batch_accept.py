@@ -23,7 +23,6 @@ from typing import Any
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.index import advance_guides
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
-from dotllm.vllm_plugin.hook import Target
 
 MIN_BATCH = 8  # requests; fewer are not worth it
 
@@ -152,11 +151,4 @@ HOOK = scheduler_mixins.hook(
     summary="the tokens of a step are taken by all grammars in one call",
     without_it="grammars are asked one after another",
     overrides="update_from_output _preempt_request _free_request",
-    reads="requests",
-    targets=(
-        *(Target("vllm.v1.request", f"Request.__init__@{name}") for name in ("status", "resumable")),
-        Target("vllm.v1.request", "Request.__init__@num_stale_output_tokens"),
-        Target("vllm.v1.outputs", "ModelRunnerOutput.req_ids:"),
-        Target("vllm.v1.outputs", "ModelRunnerOutput.sampled_token_ids:"),
-    ),
 )

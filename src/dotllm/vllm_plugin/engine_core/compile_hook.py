@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from dotllm.vllm_plugin import specification as requests
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 
 
@@ -56,37 +56,10 @@ def begin(manager: Any, request: Any) -> Any:
 
 
 _MANAGER = "vllm.v1.structured_output"
-_TYPES = f"{_MANAGER}.backend_types"
-_METHODS = {
-    "StructuredOutputBackend.compile_grammar": ("self", "request_type", "grammar_spec"),
-    "StructuredOutputBackend.allocate_token_bitmask": ("self", "max_num_seqs"),
-    "StructuredOutputBackend.destroy": ("self",),
-    "StructuredOutputGrammar.accept_tokens": ("self", "request_id", "tokens"),
-    "StructuredOutputGrammar.validate_tokens": ("self", "tokens"),
-    "StructuredOutputGrammar.rollback": ("self", "num_tokens"),
-    "StructuredOutputGrammar.fill_bitmask": ("self", "bitmask", "batch_index"),
-    "StructuredOutputGrammar.is_terminated": ("self",),
-    "StructuredOutputGrammar.reset": ("self",),
-}
-"""What `backend` and `request_grammar` implement, all that is abstract in vLLM."""
 
 HOOK = Hook(
     name="manager",
     summary="the engine compiles with dotllm, in threads of our own",
-    targets=(
-        *(
-            Target(_MANAGER, f"StructuredOutputManager.__init__@{name}")
-            for name in ("backend", "tokenizer", "vllm_config", "_use_async_grammar_compilation")
-        ),
-        Target(f"{_MANAGER}.request", "StructuredOutputRequest.grammar", ("self",)),
-        Target(f"{_MANAGER}.request", "StructuredOutputRequest.params:"),
-        *(
-            Target(_TYPES, owner, abstract=tuple(name.split(".")[1] for name in _METHODS if name.startswith(owner)))
-            for owner in ("StructuredOutputBackend", "StructuredOutputGrammar")
-        ),
-        *(Target(_TYPES, name, parameters) for name, parameters in _METHODS.items()),
-        Target("vllm.sampling_params", "SamplingParams.all_stop_token_ids", ("self",)),
-    ),
     required=True,
     without_it="nothing would be constrained",
 )

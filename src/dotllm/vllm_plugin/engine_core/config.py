@@ -64,11 +64,7 @@ def _apply() -> None:
 HOOK = Hook(
     name="backend-options",
     summary="disable_any_whitespace may be set for the whole server",
-    targets=(
-        Target(_MODULE, f"StructuredOutputsConfig.{_VALIDATOR}", ("self",)),
-        Target(_MODULE, "StructuredOutputsConfig.disable_any_whitespace:"),
-        Target(_MODULE, "StructuredOutputsConfig.backend:"),
-    ),
+    targets=(Target(_MODULE, f"StructuredOutputsConfig.{_VALIDATOR}", ("self",)),),
     apply=_apply,
     required=False,
     without_it="set disable_any_whitespace in each request instead",

@@ -17,7 +17,6 @@ from typing import Any
 
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
-from dotllm.vllm_plugin.hook import Target
 
 logger = logging.getLogger(__name__)
 
@@ -77,11 +76,4 @@ HOOK = scheduler_mixins.hook(
     summary="drafts of constrained requests do not outgrow vLLM's largest CUDA graph",
     without_it="a user's speculative method can make large batches of constrained requests slower than no speculation",
     overrides="update_draft_token_ids",
-    reads="running requests num_spec_tokens",
-    targets=(
-        Target("vllm.config.speculative", "SpeculativeConfig.num_speculative_tokens_per_batch_size:"),
-        Target("vllm.v1.outputs", "DraftTokenIds.req_ids:"),
-        Target("vllm.v1.outputs", "DraftTokenIds.draft_token_ids:"),
-        Target("vllm.v1.request", "Request.__init__@spec_token_ids"),
-    ),
 )

@@ -22,7 +22,6 @@ from typing import Any
 from dotllm.compilation.errors import QueueFull
 from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
-from dotllm.vllm_plugin.hook import Target
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +164,6 @@ HOOK = scheduler_mixins.hook(
     summary="a request that its constraint ends with an error says why",
     without_it='the client is only told "Internal server error"',
     overrides="update_from_output _free_request",
-    targets=(Target("vllm.v1.engine", "EngineCoreOutput.stop_reason:"),),
 )
 
 

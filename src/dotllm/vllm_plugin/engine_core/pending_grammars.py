@@ -38,7 +38,6 @@ from typing import Any
 from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
-from dotllm.vllm_plugin.hook import Target
 from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends
 
@@ -232,7 +231,7 @@ class PendingGrammarsScheduler:
         if request.structured_output_request.reasoning_ended:
             return False
         reasoner = self.structured_output_manager._get_reasoner(request)  # type: ignore[attr-defined]
-        if reasoner is None or getattr(reasoner, "implicit_reasoning_end_token_ids", None) or implicit_ends(reasoner):
+        if reasoner is None or implicit_ends(reasoner):
             return False
         return not reasoner.is_reasoning_end(request.prompt_token_ids or [])
 
@@ -333,18 +332,4 @@ HOOK = scheduler_mixins.hook(
     summary="the prompt of a request, and its reasoning, run while its specification compiles",
     without_it="a structured request begins with its prompt when its specification is compiled, as in vLLM",
     overrides="schedule get_grammar_bitmask _handle_blocked_waiting_request _reserve_prefill_lookahead _free_request",
-    reads="hash_block_size connector ec_connector is_encoder_decoder need_mamba_block_aligned_split running"
-    " num_prefill_lookahead num_spec_tokens max_num_scheduled_tokens parallel_config prev_step_scheduled_req_ids"
-    " vllm_config",
-    targets=(
-        Target("vllm.v1.structured_output", "StructuredOutputManager._get_reasoner", ("self", "request")),
-        Target(
-            "vllm.v1.core.sched.scheduler",
-            "Scheduler._preempt_request",
-            ("self", "request", "timestamp", "drop_stale_output"),
-        ),
-        Target("vllm.v1.request", "Request.__init__@is_prefill_chunk"),
-        Target("vllm.v1.request", "Request.__init__@num_preemptions"),
-        Target("vllm.v1.structured_output.request", "StructuredOutputRequest.reasoning_ended:"),
-    ),
 )

@@ -33,13 +33,11 @@ def add(mixin: type) -> None:
         _mixins.append(mixin)
 
 
-def hook(
-    mixin: type, name: str, summary: str, without_it: str, *, overrides: str, reads: str = "", targets: Any = ()
-) -> Hook:
+def hook(mixin: type, name: str, summary: str, without_it: str, *, overrides: str, targets: Any = ()) -> Hook:
     """The hook that adds ``mixin``.
 
     ``overrides``: the methods of vLLM's ``Scheduler`` that it overrides, which must have the positional parameters that
-    ours name; ``reads``: attributes that it reads of a scheduler; ``targets``: what it rests on beside these.
+    ours name; ``targets``: what it rests on beside these.
     """
 
     def apply() -> None:
@@ -53,8 +51,7 @@ def hook(
     overridden = (
         Target(_SCHEDULER, f"Scheduler.{method}", positional(getattr(mixin, method))) for method in overrides.split()
     )
-    read = (Target(_SCHEDULER, f"Scheduler.__init__@{attribute}") for attribute in reads.split())
-    return Hook(name, summary, (*TARGETS, *overridden, *read, *targets), apply, without_it=without_it)
+    return Hook(name, summary, (*TARGETS, *overridden, *targets), apply, without_it=without_it)
 
 
 def _get_scheduler_cls_with(original: Any) -> Any:

@@ -150,10 +150,7 @@ def in_background(prepare: Callable[[Any], None], vllm_config: Any) -> None:
 HOOK = Hook(
     name="warm-start",
     summary="kernels and vocabulary are prepared while the model loads",
-    targets=(
-        Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),
-        Target("vllm.config.model", "ModelConfig.try_get_generation_config", ("self",)),
-    ),
+    targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config", ("model_config",)),),
     without_it="the first structured request after a start takes some seconds longer",
 )
 

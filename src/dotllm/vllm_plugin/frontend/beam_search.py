@@ -23,8 +23,8 @@ HOOK = Hook(
     summary="LLM.beam_search with structured outputs; online, use_beam_search with a constraint is refused",
     targets=(
         Target("vllm.v1.structured_output.request", "get_structured_output_key", ("params",)),
-        Target(f"{_OPENAI}.chat_completion.protocol", "ChatCompletionRequest.response_format:"),
-        Target(f"{_OPENAI}.completion.protocol", "CompletionRequest.response_format:"),
+        Target(f"{_OPENAI}.chat_completion.protocol", "ChatCompletionRequest.response_format"),
+        Target(f"{_OPENAI}.completion.protocol", "CompletionRequest.response_format"),
     ),
     without_it="LLM.beam_search with structured outputs fails, and online beam search ignores them without a word",
 )

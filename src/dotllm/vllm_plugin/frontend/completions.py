@@ -22,8 +22,8 @@ HOOK = Hook(
     name="completions",
     summary="a rendered completion is constrained from its first token",
     targets=(
-        Target("vllm.entrypoints.scale_out.token_in_token_out.protocol", "GenerateRequest.reasoning_ended:"),
-        Target("vllm.v1.engine", "EngineCoreRequest.reasoning_ended:"),
+        Target("vllm.entrypoints.scale_out.token_in_token_out.protocol", "GenerateRequest.reasoning_ended"),
+        Target("vllm.v1.engine", "EngineCoreRequest.reasoning_ended"),
     ),
     without_it="with a reasoning parser, rendered completions of a model that does not reason are free text",
 )

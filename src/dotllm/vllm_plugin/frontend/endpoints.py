@@ -32,9 +32,8 @@ HOOK = Hook(
     summary="a streamed request that is refused gets HTTP 400; a completion is constrained from its first token",
     targets=(
         Target("vllm.v1.engine.async_llm", "AsyncLLM.abort", ("self", "request_id", "internal")),
-        Target("vllm.sampling_params", "StructuredOutputsParams.all_constraints_none", ("self",)),
-        Target(_COLLECTOR, "RequestOutputCollector.__init__@ready"),
-        Target(_COLLECTOR, "RequestOutputCollector.__init__@output"),
+        Target(_COLLECTOR, "RequestOutputCollector.ready"),
+        Target(_COLLECTOR, "RequestOutputCollector.output"),
     ),
     without_it="a streamed request that is refused gets HTTP 200 and an error event; fields that nobody reads are "
     "ignored; with a reasoning parser, completions of a model that does not reason are free text",

@@ -22,7 +22,7 @@ _vllm_config: Any = None
 HOOK = Hook(
     name="front-end",
     summary="the front end knows its engine's backend, and says at start which reasoning parser is missing",
-    targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config"),),
+    targets=(Target("vllm.tokenizers.registry", "cached_tokenizer_from_config", ("model_config",)),),
     without_it="streams that are refused get HTTP 200 and an error event; the backend is taken for auto",
 )
 

@@ -61,7 +61,7 @@ HOOK = Hook(
     summary="a constraint in a field that an API does not have is refused, by its name",
     targets=(
         *(Target(module, f"{name}.{validator}", ("cls", "data")) for module, name, validator in _VALIDATORS),
-        Target(_ANTHROPIC_PROTOCOL, "AnthropicMessagesRequest.output_config:"),
+        Target(_ANTHROPIC_PROTOCOL, "AnthropicMessagesRequest.output_config"),
     ),
     apply=lambda: _see_requests_as_sent(),
     without_it="vLLM ignores such a field without a word, or answers with a dump of an empty object",

@@ -28,20 +28,12 @@ from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import json_text, of_sampling_params
 
 _PARAMS = "vllm.sampling_params"
-_FIELDS = (
-    *("json", "json_object", "regex", "choice", "grammar", "structural_tag", "_backend", "_backend_was_auto"),
-    *("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern"),
-)
 _NO_TOKENIZER = "structured outputs need a tokenizer, and the server runs with skip_tokenizer_init"
 
 HOOK = Hook(
     name="validation",
     summary="what cannot be enforced is refused with HTTP 400 and the reason",
-    targets=(
-        Target(_PARAMS, "SamplingParams.structured_outputs:"),
-        *(Target(_PARAMS, f"StructuredOutputsParams.{field}:") for field in _FIELDS),
-        Target("vllm.exceptions", "VLLMValidationError"),
-    ),
+    targets=(Target("vllm.exceptions", "VLLMValidationError"),),
     required=True,
     without_it="no request would be given to dotllm, and none refused",
 )

@@ -37,7 +37,7 @@ def stances(manager: Any, grammar_bitmask: Callable[..., Any], requests: Any, id
         for grammar, place, holds, *further in batch:
             forbidden = tuple(further[0]) if further else ()
             if not further and not holds and implicit_ends.needed():
-                forbidden = implicit_ends.forbidden(manager, requests[ids[place]])
+                forbidden = implicit_ends.masked_ends(manager, requests[ids[place]])
             noted[place] = Stance(grammar, bool(holds), forbidden)
 
     if not hasattr(type(manager), FILLS):

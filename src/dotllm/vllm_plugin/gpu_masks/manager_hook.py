@@ -141,7 +141,6 @@ HOOK = Hook(
             "StructuredOutputManager.grammar_bitmask",
             ("self", "requests", "structured_output_request_ids", "scheduled_spec_decode_tokens"),
         ),
-        Target(_MANAGER, "StructuredOutputManager.__init__@reasoner_cls"),
         Target(_MANAGER, f"StructuredOutputManager.{FILLS}", ("self", "batch")),
         Target("vllm.platforms.interface", "Platform.is_pin_memory_available", ("cls",)),
         *worker_hooks.TARGETS,

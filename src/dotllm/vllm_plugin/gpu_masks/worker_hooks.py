@@ -14,7 +14,7 @@ from typing import Any
 from dotllm.vllm_plugin.gpu_masks.logits_rows import RowsOfLogits, positions
 from dotllm.vllm_plugin.gpu_masks.message import MaskRows
 from dotllm.vllm_plugin.gpu_masks.warm_kernels import try_to_warm
-from dotllm.vllm_plugin.hook import Target, replace_once, require_parameters
+from dotllm.vllm_plugin.hook import Target, replace_once
 from dotllm.vllm_plugin.settings import gpu_masks
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,6 @@ def _wrap_v1() -> None:
 
 
 def _v1_with(original: Any) -> Any:
-    require_parameters(original, _V1_PARAMETERS)
     without_drafts = RowsOfLogits()
 
     def apply_grammar_bitmask(scheduler_output: Any, grammar_output: Any, input_batch: Any, logits: Any) -> None:
@@ -110,7 +109,6 @@ def _wrap_v2() -> None:
 
 
 def _v2_with(original: Any) -> Any:
-    require_parameters(original, _V2_PARAMETERS)
     without_drafts = RowsOfLogits()
 
     def apply_grammar_bitmask(

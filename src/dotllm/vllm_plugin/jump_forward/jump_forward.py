@@ -24,7 +24,7 @@ from typing import Any
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.engine_core.coalesced import why_not
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Target
 from dotllm.vllm_plugin.jump_forward import runners
 from dotllm.vllm_plugin.jump_forward.rule import Found, Rule
 
@@ -147,43 +147,15 @@ class JumpForwardScheduler:
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
 
-def _apply() -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    for name in ("update_from_output", "_update_after_schedule", "_free_request"):
-        if not hasattr(Scheduler, name):
-            raise AttributeError(f"Scheduler has no {name}")
-    runners.apply()
-    scheduler_mixins.add(JumpForwardScheduler)
-
-
-_SCHEDULER = "vllm.v1.core.sched.scheduler"
-
-HOOK = Hook(
+HOOK = scheduler_mixins.hook(
+    JumpForwardScheduler,
     name="jump-forward",
     summary="forced text is entered into requests, not generated",
-    targets=(
-        *scheduler_mixins.TARGETS,
-        Target(_SCHEDULER, "Scheduler.update_from_output", ("self", "scheduler_output", "model_runner_output")),
-        Target(_SCHEDULER, "Scheduler._update_after_schedule", ("self", "scheduler_output")),
-        Target(_SCHEDULER, "Scheduler._free_request", ("self", "request")),
-        *(
-            Target(_SCHEDULER, f"Scheduler.__init__@{name}")
-            for name in ("requests", "running", "waiting", "max_num_running_reqs", "max_model_len")
-        ),
-        *(
-            Target("vllm.v1.request", f"Request.__init__@{name}")
-            for name in (
-                "num_output_placeholders", "num_in_flight_tokens", "num_stale_output_tokens", "drop_stale_output",
-                "num_computed_tokens", "max_tokens", "status",
-            )
-        ),
-        Target("vllm.v1.outputs", "ModelRunnerOutput.req_ids:"),
-        Target("vllm.v1.outputs", "ModelRunnerOutput.sampled_token_ids:"),
-        Target("vllm.v1.structured_output.request", "StructuredOutputRequest.reasoning_ended:"),
-        *runners.TARGETS,
-    ),
-    apply=_apply,
-    required=False,
     without_it="forced text is generated token by token",
-)  # fmt: skip
+    overrides="update_from_output _update_after_schedule _free_request",
+    targets=(
+        Target("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._update_states", ("self", "scheduler_output")),
+        Target("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.add_requests", ("self", "scheduler_output")),
+    ),
+)
+HOOK.replaces("vllm.v1.worker.worker_base:WorkerWrapperBase.init_device")(runners.init_device_with)

@@ -11,34 +11,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dotllm.vllm_plugin.hook import Target, replace_once, require_parameters
+from dotllm.vllm_plugin.hook import replace_once
 from dotllm.vllm_plugin.settings import coalescence
 
 _ENTERED = "dotllm_entered"  # of a scheduler output: list[Entered]
-
-_V1, _V2 = "vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner"
-_BATCH, _STATES = "vllm.v1.worker.gpu_input_batch", "vllm.v1.worker.gpu.states"
-_BASE = "vllm.v1.worker.worker_base"
-
-TARGETS = (
-    Target(_BASE, "WorkerWrapperBase.init_device", ("self",)),
-    Target(_V1, "GPUModelRunner._update_states", ("self", "scheduler_output")),
-    Target(_V1, "GPUModelRunner.__init__@requests"),
-    *(
-        Target(_BATCH, f"InputBatch.__init__@{name}")
-        for name in ("req_id_to_index", "token_ids_cpu", "is_token_ids", "num_tokens_no_spec", "prev_req_id_to_index")
-    ),
-    Target(_BATCH, "CachedRequestState.output_token_ids:"),
-    Target(_V2, "GPUModelRunner.add_requests", ("self", "scheduler_output")),
-    Target(_V2, "GPUModelRunner.__init__@req_states"),
-    Target(_STATES, "RequestState.apply_staged_writes", ("self",)),
-    *(
-        Target(_STATES, f"RequestState.__init__@{name}")
-        for name in ("req_id_to_index", "all_token_ids", "prefill_len", "total_len", "num_computed_tokens")
-    ),
-    Target("vllm.v1.worker.gpu.buffer_utils", "StagedWriteTensor.stage_write", ("self", "index", "start", "x")),
-    Target("vllm.v1.worker.gpu.buffer_utils", "StagedWriteTensor.stage_write_elem", ("self", "index", "x")),
-)
 
 
 class Entered(NamedTuple):
@@ -55,14 +31,9 @@ def send(scheduler_output: Any, entered: list[Entered]) -> None:
     setattr(scheduler_output, _ENTERED, entered)
 
 
-def apply() -> None:
-    """The runner that a worker makes takes what is sent. Idempotent."""
-    from vllm.v1.worker.worker_base import WorkerWrapperBase
+def init_device_with(original: Any) -> Any:
+    """Of vLLM's ``WorkerWrapperBase.init_device``: the runner that a worker makes takes what is sent."""
 
-    replace_once(WorkerWrapperBase, "init_device", _init_device_with)
-
-
-def _init_device_with(original: Any) -> Any:
     def init_device(self: Any) -> Any:
         result = original(self)
         if coalescence() == "canonical":
@@ -89,8 +60,6 @@ def wrap_runner(runner: Any) -> None:
 
 
 def _update_states_with(original: Any) -> Any:
-    require_parameters(original, ("self", "scheduler_output"), no_more=True)
-
     def _update_states(self: Any, scheduler_output: Any) -> Any:
         for entered in getattr(scheduler_output, _ENTERED, ()):
             write_v1(self.requests, self.input_batch, entered)
@@ -120,8 +89,6 @@ def write_v1(requests: Any, batch: Any, entered: Entered) -> None:
 
 
 def _add_requests_with(original: Any) -> Any:
-    require_parameters(original, ("self", "scheduler_output"), no_more=True)
-
     def add_requests(self: Any, scheduler_output: Any) -> Any:
         entered = getattr(scheduler_output, _ENTERED, None)
         if entered is None:

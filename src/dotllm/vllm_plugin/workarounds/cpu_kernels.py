@@ -1,10 +1,12 @@
 """Numba and vLLM's CPU platform in one process: a fix for CPUs alone.
 
-When a CPU worker starts, vLLM (0.32) looks through the objects of all loaded modules for Triton kernels to replace
-(`triton_utils.dispatcher._rebind_kernels`), and asks each that has one for its ``__dict__``. llvmlite's handle of its
-library answers to every name, that one too, with a C function, and the worker dies of an AttributeError. Whether it
-does depends on whether the engine's warm-up has imported Numba by then. Special names are no C functions: the handle
-learns to say so.
+When a CPU worker starts, vLLM looks through the objects of all loaded modules for Triton kernels to replace
+(``triton_utils/dispatcher.py``, ``_rebind_kernels``), and asks each that has one for its ``__dict__``. llvmlite's
+handle of its library answers to every name, that one too, with a C function, and the worker dies of an AttributeError.
+Whether it does depends on whether the engine's warm-up has imported Numba by then. Special names are no C functions:
+the handle learns to say so.
+
+vLLM 0.32 and 0.33. To be deleted when llvmlite's handle has no ``__dict__`` of its own accord.
 """
 
 from __future__ import annotations
@@ -26,8 +28,7 @@ def _getattr_with(original: Any) -> Any:
 def _apply() -> None:
     from llvmlite.binding import ffi
 
-    handle = type(ffi.lib)
-    replace_once(handle, "__getattr__", _getattr_with)
+    replace_once(type(ffi.lib), "__getattr__", _getattr_with)
     if hasattr(ffi.lib, "__dict__") and not isinstance(ffi.lib.__dict__, dict):
         raise TypeError("llvmlite's library still answers to __dict__")
 
@@ -35,8 +36,6 @@ def _apply() -> None:
 HOOK = Hook(
     name="cpu-kernels",
     summary="a CPU worker starts although Numba is loaded",
-    targets=(),
     apply=_apply,
-    required=False,
     without_it="a CPU server may die at its start, depending on which of two threads is first",
 )

@@ -1,11 +1,13 @@
 """A request with a seed must not end a CPU server while its prompt is processed in pieces.
 
 When a step runs only a part of a request's prompt, the token it samples is discarded, and vLLM takes the request's
-random generator back by one draw: ``set_offset``, which generators of the CPU do not have, so the worker raises and
-the whole engine dies. (Any long prompt with a seed does it; requests held while their index compiles would do it all
-the time.) Here these generators are out of sight while vLLM looks. Where the request has produced no token yet, every
-draw so far was a discarded one, and the generator starts again from its seed: the answer does not depend on how the
-prompt was cut.
+random generator back by one draw (``v1/worker/gpu_model_runner.py``, ``_bookkeeping_sync``): ``set_offset``, which
+generators of the CPU do not have, so the worker raises and the whole engine dies. (Any long prompt with a seed does it;
+requests held while their index compiles would do it all the time.) Here these generators are out of sight while vLLM
+looks. Where the request has produced no token yet, every draw so far was a discarded one, and the generator starts
+again from its seed: the answer does not depend on how the prompt was cut.
+
+vLLM 0.32 and 0.33. To be deleted when generators of the CPU have offsets in torch, or vLLM does not ask for them.
 """
 
 from __future__ import annotations
@@ -14,12 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.vllm_types import GPUModelRunnerV1
+from dotllm.vllm_plugin.workarounds import on_cpu
 
-_RUNNER = "vllm.v1.worker.gpu_model_runner"
+HOOK = Hook(
+    name="cpu-seeds",
+    summary="on a CPU, a seeded request whose prompt is processed in pieces does not end the server",
+    where=on_cpu,
+    without_it="on a CPU, a request with a seed and a long prompt ends the server",
+)
 
 
-def hide(runner: Any) -> dict[int, Any]:
+def hide(runner: GPUModelRunnerV1) -> dict[int, Any]:
     """Take the generators of requests whose token is discarded out of the batch; by index in the batch."""
     count = runner.input_batch.num_reqs
     generators = runner.input_batch.generators
@@ -27,7 +36,7 @@ def hide(runner: Any) -> dict[int, Any]:
     return {index: generators.pop(index) for index in discarded if index in generators}
 
 
-def restore(runner: Any, hidden: dict[int, Any]) -> None:
+def restore(runner: GPUModelRunnerV1, hidden: dict[int, Any]) -> None:
     """Put them back, at their beginning where nothing has been drawn that counts."""
     for index, generator in hidden.items():
         if not runner.requests[runner.input_batch.req_ids[index]].output_token_ids:
@@ -35,6 +44,7 @@ def restore(runner: Any, hidden: dict[int, Any]) -> None:
         runner.input_batch.generators[index] = generator
 
 
+@HOOK.replaces("vllm.v1.worker.gpu_model_runner:GPUModelRunner._bookkeeping_sync")
 def _bookkeeping_sync_with(original: Any) -> Any:
     def _bookkeeping_sync(self: Any, *args: Any, **kwargs: Any) -> Any:
         hidden = hide(self)
@@ -44,30 +54,3 @@ def _bookkeeping_sync_with(original: Any) -> Any:
             restore(self, hidden)
 
     return _bookkeeping_sync
-
-
-def _apply() -> None:
-    from vllm.platforms import current_platform
-
-    if not current_platform.is_cpu():
-        return
-    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
-
-    replace_once(CPUModelRunner, "_bookkeeping_sync", _bookkeeping_sync_with)
-
-
-HOOK = Hook(
-    name="cpu-seeds",
-    summary="on a CPU, a seeded request whose prompt is processed in pieces does not end the server",
-    targets=(
-        Target(_RUNNER, "GPUModelRunner._bookkeeping_sync", ("self",)),
-        Target(_RUNNER, "GPUModelRunner.__init__@discard_request_mask"),
-        Target(_RUNNER, "GPUModelRunner.__init__@input_batch"),
-        Target(_RUNNER, "GPUModelRunner.__init__@requests"),
-        Target("vllm.v1.worker.gpu_input_batch", "InputBatch.__init__@generators"),
-        Target("vllm.v1.worker.cpu_model_runner", "CPUModelRunner"),
-    ),
-    apply=_apply,
-    required=False,
-    without_it="on a CPU, a request with a seed and a long prompt ends the server",
-)

@@ -1,19 +1,26 @@
 """On CPUs vLLM verifies drafts with uninitialised temperatures: a fix, for CPUs alone.
 
-Its stand-in for the Triton kernel ``expand_kernel`` (utils/cpu_triton_utils.py, in all releases we support) converts
+Its stand-in for the Triton kernel ``expand_kernel`` (``utils/cpu_triton_utils.py``, ``_expand_kernel_impl``) converts
 the output to int64 and writes into the copy, so with drafts and a temperature above 0 whether a draft is accepted
 depends on what was in that memory. What the kernel is for, repeating one value per request for each of its drafts, is
 one line of torch.
+
+vLLM 0.32 and 0.33. To be deleted when the stand-in writes floats into the tensor that it is given.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.workarounds import on_cpu
 
-_MODULE = "vllm.v1.sample.rejection_sampler"
-_PARAMETERS = ("x", "cu_num_tokens", "num_tokens", "replace_from", "replace_to")
+HOOK = Hook(
+    name="cpu-temperatures",
+    summary="on CPUs, drafts are verified at the temperature of their request",
+    where=on_cpu,
+    without_it="on CPUs, sampled requests lose drafts they should keep; their texts stay valid",
+)
 
 
 def expand(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: float = 0, replace_to: float = 0) -> Any:
@@ -26,21 +33,6 @@ def expand(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: float = 0,
     return torch.repeat_interleave(x, counts, output_size=num_tokens)
 
 
-def _apply() -> None:
-    from vllm.platforms import current_platform
-
-    if not current_platform.is_cpu():
-        return
-    from vllm.v1.sample import rejection_sampler
-
-    rejection_sampler.expand_batch_to_tokens = expand
-
-
-HOOK = Hook(
-    name="cpu-temperatures",
-    summary="on CPUs, drafts are verified at the temperature of their request",
-    targets=(Target(_MODULE, "expand_batch_to_tokens", _PARAMETERS),),
-    apply=_apply,
-    required=False,
-    without_it="on CPUs, sampled requests lose drafts they should keep; their texts stay valid",
-)
+@HOOK.replaces("vllm.v1.sample.rejection_sampler:expand_batch_to_tokens")
+def _expand_batch_to_tokens_with(_: Any) -> Any:
+    return expand
