@@ -1,26 +1,97 @@
-"""Every way a specification can be refused, by name.
+"""Every way a specification can be refused, by name, and where in the specification the fault lies.
 
 All of them are ``ValueError`` so that a caller who knows nothing of dotllm still sees "bad input"; the server turns
-each into HTTP 400 (or ends the one request). ``pointer`` is a JSON Pointer (RFC 6901) into the specification where
-there is one ("/" for the whole, as "" is for no place), else an offset or a line in the text, else "".
+each into HTTP 400 (or ends the one request).
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 E = TypeVar("E", bound=BaseException)
+S = TypeVar("S", bound="SpecError")
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A JSON Pointer (RFC 6901); ``path`` is "" for the whole value, which is printed as "/"."""
+
+    path: str = ""
+    inner: Offset | LineColumn | None = None
+    """The place within the text that stands there: a regular expression, a grammar."""
+
+    def __truediv__(self, token: str | int) -> Pointer:
+        """The member or item ``token`` of the value at this place."""
+        return Pointer(f"{self.path}/{escaped(str(token))}")
+
+    def around(self, inner: Location | None) -> Pointer:
+        """The place ``inner`` of the value or text that stands here, as a place of the whole."""
+        if inner is None:
+            return self
+        if isinstance(inner, Pointer):
+            return Pointer(self.path + inner.path, inner.inner)
+        return Pointer(self.path, inner)
+
+    def __str__(self) -> str:
+        return f"{self.path or '/'}{_shown(self.inner)}"
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Characters from the beginning of a regular expression."""
+
+    characters: int
+
+    def __str__(self) -> str:
+        return f"offset {self.characters}"
+
+
+@dataclass(frozen=True)
+class LineColumn:
+    """A place in the text of a grammar; both count from 1."""
+
+    line: int
+    column: int
+    inner: Location | None = None
+    """The place within the JSON value or regular expression that begins there."""
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}{_shown(self.inner)}"
+
+
+Location: TypeAlias = Pointer | Offset | LineColumn
+
+
+def _shown(inner: Location | None) -> str:
+    return "" if inner is None else f": {inner}"
+
+
+def escaped(name: str) -> str:
+    """``name`` as a reference token of a JSON Pointer (RFC 6901, section 3)."""
+    return name.replace("~", "~0").replace("/", "~1")
 
 
 class SpecError(ValueError):
-    """A specification that dotllm does not turn into an Index. ``str()`` says what, where and what to do."""
+    """A specification that dotllm does not turn into an Index. ``str()`` says what, where and what to do.
 
-    def __init__(self, message: str, *, pointer: str = "", keyword: str = "") -> None:
-        where = f" (at {pointer})" if pointer else ""
-        super().__init__(f"{message}{where}")
+    ``location`` is None where no part of the specification is at fault; ``keyword`` names what was refused.
+    """
+
+    def __init__(self, message: str, *, location: Location | None = None, keyword: str = "") -> None:
+        super().__init__(message if location is None else f"{message} (at {location})")
         self.message = message
-        self.pointer = pointer
+        self.location = location
         self.keyword = keyword
+
+    @property
+    def pointer(self) -> str:
+        """``location`` as text, as messages and JSON output print it: "/a/b", "offset 7", "line 3, column 2" or ""."""
+        return "" if self.location is None else str(self.location)
+
+    def at(self: S, location: Location | None, keyword: str = "") -> S:
+        """The same refusal at another place, naming ``keyword`` if that is given."""
+        return type(self)(self.message, location=location, keyword=keyword or self.keyword)
 
 
 class InvalidSpec(SpecError):

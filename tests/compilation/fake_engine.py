@@ -14,7 +14,7 @@ from typing import Any
 
 from dotllm.compilation.contract import Engine
 from dotllm.compilation.specification import Specification
-from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.errors import BudgetExceeded, Pointer, Unsupported
 
 
 class FakeVocabulary:
@@ -68,7 +68,7 @@ class Compiler:
             self.gate.wait(10)
         time.sleep(request.get("sleep", 0))
         if "refuse" in request:
-            raise Unsupported(request["refuse"], pointer="/a", keyword="not")
+            raise Unsupported(request["refuse"], location=Pointer("/a"), keyword="not")
         if "exceed" in request:
             raise BudgetExceeded(request["exceed"], keyword="memory")
         if "fail" in request:

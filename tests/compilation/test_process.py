@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from fake_engine import spec
 from dotllm.compilation import process, wire
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileMemory, CompileTimeout, QueueFull
 from dotllm.compilation.process import PIPE_BYTES, ProcessCompiler
-from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.errors import BudgetExceeded, LineColumn, Location, Offset, Pointer, Unsupported
 
 NEVER = threading.Event()
 
@@ -65,6 +66,23 @@ def test_refusals_keep_their_names(make: Any) -> None:
     with pytest.raises(CompilationError, match="RuntimeError: boom"):
         compiler.compile(spec(fail="boom"), NEVER)
     assert compiler.compile(spec(id=1), NEVER) and len(compiler._all) == 1, "the process is as good as new"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        None,
+        Offset(3),
+        Pointer("/a", Offset(3)),
+        Pointer("/a", LineColumn(1, 2, Pointer("/b"))),
+        LineColumn(1, 2, Offset(3)),
+    ],
+)
+def test_a_refusal_is_told_as_data(location: Location | None) -> None:
+    error = Unsupported("refused", location=location, keyword="not")
+    told = wire.unpack_error(json.loads(json.dumps(wire.pack_error(error, 0))))
+    assert isinstance(told, Unsupported)
+    assert (str(told), told.location, told.keyword) == (str(error), location, "not")
 
 
 def test_time_limit_kills(make: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,8 @@ def unpack_vocabulary(data: bytes) -> Any:
         )
 
 
-def pack_error(error: BaseException, memory: int) -> dict[str, str]:
-    """A failure as data; a named refusal keeps its name, pointer and keyword.
+def pack_error(error: BaseException, memory: int) -> dict[str, Any]:
+    """A failure as data; a named refusal keeps its name, location and keyword.
 
     memory: bytes that a compile may have. To want more is a refusal.
     """
@@ -59,15 +59,40 @@ def pack_error(error: BaseException, memory: int) -> dict[str, str]:
         return {
             "type": type(error).__name__,
             "message": error.message,
-            "pointer": error.pointer,
+            "location": pack_location(error.location),
             "keyword": error.keyword,
         }
     return {"type": type(error).__name__, "message": str(error)}
 
 
-def unpack_error(data: Mapping[str, str]) -> Exception:
+def unpack_error(data: Mapping[str, Any]) -> Exception:
     """The inverse of `pack_error`; what is not a refusal becomes a `CompilationError`."""
     refusal = _REFUSALS.get(data["type"])
     if refusal is None:
         return CompilationError(f"{data['type']}: {data['message']}")
-    return refusal(data["message"], pointer=data.get("pointer", ""), keyword=data.get("keyword", ""))
+    return refusal(data["message"], location=unpack_location(data["location"]), keyword=data["keyword"])
+
+
+def pack_location(location: errors.Location | None) -> list[Any] | None:
+    """A place in a specification as data: the name of its class, and its fields in order."""
+    match location:
+        case None:
+            return None
+        case errors.Offset(characters):
+            return ["Offset", characters]
+        case errors.Pointer(path, inner):
+            return ["Pointer", path, pack_location(inner)]
+        case errors.LineColumn(line, column, inner):
+            return ["LineColumn", line, column, pack_location(inner)]
+
+
+def unpack_location(data: Sequence[Any] | None) -> Any:
+    """The inverse of `pack_location`."""
+    match data:
+        case ["Offset", characters]:
+            return errors.Offset(characters)
+        case ["Pointer", path, inner]:
+            return errors.Pointer(path, unpack_location(inner))
+        case ["LineColumn", line, column, inner]:
+            return errors.LineColumn(line, column, unpack_location(inner))
+    return None

@@ -7,6 +7,7 @@ from typing import Literal
 
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Grammar
+from dotllm.languages.source import Source
 from dotllm.languages.surrogates import HALF
 from dotllm.languages.token_names import TokenNames
 
@@ -26,17 +27,16 @@ def grammar_to_grammar(text: str, dialect: Dialect = "auto", token_names: TokenN
     """The Grammar of a text in Lark (llguidance's dialect) or EBNF (GBNF, xgrammar) notation.
 
     ``token_names``: the tokenizer's; without them a grammar that names one is refused. Raises
-    InvalidSpec, Unsupported or BudgetExceeded with line and column as ``pointer``. The result may be left-recursive:
+    InvalidSpec, Unsupported or BudgetExceeded with line and column as ``location``. The result may be left-recursive:
     see `dotllm.grammar.transform.prepare`.
     """
     if not isinstance(text, str):
         raise InvalidSpec(f"a grammar must be a string, not {type(text).__name__}", keyword="grammar")
     half = HALF.search(text)
     if half is not None:
-        line, column = text.count("\n", 0, half.start()) + 1, half.start() - text.rfind("\n", 0, half.start())
         raise InvalidSpec(
             f"{half[0]!a} is half of a surrogate pair, which no Unicode text contains",
-            pointer=f"line {line}, column {column}",
+            location=Source(text).location(half.start()),
         )
     if dialect == "auto":
         dialect = detect_dialect(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpec, Pointer
 from dotllm.grammar import Grammar
 
 
@@ -34,4 +34,4 @@ def choice_to_grammar(choices: Sequence[str]) -> Grammar:
 
 
 def _invalid(position: int, problem: str) -> InvalidSpec:
-    return InvalidSpec(f"choice {problem}", pointer=f"/{position}", keyword="choice")
+    return InvalidSpec(f"choice {problem}", location=Pointer() / position, keyword="choice")

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from dotllm.errors import InvalidSpec, SpecError, Unsupported
+from dotllm.errors import InvalidSpec, LineColumn, Offset, Pointer, SpecError, Unsupported
 
 
 class Source:
-    """Turns offsets into "line 3, column 7", which is the ``pointer`` of the errors about grammars."""
+    """Turns offsets into lines and columns, which are the locations of the errors about grammars."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def pointer(self, at: int) -> str:
-        line = self.text.count("\n", 0, at) + 1
-        return f"line {line}, column {at - (self.text.rfind(chr(10), 0, at) + 1) + 1}"
+    def location(self, at: int) -> LineColumn:
+        return LineColumn(self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at))
 
     def invalid(self, message: str, at: int, keyword: str = "") -> InvalidSpec:
-        return InvalidSpec(message, pointer=self.pointer(at), keyword=keyword)
+        return InvalidSpec(message, location=self.location(at), keyword=keyword)
 
     def unsupported(self, message: str, at: int, keyword: str) -> Unsupported:
-        return Unsupported(message, pointer=self.pointer(at), keyword=keyword)
+        return Unsupported(message, location=self.location(at), keyword=keyword)
 
     @contextmanager
     def inside(self, at: int, first: int | None = None) -> Iterator[None]:
@@ -33,12 +33,12 @@ class Source:
         try:
             yield
         except SpecError as error:
-            inner = error.pointer
-            if inner.startswith("line "):
+            inner = error.location
+            if isinstance(inner, LineColumn):
                 raise
-            place = self.pointer(at)
-            if first is not None and inner.startswith("offset "):
-                place = self.pointer(max(at, first + int(inner.removeprefix("offset "))))
-            elif inner not in ("", "/"):
-                place = f"{place}: {inner}"
-            raise type(error)(error.message, pointer=place, keyword=error.keyword) from error
+            location = self.location(at)
+            if first is not None and isinstance(inner, Offset):
+                location = self.location(max(at, first + inner.characters))
+            elif inner != Pointer():
+                location = replace(location, inner=inner)
+            raise error.at(location) from error

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.stand_ins import a_backend
 from dotllm.compilation.errors import CompilationError, QueueFull
-from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.errors import BudgetExceeded, Pointer, Unsupported
 from dotllm.vllm_plugin import register
 from dotllm.vllm_plugin.engine_core import errors
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
@@ -308,7 +308,7 @@ def test_others_are_not_held_up(bench: Bench) -> None:
 
 @pytest.mark.parametrize("when", ["before", "admitted", "held"])
 def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
-    pending, failure = Pending(), Unsupported("refused", pointer="/x")
+    pending, failure = Pending(), Unsupported("refused", location=Pointer("/x"))
     if when == "before":
         pending.set_exception(failure)
     bench.add("bad", 30, pending)

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpec, Pointer
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.engine_core import errors
 from dotllm.vllm_plugin.frontend import endpoints, engine_info, validation_cache
@@ -320,6 +320,6 @@ def test_rendered_completions_say_so_in_a_field_of_vllms() -> None:
 
 def test_an_error_of_the_check_is_said_as_the_engine_says_it() -> None:
     """One refusal has one text: the engine sends what `SpecError` writes."""
-    error = InvalidSpec("unknown type 'x'", pointer="/a", keyword="type")
+    error = InvalidSpec("unknown type 'x'", location=Pointer("/a"), keyword="type")
     sent = errors.decode(errors.encode(error))
     assert sent == (400, str(error))

@@ -23,7 +23,7 @@ _OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None),
 def ebnf_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
     """The grammar that ``text`` describes; ``token_names`` are the tokenizer's, if there is one.
 
-    Raises InvalidSpec for what is no grammar, Unsupported for what cannot be enforced; ``pointer`` says where.
+    Raises InvalidSpec for what is no grammar, Unsupported for what cannot be enforced; ``location`` says where.
     """
     return _Compiler(text, token_names).compile()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dotllm.errors import SpecError
+from dotllm.errors import Pointer, SpecError, escaped
 from dotllm.grammar.grammar import Grammar
 from dotllm.languages.regex import regex_to_expression
 
@@ -22,7 +22,7 @@ def blame_pattern(error: SpecError, schema: Any) -> SpecError:
         except SpecError as found:
             if str(found) == str(error):
                 message = f"{keyword} {_shortened(pattern)}: {error}"
-                return type(error)(message, pointer=pointer, keyword=keyword)
+                return type(error)(message, location=Pointer(pointer), keyword=keyword)
     return error
 
 
@@ -40,13 +40,8 @@ def _patterns(schema: Any) -> Iterator[tuple[str, str, str]]:
             yield f"{pointer}/pattern", "pattern", pattern
         if isinstance(properties, dict):
             for source in properties:
-                yield f"{pointer}/patternProperties/{_token(source)}", "patternProperties", source
-        stack += [(child, f"{pointer}/{_token(key)}") for key, child in value.items()]
-
-
-def _token(key: str) -> str:
-    """A reference token of a JSON Pointer (RFC 6901, section 3)."""
-    return str(key).replace("~", "~0").replace("/", "~1")
+                yield f"{pointer}/patternProperties/{escaped(str(source))}", "patternProperties", source
+        stack += [(child, f"{pointer}/{escaped(str(key))}") for key, child in value.items()]
 
 
 def _shortened(pattern: str) -> str:

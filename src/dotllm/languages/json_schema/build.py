@@ -6,7 +6,7 @@ import json
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
+from dotllm.errors import BudgetExceeded, InvalidSpec, Offset, SpecError
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra import Algebra
@@ -69,7 +69,7 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
     except RecursionError:
         raise BudgetExceeded("the schema is nested too deeply", keyword="nesting") from None
     except SpecError as error:
-        if error.pointer.startswith("offset"):  # of a regular expression, which does not know where it stands
+        if isinstance(error.location, Offset):  # of a regular expression, which does not know where it stands
             raise blame_pattern(error, parsed) from None
         raise
     return expression

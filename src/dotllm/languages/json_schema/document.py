@@ -22,7 +22,7 @@ from referencing import Registry, Specification
 from referencing.exceptions import NoSuchAnchor, PointerToNowhere, Unresolvable
 from referencing.jsonschema import DynamicAnchor, specification_with
 
-from dotllm.errors import InvalidSpec, SpecError, Unsupported
+from dotllm.errors import InvalidSpec, Pointer, SpecError, Unsupported, escaped
 from dotllm.languages.json_schema.dialect import Dialect, detect
 
 _POSITION = re.compile("0|[1-9][0-9]{0,8}")  # of an item, RFC 6901 §4
@@ -98,10 +98,10 @@ class Document:
             self._followed[key] = found
         return found
 
-    def pointer(self, schema: Any) -> str:
+    def pointer(self, schema: Any) -> Pointer:
         """The JSON Pointer of a sub-schema object of this document (found by identity; only errors need it)."""
         if schema is self.root:
-            return ""
+            return Pointer()
         pending: list[tuple[Any, str]] = [(self.root, "")]
         while pending:
             value, path = pending.pop()
@@ -110,9 +110,9 @@ class Document:
                 if isinstance(child, (dict, list)):
                     here = f"{path}/{escaped(str(name))}"
                     if child is schema:
-                        return here
+                        return Pointer(here)
                     pending.append((child, here))
-        return ""
+        return Pointer()
 
     def _follow_static(self, keyword: str, reference: str, scope: Scope) -> Place:
         if scope.base == self._base and reference.startswith("#"):
@@ -215,8 +215,7 @@ class Document:
         try:
             return _joined(base, identifier, keyword)[0]
         except InvalidSpec as error:
-            where = f"{self.pointer(schema)}/{keyword}"
-            raise InvalidSpec(error.message, pointer=where, keyword=keyword) from None
+            raise error.at(self.pointer(schema) / keyword, keyword) from None
 
     def _dialect_of(self, registry: Registry[Any], base: str, default: Dialect) -> Dialect:
         if base == self._base:
@@ -228,8 +227,7 @@ class Document:
         try:
             return detect(schema, default)
         except SpecError as error:
-            where = f"{self.pointer(schema)}/$schema"
-            raise type(error)(error.message, pointer=where, keyword=error.keyword) from None
+            raise error.at(self.pointer(schema) / "$schema") from None
 
     def _load(self) -> Registry[Any]:
         """The registry of everything this document contains, crawled once."""
@@ -268,11 +266,6 @@ def _leads_somewhere(value: Any, pointer: str) -> bool:
             return False
         (value,) = found
     return True
-
-
-def escaped(name: str) -> str:
-    """A key as a JSON Pointer has it (RFC 6901 §3)."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:

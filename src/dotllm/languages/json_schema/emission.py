@@ -125,7 +125,7 @@ class Emitter:
     def _located(self, error: SpecError, node: Node) -> SpecError:
         """The error with the place of a sub-schema it comes from."""
         schema = next(self._schemas(node), None)
-        return error if error.pointer or schema is None else self.keywords.located(error, schema)
+        return error if error.location or schema is None else self.keywords.located(error, schema)
 
     def _schemas(self, node: Node):  # type: ignore[no-untyped-def]
         pending, seen = [node], set()

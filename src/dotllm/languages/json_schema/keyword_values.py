@@ -63,7 +63,7 @@ def number(schema: dict[str, Any], keyword: str) -> Any:
 
 def blamed(error: SpecError, keyword: str) -> SpecError:
     """An error about a value, which names ``keyword`` if it names none."""
-    return error if error.keyword or error.pointer else type(error)(error.message, keyword=keyword)
+    return error if error.keyword or error.location else error.at(None, keyword)
 
 
 def count(schema: dict[str, Any], keyword: str) -> int | None:

@@ -13,11 +13,11 @@ import weakref
 from collections.abc import Iterable, Set
 from typing import Any, get_args
 
-from dotllm.errors import InvalidSpec, SpecError
+from dotllm.errors import InvalidSpec, Pointer, SpecError
 from dotllm.languages.json_schema import arrays, objects
 from dotllm.languages.json_schema.algebra import Algebra
 from dotllm.languages.json_schema.dialect import ASSERTIONS, Dialect
-from dotllm.languages.json_schema.document import Document, Scope, escaped
+from dotllm.languages.json_schema.document import Document, Scope
 from dotllm.languages.json_schema.form import (
     ALL_NAMED,
     ANY_ARRAY,
@@ -156,16 +156,15 @@ class Keywords:
 
     def located(self, error: SpecError, schema: dict[str, Any], keyword: str = "") -> SpecError:
         """The error with the place of ``schema`` in the document."""
-        if error.pointer:
+        if error.location is not None:
             return error
         keyword = error.keyword or keyword
         pointer = self.document.pointer(schema)
         if not keyword and error.message == NOT_A_SCHEMA:
-            keyword, place = _place_of(self._wrong, schema)
-            pointer += place
+            keyword, pointer = _place_of(self._wrong, schema, pointer)
         elif keyword in schema:
-            pointer += "/" + keyword
-        return type(error)(error.message, pointer=pointer or "/", keyword=keyword)
+            pointer = pointer / keyword
+        return error.at(pointer, keyword)
 
     # -- forms ---------------------------------------------------------------------------------------------------------
 
@@ -174,7 +173,7 @@ class Keywords:
         try:
             return self._form(schema, scope)
         except SpecError as error:
-            if error.pointer:
+            if error.location is not None:
                 raise
             raise self.located(error, schema) from error.__cause__
 
@@ -458,14 +457,14 @@ class Keywords:
         return self.algebra.of_form(form, ("present", name))
 
 
-def _place_of(value: Any, schema: dict[str, Any]) -> tuple[str, str]:
-    """The keyword of ``schema`` in which ``value`` stands for a sub-schema, and the JSON Pointer from there to it."""
+def _place_of(value: Any, schema: dict[str, Any], pointer: Pointer) -> tuple[str, Pointer]:
+    """The keyword of ``schema`` (at ``pointer``) in which ``value`` stands for a sub-schema, and its JSON Pointer."""
     for keyword in HOLDING.intersection(schema):
         held = schema[keyword]
         if held is value:
-            return keyword, f"/{keyword}"
+            return keyword, pointer / keyword
         children = held.items() if isinstance(held, dict) else enumerate(held) if isinstance(held, list) else ()
         for name, child in children:
             if child is value:
-                return keyword, f"/{keyword}/{escaped(str(name))}"
-    return "", ""
+                return keyword, pointer / keyword / name
+    return "", pointer

@@ -10,10 +10,9 @@ import difflib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dotllm.errors import SpecError
+from dotllm.errors import SpecError, escaped
 from dotllm.languages.json_schema import formats
 from dotllm.languages.json_schema.dialect import ASSERTIONS, Dialect, detect, dialect_named
-from dotllm.languages.json_schema.document import escaped
 
 _MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
 _LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")

@@ -13,10 +13,10 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from dotllm.errors import InvalidSpec, SpecError
+from dotllm.errors import InvalidSpec, Pointer, SpecError
 from dotllm.grammar.analysis import analyse
 from dotllm.languages.json_schema.dialect import ASSERTIONS
-from dotllm.languages.json_schema.document import Place, Scope, escaped
+from dotllm.languages.json_schema.document import Place, Scope
 from dotllm.languages.json_schema.emission import Emitter
 from dotllm.languages.json_schema.keywords import REFERENCES
 
@@ -24,16 +24,16 @@ MAX_DEPTH = 50
 MAX_LOOKED_AT = 100  # parts of one schema
 MAX_SHOWN = 40  # characters of a value
 
-Part = tuple[Any, Scope, str, str]
+Part = tuple[Any, Scope, Pointer, str]
 """A sub-schema, its scope, its JSON Pointer and the keyword that asks for it."""
 
 
 def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpec:
     """The refusal of a schema that nothing satisfies; ``emitter`` has emitted it."""
     search = _Search(emitter)
-    part: Part = (schema, scope, "", "")
+    part: Part = (schema, scope, Pointer(), "")
     seen: set[int] = set()
-    reason, keyword, pointer = "", "", ""
+    reason, keyword, pointer = "", "", Pointer()
     try:
         for _ in range(MAX_DEPTH):
             schema, scope, pointer, keyword = part
@@ -51,7 +51,7 @@ def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpec:
             if inner is None:
                 found, reason = search.keywords_to_blame(schema, scope)
                 if found:
-                    keyword, pointer = found, f"{pointer}/{found}"
+                    keyword, pointer = found, pointer / found
                 break
             part = inner
     except (SpecError, RecursionError):  # it cannot be found out within the budgets
@@ -59,7 +59,7 @@ def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpec:
     if reason and emitter.options.excludes:
         reason += ", without the excluded texts"
     message = "nothing satisfies the schema" + (f": {reason}" if reason else "")
-    return InvalidSpec(message, pointer=pointer or "/", keyword=keyword)
+    return InvalidSpec(message, location=pointer, keyword=keyword)
 
 
 class _Search:
@@ -76,39 +76,39 @@ class _Search:
         derives = analyse(self.emitter.grammar).derives
         return [not derives[expression] for expression in found]
 
-    def part_to_blame(self, schema: dict[str, Any], scope: Scope, pointer: str) -> Part | None:
+    def part_to_blame(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> Part | None:
         """A sub-schema that must be satisfied and cannot be."""
         parts = [*self._needed(schema, scope, pointer)][:MAX_LOOKED_AT]
         failing = self.failing(part[:2] for part in parts)
         return next((part for part, fails in zip(parts, failing, strict=True) if fails), None)
 
-    def _needed(self, schema: dict[str, Any], scope: Scope, pointer: str) -> Iterator[Part]:
+    def _needed(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> Iterator[Part]:
         relevant = ASSERTIONS[scope.dialect].intersection(schema)
         document = self.emitter.keywords.document
         for keyword in REFERENCES:
             if keyword in relevant:
                 target, inner = document.follow(keyword, schema[keyword], scope)
-                there = document.pointer(target) if isinstance(target, dict) else f"{pointer}/{keyword}"
+                there = document.pointer(target) if isinstance(target, dict) else pointer / keyword
                 yield target, inner, there, keyword
         for keyword in ("allOf", "anyOf", "oneOf"):
             if keyword in relevant and (keyword == "allOf" or len(schema[keyword]) == 1):
                 for i, child in enumerate(schema[keyword]):
-                    yield child, scope, f"{pointer}/{keyword}/{i}", keyword
+                    yield child, scope, pointer / keyword / i, keyword
         if schema.get("type") == "object":
             properties = schema.get("properties", {})
             for name in schema.get("required", ()):
                 if name in properties:
-                    yield properties[name], scope, f"{pointer}/properties/{escaped(name)}", "properties"
+                    yield properties[name], scope, pointer / "properties" / name, "properties"
         elif schema.get("type") == "array":
             least, items = int(schema.get("minItems", 0)), schema.get("items", True)
             tuples = "prefixItems" if "prefixItems" in relevant else "items" if isinstance(items, list) else ""
             prefix = schema[tuples] if tuples else []
             for i, child in enumerate(prefix[:least]):
-                yield child, scope, f"{pointer}/{tuples}/{i}", tuples
+                yield child, scope, pointer / tuples / i, tuples
             if least > len(prefix) and tuples != "items":
-                yield items, scope, f"{pointer}/items", "items"
+                yield items, scope, pointer / "items", "items"
             if "contains" in relevant and schema.get("minContains", 1):
-                yield schema["contains"], scope, f"{pointer}/contains", "contains"
+                yield schema["contains"], scope, pointer / "contains", "contains"
 
     def keywords_to_blame(self, schema: dict[str, Any], scope: Scope) -> tuple[str, str]:
         """The keyword at fault, and in which way: with others, it may be."""

@@ -25,7 +25,7 @@ _TERMINAL_KINDS = (NodeKind.LITERAL, NodeKind.RANGE, NodeKind.PATTERN, NodeKind.
 def lark_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
     """The grammar that ``text`` describes; ``token_names`` are the tokenizer's, if there is one.
 
-    Raises InvalidSpec for what is no Lark grammar, Unsupported for what cannot be enforced; ``pointer`` says where.
+    Raises InvalidSpec for what is no Lark grammar, Unsupported for what cannot be enforced; ``location`` says where.
     """
     return _Compiler(text, token_names).compile()
 
@@ -98,7 +98,7 @@ class _Compiler:
             if arguments and len(self._rules) > MAX_TEMPLATE_USES:
                 raise BudgetExceeded(
                     f"template {name} is used with more than {MAX_TEMPLATE_USES} different arguments",
-                    pointer=self.source.pointer(at),
+                    location=self.source.location(at),
                     keyword="template",
                 )
         return self.grammar.call(rule)

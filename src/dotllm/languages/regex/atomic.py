@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dotllm.automata.dfa import Budget
 from dotllm.charset import ANY_CHAR, CharSet
-from dotllm.errors import Unsupported
+from dotllm.errors import Offset, Unsupported
 from dotllm.languages.regex.measure import first_chars, has_looks
 from dotllm.languages.regex.syntax import NO_CHARS, Alt, Atomic, Look, Node, Repeat, Seq, alt, charset_of, repeat, seq
 from dotllm.languages.regex.thompson import plain_automaton
@@ -31,7 +31,7 @@ def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
             raise Unsupported(
                 "unsupported in a regular expression: this atomic group or possessive quantifier changes which texts "
                 "match; use an ordinary group or quantifier",
-                pointer=f"offset {node.offset}",
+                location=Offset(node.offset),
                 keyword="atomic group",
             )
         return body

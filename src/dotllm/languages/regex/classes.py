@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from dotllm.charset import CharSet
-from dotllm.errors import BudgetExceeded, SpecError
+from dotllm.errors import BudgetExceeded, Offset, SpecError
 from dotllm.languages.regex import unicode
 from dotllm.languages.regex.escapes import EscapeScanner
 from dotllm.languages.regex.scanner import Dialect, Flags
@@ -53,7 +53,7 @@ class ClassScanner(EscapeScanner):
         self._work += ranges + 10
         if self._work > _MAX_WORK:
             raise BudgetExceeded(
-                "character classes of too many ranges", pointer=f"offset {self.at}", keyword="character class"
+                "character classes of too many ranges", location=Offset(self.at), keyword="character class"
             )
 
     def _any_class(self, start: int) -> CharSet:
@@ -84,7 +84,7 @@ class ClassScanner(EscapeScanner):
                     if len(stack) >= MAX_NESTED_CLASSES:
                         raise BudgetExceeded(
                             f"classes nested deeper than {MAX_NESTED_CLASSES}",
-                            pointer=f"offset {self.at}",
+                            location=Offset(self.at),
                             keyword="nesting",
                         )
                     self.at += 1

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dotllm.charset import ANY_CHAR, CharSet
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceeded, InvalidSpec, Offset
 from dotllm.languages.regex import unicode
 from dotllm.languages.regex.classes import ClassScanner
 from dotllm.languages.regex.escapes import named_set
@@ -147,7 +147,7 @@ class _Parser(ClassScanner):
                 if opened is not None:
                     if len(stack) >= MAX_NESTING:
                         raise BudgetExceeded(
-                            f"groups nested deeper than {MAX_NESTING}", pointer=f"offset {start}", keyword="nesting"
+                            f"groups nested deeper than {MAX_NESTING}", location=Offset(start), keyword="nesting"
                         )
                     stack.append(group)
                     group = opened
@@ -263,7 +263,7 @@ class _Parser(ClassScanner):
                 raise self.invalid("the counts of a repetition are out of order")
             if max(low, high or 0) >= COUNT_LIMIT:
                 raise BudgetExceeded(
-                    f"a repetition of more than {COUNT_LIMIT - 1}", pointer=f"offset {self.at}", keyword="repetition"
+                    f"a repetition of more than {COUNT_LIMIT - 1}", location=Offset(self.at), keyword="repetition"
                 )
         else:
             return node
@@ -283,7 +283,7 @@ class _Parser(ClassScanner):
         if self.atomic > MAX_ATOMIC:
             raise BudgetExceeded(
                 f"more than {MAX_ATOMIC} atomic groups or possessive quantifiers",
-                pointer=f"offset {start}",
+                location=Offset(start),
                 keyword="atomic group",
             )
         return Atomic(body, start)

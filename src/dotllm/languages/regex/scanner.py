@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from dotllm.errors import InvalidSpec, Unsupported
+from dotllm.errors import InvalidSpec, Offset, Unsupported
 
 Dialect = Literal["python", "ecma"]
 
@@ -32,12 +32,12 @@ class Scanner:
     def invalid(self, what: str, at: int | None = None) -> InvalidSpec:
         """The text is no regular expression."""
         offset = self.at if at is None else at
-        return InvalidSpec(f"invalid regular expression: {what}", pointer=f"offset {offset}", keyword="regex")
+        return InvalidSpec(f"invalid regular expression: {what}", location=Offset(offset), keyword="regex")
 
     def unsupported(self, what: str, at: int, why: str = "is not regular") -> Unsupported:
         """``what``, which stands at offset ``at``, is refused, and ``why``."""
         message = f"unsupported in a regular expression: {what} ({self.text[at : at + 8]!r}) {why}"
-        return Unsupported(message, pointer=f"offset {at}", keyword=what)
+        return Unsupported(message, location=Offset(at), keyword=what)
 
     def nul(self) -> str:
         """A NUL as an ordinary character; refused in ``python``."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from dotllm import abandonment
-from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
+from dotllm.errors import BudgetExceeded, InvalidSpec, Pointer, SpecError, Unsupported
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.dispatch import Symbols, literal, refuse_excluded, symbols, tag_dispatch
@@ -56,7 +56,7 @@ def structural_tag_to_grammar(
     grammar = Grammar()
     compiler = _Compiler(grammar, token_names or TokenNames(), options or Options())
     try:
-        grammar.start = compiler.start(Fields(spec, ""))
+        grammar.start = compiler.start(Fields(spec, Pointer()))
     except RecursionError:
         raise BudgetExceeded("the structural tag is nested too deeply", keyword="nesting") from None
     return grammar
@@ -76,15 +76,17 @@ class _Compiler:
         """The whole specification."""
         if spec.has("structures"):
             triggers = spec.strings("triggers")
-            items = [Fields(item, f"/structures/{i}") for i, item in enumerate(spec.items("structures"))]
+            items = [Fields(item, Pointer() / "structures" / i) for i, item in enumerate(spec.items("structures"))]
             tags = [self._legacy_tag(item) for item in items]
             spec.any("type", None)
             spec.finish()
-            return self._triggered(tags, triggers, [], (), "/triggers", at_least_one=False, stop_after_first=False)
+            return self._triggered(
+                tags, triggers, [], (), Pointer() / "triggers", at_least_one=False, stop_after_first=False
+            )
         kind = spec.string("type", "structural_tag")
         if kind != "structural_tag":
-            raise InvalidSpec("'type' must be 'structural_tag'", pointer="/type", keyword="type")
-        found = self.format(spec.any("format"), "/format", ())
+            raise InvalidSpec("'type' must be 'structural_tag'", location=Pointer() / "type", keyword="type")
+        found = self.format(spec.any("format"), Pointer() / "format", ())
         spec.finish()
         return found
 
@@ -95,9 +97,9 @@ class _Compiler:
                 schema = json.loads(schema)
             except RecursionError:
                 where = item.at("schema")
-                raise BudgetExceeded("the schema is nested too deeply", pointer=where, keyword="nesting") from None
+                raise BudgetExceeded("the schema is nested too deeply", location=where, keyword="nesting") from None
             except ValueError as error:
-                raise InvalidSpec(f"the schema is not JSON: {error}", pointer=item.at("schema")) from None
+                raise InvalidSpec(f"the schema is not JSON: {error}", location=item.at("schema")) from None
         content = self._schema(schema, item.at("schema"), self.options)
         begin, end = item.string("begin"), item.string("end")
         item.finish()
@@ -105,23 +107,23 @@ class _Compiler:
 
     # ---- formats
 
-    def format(self, value: Any, pointer: str, ends: Ends) -> Expression:
+    def format(self, value: Any, pointer: Pointer, ends: Ends) -> Expression:
         """One format. ``ends``: the strings that end the innermost tag around it (free text does not hold them)."""
         abandonment.check()
         fields = Fields(value, pointer)
         kind = fields.string("type")
         method = getattr(self, f"_format_{kind}", None)
         if method is None:
-            raise Unsupported(f"unknown format {kind!r}", pointer=fields.at("type"), keyword=kind)
+            raise Unsupported(f"unknown format {kind!r}", location=fields.at("type"), keyword=kind)
         self.depth += 1
         if self.depth > MAX_NESTING:
-            raise BudgetExceeded(f"formats are nested deeper than {MAX_NESTING}", pointer=pointer, keyword="nesting")
+            raise BudgetExceeded(f"formats are nested deeper than {MAX_NESTING}", location=pointer, keyword="nesting")
         try:
             found: Expression = method(fields, ends)
         except SpecError as error:
-            if error.pointer:
+            if error.location is not None:
                 raise
-            raise type(error)(error.message, pointer=pointer, keyword=error.keyword or kind) from None
+            raise error.at(pointer, error.keyword or kind) from None
         self.depth -= 1
         fields.finish()
         return found
@@ -152,28 +154,28 @@ class _Compiler:
         from dotllm.languages.structural_tag.styles import STYLES, styled_expression
 
         if options.excludes and style in markup.STYLES:
-            raise Unsupported(f"'excludes' in the style {style!r}", pointer=fields.at("excludes"), keyword="excludes")
+            raise Unsupported(f"'excludes' in the style {style!r}", location=fields.at("excludes"), keyword="excludes")
         try:
             if style in markup.STYLES:
                 return markup.markup_expression(schema, self.grammar, options, style, self._text)
             if style in STYLES:
                 return styled_expression(schema, self.grammar, options, STYLES[style], self._text)
         except SpecError as error:
-            raise _inside(error, fields.at("json_schema")) from error
-        raise Unsupported(f"the style {style!r}", pointer=fields.at("style"), keyword="style")
+            raise error.at(fields.at("json_schema").around(error.location)) from error
+        raise Unsupported(f"the style {style!r}", location=fields.at("style"), keyword="style")
 
     def _format_grammar(self, fields: Fields, _: Ends) -> Expression:
         try:
             other = grammar_to_grammar(fields.string("grammar"), token_names=self.token_names)
         except SpecError as error:
-            raise _inside(error, fields.at("grammar")) from error
+            raise error.at(fields.at("grammar").around(error.location)) from error
         return self.grammar.include(other)
 
     def _format_regex(self, fields: Fields, _: Ends) -> Expression:
         try:
             return regex_to_expression(fields.string("pattern"), self.grammar, search=False)
         except SpecError as error:
-            raise _inside(error, fields.at("pattern")) from error
+            raise error.at(fields.at("pattern").around(error.location)) from error
 
     def _format_any_text(self, fields: Fields, ends: Ends) -> Expression:
         excluded = fields.strings("excludes")
@@ -181,12 +183,12 @@ class _Compiler:
         if tokens is not None and (excluded or any(isinstance(end, str) for end in ends)):
             raise Unsupported(
                 "'max_tokens' together with an end string or 'excludes'",
-                pointer=fields.at("max_tokens"),
+                location=fields.at("max_tokens"),
                 keyword="max_tokens",
             )
         if characters is not None and tokens is not None:
             raise Unsupported(
-                "'max_tokens' together with 'max_chars'", pointer=fields.at("max_chars"), keyword="max_chars"
+                "'max_tokens' together with 'max_chars'", location=fields.at("max_chars"), keyword="max_chars"
             )
         if characters is not None:
             from dotllm.languages.structural_tag.raw import some_characters
@@ -212,13 +214,13 @@ class _Compiler:
 
     def _format_sequence(self, fields: Fields, ends: Ends) -> Expression:
         elements = fields.items("elements")
-        return self.grammar.seq([self.format(e, f"{fields.at('elements')}/{i}", ends) for i, e in enumerate(elements)])
+        return self.grammar.seq([self.format(e, fields.at("elements") / i, ends) for i, e in enumerate(elements)])
 
     def _format_or(self, fields: Fields, ends: Ends) -> Expression:
         elements = fields.items("elements")
         if not elements:
-            raise InvalidSpec("'or' needs at least one element", pointer=fields.at("elements"), keyword="elements")
-        return self.grammar.alt([self.format(e, f"{fields.at('elements')}/{i}", ends) for i, e in enumerate(elements)])
+            raise InvalidSpec("'or' needs at least one element", location=fields.at("elements"), keyword="elements")
+        return self.grammar.alt([self.format(e, fields.at("elements") / i, ends) for i, e in enumerate(elements)])
 
     def _format_optional(self, fields: Fields, ends: Ends) -> Expression:
         return self.grammar.optional(self.format(fields.any("content"), fields.at("content"), ends))
@@ -232,7 +234,7 @@ class _Compiler:
     def _format_repeat(self, fields: Fields, ends: Ends) -> Expression:
         low, high = fields.count("min"), fields.count("max", minimum=-1)
         if 0 <= high < low:
-            raise InvalidSpec("'max' is below 'min'", pointer=fields.at("max"), keyword="max")
+            raise InvalidSpec("'max' is below 'min'", location=fields.at("max"), keyword="max")
         body = self.format(fields.any("content"), fields.at("content"), ends)
         return self.grammar.repeat(body, low, None if high < 0 else high)
 
@@ -254,7 +256,7 @@ class _Compiler:
             return self.grammar.seq([inner, self.grammar.tokens([token])])
         ends = [end] if isinstance(end, str) else end
         if not isinstance(ends, list) or not ends or not all(isinstance(text, str) for text in ends):
-            raise InvalidSpec("'end' must be a string, strings, or a token", pointer=fields.at("end"), keyword="end")
+            raise InvalidSpec("'end' must be a string, strings, or a token", location=fields.at("end"), keyword="end")
         inner = self.format(content, fields.at("content"), tuple(text for text in ends if text))
         return self.grammar.seq([inner, self.grammar.alt([self._text(text) for text in ends])])
 
@@ -266,13 +268,13 @@ class _Compiler:
         """The tags of a list, which must begin with strings."""
         tags = []
         for i, value in enumerate(fields.items("tags")):
-            tag = Fields(value, f"{fields.at('tags')}/{i}")
+            tag = Fields(value, fields.at("tags") / i)
             tag.any("type", None)
             begin, tail = tag.string("begin"), self._tag_rest(tag)
             tag.finish()
             tags.append(Tag(begin, lambda n, b=begin, t=tail: self.grammar.seq([self._text(b[n:]), t])))  # type: ignore[misc]
         if not tags:
-            raise InvalidSpec("'tags' must not be empty", pointer=fields.at("tags"), keyword="tags")
+            raise InvalidSpec("'tags' must not be empty", location=fields.at("tags"), keyword="tags")
         return tags
 
     def _format_triggered_tags(self, fields: Fields, ends: Ends) -> Expression:
@@ -283,19 +285,19 @@ class _Compiler:
         )  # fmt: skip
 
     def _triggered(
-        self, tags: list[Tag], triggers: list[str], excluded: list[str], ends: Ends, pointer: str, *,
+        self, tags: list[Tag], triggers: list[str], excluded: list[str], ends: Ends, pointer: Pointer, *,
         at_least_one: bool, stop_after_first: bool,
     ) -> Expression:  # fmt: skip
         """Free text with tags behind their triggers; ``at_least_one``: it begins with a tag."""
         grammar = self.grammar
         if not triggers:
-            raise InvalidSpec("'triggers' must not be empty", pointer=pointer, keyword="triggers")
+            raise InvalidSpec("'triggers' must not be empty", location=pointer, keyword="triggers")
         groups: dict[str, list[Tag]] = {trigger: [] for trigger in triggers}
         for tag in tags:
             matching = [trigger for trigger in groups if tag.begin.startswith(trigger)]
             if len(matching) != 1:
                 what = "no trigger" if not matching else "more than one trigger"
-                raise InvalidSpec(f"{what} is a prefix of the tag {tag.begin!r}", pointer=pointer, keyword="triggers")
+                raise InvalidSpec(f"{what} is a prefix of the tag {tag.begin!r}", location=pointer, keyword="triggers")
             groups[matching[0]].append(tag)
         dispatch = [
             (trigger, grammar.alt([tag.rest(len(trigger)) for tag in group]))
@@ -314,11 +316,11 @@ class _Compiler:
         excluded = self._tokens(fields, "exclude_tokens")
         branches = []
         for i, value in enumerate(fields.items("tags")):
-            tag = Fields(value, f"{fields.at('tags')}/{i}")
+            tag = Fields(value, fields.at("tags") / i)
             tag.any("type", None)
             token = self._token_of_format(tag.any("begin"), tag.at("begin"))
             if token not in triggers:
-                raise InvalidSpec("no trigger token begins this tag", pointer=tag.at("begin"), keyword="begin")
+                raise InvalidSpec("no trigger token begins this tag", location=tag.at("begin"), keyword="begin")
             branches.append(grammar.seq([grammar.tokens([token]), self._tag_rest(tag)]))
             tag.finish()
         first = grammar.alt(branches)
@@ -334,7 +336,7 @@ class _Compiler:
         grammar = self.grammar
         separator = self._text(fields.string("separator"))
         tags = [
-            self.format({"type": "tag", **tag} if isinstance(tag, Mapping) else tag, f"{fields.at('tags')}/{i}", ())
+            self.format({"type": "tag", **tag} if isinstance(tag, Mapping) else tag, fields.at("tags") / i, ())
             for i, tag in enumerate(fields.items("tags"))
         ]
         at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
@@ -348,22 +350,22 @@ class _Compiler:
     def _format_dispatch(self, fields: Fields, ends: Ends) -> Expression:
         rules = []
         for i, rule in enumerate(fields.items("rules")):
-            at = f"{fields.at('rules')}/{i}"
+            at = fields.at("rules") / i
             if not isinstance(rule, list | tuple) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
-                raise InvalidSpec("a rule is a pattern and a format", pointer=at, keyword="rules")
-            rules.append((rule[0], self.format(rule[1], f"{at}/1", ends)))
+                raise InvalidSpec("a rule is a pattern and a format", location=at, keyword="rules")
+            rules.append((rule[0], self.format(rule[1], at / 1, ends)))
         return self._free(rules, fields.strings("excludes"), ends, loop=fields.flag("loop", True))
 
     def _format_token_dispatch(self, fields: Fields, _: Ends) -> Expression:
         grammar = self.grammar
         branches, triggers = [], []
         for i, rule in enumerate(fields.items("rules")):
-            at = f"{fields.at('rules')}/{i}"
+            at = fields.at("rules") / i
             if not isinstance(rule, list | tuple) or len(rule) != 2:
-                raise InvalidSpec("a rule is a token and a format", pointer=at, keyword="rules")
-            token = self._token(rule[0], f"{at}/0")
+                raise InvalidSpec("a rule is a token and a format", location=at, keyword="rules")
+            token = self._token(rule[0], at / 0)
             triggers.append(token)
-            branches.append(grammar.seq([grammar.tokens([token]), self.format(rule[1], f"{at}/1", ())]))
+            branches.append(grammar.seq([grammar.tokens([token]), self.format(rule[1], at / 1, ())]))
         free = grammar.tokens([*triggers, *self._tokens(fields, "exclude_tokens")], exclude=True)
         done = 0 if fields.flag("loop", True) else 1
         return grammar.network(2, 0, [0, 1], [(0, free, 0), *((0, branch, done) for branch in branches)])
@@ -393,57 +395,47 @@ class _Compiler:
         named = [name for name, token in self.token_names.added.items() if token in ends]
         return [*(end for end in ends if isinstance(end, str)), *named]
 
-    def _token_of_format(self, value: Any, pointer: str) -> int:
+    def _token_of_format(self, value: Any, pointer: Pointer) -> int:
         fields = Fields(value, pointer)
         if fields.string("type", "token") != "token":
-            raise InvalidSpec("a string or a token is expected here", pointer=pointer, keyword="type")
+            raise InvalidSpec("a string or a token is expected here", location=pointer, keyword="type")
         token = self._token(fields.any("token"), fields.at("token"))
         fields.finish()
         return token
 
-    def _token_format(self, value: Any, pointer: str) -> Expression:
+    def _token_format(self, value: Any, pointer: Pointer) -> Expression:
         return self.grammar.tokens([self._token_of_format(value, pointer)])
 
-    def _token(self, value: Any, pointer: str) -> int:
+    def _token(self, value: Any, pointer: Pointer) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
             return value
         if isinstance(value, str):
             number = self.token_names.find(value)
             if number is None:
                 raise InvalidSpec(
-                    f"the tokenizer has no special or added token {value!r}", pointer=pointer, keyword="token"
+                    f"the tokenizer has no special or added token {value!r}", location=pointer, keyword="token"
                 )
             return number
-        raise InvalidSpec("a token is an id or a name", pointer=pointer, keyword="token")
+        raise InvalidSpec("a token is an id or a name", location=pointer, keyword="token")
 
     def _tokens(self, fields: Fields, name: str) -> list[int]:
-        return [self._token(v, f"{fields.at(name)}/{i}") for i, v in enumerate(fields.items(name, []))]
+        return [self._token(v, fields.at(name) / i) for i, v in enumerate(fields.items(name, []))]
 
-    def _schema(self, schema: Any, pointer: str, options: Options) -> Expression:
+    def _schema(self, schema: Any, pointer: Pointer, options: Options) -> Expression:
         """A schema as one rule, shared by all uses of an equal schema."""
         try:
             key = json.dumps([schema, options], sort_keys=False, default=str)
         except ValueError:  # Python writes integers of 4,300 digits
             raise BudgetExceeded(
-                "a number of the schema has too many digits", pointer=pointer, keyword="number"
+                "a number of the schema has too many digits", location=pointer, keyword="number"
             ) from None
         found = self._schemas.get(key)
         if found is None:
             try:
                 body = schema_expression(schema, self.grammar, options)
             except SpecError as error:
-                raise _inside(error, pointer) from error
+                raise error.at(pointer.around(error.location)) from error
             rule = self.grammar.rule("json")
             self.grammar.define(rule, body)
             found = self._schemas[key] = self.grammar.call(rule)
         return found
-
-
-def _inside(error: SpecError, pointer: str) -> SpecError:
-    """The same refusal, with its place in the whole specification."""
-    place = (
-        pointer
-        if error.pointer in ("", "/")
-        else f"{pointer}{error.pointer if error.pointer[0] == '/' else ': ' + error.pointer}"
-    )
-    return type(error)(error.message, pointer=place, keyword=error.keyword)

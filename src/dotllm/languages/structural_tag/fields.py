@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpec, Pointer
 from dotllm.languages.surrogates import HALF
 
 _MISSING = object()
@@ -14,16 +14,16 @@ _MISSING = object()
 class Fields:
     """One JSON object of the specification, taken apart field by field; `finish` refuses what nobody has read."""
 
-    def __init__(self, value: Any, pointer: str) -> None:
+    def __init__(self, value: Any, pointer: Pointer) -> None:
         if not isinstance(value, Mapping):
-            raise InvalidSpec(f"an object is expected here, not {type(value).__name__}", pointer=pointer or "/")
+            raise InvalidSpec(f"an object is expected here, not {type(value).__name__}", location=pointer)
         self._value = value
         self._read: set[str] = set()
         self.pointer = pointer
 
-    def at(self, name: str) -> str:
+    def at(self, name: str) -> Pointer:
         """The JSON Pointer of a field."""
-        return f"{self.pointer}/{name}"
+        return self.pointer / name
 
     def has(self, name: str) -> bool:
         """Whether a field is there (null counts as absent)."""
@@ -35,24 +35,24 @@ class Fields:
         value = self._value.get(name)
         if value is None:
             if default is _MISSING:
-                raise InvalidSpec(f"the field {name!r} is missing", pointer=self.pointer or "/", keyword=name)
+                raise InvalidSpec(f"the field {name!r} is missing", location=self.pointer, keyword=name)
             return default
         if isinstance(value, str):
             self._check_text(name, value, self.at(name))
         return value
 
-    def _check_text(self, name: str, text: str, pointer: str) -> None:
+    def _check_text(self, name: str, text: str, pointer: Pointer) -> None:
         if not text.isascii() and HALF.search(text):
             raise InvalidSpec(
                 f"{name!r} holds half of a surrogate pair, which no Unicode text contains",
-                pointer=pointer,
+                location=pointer,
                 keyword=name,
             )
 
     def _of(self, name: str, kind: type, what: str, default: Any) -> Any:
         value = self.any(name, default)
         if value is not default and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-            raise InvalidSpec(f"{name!r} must be {what}", pointer=self.at(name), keyword=name)
+            raise InvalidSpec(f"{name!r} must be {what}", location=self.at(name), keyword=name)
         return value
 
     def string(self, name: str, default: Any = _MISSING) -> str:
@@ -69,7 +69,7 @@ class Fields:
         """An integer not below ``minimum``."""
         found = self._of(name, int, "an integer", default)
         if found is not default and not minimum <= found < 2**30:
-            raise InvalidSpec(f"{name!r} is out of range", pointer=self.at(name), keyword=name)
+            raise InvalidSpec(f"{name!r} is out of range", location=self.at(name), keyword=name)
         return found
 
     def items(self, name: str, default: Any = _MISSING) -> list[Any]:
@@ -82,12 +82,12 @@ class Fields:
         found = self.items(name, [])
         for i, text in enumerate(found):
             if not isinstance(text, str) or not text:
-                raise InvalidSpec(f"{name!r} must hold non-empty strings", pointer=f"{self.at(name)}/{i}", keyword=name)
-            self._check_text(name, text, f"{self.at(name)}/{i}")
+                raise InvalidSpec(f"{name!r} must hold non-empty strings", location=self.at(name) / i, keyword=name)
+            self._check_text(name, text, self.at(name) / i)
         return found
 
     def finish(self) -> None:
         """Refuse fields that nobody has read: ignoring one could mean not enforcing it."""
         for name in self._value:
             if name not in self._read and self._value[name] is not None:
-                raise InvalidSpec(f"unknown field {name!r}", pointer=self.at(str(name)), keyword=str(name))
+                raise InvalidSpec(f"unknown field {name!r}", location=self.at(str(name)), keyword=str(name))

@@ -17,7 +17,7 @@ from typing import Any
 
 from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.charset import CharSet
-from dotllm.errors import InvalidSpec, Unsupported
+from dotllm.errors import InvalidSpec, Pointer, Unsupported
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.json_schema.extension import (
     ANY_OBJECT,
@@ -75,7 +75,7 @@ class _Markup(Emitter):
         """The whole object, without a mark around it."""
         form = self.algebra.form(node)
         if not form.objects:
-            raise InvalidSpec("the schema of parameters must allow objects", pointer="/", keyword="type")
+            raise InvalidSpec("the schema of parameters must allow objects", location=Pointer(), keyword="type")
         found = self.grammar.alt([self.members(shape) for shape in form.objects])
         self.finish()
         return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from dotllm.errors import InvalidSpec, Unsupported
+from dotllm.errors import InvalidSpec, Pointer, Unsupported
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.json_schema.extension import (
     FALSE_BIT,
@@ -89,7 +89,7 @@ class _Writer(Emitter):
         """The whole object."""
         form = self.algebra.form(node)
         if not form.objects:
-            raise InvalidSpec("the schema of parameters must allow objects", pointer="/", keyword="type")
+            raise InvalidSpec("the schema of parameters must allow objects", location=Pointer(), keyword="type")
         members = _Members(self)
         found = self.grammar.alt([object_expression(members, shape) for shape in form.objects])
         self.finish()

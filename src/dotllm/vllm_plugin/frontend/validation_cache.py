@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from dotllm.compilation.specification import Kind, Specification
-from dotllm.errors import BudgetExceeded, SpecError
+from dotllm.errors import BudgetExceeded, Location, SpecError
 
 if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
@@ -101,7 +101,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, tuple[type[SpecError], str, str, str] | None] = OrderedDict()
+        self._known: OrderedDict[str, tuple[type[SpecError], str, Location | None, str] | None] = OrderedDict()
 
     def knows(self, key: str) -> bool:
         """True: found good before. Raises the refusal again if it was refused."""
@@ -111,12 +111,12 @@ class _Memory:
             self._known.move_to_end(key)
             known = self._known[key]
         if known is not None:
-            error_class, message, pointer, keyword = known
-            raise error_class(message, pointer=pointer, keyword=keyword)
+            error_class, message, location, keyword = known
+            raise error_class(message, location=location, keyword=keyword)
         return True
 
     def remember(self, key: str, error: SpecError | None) -> None:
-        known = None if error is None else (type(error), error.message, error.pointer, error.keyword)
+        known = None if error is None else (type(error), error.message, error.location, error.keyword)
         with self._lock:
             self._known[key] = known
             while len(self._known) > REMEMBERED:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
+from dotllm.errors import BudgetExceeded, InvalidSpec, Offset, Pointer, SpecError
 from dotllm.languages.structural_tag import structural_tag_to_grammar
 from dotllm.vllm_plugin.frontend.tool_calls import error_location
 
@@ -72,8 +72,8 @@ def test_what_belongs_to_no_tool_is_left() -> None:
     for error, tag in (
         (refusal_of(tag_of(GOOD, BAD)), tag_of(GOOD, BAD)),
         (BudgetExceeded("too much"), tag_of(GOOD)),
-        (InvalidSpec("at no place of the tag", pointer="/format/elements/7"), tag_of(GOOD)),
-        (InvalidSpec("at an offset", pointer="offset 7"), tag_of(GOOD)),
+        (InvalidSpec("at no place of the tag", location=Pointer("/format/elements/7")), tag_of(GOOD)),
+        (InvalidSpec("at an offset", location=Offset(7)), tag_of(GOOD)),
     ):
         assert located(error, tools, tag) == str(error)
 
