@@ -13,8 +13,8 @@ from collections import Counter
 from pathlib import Path
 
 from dotllm.languages.json_schema import Budget
-from dotllm.languages.json_schema.formats import FORMATS
-from dotllm.languages.json_schema.text import MAX_WHITESPACE
+from dotllm.languages.json_schema.emission.json_text import MAX_WHITESPACE
+from dotllm.languages.json_schema.strings.formats import FORMATS
 from tests.languages.json_schema.official_suite import DIALECTS, SUITE, Verdicts, files, judge
 
 ROOT = Path(__file__).resolve().parents[1]

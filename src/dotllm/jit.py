@@ -44,7 +44,7 @@ SECONDS = {
     "grammar": 3,
     "index": 19,
     "index/unique": 1,
-    "languages/json_schema": 5,
+    "languages/json_schema/strings": 5,
     "vocabulary": 6,
 }
 """The folders that hold kernels, each with the seconds that one core takes to compile them."""

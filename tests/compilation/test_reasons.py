@@ -13,8 +13,8 @@ from dotllm import Vocabulary
 from dotllm.compilation import CompilationManager, CompilationOptions, Specification
 from dotllm.compilation.reasons import KNOWN, reason
 from dotllm.errors import InvalidSpec, SpecError, Unsupported
-from dotllm.languages.json_schema.dialect import ASSERTIONS
-from dotllm.languages.json_schema.keywords import HOLDING
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
+from dotllm.languages.json_schema.reading.keywords import HOLDING
 
 VOCABULARY = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)] + [None], eos_token_ids=[256])
 # Said by readers of tokenizers, whose errors are no refusals of specifications.

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from dotllm import Guide, Index, SpecError, Vocabulary
 from dotllm.index.batch import advance_guides, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
-from dotllm.languages.json_schema import unique
+from dotllm.languages.json_schema.arrays import unique
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "corpus" / "unique_items.json").read_text())
 WORDS = [

@@ -98,7 +98,7 @@ def judge(one: Input, vocabulary: Any) -> Verdict:
 def _warnings(specification: Specification) -> tuple[dict[str, str], ...]:
     """Of a JSON Schema; none of one that is no JSON, which the verdict says."""
     from dotllm.languages.json_schema.build import parse as parse_schema
-    from dotllm.languages.json_schema.unknown_keywords import unknown_keywords
+    from dotllm.languages.json_schema.reading.unknown_keywords import unknown_keywords
 
     if specification.kind is not Kind.JSON_SCHEMA:
         return ()

@@ -21,7 +21,7 @@ def prepare() -> None:
     import dotllm.languages.json_schema
     import dotllm.languages.regex
     import dotllm.languages.structural_tag  # noqa: F401  # importing is the point
-    from dotllm.languages.json_schema import formats
+    from dotllm.languages.json_schema.strings import formats
 
     formats.build_ahead()
 

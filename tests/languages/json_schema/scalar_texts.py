@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dotllm import Index
 from dotllm.grammar import Grammar
 from dotllm.grammar.reference import accepts
-from dotllm.languages.json_schema import other_keys
 from dotllm.languages.json_schema.context import Context
-from dotllm.languages.json_schema.number_expression import number_expression
-from dotllm.languages.json_schema.numbers import NumberLanguage
-from dotllm.languages.json_schema.string_text import key_expression, string_expression
-from dotllm.languages.json_schema.strings import StringLanguage
+from dotllm.languages.json_schema.numbers.number_expression import number_expression
+from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
+from dotllm.languages.json_schema.strings import other_keys
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.languages.json_schema.strings.string_text import key_expression, string_expression
 from tests.languages.json_schema.verdicts import byte_vocabulary
 
 

@@ -9,15 +9,15 @@ from typing import Any
 from dotllm.errors import BudgetExceeded, InvalidSpec, Offset, SpecError
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.grammar import Expression, Grammar
-from dotllm.languages.json_schema.algebra import Algebra
+from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.form import Node
 from dotllm.languages.json_schema.blame import blame_pattern
-from dotllm.languages.json_schema.dialect import dialect_named
-from dotllm.languages.json_schema.document import Document
-from dotllm.languages.json_schema.emission import Emitter
-from dotllm.languages.json_schema.form import Node
-from dotllm.languages.json_schema.keywords import Keywords
+from dotllm.languages.json_schema.emission.emitter import Emitter
+from dotllm.languages.json_schema.emission.prelude import begun
 from dotllm.languages.json_schema.options import Budget, Options, Order
-from dotllm.languages.json_schema.prelude import begun
+from dotllm.languages.json_schema.reading.dialect import dialect_named
+from dotllm.languages.json_schema.reading.document import Document
+from dotllm.languages.json_schema.reading.keywords import Keywords
 from dotllm.languages.json_schema.unsatisfiable import unsatisfiable
 
 Schema = dict[str, Any] | bool | str

@@ -8,7 +8,7 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.grammar.grammar import Expression, Grammar, Rule
-from dotllm.languages.json_schema.excludes import Excludes
+from dotllm.languages.json_schema.strings.excludes import Excludes
 
 
 def _of_ascii() -> Int32:

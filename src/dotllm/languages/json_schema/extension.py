@@ -5,10 +5,7 @@ It reads the schema (`canonical`), and extends the `Emitter` or brings its own `
 
 from __future__ import annotations
 
-from dotllm.languages.json_schema.build import canonical, parse
-from dotllm.languages.json_schema.emission import Emitter
-from dotllm.languages.json_schema.excludes import holding_one_of
-from dotllm.languages.json_schema.form import (
+from dotllm.languages.json_schema.algebra.form import (
     ANY_OBJECT,
     ANY_STRING,
     FALSE_BIT,
@@ -21,14 +18,17 @@ from dotllm.languages.json_schema.form import (
     Node,
     ObjectShape,
 )
-from dotllm.languages.json_schema.items import array_expression
-from dotllm.languages.json_schema.keywords import Keywords
-from dotllm.languages.json_schema.members import object_expression
+from dotllm.languages.json_schema.arrays.items import array_expression
+from dotllm.languages.json_schema.build import canonical, parse
+from dotllm.languages.json_schema.emission.emitter import Emitter
+from dotllm.languages.json_schema.emission.json_text import JsonText
+from dotllm.languages.json_schema.emission.prelude import begun
+from dotllm.languages.json_schema.objects.members import object_expression
 from dotllm.languages.json_schema.options import Options
-from dotllm.languages.json_schema.prelude import begun
-from dotllm.languages.json_schema.string_network import strings_of_length
-from dotllm.languages.json_schema.strings import StringLanguage
-from dotllm.languages.json_schema.text import JsonText
+from dotllm.languages.json_schema.reading.keywords import Keywords
+from dotllm.languages.json_schema.strings.excludes import holding_one_of
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.languages.json_schema.strings.string_network import strings_of_length
 
 __all__ = [
     "ANY_OBJECT",

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from dotllm.grammar.grammar import Expression, Grammar
-from dotllm.languages.json_schema.algebra import Algebra
-from dotllm.languages.json_schema.form import Node
+from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.form import Node
 from dotllm.languages.json_schema.options import Options
-from dotllm.languages.json_schema.strings import StringLanguage
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 
 class Writer(Protocol):

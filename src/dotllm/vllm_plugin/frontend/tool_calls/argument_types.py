@@ -133,7 +133,7 @@ class _Reader:
 
     def _target(self, reference: str) -> Any:
         """What a JSON Pointer leads to; other references are left (they are rare, and vLLM's answer is no error)."""
-        from dotllm.languages.json_schema.document import below
+        from dotllm.languages.json_schema.reading.document import below
 
         found: Any = self.root
         if reference != "#" and not reference.startswith("#/"):

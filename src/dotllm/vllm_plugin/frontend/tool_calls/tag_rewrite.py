@@ -14,7 +14,7 @@ are JSON it may be escaped (``\\u003c/tool_call>``); in a raw string it cannot b
 *Numbers.* ``1e400`` is JSON, and a number to any schema. Most of vLLM's tool parsers read a call with Python's ``json``
 and write its arguments anew: what does not fit into a double comes back as ``Infinity``, which is no JSON; others make
 a string of it, and Anthropic's API an error of the whole answer. So the numbers of calls are ones that are read as
-finite (`languages.json_schema.finite_numbers`). What is in such a tag beside the tools is narrowed alike.
+finite (`languages.json_schema.numbers.finite_numbers`). What is in such a tag beside the tools is narrowed alike.
 
 *Objects.* For a tool without ``strict: true`` vLLM leaves its schema to the prompt and asks for any JSON value as
 arguments: ``true`` is a call then, and also with a strict tool whose schema speaks of ``properties`` and names no

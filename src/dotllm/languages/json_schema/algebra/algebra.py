@@ -1,0 +1,407 @@
+"""∧, ∨, ¬ on schemas: nodes, their canonical forms, and what is empty or disjoint.
+
+A node is a sub-schema or a boolean combination of nodes, found again by its parts, so that the combinations a recursive
+schema can lead to are finitely many and recursion ends. Its `Form` is computed when first asked for. Nodes are
+never forms: making a node costs a dictionary look-up, and what no document can reach is never looked at.
+
+Emptiness and disjointness are used to prune (alternatives of anyOf, pairs of oneOf). They may answer "not known"
+(False): what is pruned is empty; what is not is found out by the grammar, in which an unproductive rule is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from dotllm import abandonment
+from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.languages.json_schema.algebra import arrays, objects
+from dotllm.languages.json_schema.algebra.form import (
+    ALL_CONSTANTS,
+    ANY_ARRAY,
+    ANY_NUMBER,
+    ANY_OBJECT,
+    ANY_STRING,
+    ANYTHING,
+    FALSE,
+    NO_NUMBER,
+    NO_STRING,
+    NOTHING,
+    TRUE,
+    ArrayShape,
+    Form,
+    Node,
+    ObjectShape,
+)
+from dotllm.languages.json_schema.options import Budget
+from dotllm.languages.json_schema.reading.document import Scope
+
+MAX_DEPTH = 100  # of applicators in place (allOf in allOf …); not of documents
+CHECK_DEPTH = 24  # how deep emptiness is looked for
+DISJOINT_DEPTH = 3
+
+SCHEMA, AND, OR, NOT, FORM = "schema", "and", "or", "not", "form"
+
+
+class Loop(InvalidSpec):
+    """A schema that is defined by itself, in place. It means nothing, unless only an emptiness check came round."""
+
+
+class FormReader(Protocol):
+    """What the algebra needs of whoever reads the sub-schemas (`keywords`)."""
+
+    def form(self, schema: dict[str, Any], scope: Scope) -> Form:
+        """The canonical form of a sub-schema."""
+        ...
+
+
+class Algebra:
+    """All nodes of one document. ``reader``, which holds the algebra, is held weakly."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.reader: FormReader
+        self.budget = budget
+        self.parts: list[tuple[str, Any]] = [(FORM, ANYTHING), (FORM, NOTHING)]
+        self._forms: list[Form | None] = [ANYTHING, NOTHING]
+        self._found: dict[object, Node] = {}
+        self._complements: dict[Node, Node] = {TRUE: FALSE, FALSE: TRUE}
+        self._empty: dict[Node, bool] = {TRUE: False, FALSE: True}
+        self._disjoint: set[tuple[Node, Node]] = set()
+        self._lists: dict[Node, frozenset[str] | None] = {}
+        self._active: set[Node] = set()
+        self._halves: dict[Node, tuple[Node, Node]] = {}
+        self._conditions: dict[int, tuple[ObjectShape, list[objects.Condition]]] = {}  # by the identity of a shape
+        self._checks = 0
+        self._steps_left = budget.steps
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _node(self, kind: str, payload: Any, key: object = None) -> Node:
+        node = Node(len(self.parts))
+        if node > self.budget.nodes:
+            raise BudgetExceeded(f"more than {self.budget.nodes} combinations of sub-schemas", keyword="allOf")
+        self.parts.append((kind, payload))
+        self._forms.append(None)
+        if key is not None:
+            self._found[key] = node
+        return node
+
+    def of_schema(self, schema: dict[str, Any], scope: Scope) -> Node:
+        """The node of a sub-schema at its place."""
+        key = (id(schema), id(scope))
+        found = self._found.get(key)
+        return self._node(SCHEMA, (schema, scope), key) if found is None else found
+
+    def of_form(self, form: Form, key: object = None) -> Node:
+        """A node that has this form; ``key`` finds it again."""
+        found = self._found.get(key) if key is not None else None
+        if found is None:
+            found = self._node(FORM, form, key)
+            self._forms[found] = form
+        return found
+
+    def both(self, a: Node, b: Node) -> Node:
+        """a ∧ b."""
+        if a in (b, FALSE) or b == TRUE:
+            return a
+        if a == TRUE or b == FALSE:
+            return b
+        first, second = self._members(a), self._members(b)
+        members = first | second
+        found = self._found.get(members)
+        if found is None:
+            few, many = (first, second) if len(first) < len(second) else (second, first)
+            if any(self._complements.get(member) in many for member in few):
+                found = self._found[members] = FALSE
+            else:
+                found = self._node(AND, members, members)
+                self._halves[found] = (a, b)
+        return found
+
+    def _members(self, node: Node) -> frozenset[Node]:
+        kind, payload = self.parts[node]
+        return payload if kind is AND else frozenset((node,))
+
+    def all_of(self, nodes: Iterable[Node]) -> Node:
+        """The conjunction of any number of nodes."""
+        out = TRUE
+        for node in nodes:
+            out = self.both(out, node)
+        return out
+
+    def any_of(self, nodes: Sequence[Node]) -> Node:
+        """The union of any number of nodes."""
+        members = tuple(dict.fromkeys(node for node in nodes if node != FALSE))
+        if TRUE in members or any(self._complements.get(node) in members for node in members):
+            return TRUE
+        if len(members) < 2:
+            return members[0] if members else FALSE
+        key = (OR, members)
+        found = self._found.get(key)
+        return self._node(OR, members, key) if found is None else found
+
+    def complement(self, a: Node) -> Node:
+        """¬ a."""
+        found = self._complements.get(a)
+        if found is None:
+            found = self._node(NOT, a)
+            self._complements[a] = found
+            self._complements[found] = a
+        return found
+
+    def is_compound(self, a: Node) -> bool:
+        """Whether ``a`` is a conjunction or a complement (see `objects.Nodes`)."""
+        kind = self.parts[a][0]
+        return kind is AND or kind is NOT
+
+    def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]:
+        """Those of ``nodes`` that are compound and empty."""
+        known = self._empty
+        for node in nodes:
+            # nearly always it is known that there is a value
+            if known.get(node) is not False and self.is_compound(node) and self.is_empty(node):
+                yield node
+
+    def conditions_of(self, shape: ObjectShape) -> list[objects.Condition]:
+        """`objects.conditions`, which are asked for again and again."""
+        found = self._conditions.get(id(shape))
+        if found is None:
+            found = self._conditions[id(shape)] = shape, objects.conditions(shape)
+        return found[1]
+
+    def spend(self, steps: int) -> None:
+        """Count work against the budget (see `objects.Nodes`)."""
+        abandonment.check()
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise BudgetExceeded(
+                f"combining sub-schemas takes more than {self.budget.steps} steps; it is the product of allOf, anyOf, "
+                "oneOf, not and if",
+                keyword="oneOf",
+            )
+
+    # -- forms ---------------------------------------------------------------------------------------------------------
+
+    def form(self, node: Node) -> Form:
+        """The canonical form. Raises `InvalidSpec` for a schema defined by itself, `BudgetExceeded`, `Unsupported`."""
+        form = self._forms[node]
+        if form is None:
+            if node in self._active:
+                raise Loop("a schema refers to itself without end", keyword="$ref")
+            if len(self._active) > MAX_DEPTH:
+                raise BudgetExceeded(f"schemas nested in place more than {MAX_DEPTH} deep", keyword="allOf")
+            self._active.add(node)
+            try:
+                form = self._forms[node] = self._compute(node)
+            finally:
+                self._active.discard(node)
+        return form
+
+    def _compute(self, node: Node) -> Form:
+        kind, payload = self.parts[node]
+        if kind is SCHEMA:
+            return self.reader.form(*payload)
+        if kind is NOT:
+            return self.without(self.form(payload))
+        if kind is AND:
+            a, b = self._halves[node]
+            known = self._forms[a]
+            if known is not None:
+                return self.meet(known, self.form(b))
+            out = ANYTHING
+            # What is excluded comes last: then it is seen in the light of all that holds.
+            for member in sorted(payload, key=lambda member: (self.parts[member][0] is NOT, member)):
+                out = self.meet(out, self.form(member))
+            return out
+        return self.unite([self.form(member) for member in payload])
+
+    def meet(self, a: Form, b: Form) -> Form:
+        """The values of both."""
+        if a is ANYTHING:
+            return b
+        if b is ANYTHING:
+            return a
+        self.spend(5)
+        return Form(
+            a.constants & b.constants,
+            a.number & b.number if a.number is not NO_NUMBER and b.number is not NO_NUMBER else NO_NUMBER,
+            a.string & b.string if a.string is not NO_STRING and b.string is not NO_STRING else NO_STRING,
+            self._meet_arrays(a.arrays, b.arrays),
+            self._meet_objects(a.objects, b.objects),
+        )
+
+    def _meet_arrays(self, a: tuple[ArrayShape, ...], b: tuple[ArrayShape, ...]) -> tuple[ArrayShape, ...]:
+        if len(a) == 1 and a[0] is ANY_ARRAY:
+            return b
+        if len(b) == 1 and b[0] is ANY_ARRAY:
+            return a
+        self._check_product(len(a), len(b))
+        met = (arrays.meet(self, x, y) for x in a for y in b)
+        return arrays.united([shape for shape in met if shape is not None])
+
+    def _meet_objects(self, a: tuple[ObjectShape, ...], b: tuple[ObjectShape, ...]) -> tuple[ObjectShape, ...]:
+        if len(a) == 1 and a[0] is ANY_OBJECT:
+            return b
+        if len(b) == 1 and b[0] is ANY_OBJECT:
+            return a
+        self._check_product(len(a), len(b))
+        met = (objects.meet(self, x, y) for x in a for y in b)
+        return objects.united([shape for shape in met if shape is not None])
+
+    def _check_product(self, a: int, b: int) -> None:
+        if a * b > self.budget.shapes:
+            raise BudgetExceeded(
+                f"anyOf, oneOf, not and if multiply to more than {self.budget.shapes} alternatives", keyword="anyOf"
+            )
+
+    def unite(self, forms: Sequence[Form]) -> Form:
+        """The values of any."""
+        if len(forms) == 1:
+            return forms[0]
+        constants, number, string = 0, NO_NUMBER, NO_STRING
+        array_shapes: list[ArrayShape] = []
+        object_shapes: list[ObjectShape] = []
+        for form in forms:
+            constants |= form.constants
+            if form.number is not NO_NUMBER:
+                number = form.number if number is NO_NUMBER else number | form.number
+            if form.string is not NO_STRING:
+                string = form.string if string is NO_STRING else string | form.string
+            array_shapes.extend(form.arrays)
+            object_shapes.extend(form.objects)
+        if max(len(array_shapes), len(object_shapes)) > self.budget.shapes:
+            raise BudgetExceeded(f"more than {self.budget.shapes} alternatives", keyword="anyOf")
+        return Form(constants, number, string, arrays.united(array_shapes), objects.united(object_shapes))
+
+    def without(self, a: Form) -> Form:
+        """All values that are not of ``a``."""
+        array_shapes: tuple[ArrayShape, ...] = (ANY_ARRAY,)
+        for array in a.arrays:
+            others = arrays.negation(self, array)
+            array_shapes = self._meet_arrays(array_shapes, (*others, *array.negated))
+        object_shapes: tuple[ObjectShape, ...] = (ANY_OBJECT,)
+        for shape in a.objects:
+            rest = objects.negation(self, shape)
+            object_shapes = self._meet_objects(object_shapes, (*((rest,) if rest else ()), *shape.negated))
+        return Form(
+            ALL_CONSTANTS & ~a.constants,
+            NO_NUMBER if a.number is ANY_NUMBER else ANY_NUMBER if a.number is NO_NUMBER else ~a.number,
+            NO_STRING if a.string is ANY_STRING else ANY_STRING if a.string is NO_STRING else ~a.string,
+            array_shapes,
+            object_shapes,
+        )
+
+    def one_of(self, nodes: Sequence[Node], excluded: Sequence[Node] | None = None) -> Node:
+        """The values of exactly one of ``nodes``. ``excluded``: what to exclude for each, if that is not the same."""
+        excluded = nodes if excluded is None else excluded
+        branches: list[Node] = []
+        overlapping: list[list[Node]] = [[] for _ in nodes]
+        for i, a in enumerate(nodes):
+            for j in range(i + 1, len(nodes)):
+                if a != FALSE and nodes[j] != FALSE and not self.are_disjoint(a, nodes[j]):
+                    overlapping[i].append(excluded[j])
+                    overlapping[j].append(excluded[i])
+        for node, others in zip(nodes, overlapping, strict=True):
+            branches.append(self.all_of([node, *(self.complement(other) for other in others)]))
+        return self.any_of(branches)
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    def is_empty(self, a: Node) -> bool:
+        """True: no value satisfies ``a``. False: some does, or it is not known."""
+        known = self._empty.get(a)
+        if known is not None:
+            return known
+        if self._checks > CHECK_DEPTH or len(self._active) > MAX_DEPTH - 10:
+            return False
+        self._checks += 1
+        try:
+            form = self.form(a)
+        except Loop:
+            return False
+        finally:
+            self._checks -= 1
+        empty = (
+            not form.constants
+            and not form.arrays
+            and not form.objects
+            and (form.number is NO_NUMBER or form.number.is_empty())
+            and (form.string is NO_STRING or form.string.is_empty(self.spend))
+        )
+        self._empty[a] = empty
+        return empty
+
+    def are_apart(self, a: Node, b: Node) -> bool:
+        """`is_empty` of `both`. Lists of strings, which tell alternatives apart, are compared without a node for it."""
+        x = self._listed(a)
+        y = self._listed(b) if x is not None else None
+        return self.is_empty(self.both(a, b)) if x is None or y is None else x.isdisjoint(y)
+
+    def is_within(self, a: Node, b: Node) -> bool:
+        """`is_empty` of ``a`` ∧ ¬ ``b``, in the same way."""
+        x = self._listed(a)
+        y = self._listed(b) if x is not None else None
+        return self.is_empty(self.both(a, self.complement(b))) if x is None or y is None else x <= y
+
+    def _listed(self, a: Node) -> frozenset[str] | None:
+        """The values of a node that is seen to have no others than some strings."""
+        if a in self._lists:
+            return self._lists[a]
+        if self._forms[a] is None:
+            self.is_empty(a)  # looks at the form unless that would lead too deep
+        form = self._forms[a]
+        if form is None:
+            return None
+        only_strings = not (form.constants or form.arrays or form.objects or form.number.parts or form.string.clauses)
+        found = self._lists[a] = form.string.values if only_strings else None
+        return found
+
+    def is_scalar(self, a: Node) -> bool:
+        """Whether ``a`` does not tell arrays or objects apart."""
+        form = self.form(a)
+        return form.arrays in ((), (ANY_ARRAY,)) and form.objects in ((), (ANY_OBJECT,))
+
+    def are_disjoint(self, a: Node, b: Node, depth: int = DISJOINT_DEPTH) -> bool:
+        """True: no value satisfies both. False: some does, or it takes more than a look at types and discriminators."""
+        if a == FALSE or b == FALSE or self._complements.get(a) == b:
+            return True
+        if a in (b, TRUE) or b == TRUE:
+            return self.is_empty(a) if a == b else False
+        if (a, b) in self._disjoint:
+            return True
+        try:
+            x, y = self.form(a), self.form(b)
+        except Loop:
+            return False
+        if not self._are_disjoint(x, y, depth):
+            return False  # or not known, which may change
+        self._disjoint.add((a, b))
+        return True
+
+    def _are_disjoint(self, x: Form, y: Form, depth: int) -> bool:
+        return (
+            not x.constants & y.constants
+            and (x.number is NO_NUMBER or y.number is NO_NUMBER or (x.number & y.number).is_empty())
+            and (x.string is NO_STRING or y.string is NO_STRING or x.string.is_disjoint(y.string, self.spend))
+            and all(self._disjoint_arrays(s, t, depth) for s in x.arrays for t in y.arrays)
+            and all(self._disjoint_objects(s, t, depth) for s in x.objects for t in y.objects)
+        )
+
+    def _disjoint_objects(self, a: ObjectShape, b: ObjectShape, depth: int) -> bool:
+        if depth == 0:
+            return False
+        for name in a.required | b.required:
+            x, y = objects.value_of(a, name), objects.value_of(b, name)
+            if x == FALSE or y == FALSE or self.are_disjoint(x, y, depth - 1):
+                return True
+        return (a.maximum is not None and a.maximum < max(b.minimum, len(b.required))) or (
+            b.maximum is not None and b.maximum < max(a.minimum, len(a.required))
+        )
+
+    def _disjoint_arrays(self, a: ArrayShape, b: ArrayShape, depth: int) -> bool:
+        if depth == 0:
+            return False
+        if (a.maximum is not None and a.maximum < b.minimum) or (b.maximum is not None and b.maximum < a.minimum):
+            return True
+        sure = min(max(a.minimum, b.minimum), max(len(a.prefix), len(b.prefix)) + 1)
+        return any(self.are_disjoint(arrays.item_of(a, i), arrays.item_of(b, i), depth - 1) for i in range(sure))

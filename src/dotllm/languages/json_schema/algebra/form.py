@@ -1,0 +1,113 @@
+"""The canonical form of a schema: for each JSON type, which values of it are allowed.
+
+Scalars are languages (sets closed under and, or, not). Arrays and objects are unions of *shapes*: a shape is a
+conjunction of constraints, each on one aspect (a member, an item, a count), plus shapes it must *not* have. So a form
+is a disjunctive normal form, and ∧, ∨, ¬ stay inside it (`algebra`, `objects`, `arrays`). Children are nodes, not
+forms: a form is one level deep, which is what makes recursion end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NewType
+
+from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+
+Node = NewType("Node", int)
+"""A schema or a boolean combination of schemas: a number that `algebra.Algebra` has given it."""
+
+TRUE = Node(0)
+"""The schema ``true``: every value."""
+FALSE = Node(1)
+"""The schema ``false``: no value."""
+
+NULL_BIT, FALSE_BIT, TRUE_BIT = 1, 2, 4
+ALL_CONSTANTS = NULL_BIT | FALSE_BIT | TRUE_BIT
+
+Clause = frozenset[tuple[str, bool]]
+"""At least one of these holds: the key is present (True) or absent (False)."""
+
+Region = tuple[StringLanguage, Node]
+"""Members whose key is in the language (and is not a named property) have a value of the node."""
+
+
+class Named(NamedTuple):
+    """Keys that a schema names: one by one, and by patterns."""
+
+    names: frozenset[str]
+    keys: StringLanguage
+
+
+class ObjectShape(NamedTuple):
+    """A conjunction of constraints on an object.
+
+    ``properties``: the value of each key that the schema names, in declared order (never modified). ``regions``: a
+    partition of all other keys; one region means all of them, whatever its language. ``clauses``: conditions on which
+    named keys are there; ``required`` are those with one key. ``negated``: shapes the object must not have; each is a
+    shape without ``negated``. ``mentioned``: the keys that are named, but not in a ``properties`` that holds, so that
+    they have no declared place (``required`` without ``properties``, …).
+
+    ``named`` is no constraint of the schema, and no operation but ∧ looks at it: for `objects.closed`, which is the
+    last thing done to a shape, the keys that one of the sub-schemas of the conjunction names. None: none of them says
+    anything of its keys, so the object stays open.
+    """
+
+    properties: dict[str, Node]
+    regions: tuple[Region, ...]
+    required: frozenset[str] = frozenset()
+    clauses: frozenset[Clause] = frozenset()
+    minimum: int = 0
+    maximum: int | None = None
+    negated: tuple[ObjectShape, ...] = ()
+    mentioned: frozenset[str] = frozenset()
+    named: Named | None = None
+
+
+class Contains(NamedTuple):
+    """Between ``minimum`` and ``maximum`` (None: any number of) items satisfy ``node``."""
+
+    node: Node
+    minimum: int
+    maximum: int | None
+
+
+class ArrayShape(NamedTuple):
+    """A conjunction of constraints on an array.
+
+    ``prefix``: the first items, where there are that many; ``rest``: all after them. ``unique``: no two items are
+    equal; ``repeated``: two are. ``negated``: shapes the array must not have; each is only about items and length.
+    """
+
+    prefix: tuple[Node, ...] = ()
+    rest: Node = TRUE
+    minimum: int = 0
+    maximum: int | None = None
+    contains: tuple[Contains, ...] = ()
+    unique: bool = False
+    repeated: bool = False
+    negated: tuple[ArrayShape, ...] = ()
+
+
+class Form(NamedTuple):
+    """The values a schema allows. ``constants``: bits for null, false and true."""
+
+    constants: int
+    number: NumberLanguage
+    string: StringLanguage
+    arrays: tuple[ArrayShape, ...]
+    objects: tuple[ObjectShape, ...]
+
+
+ANY_NUMBER = NumberLanguage.any()
+NO_NUMBER = NumberLanguage.nothing()
+ANY_STRING = StringLanguage.any()
+NO_STRING = StringLanguage.nothing()
+ALL_NAMED = Named(frozenset(), ANY_STRING)
+"""Of a schema that says itself what its other keys may be."""
+ANY_REGIONS: tuple[Region, ...] = ((ANY_STRING, TRUE),)
+NO_REGIONS: tuple[Region, ...] = ((ANY_STRING, FALSE),)
+ANY_ARRAY = ArrayShape()
+ANY_OBJECT = ObjectShape({}, ANY_REGIONS)
+
+ANYTHING = Form(ALL_CONSTANTS, ANY_NUMBER, ANY_STRING, (ANY_ARRAY,), (ANY_OBJECT,))
+NOTHING = Form(0, NO_NUMBER, NO_STRING, (), ())

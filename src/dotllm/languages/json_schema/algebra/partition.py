@@ -1,0 +1,46 @@
+"""The values of a node by which other nodes they are outside of: how excluded schemas divide a member or an item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dotllm.errors import BudgetExceeded
+from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.form import FALSE, TRUE, Node
+
+MAX_TOLD_APART = 64
+
+
+def told_apart(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[tuple[Node, tuple[Node, ...]]]:
+    """The values of ``node``, with those of ``others`` they are outside of. Every value is in the answer that names
+    all nodes it is outside of, and may be in answers that name fewer."""
+    surely: list[Node] = []
+    possible: list[Node] = []
+    for other in others:
+        if other == FALSE or (other != TRUE and algebra.is_empty(algebra.both(node, other))):
+            surely.append(other)
+        elif other != TRUE and not algebra.is_empty(algebra.both(node, algebra.complement(other))):
+            possible.append(other)
+    # Sets of scalars are split, because the parts can be no more than there are values. Arrays and objects are not: a
+    # value that need not be outside is not made to be inside, which would cost a schema more; unless being inside means
+    # being outside of another.
+    split = all(algebra.is_scalar(other) for other in possible)
+    parts: list[tuple[Node, tuple[Node, ...]]] = [(node, tuple(surely))]
+    for other in possible:
+        divided: list[tuple[Node, tuple[Node, ...]]] = []
+        apart = split or algebra.complement(other) in possible
+        for part, outside_of in parts:
+            outside = algebra.both(part, algebra.complement(other))
+            if algebra.is_empty(outside):
+                divided.append((part, outside_of))
+                continue
+            divided.append((outside, (*outside_of, other)))
+            inside = algebra.both(part, other) if apart else part
+            if not apart or not algebra.is_empty(inside):
+                divided.append((inside, outside_of))
+        parts = divided
+        if len(parts) > MAX_TOLD_APART:
+            raise BudgetExceeded(
+                f"excluded schemas tell more than {MAX_TOLD_APART} kinds of values apart", keyword="not"
+            )
+    return parts

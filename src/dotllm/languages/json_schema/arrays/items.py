@@ -1,0 +1,185 @@
+"""Arrays → automata over their items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+from dotllm.errors import BudgetExceeded
+from dotllm.grammar.grammar import Expression
+from dotllm.languages.json_schema.algebra import arrays
+from dotllm.languages.json_schema.algebra.form import FALSE, TRUE, ArrayShape, Node
+from dotllm.languages.json_schema.algebra.partition import told_apart
+from dotllm.languages.json_schema.arrays.remembered import remembered_open
+from dotllm.languages.json_schema.arrays.unique import all_different, unique_expression
+from dotllm.languages.json_schema.writer import ArrayWriter
+
+Edge = tuple[int, Expression, int]
+
+
+def array_expression(writer: ArrayWriter, shape: ArrayShape) -> Expression:
+    """The texts of the arrays of a shape."""
+    if shape.unique and all_different(writer.algebra, shape):
+        shape = shape._replace(unique=False)
+    if shape.unique or shape.repeated:
+        listed = unique_expression(writer, shape)
+        return sequence(writer, shape, remembered_open(writer, shape)) if listed is None else listed
+    if shape.contains or shape.negated:
+        return _Automaton(writer, shape).expression()
+    return sequence(writer, shape, writer.text.array_open)
+
+
+def sequence(writer: ArrayWriter, shape: ArrayShape, array_open: Expression) -> Expression:
+    """The common case: items one after another, between two lengths."""
+    grammar, text = writer.grammar, writer.text
+    prefix, minimum, maximum = shape.prefix, shape.minimum, shape.maximum
+    if maximum is not None:
+        prefix = prefix[:maximum]
+    n = len(prefix)
+    rest = FALSE if maximum is not None and maximum <= n else shape.rest
+    if not n:
+        if rest == FALSE:
+            inside = grammar.empty() if not minimum else grammar.never()
+        else:
+            item = text.item(writer.value(rest))
+            more = grammar.seq([text.comma, item])
+            inside = grammar.seq(
+                [item, grammar.repeat(more, max(minimum - 1, 0), None if maximum is None else maximum - 1)]
+            )
+            if not minimum:
+                inside = grammar.optional(inside)
+        return grammar.seq([array_open, inside, text.array_close])
+    # State i: i items are written; n + 1: the end.
+    skip = grammar.empty()
+    edges: list[Edge] = []
+    for i, node in enumerate(prefix):
+        item = text.item(writer.value(node))
+        edges.append((i, grammar.seq([text.comma, item]) if i else item, i + 1))
+        if i >= minimum:
+            edges.append((i, skip, n + 1))
+    if rest != FALSE:
+        more = grammar.seq([text.comma, text.item(writer.value(rest))])
+        tail = grammar.repeat(more, max(minimum - n, 0), None if maximum is None else maximum - n)
+        edges.append((n, tail, n + 1))
+    elif minimum <= n:
+        edges.append((n, skip, n + 1))
+    writer.spend(len(edges), "items")
+    return grammar.seq([array_open, grammar.network(n + 2, 0, (n + 1,), edges), text.array_close])
+
+
+class State(NamedTuple):
+    """``length``: items so far, capped where it no longer matters; ``counts``: of each `contains`, capped likewise;
+    ``unbroken``: the excluded shapes that the array still has."""
+
+    length: int
+    counts: tuple[int, ...]
+    unbroken: frozenset[int]
+
+
+class _Automaton:
+    """Arrays with `contains` or excluded shapes, state by state."""
+
+    def __init__(self, writer: ArrayWriter, shape: ArrayShape) -> None:
+        self.writer = writer
+        self.shape = shape
+        self.keyword = "not" if shape.negated else "contains"
+        limits = [1]  # so that the first state, in which no comma comes before the item, is never reached again
+        for limited in (shape, *shape.negated):
+            limits.extend((limited.minimum, len(limited.prefix)))
+            if limited.maximum is not None:
+                limits.append(limited.maximum + 1)
+        self.length_limit = max(limits)
+        self.caps = tuple(c.minimum if c.maximum is None else c.maximum for c in shape.contains)
+        self.edges: list[Edge] = []
+        self.numbers: dict[State, int] = {}
+        self.pending: list[State] = []
+        self._items: dict[tuple[Node, bool], Expression] = {}
+        self._meets: dict[tuple[Node, ...], Node] = {}
+
+    def expression(self) -> Expression:
+        """Walk all states that can be reached, then hand the automaton over."""
+        grammar, text = self.writer.grammar, self.writer.text
+        self._number(State(0, (0,) * len(self.caps), frozenset(range(len(self.shape.negated)))))
+        finals: list[int] = []
+        limit = self.writer.options.budget.edges
+        while self.pending:
+            state = self.pending.pop()
+            number = self.numbers[state]
+            if self._accepts(state):
+                finals.append(number)
+            if self.shape.maximum is None or state.length < self.shape.maximum:
+                for node, after in self._steps(state):
+                    self.edges.append((number, self._item(node, number == 0), self._number(after)))
+            if len(self.edges) > limit:
+                raise BudgetExceeded(f"an array needs an automaton of more than {limit} edges", keyword=self.keyword)
+        self.writer.spend(len(self.edges), self.keyword)
+        network = grammar.network(len(self.numbers), 0, finals, self.edges)
+        return grammar.seq([text.array_open, network, text.array_close])
+
+    def _number(self, state: State) -> int:
+        number = self.numbers.get(state)
+        if number is None:
+            number = self.numbers[state] = len(self.numbers)
+            self.pending.append(state)
+        return number
+
+    def _steps(self, state: State) -> Iterator[tuple[Node, State]]:
+        """What the next item may be, and the state after it."""
+        algebra, shape = self.writer.algebra, self.shape
+        here = arrays.item_of(shape, state.length)
+        if here == FALSE:
+            return
+        length = min(state.length + 1, self.length_limit)
+        # Each `contains`: (what the item must satisfy, the count after it).
+        choices: list[list[tuple[Node, int]]] = []
+        for c, count in zip(shape.contains, state.counts, strict=True):
+            if c.maximum is None:
+                choices.append([(TRUE, count)] + ([(c.node, count + 1)] if count < c.minimum else []))
+            else:
+                choices.append(
+                    [(algebra.complement(c.node), count)] + ([(c.node, count + 1)] if count < c.maximum else [])
+                )
+        by_node: dict[Node, set[int]] = {}
+        for j in state.unbroken:
+            by_node.setdefault(arrays.item_of(shape.negated[j], state.length), set()).add(j)
+        for picked in product(*choices):
+            item = self._met((here, *[node for node, _ in picked]))
+            if item == FALSE:
+                continue
+            counts = tuple(count for _, count in picked)
+            for value, others in told_apart(algebra, item, by_node):
+                gone = {j for other in others for j in by_node[other]}
+                yield value, State(length, counts, state.unbroken - gone)
+
+    def _met(self, nodes: tuple[Node, ...]) -> Node:
+        """All of ``nodes``, of which many states ask the same; FALSE if no value satisfies them."""
+        found = self._meets.get(nodes)
+        if found is None:
+            found = self.writer.algebra.all_of(nodes)
+            if found != nodes[0] and self.writer.algebra.is_empty(found):
+                found = FALSE
+            self._meets[nodes] = found
+        return found
+
+    def _accepts(self, state: State) -> bool:
+        shape = self.shape
+        return (
+            state.length >= shape.minimum
+            and all(count >= c.minimum for c, count in zip(shape.contains, state.counts, strict=True))
+            and all(self._is_broken_by_length(shape.negated[j], state.length) for j in state.unbroken)
+        )
+
+    @staticmethod
+    def _is_broken_by_length(excluded: ArrayShape, length: int) -> bool:
+        return length < excluded.minimum or (excluded.maximum is not None and length > excluded.maximum)
+
+    def _item(self, node: Node, first: bool) -> Expression:
+        found = self._items.get((node, first))
+        if found is None:
+            text = self.writer.text
+            found = text.item(self.writer.value(node))
+            if not first:
+                found = self.writer.grammar.seq([text.comma, found])
+            self._items[node, first] = found
+        return found

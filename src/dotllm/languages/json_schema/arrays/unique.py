@@ -1,0 +1,204 @@
+"""``uniqueItems``: arrays without equal items, where that can be said by an automaton.
+
+Which values have been used an automaton cannot remember unless they are finitely many: the items have a finite domain
+(an enum, booleans, a short range of integers, …), or are different for another reason (tuples of different types).
+Without a tuple or a length this is an unordered sequence of the values; with one, an automaton that has a state for
+each set of values already used. All else is left to the guides (`remembered`).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.grammar.grammar import Expression
+from dotllm.languages.json_schema.algebra import arrays, objects
+from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.form import (
+    FALSE,
+    FALSE_BIT,
+    NO_NUMBER,
+    NO_STRING,
+    NULL_BIT,
+    TRUE_BIT,
+    ArrayShape,
+    Node,
+    ObjectShape,
+)
+from dotllm.languages.json_schema.reading.json_values import form_of_values
+from dotllm.languages.json_schema.writer import ArrayWriter
+
+MAX_VALUES = 1000  # that are listed at all
+MAX_EDGES = 25_000  # of one automaton: all subsets of 12 values
+MAX_COMPARED = 12  # positions of a tuple that are compared with each other
+
+Value = tuple[Any, ...]
+"""A JSON value so that equal values are equal: ("null",), ("number", 1), ("object", frozenset of members), …"""
+
+
+def all_different(algebra: Algebra, shape: ArrayShape) -> bool:
+    """Whether two items can never be equal, whatever they are."""
+    if shape.maximum is None or shape.maximum > MAX_COMPARED:
+        return False
+    items = [arrays.item_of(shape, i) for i in range(shape.maximum)]
+    return all(algebra.are_disjoint(a, b) for i, a in enumerate(items) for b in items[:i])
+
+
+def unique_expression(writer: ArrayWriter, shape: ArrayShape) -> Expression | None:
+    """The texts of the arrays of a shape that is ``unique`` or ``repeated``; None if that is ``unique`` and takes more
+    than an automaton."""
+    if shape.negated or shape.contains:
+        raise Unsupported("uniqueItems together with contains, or with not of an array", keyword="uniqueItems")
+    grammar, text = writer.grammar, writer.text
+    positions = len(shape.prefix) + (arrays.item_of(shape, len(shape.prefix)) != FALSE)
+    numbers: dict[Value, int] = {}
+    domains: list[list[tuple[int, Node]]] = []
+    for i in range(positions):
+        found = values_of(writer.algebra, arrays.item_of(shape, i), MAX_VALUES)
+        if found is None:
+            if shape.repeated:
+                raise Unsupported(
+                    "equal items (not of uniqueItems) can only be enforced over values that are finitely many and few",
+                    keyword="uniqueItems",
+                )
+            return None
+        domains.append([(numbers.setdefault(value, len(numbers)), node) for value, node in found.items()])
+    if shape.unique and not shape.prefix and shape.minimum < 2 and (shape.maximum or len(numbers)) >= len(numbers):
+        values = [text.item(writer.value(node)) for _, node in domains[0]] if domains else []
+        inside = grammar.unordered([], values, [], text.comma)
+        if not shape.minimum:
+            inside = grammar.optional(inside)
+        return grammar.seq([text.array_open, inside, text.array_close])
+    # A state: which values have been used, how many items there are (capped), whether two were equal.
+    cap = max(shape.minimum, len(shape.prefix), 0 if shape.maximum is None else shape.maximum)
+    states: dict[tuple[int, int, bool], int] = {(0, 0, False): 0}
+    pending = [(0, 0, False)]
+    finals: list[int] = []
+    edges: list[tuple[int, Expression, int]] = []
+    items: dict[tuple[Node, bool], Expression] = {}
+    while pending:
+        used, length, twice = state = pending.pop()
+        here = states[state]
+        if length >= shape.minimum and (twice or not shape.repeated):
+            finals.append(here)
+        if not domains or (shape.maximum is not None and length >= shape.maximum):
+            continue
+        for value, node in domains[min(length, positions - 1)]:
+            again = bool(used >> value & 1)
+            if again and shape.unique:
+                continue
+            after = (used | 1 << value, min(length + 1, cap) if shape.repeated else length + 1, twice or again)
+            if after not in states:
+                states[after] = len(states)
+                pending.append(after)
+            item = items.get((node, length == 0))
+            if item is None:
+                item = text.item(writer.value(node))
+                if length:
+                    item = grammar.seq([text.comma, item])
+                items[node, length == 0] = item
+            edges.append((here, item, states[after]))
+        if len(edges) > MAX_EDGES:
+            if not shape.repeated:
+                return None
+            raise BudgetExceeded(f"uniqueItems over {len(numbers)} values is too large", keyword="uniqueItems")
+    writer.spend(len(edges), "uniqueItems")
+    return grammar.seq([text.array_open, grammar.network(len(states), 0, finals, edges), text.array_close])
+
+
+def values_of(algebra: Algebra, node: Node, limit: int) -> dict[Value, Node] | None:
+    """All values of a node, each with a node that has only it; None if there are more than ``limit``, or unknown."""
+    form = algebra.form(node)
+    found: list[Value] = [
+        (name,) for name, bit in (("null", NULL_BIT), ("false", FALSE_BIT), ("true", TRUE_BIT)) if form.constants & bit
+    ]
+    if form.number is not NO_NUMBER:
+        numbers = form.number.finite_values(limit)
+        if numbers is None:
+            return None
+        found.extend(("number", number) for number in numbers)
+    if form.string is not NO_STRING:
+        strings = form.string.finite_values(limit)
+        if strings is None:
+            return None
+        found.extend(("string", string) for string in strings)
+    for array in form.arrays:
+        listed = _arrays_of(algebra, array, limit)
+        if listed is None:
+            return None
+        found.extend(listed)
+    for shape in form.objects:
+        listed = _objects_of(algebra, shape, limit)
+        if listed is None:
+            return None
+        found.extend(listed)
+    if len(found) > limit:
+        return None
+    out: dict[Value, Node] = {}
+    for value in found:
+        only = algebra.of_form(form_of_values(algebra, [as_python(value)]), ("listed", value))
+        out[value] = algebra.both(only, node) if value[0] in ("array", "object") else only
+    return out
+
+
+def _arrays_of(algebra: Algebra, shape: ArrayShape, limit: int) -> list[Value] | None:
+    if shape.maximum is None or shape.maximum > limit or shape.contains or shape.negated or shape.unique:
+        return None
+    if shape.repeated:
+        return None
+    items: list[list[Value]] = []
+    for i in range(shape.maximum):
+        values = values_of(algebra, arrays.item_of(shape, i), limit)
+        if values is None:
+            return None
+        items.append(list(values))
+    out: list[Value] = []
+    for length in range(shape.minimum, shape.maximum + 1):
+        total = 1
+        for values_here in items[:length]:
+            total *= len(values_here)
+        if total + len(out) > limit:
+            return None
+        out.extend(("array", chosen) for chosen in product(*items[:length]))
+    return out
+
+
+def _objects_of(algebra: Algebra, stated: ObjectShape, limit: int) -> list[Value] | None:
+    shape = objects.closed(algebra, stated)
+    if shape is None:
+        return []
+    if shape.clauses or shape.negated or shape.minimum or shape.maximum is not None:
+        return None
+    if any(node != FALSE for _, node in shape.regions):
+        return None
+    members: list[list[tuple[str, Value] | None]] = []
+    total = 1
+    for name, node in shape.properties.items():
+        if node == FALSE and name not in shape.required:
+            continue
+        values = values_of(algebra, node, limit)
+        if values is None:
+            return None
+        choices: list[tuple[str, Value] | None] = [(name, value) for value in values]
+        if name not in shape.required:
+            choices.append(None)
+        members.append(choices)
+        total *= len(choices)
+        if total > limit:
+            return None
+    return [("object", frozenset(member for member in chosen if member is not None)) for chosen in product(*members)]
+
+
+def as_python(value: Value) -> Any:
+    """The JSON value as `form_of_values` takes it."""
+    kind = value[0]
+    if kind in ("null", "false", "true"):
+        return {"null": None, "false": False, "true": True}[kind]
+    if kind == "array":
+        return [as_python(item) for item in value[1]]
+    if kind == "object":
+        return {name: as_python(member) for name, member in sorted(value[1])}
+    assert isinstance(value[1], (str, int, Fraction))
+    return value[1]

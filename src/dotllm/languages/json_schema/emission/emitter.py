@@ -1,0 +1,143 @@
+"""Canonical forms → Grammar: one rule for each schema with arrays or objects, scalars in place.
+
+The rules are made from a work list, so the depth of a schema costs no stack, and a node has one rule however often it
+is referred to. What nothing satisfies is written as it is: an unproductive rule is pruned with all that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dotllm import abandonment
+from dotllm.errors import BudgetExceeded, SpecError
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema.algebra.algebra import SCHEMA, Algebra
+from dotllm.languages.json_schema.algebra.form import (
+    ALL_CONSTANTS,
+    ANYTHING,
+    FALSE,
+    FALSE_BIT,
+    NO_NUMBER,
+    NO_STRING,
+    NULL_BIT,
+    TRUE_BIT,
+    Form,
+    Node,
+)
+from dotllm.languages.json_schema.arrays.items import array_expression
+from dotllm.languages.json_schema.emission.json_text import JsonText
+from dotllm.languages.json_schema.numbers.number_expression import number_expression
+from dotllm.languages.json_schema.objects.members import object_expression
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.reading.keywords import Keywords
+from dotllm.languages.json_schema.strings import other_keys
+from dotllm.languages.json_schema.strings.string_text import string_expression
+
+_CONSTANTS = ((NULL_BIT, b"null"), (FALSE_BIT, b"false"), (TRUE_BIT, b"true"))
+
+
+class Emitter:
+    """Turns nodes into expressions of one grammar."""
+
+    def __init__(self, text: JsonText, keywords: Keywords, options: Options) -> None:
+        self.grammar: Grammar = text.grammar
+        self.keywords = keywords
+        self.algebra: Algebra = keywords.algebra
+        self.options = options
+        self.text = text
+        self.edges_left = options.budget.total_edges
+        self._expressions: dict[Node, Expression] = {FALSE: text.grammar.never()}
+        self._pending: list[tuple[Node, Form, int]] = []
+
+    def expression(self, node: Node) -> Expression:
+        """The texts of a node, complete."""
+        out = self.value(node)
+        self.finish()
+        return out
+
+    def finish(self) -> None:
+        """Define all rules that have been called."""
+        while self._pending:
+            node, form, rule = self._pending.pop()
+            try:
+                body = self._alternatives(form)
+            except SpecError as error:
+                raise self._located(error, node) from error.__cause__
+            self.grammar.define(rule, body)  # type: ignore[arg-type]  # a Rule that went through a tuple
+        other_keys.define(self.text.context)
+
+    def value(self, node: Node) -> Expression:
+        """The texts of a node; the rules it calls may be defined later."""
+        found = self._expressions.get(node)
+        if found is None:
+            abandonment.check()
+            form = self.algebra.form(node)
+            if form is ANYTHING and self.text.anything is not None:
+                found = self.text.anything
+            elif form.arrays or form.objects:
+                rule = self.grammar.rule(
+                    "value" if form.arrays and form.objects else "array" if form.arrays else "object"
+                )
+                self._pending.append((node, form, rule))
+                found = self.grammar.call(rule)
+            else:
+                try:
+                    found = self._alternatives(form)
+                except SpecError as error:
+                    raise self._located(error, node) from error.__cause__
+            self._expressions[node] = found
+        return found
+
+    def values(self, nodes: Iterable[Node]) -> list[Expression]:
+        """`value` of each; nearly all are known already."""
+        known, value = self._expressions.get, self.value
+        return [known(node) or value(node) for node in nodes]
+
+    def spend(self, edges: int, keyword: str) -> None:
+        """Count the edges of an automaton against the budget of the whole grammar."""
+        self.edges_left -= edges
+        if self.edges_left < 0:
+            raise BudgetExceeded(f"the grammar has more than {self.options.budget.total_edges} edges", keyword=keyword)
+
+    def _alternatives(self, form: Form) -> Expression:
+        choices = [*self.constants(form), *self.numbers(form)]
+        if form.string is not NO_STRING:
+            choices.append(string_expression(form.string, self.text.context))
+        return self.grammar.alt([*choices, *self.arrays(form), *self.objects(form)])
+
+    def constants(self, form: Form, among: int = ALL_CONSTANTS) -> list[Expression]:
+        """null, false and true, as far as they are ``among`` these bits."""
+        found = form.constants & among
+        return [self.grammar.literal(text) for bit, text in _CONSTANTS if found & bit] if found else []
+
+    def numbers(self, form: Form) -> list[Expression]:
+        """The numbers of a form: one expression, or none."""
+        return [] if form.number is NO_NUMBER else [number_expression(form.number, self.text.context)]
+
+    def arrays(self, form: Form) -> list[Expression]:
+        """Its arrays, shape by shape."""
+        return [array_expression(self, shape) for shape in form.arrays]
+
+    def objects(self, form: Form) -> list[Expression]:
+        """Its objects, shape by shape."""
+        return [object_expression(self, shape) for shape in form.objects]
+
+    def _located(self, error: SpecError, node: Node) -> SpecError:
+        """The error with the place of a sub-schema it comes from."""
+        schema = next(self._schemas(node), None)
+        return error if error.location or schema is None else self.keywords.located(error, schema)
+
+    def _schemas(self, node: Node):  # type: ignore[no-untyped-def]
+        pending, seen = [node], set()
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            kind, payload = self.algebra.parts[node]
+            if kind is SCHEMA:
+                yield payload[0]
+            elif isinstance(payload, int):
+                pending.append(Node(payload))
+            elif isinstance(payload, (frozenset, tuple)) and kind != "form":
+                pending.extend(sorted(payload, reverse=True))

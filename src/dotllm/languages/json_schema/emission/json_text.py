@@ -1,0 +1,175 @@
+"""How a document is written: punctuation and the white space around it. The other half of the text policy is in
+`spelling` (strings) and `number_text`.
+
+White space stands between any two tokens, never before the first or after the last, and is bounded: a model that has
+begun to write blanks must stop. ``whitespace_pattern`` replaces it; without ``any_whitespace`` there is none. Every
+value, bracket and comma is followed by its white space, so no two stretches of it ever meet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from dotllm.automata.dfa import Budget, Dfa
+from dotllm.charset import CharSet
+from dotllm.errors import InvalidSpec, SpecError
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.strings.excludes import without
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.languages.json_schema.strings.string_text import key_expression
+from dotllm.languages.regex import regex_to_dfa, regex_to_expression
+from dotllm.languages.regex.lowering import Lowering
+
+MAX_WHITESPACE = 320
+"""Characters between two tokens: enough for 4 blanks of indentation at depth 79."""
+
+_BLANK = " \t\n\r"
+_BLANKS = Dfa.chars(CharSet.of(_BLANK)).star()
+_PLAINLY_BLANK = re.compile(
+    r"(?:(?:\[(?:[ \t\n\r]|\\[tnr])+\]|[ \t\n\r]|\\[tnr])(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})?)*", re.ASCII
+)
+_NOT_RAW_IN_KEYS = re.compile(r'[\0-\x1f"\\\ud800-\udfff]')
+
+
+class JsonText:
+    """The pieces documents are made of, for one grammar. Other styles of writing an object have the same methods."""
+
+    def __init__(self, grammar: Grammar, options: Options) -> None:
+        self.grammar = grammar
+        self.whitespace = whitespace(grammar, options)
+        self.context = Context(
+            grammar, self.whitespace,
+            excludes=without(options.excludes) if options.excludes else None, finite_numbers=options.finite_numbers,
+        )  # fmt: skip
+        self.anything: Expression | None = None  # any JSON value, once there is a rule for it
+        self.comma = self._then_space(b",")
+        self.object_open = self._then_space(b"{")
+        self.object_close = grammar.literal(b"}")
+        self.array_open = self._then_space(b"[")
+        self.array_close = grammar.literal(b"]")
+        self.spaced = self.whitespace != grammar.empty()
+        if self.spaced:
+            self._colon = grammar.seq([self.whitespace, grammar.literal(b":"), self.whitespace])
+        else:
+            self._colon = grammar.literal(b":")
+
+    def copied(self, grammar: Grammar) -> JsonText:
+        """The same for a grammar that begins with the one this was made for (`Grammar.begin_with`)."""
+        other = JsonText.__new__(JsonText)
+        other.__dict__.update(self.__dict__)
+        other.grammar, other.context = grammar, self.context.copied(grammar)
+        return other
+
+    def _then_space(self, token: bytes) -> Expression:
+        literal = self.grammar.literal(token)
+        return literal if self.whitespace == self.grammar.empty() else self.grammar.seq([literal, self.whitespace])
+
+    def unique_open(self) -> Expression:
+        """The bracket of an array whose items guides remember."""
+        return self._remembered(b"[", "uniqueItems")
+
+    def _remembered(self, bracket: bytes, keyword: str) -> Expression:
+        """``keyword`` is why: other styles refuse it by name."""
+        return self.grammar.seq([self.grammar.unique_open(bracket), self.whitespace])
+
+    def item(self, value: Expression) -> Expression:
+        """A value in an array and the white space after it."""
+        return self.grammar.seq([value, self.whitespace]) if self.spaced else value
+
+    def named_member(self, name: str, value: Expression) -> Expression:
+        """A member whose key the schema names, and the white space after it."""
+        if not _NOT_RAW_IN_KEYS.search(name):
+            if self.context.excludes is not None and not self.context.excludes.admits(name):
+                return self.grammar.never()
+            key = b'"%s"' % name.encode()
+            if not self.spaced:
+                return self.grammar.seq([self.grammar.literal(key + b":"), value])
+            return self.grammar.seq([self.grammar.literal(key), self._colon, value, self.whitespace])
+        if any("\ud800" <= char <= "\udfff" for char in name):
+            raise InvalidSpec(f"the key {name!r} is not Unicode text", keyword="properties")
+        return self.member(StringLanguage.finite([name]), value)
+
+    def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
+        """`named_member` for each: nearly all members there are, so they are made many at a time."""
+        joined = "".join(names)
+        if not names or self.context.excludes is not None or _NOT_RAW_IN_KEYS.search(joined):
+            return [self.named_member(name, value) for name, value in zip(names, values, strict=True)]
+        grammar, n = self.grammar, len(names)
+        lengths = [*map(len, names)] if joined.isascii() else [len(name.encode()) for name in names]
+        between = '""' if self.spaced else '":"'
+        quoted = '"' + between.join(names) + between[:-1]
+        keys = grammar.each_literal(quoted.encode(), [length + len(between) for length in lengths])
+        if not self.spaced:
+            parts = [self._colon] * (2 * n)
+            parts[::2], parts[1::2] = keys, values
+            return grammar.each_seq(2, parts)
+        parts = [self._colon, self._colon, self.whitespace, self.whitespace] * n
+        parts[::4], parts[2::4] = keys, values
+        return grammar.each_seq(4, parts)
+
+    def member(self, keys: StringLanguage, value: Expression) -> Expression:
+        """A member whose key is one of ``keys``, and the white space after it."""
+        key = key_expression(keys, self.context)
+        return self.grammar.seq([key, self._colon, value, self.whitespace])
+
+    def object(
+        self,
+        states: int,
+        finals: Sequence[int],
+        edges: Sequence[tuple[int, Expression, int]],
+        distinct: str | None = None,
+    ) -> Expression:
+        """An object whose members are what a network reads from state 0; commas are on its edges. ``distinct``: guides
+        remember its keys, so that none comes twice, because of this keyword."""
+        network = self.grammar.network(states, 0, finals, edges)
+        opening = self.object_open if distinct is None else self._remembered(b"{", distinct)
+        return self.grammar.seq([opening, network, self.object_close])
+
+
+def whitespace(grammar: Grammar, options: Options) -> Expression:
+    """The white space between two tokens. Raises `InvalidSpec` for a pattern that is no regular expression, or matches
+    what is no white space at all."""
+    if options.whitespace_pattern is not None:
+        try:
+            found = regex_to_expression(options.whitespace_pattern, grammar, search=False)
+            blank = _blank_part(options.whitespace_pattern)
+            if blank is not None:
+                found = Lowering(grammar, None, None, None, Budget()).dfa(blank)
+        except SpecError as error:
+            raise type(error)(f"whitespace_pattern: {error.message}", keyword="whitespace_pattern") from None
+        rule = grammar.rule("whitespace")
+        grammar.define(rule, found)
+        return grammar.call(rule)
+    if not options.any_whitespace:
+        return grammar.empty()
+    return grammar.repeat(grammar.bytes_in(b" \t\n\r"), 0, MAX_WHITESPACE)
+
+
+@lru_cache(maxsize=1)
+def _spaces() -> Dfa:
+    """Texts of what is white space to Unicode."""
+    return Dfa.chars(CharSet.of("".join(filter(str.isspace, map(chr, range(0x110000)))))).star()
+
+
+@lru_cache(maxsize=64)
+def _blank_part(pattern: str) -> Dfa | None:
+    """What of ``pattern`` is white space of JSON, or None if all of it is.
+
+    ``\\s`` has form feeds and no-break spaces, too, with which a text is no JSON: those are left out. Raises
+    `InvalidSpec` if nothing is left, or for what nobody calls white space.
+    """
+    if _PLAINLY_BLANK.fullmatch(pattern):  # with any count, also one that is too large for an automaton
+        return None
+    every = regex_to_dfa(pattern, search=False)
+    blank = every & _BLANKS
+    if (other := (every - _BLANKS).shortest()) is None:
+        return None
+    other = (every - _spaces()).shortest() or (other if blank.is_empty() else "")
+    if other:
+        wrong = next(character for character in other if character not in _BLANK)
+        raise InvalidSpec(f"{wrong!r} (U+{ord(wrong):04X}) is no white space of JSON, which is [ \\t\\n\\r]")
+    return blank

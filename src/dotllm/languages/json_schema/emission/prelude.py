@@ -1,0 +1,52 @@
+"""What the grammars of nearly all schemas have in common, built once for each way of white space (and each
+set of texts that strings must not hold, and whether numbers are finite) and then copied.
+
+Any JSON value, any string, number or key, the white space, the characters that keys are told apart by: half of the
+nodes of an ordinary schema's grammar do not depend on the schema, and building them one by one took half of the time
+from a schema to its grammar. A copy takes some microseconds, and what a schema does not need costs nothing later:
+lowering only follows what the start needs.
+
+A grammar that has begun with something else (a structural tag, a Lark grammar with schemas in it) gets these pieces
+when they are needed, as if there were no prelude.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from dotllm.grammar.analysis import analyse
+from dotllm.grammar.grammar import Grammar
+from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.form import TRUE
+from dotllm.languages.json_schema.emission.emitter import Emitter
+from dotllm.languages.json_schema.emission.json_text import JsonText
+from dotllm.languages.json_schema.numbers.number_expression import number_expression
+from dotllm.languages.json_schema.options import Options
+from dotllm.languages.json_schema.reading.dialect import dialect_named
+from dotllm.languages.json_schema.reading.document import Document
+from dotllm.languages.json_schema.reading.keyword_values import INTEGERS
+from dotllm.languages.json_schema.reading.keywords import Keywords
+from dotllm.languages.json_schema.strings import other_keys
+
+
+def begun(grammar: Grammar, options: Options) -> JsonText:
+    """The pieces of documents for ``grammar``. Raises `InvalidSpec` or `Unsupported` for the pattern of white space."""
+    if not grammar.is_new:
+        return JsonText(grammar, options)
+    prelude = _prelude(options.any_whitespace, options.whitespace_pattern, options.excludes, options.finite_numbers)
+    grammar.begin_with(prelude.grammar)
+    return prelude.copied(grammar)
+
+
+@lru_cache(maxsize=16)
+def _prelude(
+    any_whitespace: bool, whitespace_pattern: str | None, excludes: tuple[str, ...], finite_numbers: bool
+) -> JsonText:
+    options = Options(any_whitespace, whitespace_pattern, excludes=excludes, finite_numbers=finite_numbers)
+    text = JsonText(Grammar(), options)
+    keywords = Keywords(Document(True, dialect_named(options.default_dialect)), Algebra(options.budget), options)
+    text.anything = Emitter(text, keywords, options).expression(TRUE)
+    number_expression(INTEGERS, text.context)
+    other_keys.build_ahead(text.context)
+    analyse(text.grammar)
+    return text

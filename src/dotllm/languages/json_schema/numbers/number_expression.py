@@ -1,0 +1,106 @@
+"""How a language of numbers is written. The sets themselves are in `numbers`.
+
+A text belongs if its exact decimal value does (see `number_text` for the spellings). A single allowed value (const,
+enum, minimum = maximum) is spelled shortest, or as Python or JavaScript print it; unless it must be an integer, ``.0``
+may follow an integral value, because 1 and 1.0 are the same JSON number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.numbers.finite_numbers import finite_magnitudes, is_finite
+from dotllm.languages.json_schema.numbers.number_digits import decimal_places
+from dotllm.languages.json_schema.numbers.number_language import NumberLanguage, has_shape
+from dotllm.languages.json_schema.numbers.number_text import ByteNetwork, Shape, magnitudes
+from dotllm.languages.json_schema.numbers.real_set import Exact, Interval, RealSet
+
+_NEGATIVE = RealSet(True, ((0, 0),))
+_NOT_NEGATIVE = ~_NEGATIVE
+
+
+def number_expression(language: NumberLanguage, context: Context) -> Expression:
+    """The texts of a language, as one rule of the grammar shared by all uses. Raises `BudgetExceeded` for huge
+    multipleOf."""
+    found = context.memo.get(language)
+    if found is None:
+        grammar = context.grammar
+        rule = grammar.rule("integer" if all(shape.integer for shape, _ in language.parts) else "number")
+        context.memo[language] = found = grammar.call(rule)
+        grammar.define(rule, _alternatives(language, grammar, finite=context.finite_numbers))
+    return found
+
+
+def _alternatives(language: NumberLanguage, grammar: Grammar, *, finite: bool) -> Expression:
+    words: set[bytes] = set()
+    choices: list[Expression] = []
+    # Sorted, so that equal schemas give equal grammars.
+    for shape, numbers in sorted(language.parts, key=repr) if len(language.parts) > 1 else language.parts:
+        single, rest = _without_points(numbers)
+        for value in single:
+            if has_shape(value, shape):
+                spelled = spellings(value, integer=shape.integer)
+                words.update(filter(is_finite, spelled) if finite else spelled)
+        if rest:
+            choices.extend(_signed(grammar, rest, shape, finite_magnitudes if finite else magnitudes))
+    if words:
+        choices.append(grammar.literals(words))
+    return grammar.alt(choices)
+
+
+def spellings(value: Exact, *, integer: bool = False) -> set[bytes]:
+    """How a single value is written: plain, and as Python and JavaScript print it."""
+    places = decimal_places(value)
+    sign = "-" if value < 0 else ""
+    digits = str(abs(int(value * 10**places)))
+    if places:
+        padded = digits.rjust(places + 1, "0")
+        texts = [f"{sign}{padded[:-places]}.{padded[-places:]}"]
+    elif integer:
+        return {f"{sign}{digits}".encode()}
+    else:
+        texts = [f"{sign}{digits}", f"{sign}{digits}.0"]
+    # Both print the shortest decimal form, with an exponent if it is small or large enough.
+    power = len(digits) - 1 - places
+    if value and (power >= 16 or power < -3):
+        digits = digits.rstrip("0")
+        mantissa = sign + digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
+        texts += [f"{mantissa}e{power:+}", f"{mantissa}e{power:+03}"]
+        if power > 0:
+            texts.append(f"{mantissa}e{power}")
+    return {text.encode() for text in texts}
+
+
+def _without_points(numbers: RealSet) -> tuple[list[Exact], RealSet]:
+    """Its single values, and the rest."""
+    single: list[Exact] = []
+    rest: list[Interval] = []
+    for low, high in numbers.intervals():
+        if low is not None and high is not None and low[0] == high[0]:
+            single.append(low[0])
+        else:
+            rest.append((low, high))
+    return single, (RealSet.from_intervals(rest) if single else numbers)
+
+
+def _signed(
+    grammar: Grammar, numbers: RealSet, shape: Shape, texts_of: Callable[[RealSet, Shape], ByteNetwork]
+) -> list[Expression]:
+    """The texts of a set: its part below 0 is a minus sign and the mirrored part."""
+    if not numbers.below and numbers.cuts[0] >= (0, 0):
+        return [texts_of(numbers, shape).copy_into(grammar)]
+    not_negative = numbers & _NOT_NEGATIVE
+    negative = (numbers & _NEGATIVE).mirrored()
+    if negative and 0 in numbers:
+        negative = negative | RealSet.points([0])
+    out: list[Expression] = []
+    if negative == not_negative:
+        texts = texts_of(not_negative, shape).copy_into(grammar)
+        return [grammar.seq([grammar.optional(grammar.literal(b"-")), texts])]
+    if not_negative:
+        out.append(texts_of(not_negative, shape).copy_into(grammar))
+    if negative:
+        out.append(grammar.seq([grammar.literal(b"-"), texts_of(negative, shape).copy_into(grammar)]))
+    return out

@@ -1,0 +1,314 @@
+"""Sets of JSON numbers, closed under and, or, not: bounds, integers, multipleOf, enum and const.
+
+A language is a union of parts, one for each *shape* (integer, multiple of, not a multiple of), each with the set of
+reals in which it holds. That form is closed under the three operations, and almost always has one part. Values are
+exact rationals, so `minimum: 0.1` means one tenth and bounds of 400 digits are bounds.
+
+How the numbers of a language are written is in `number_expression`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil, floor, gcd, lcm
+
+from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.languages.json_schema.numbers.number_text import Shape
+from dotllm.languages.json_schema.numbers.real_set import EMPTY_SET, EVERYTHING, Exact, Interval, RealSet, exact
+
+JsonNumber = int | float | Decimal | Fraction
+
+MAX_PARTS = 64
+MAX_CANDIDATES = 20_000
+
+_ANY = Shape()
+_INTEGER = Shape(True, 1)
+
+
+class NumberLanguage:
+    """An immutable, hashable set of JSON numbers; equal if written with the same parts."""
+
+    __slots__ = ("_hash", "parts")
+
+    def __init__(self, parts: Iterable[tuple[Shape, RealSet]] = ()) -> None:
+        self.parts: frozenset[tuple[Shape, RealSet]] = _canonical(parts)
+        self._hash = hash(self.parts)
+
+    @classmethod
+    def any(cls) -> NumberLanguage:
+        """Every number."""
+        return _EVERY_NUMBER
+
+    @classmethod
+    def nothing(cls) -> NumberLanguage:
+        """No number."""
+        return _NO_NUMBER
+
+    @classmethod
+    def integers(cls) -> NumberLanguage:
+        """``type: integer``: integral values, written as integers."""
+        return _EVERY_INTEGER
+
+    @classmethod
+    def interval(
+        cls,
+        low: JsonNumber | None = None,
+        high: JsonNumber | None = None,
+        *,
+        low_open: bool = False,
+        high_open: bool = False,
+    ) -> NumberLanguage:
+        """``low <= x <= high``, strictly where an end is open; None: unbounded."""
+        first = None if low is None else exact(low)
+        last = None if high is None else exact(high)
+        return cls(((_ANY, RealSet.interval(first, last, low_open=low_open, high_open=high_open)),))
+
+    @classmethod
+    def integers_between(cls, low: int, high: int) -> NumberLanguage:
+        """`integers` ∧ `interval`, which is what most bounds in schemas are, without the algebra."""
+        if low > high:
+            return _NO_NUMBER
+        out = cls.__new__(cls)
+        out.parts = frozenset(((_INTEGER, RealSet(False, ((low, 0), (high, 1)))),))
+        out._hash = hash(out.parts)
+        return out
+
+    @classmethod
+    def multiple_of(cls, divisor: JsonNumber) -> NumberLanguage:
+        """The multiples of ``divisor`` > 0. Raises `InvalidSpec` if it is not positive."""
+        step = exact(divisor)
+        if step <= 0:
+            raise InvalidSpec(f"multipleOf must be greater than 0, not {divisor}", keyword="multipleOf")
+        return cls(((Shape(False, step), EVERYTHING),))
+
+    @classmethod
+    def finite(cls, values: Iterable[JsonNumber]) -> NumberLanguage:
+        """Exactly these values (enum, const)."""
+        return cls(((_ANY, RealSet.points([exact(value) for value in values])),))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NumberLanguage) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"NumberLanguage({sorted(self.parts)!r})"
+
+    def __and__(self, other: NumberLanguage) -> NumberLanguage:
+        if self is _EVERY_NUMBER or self == other:
+            return other
+        if other is _EVERY_NUMBER:
+            return self
+        return NumberLanguage((_both(a, b), x & y) for a, x in self.parts for b, y in other.parts)
+
+    def __or__(self, other: NumberLanguage) -> NumberLanguage:
+        if self == other:
+            return self
+        return NumberLanguage((*self.parts, *other.parts))
+
+    def __invert__(self) -> NumberLanguage:
+        out = _EVERY_NUMBER
+        for shape, numbers in self.parts:
+            not_here = [(_ANY, ~numbers)]
+            if shape.step is not None:
+                not_here.append((Shape(False, None, (shape.step,)), numbers))
+            not_here.extend((Shape(False, step), numbers) for step in shape.not_steps)
+            out = out & NumberLanguage(not_here)
+        return out
+
+    def is_empty(self) -> bool:
+        """Whether no number belongs."""
+        return not self.parts
+
+    def contains(self, value: JsonNumber) -> bool:
+        """Whether this value belongs (however it is written)."""
+        number = exact(value)
+        return any(number in numbers and has_shape(number, shape) for shape, numbers in self.parts)
+
+    def finite_values(self, limit: int) -> list[Exact] | None:
+        """All values in order, or None if there are more than ``limit``."""
+        found: set[Exact] = set()
+        for shape, numbers in self.parts:
+            for interval in numbers.intervals():
+                low, high = interval
+                if low is None or high is None:
+                    return None
+                if low[0] == high[0]:
+                    found.update(value for value in (low[0],) if has_shape(value, shape))
+                elif shape.step is None:
+                    return None
+                else:
+                    first, last = _multiples(interval, shape.step)
+                    assert first is not None and last is not None
+                    if last - first > 2 * limit + MAX_CANDIDATES:
+                        return None
+                    values = (_simple(k * shape.step) for k in range(first, last + 1))
+                    found.update(value for value in values if has_shape(value, shape))
+                if len(found) > limit:
+                    return None
+        return sorted(found)
+
+
+def _simple(value: Exact) -> Exact:
+    return value.numerator if value.denominator == 1 else value
+
+
+def _both(a: Shape, b: Shape) -> Shape:
+    """The shape of the numbers that have both shapes."""
+    step = _common(a.step, b.step) if a.step is not None and b.step is not None else a.step or b.step
+    integer = a.integer or b.integer
+    if integer:
+        step = _common(step, 1) if step is not None else 1
+    return Shape(integer, step, tuple(sorted({*a.not_steps, *b.not_steps})))
+
+
+def _common(a: Exact, b: Exact) -> Exact:
+    """The least common multiple of two positive rationals."""
+    if isinstance(a, int) and isinstance(b, int):
+        return lcm(a, b)
+    return _simple(Fraction(lcm(a.numerator, b.numerator), gcd(a.denominator, b.denominator)))
+
+
+def _is_multiple(value: Exact, step: Exact) -> bool:
+    return value % step == 0
+
+
+def has_shape(value: Exact, shape: Shape) -> bool:
+    """Whether a value is a multiple of what it must be one of, and of nothing else that it must not be."""
+    return (shape.step is None or _is_multiple(value, shape.step)) and not any(
+        _is_multiple(value, step) for step in shape.not_steps
+    )
+
+
+def _multiples(interval: Interval, step: Exact) -> tuple[int | None, int | None]:
+    """The first and last k with k * step in the interval (None: no bound); first > last if there is none."""
+    low, high = interval
+    first = last = None
+    if low is not None:
+        value, side = low
+        first = floor(value / Fraction(step)) + 1 if side else ceil(value / Fraction(step))
+    if high is not None:
+        value, side = high
+        last = floor(value / Fraction(step)) if side else ceil(value / Fraction(step)) - 1
+    return first, last
+
+
+def _snapped(numbers: RealSet, step: Exact) -> RealSet:
+    """The same multiples of ``step``, with closed intervals that begin and end at multiples: one form for each set."""
+    if not numbers.cuts:
+        return numbers
+    if step == 1 and _ends_at_integers(numbers):
+        return numbers
+    out: list[Interval] = []
+    reached: int | None = None
+    for interval in numbers.intervals():
+        first, last = _multiples(interval, step)
+        if first is not None and last is not None and first > last:
+            continue
+        begin = None if first is None else (_simple(first * step), 0)
+        end = None if last is None else (_simple(last * step), 1)
+        if out and first is not None and reached is not None and first <= reached + 1:
+            out[-1] = (out[-1][0], end)
+        else:
+            out.append((begin, end))
+        reached = last
+    return RealSet.from_intervals(out)
+
+
+def _ends_at_integers(numbers: RealSet) -> bool:
+    """Whether each interval is closed, has integers as its ends, and does not touch the next: as `_snapped` has it."""
+    inside = numbers.below
+    before: Exact | None = None
+    for value, side in numbers.cuts:
+        if side != inside or not isinstance(value, int) or (before is not None and value == before + 1 and not inside):
+            return False
+        inside, before = not inside, value
+    return True
+
+
+def _canonical(parts: Iterable[tuple[Shape, RealSet]]) -> frozenset[tuple[Shape, RealSet]]:
+    """One set per shape, snapped to the step, without what is empty or contained in a wider shape."""
+    union: dict[Shape, RealSet] = {}
+    for shape, numbers in parts:
+        if numbers:
+            simple = _simplified(shape)
+            if simple is not None:
+                union[simple] = union[simple] | numbers if simple in union else numbers
+    if len(union) > MAX_PARTS:
+        raise BudgetExceeded(f"a combination of more than {MAX_PARTS} kinds of numbers", keyword="multipleOf")
+    for shape, numbers in list(union.items()):
+        if shape.step is not None:
+            numbers = union[shape] = _snapped(numbers, shape.step)
+        if shape.not_steps:
+            numbers = union[shape] = _without_excluded_ends(shape, numbers)
+        if not numbers:
+            del union[shape]
+    if len(union) > 1:
+        for shape in list(union):
+            if any(_narrower(shape, union[shape], other, union[other]) for other in union if other != shape):
+                del union[shape]
+    return frozenset(union.items())
+
+
+def _simplified(shape: Shape) -> Shape | None:
+    """Without the conditions that follow from others; None if nothing can have it."""
+    if not shape.not_steps:
+        return shape
+    if shape.step is None:
+        others = {s for s in shape.not_steps if not any(s != t and _is_multiple(s, t) for t in shape.not_steps)}
+    else:
+        # Among multiples of step, a multiple of s is a multiple of their common multiple.
+        others = {_common(shape.step, s) for s in shape.not_steps}
+        if shape.step in others:
+            return None
+        others = {s for s in others if not any(s != t and _is_multiple(s, t) for t in others)}
+    return Shape(shape.integer, shape.step, tuple(sorted(others)))
+
+
+def _without_excluded_ends(shape: Shape, numbers: RealSet) -> RealSet:
+    """Drop the bounded intervals in which every candidate is excluded, so that emptiness is seen.
+
+    Raises `BudgetExceeded` if that takes more than 20,000 candidates.
+    """
+    kept: list[Interval] = []
+    for interval in numbers.intervals():
+        low, high = interval
+        if low is not None and high is not None:
+            if low[0] == high[0]:
+                if not has_shape(low[0], shape):
+                    continue
+            elif shape.step is not None and not _some_member(interval, shape):
+                continue
+        kept.append(interval)
+    return RealSet.from_intervals(kept)
+
+
+def _some_member(interval: Interval, shape: Shape) -> bool:
+    assert shape.step is not None
+    first, last = _multiples(interval, shape.step)
+    assert first is not None and last is not None
+    # Most often the first or the second is no multiple: each of not_steps is a proper multiple of the step.
+    for tried, k in enumerate(range(first, last + 1)):
+        if tried > MAX_CANDIDATES:
+            raise BudgetExceeded("a bounded range in which almost every number is excluded", keyword="multipleOf")
+        if not any(_is_multiple(k * shape.step, step) for step in shape.not_steps):
+            return True
+    return False
+
+
+def _narrower(a: Shape, x: RealSet, b: Shape, y: RealSet) -> bool:
+    """Whether every text of (a, x) is one of (b, y)."""
+    return (
+        (a.integer or not b.integer)
+        and (b.step is None or (a.step is not None and _is_multiple(a.step, b.step)))
+        and set(b.not_steps) <= set(a.not_steps)
+        and x & ~y == EMPTY_SET
+    )
+
+
+_EVERY_NUMBER = NumberLanguage(((_ANY, EVERYTHING),))
+_EVERY_INTEGER = NumberLanguage(((_INTEGER, EVERYTHING),))
+_NO_NUMBER = NumberLanguage()

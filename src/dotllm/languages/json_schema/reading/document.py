@@ -1,0 +1,337 @@
+"""A schema document: where its sub-schemas are, what ``$ref`` leads to, and how a place in it is named in an error.
+
+A pointer reference into the same document (nearly all there are) is followed right here, touching nothing else, so a
+1 MiB document costs what is reachable from its root. Everything else (``$anchor``, ``$id``, relative and bundled
+references, ``$dynamicRef``) goes through a registry of the `referencing` library, made when it is first needed. There
+is no network: a reference to a document that is not there is refused by name. The meta-schemas of the drafts are known
+where the package ``jsonschema-specifications`` is installed.
+
+JSON Schema Core 2020-12 §8.2 (identifiers, references, dynamic scope), RFC 6901 (JSON Pointer), RFC 3986 §5.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urldefrag, urljoin
+
+from referencing import Registry, Specification
+from referencing.exceptions import NoSuchAnchor, PointerToNowhere, Unresolvable
+from referencing.jsonschema import DynamicAnchor, specification_with
+
+from dotllm.errors import InvalidSpec, Pointer, SpecError, Unsupported, escaped
+from dotllm.languages.json_schema.reading.dialect import Dialect, detect
+
+_POSITION = re.compile("0|[1-9][0-9]{0,8}")  # of an item, RFC 6901 §4
+
+
+class Scope(NamedTuple):
+    """What a sub-schema inherits from its place: dialect, base URI, and the resources entered on the way here.
+
+    ``entered`` (outermost first, each once) is kept only for documents that can resolve dynamically. ``closes``:
+    objects that name keys have no others, unless the schema says so; never where values are excluded (`stating`).
+    Equal scopes of one document are one object.
+    """
+
+    dialect: Dialect
+    base: str
+    entered: tuple[str, ...]
+    closes: bool = False
+
+
+Place = tuple[Any, Scope]
+"""A sub-schema (dict or bool) and its scope."""
+
+
+class Document:
+    """One schema document, never modified."""
+
+    def __init__(self, root: Any, default: Dialect, *, closes: bool = False) -> None:
+        self.root = root
+        dialect = self._detect(root, default)
+        identifier = _identifier(root, dialect) if isinstance(root, dict) else None
+        self._base = self._resolved("", identifier, root, dialect) if identifier else ""
+        self.scope = Scope(dialect, self._base, (), closes)
+        self._registry: Registry[Any] | None = None
+        self._foreign: frozenset[str] = frozenset()
+        self._uri_of: dict[int, str] = {}
+        self._dynamic = False
+        self._followed: dict[tuple[str, str, Scope], Place] = {}
+        self._scopes: dict[Scope, Scope] = {self.scope: self.scope}
+
+    def enter(self, schema: dict[str, Any], scope: Scope) -> Scope:
+        """The scope inside ``schema``, reached from ``scope``: its own ``$id`` and ``$schema`` count."""
+        if schema is self.root:
+            return self._within(scope, self._base, self.scope.dialect)
+        identifier = _identifier(schema, scope.dialect)
+        if identifier is None:
+            return scope
+        self._load()
+        base = self._uri_of.get(id(schema)) or self._resolved(scope.base, identifier, schema, scope.dialect)
+        return self._within(scope, base, self._detect(schema, scope.dialect))
+
+    def stating(self, scope: Scope) -> Scope:
+        """``scope`` for a schema that values must not satisfy, or that is only asked about: it means what it states, or
+        an option that allows less would allow more here."""
+        inner = scope._replace(closes=False)
+        return self._scopes.setdefault(inner, inner) if scope.closes else scope
+
+    def follow(self, keyword: str, reference: Any, scope: Scope) -> Place:
+        """What ``$ref``, ``$dynamicRef`` or ``$recursiveRef`` leads to.
+
+        Raises `InvalidSpec` if it points to nothing in a known document, `Unsupported` if to an unknown one.
+        """
+        if not isinstance(reference, str):
+            raise InvalidSpec(f"{keyword} must be a string", keyword=keyword)
+        key = (keyword, reference, scope)
+        found = self._followed.get(key)
+        if found is None:
+            if keyword == "$dynamicRef":
+                found = self._follow_dynamic(reference, scope)
+            elif keyword == "$recursiveRef":
+                found = self._follow_recursive(reference, scope)
+            else:
+                found = self._follow_static(keyword, reference, scope)
+            self._followed[key] = found
+        return found
+
+    def pointer(self, schema: Any) -> Pointer:
+        """The JSON Pointer of a sub-schema object of this document (found by identity; only errors need it)."""
+        if schema is self.root:
+            return Pointer()
+        pending: list[tuple[Any, str]] = [(self.root, "")]
+        while pending:
+            value, path = pending.pop()
+            children = value.items() if isinstance(value, dict) else enumerate(value)
+            for name, child in children:
+                if isinstance(child, (dict, list)):
+                    here = f"{path}/{escaped(str(name))}"
+                    if child is schema:
+                        return Pointer(here)
+                    pending.append((child, here))
+        return Pointer()
+
+    def _follow_static(self, keyword: str, reference: str, scope: Scope) -> Place:
+        if scope.base == self._base and reference.startswith("#"):
+            fragment = unquote(reference[1:])
+            if not fragment:
+                return self.root, self._within(scope, self._base, self.scope.dialect)
+            if fragment.startswith("/"):
+                found = self._walk(fragment, reference, keyword)
+                if found is not None:
+                    return found[0], scope
+        return self._look_up(keyword, reference, scope)[:2]
+
+    def _walk(self, fragment: str, reference: str, keyword: str) -> tuple[Any] | None:
+        """Follow a pointer from the root; None when it passes through another resource (a sub-schema with an id)."""
+        at = self.root
+        for token in fragment[1:].split("/"):
+            found = below(at, token)
+            if found is None:
+                raise InvalidSpec(f"{keyword} {reference!r} points to nothing", keyword=keyword)
+            (at,) = found
+            if isinstance(at, dict) and _identifier(at, self.scope.dialect) is not None:
+                return None
+        return (at,)
+
+    def _look_up(self, keyword: str, reference: str, scope: Scope) -> tuple[Any, Scope, bool]:
+        """Through the registry: (schema, scope, whether the reference named a dynamic anchor)."""
+        registry = self._load()
+        if reference.startswith("#"):
+            uri, fragment = scope.base, reference[1:]
+        else:
+            uri, fragment = _joined(scope.base, reference, keyword)
+        try:
+            if fragment and not fragment.startswith("/"):
+                anchor = registry.anchor(uri, unquote(fragment)).value
+                contents, dynamic = anchor.resource.contents, isinstance(anchor, DynamicAnchor)
+                base = uri
+            else:
+                if uri in registry and not _leads_somewhere(registry.contents(uri), unquote(fragment)):
+                    raise InvalidSpec(f"{keyword} {reference!r} points to nothing", keyword=keyword)
+                resolved = registry.resolver(uri).lookup(f"#{fragment}")
+                contents, dynamic = resolved.contents, False
+                base = self._uri_of.get(id(resolved.resolver.lookup("#").contents), uri)
+        except (NoSuchAnchor, PointerToNowhere, AttributeError, TypeError):  # the last two where no schema is passed
+            raise InvalidSpec(f"{keyword} {reference!r} points to nothing", keyword=keyword) from None
+        except (Unresolvable, KeyError):
+            raise Unsupported(
+                f"{keyword} {reference!r} leads to another document ({uri or reference!r}), which is never fetched; "
+                "bundle it under $defs",
+                keyword=keyword,
+            ) from None
+        if base in self._foreign:
+            self._dynamic = True  # the meta-schemas refer to each other dynamically
+        dialect = self._dialect_of(registry, base, scope.dialect)
+        return contents, self._within(scope, base, dialect), dynamic
+
+    def _follow_dynamic(self, reference: str, scope: Scope) -> Place:
+        contents, inner, dynamic = self._look_up("$dynamicRef", reference, scope)
+        if not dynamic:
+            return contents, inner
+        name = unquote(urldefrag(reference)[1])
+        registry = self._load()
+        for uri in (*scope.entered, scope.base):
+            try:
+                anchor = registry.anchor(uri, name).value
+            except (NoSuchAnchor, Unresolvable, KeyError):
+                continue
+            if isinstance(anchor, DynamicAnchor):
+                return anchor.resource.contents, self._within(
+                    scope, uri, self._dialect_of(registry, uri, scope.dialect)
+                )
+        return contents, inner
+
+    def _follow_recursive(self, reference: str, scope: Scope) -> Place:
+        if reference != "#":
+            raise InvalidSpec('$recursiveRef can only be "#"', keyword="$recursiveRef")
+        registry = self._load()
+        contents, inner, _ = self._look_up("$recursiveRef", "#", scope)
+        if isinstance(contents, dict) and contents.get("$recursiveAnchor") is True:
+            for uri in scope.entered:
+                outer = registry.contents(uri) if uri in registry else None
+                if isinstance(outer, dict) and outer.get("$recursiveAnchor") is True:
+                    return outer, self._within(scope, uri, self._dialect_of(registry, uri, scope.dialect))
+        return contents, inner
+
+    def _within(self, scope: Scope, base: str, dialect: Dialect) -> Scope:
+        """``scope`` after entering the resource ``base``."""
+        entered = scope.entered
+        if self._dynamic:
+            for uri in (scope.base, base):
+                if uri not in entered:
+                    entered = (*entered, uri)
+        if base == scope.base and dialect == scope.dialect and entered == scope.entered:
+            return scope
+        inner = Scope(dialect, base, entered, scope.closes)
+        return self._scopes.setdefault(inner, inner)
+
+    def _resolved(self, base: str, identifier: str, schema: dict[str, Any], dialect: Dialect) -> str:
+        """The URI of ``schema``, which has this identifier."""
+        keyword = _name_of_identifier(dialect)
+        try:
+            return _joined(base, identifier, keyword)[0]
+        except InvalidSpec as error:
+            raise error.at(self.pointer(schema) / keyword, keyword) from None
+
+    def _dialect_of(self, registry: Registry[Any], base: str, default: Dialect) -> Dialect:
+        if base == self._base:
+            return self.scope.dialect
+        return self._detect(registry.contents(base), default) if base in registry else default
+
+    def _detect(self, schema: Any, default: Dialect) -> Dialect:
+        """`detect`, whose errors say where the ``$schema`` stands."""
+        try:
+            return detect(schema, default)
+        except SpecError as error:
+            raise error.at(self.pointer(schema) / "$schema") from None
+
+    def _load(self) -> Registry[Any]:
+        """The registry of everything this document contains, crawled once."""
+        if self._registry is None:
+            specification = _specification(self.scope.dialect)
+            meta_schemas = _meta_schemas()
+            try:
+                registry = meta_schemas.with_resource(self._base, specification.create_resource(self.root)).crawl()
+            except SpecError:
+                raise
+            except Exception as error:  # whatever a malformed document makes the library raise
+                raise InvalidSpec(f"the identifiers of the document cannot be read: {error}", keyword="$id") from error
+            self._registry = registry
+            self._foreign = frozenset(meta_schemas)
+            for uri in registry:
+                self._uri_of.setdefault(id(registry.contents(uri)), uri)
+            self._uri_of[id(self.root)] = self._base
+            self._dynamic = _has_dynamic_anchor(self.root)
+        return self._registry
+
+
+def below(value: Any, token: str) -> tuple[Any] | None:
+    """One step of a JSON Pointer: what ``token`` names in ``value``, None if nothing."""
+    if isinstance(value, list):
+        return (value[int(token)],) if _POSITION.fullmatch(token) and int(token) < len(value) else None
+    name = token.replace("~1", "/").replace("~0", "~") if "~" in token else token
+    return (value[name],) if isinstance(value, dict) and name in value else None
+
+
+def _leads_somewhere(value: Any, pointer: str) -> bool:
+    """Whether a JSON Pointer names something in ``value``. The library takes any text for a position that Python's
+    `int` does, and fails where that does not."""
+    for token in pointer.split("/")[1:]:
+        found = below(value, token)
+        if found is None:
+            return False
+        (value,) = found
+    return True
+
+
+def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
+    """What ``reference`` stands for beside ``base``: the URI and its fragment."""
+    try:
+        uri, fragment = urldefrag(urljoin(base, reference))
+    except ValueError as error:
+        raise InvalidSpec(f"{keyword} {reference!r} is no URI reference: {error}", keyword=keyword) from None
+    return uri, fragment
+
+
+def _name_of_identifier(dialect: Dialect) -> str:
+    return "id" if dialect is Dialect.DRAFT4 else "$id"
+
+
+def _identifier(schema: dict[str, Any], dialect: Dialect) -> str | None:
+    """The ``$id`` that makes ``schema`` a resource of its own, None if it has none."""
+    name = _name_of_identifier(dialect)
+    if name not in schema:
+        return None
+    value = schema[name]
+    if not isinstance(value, str) or value.startswith("#") or (dialect <= Dialect.DRAFT7 and "$ref" in schema):
+        return None
+    return value
+
+
+@cache
+def _specification(dialect: Dialect) -> Specification[Any]:
+    """What the library knows of a dialect, but for where it looks for identifiers: it takes the values of ``items`` and
+    ``dependencies`` for all schemas or all lists, as its dialect or the first of them is; here (`dialect`) they may be
+    both."""
+    library = specification_with(dialect.uri)
+
+    def subresources_of(contents: Any) -> Iterator[Any]:
+        dependencies = contents.get("dependencies") if isinstance(contents, dict) else None
+        more = dependencies.values() if isinstance(dependencies, dict) else ()
+        for found in (*library.subresources_of(contents), *more):
+            yield from (one for one in (found if isinstance(found, list) else (found,)) if isinstance(one, dict))
+
+    return Specification(  # type: ignore[call-arg]  # made by attrs, which the library keeps from type checkers
+        name=library.name,
+        id_of=library.id_of,
+        subresources_of=subresources_of,
+        maybe_in_subresource=library.maybe_in_subresource,
+        anchors_in=lambda _, contents: library.anchors_in(contents),
+    )
+
+
+def _has_dynamic_anchor(root: Any) -> bool:
+    pending = [root]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            if "$dynamicAnchor" in value or "$recursiveAnchor" in value:
+                return True
+            pending.extend(value.values())
+        elif isinstance(value, list):
+            pending.extend(value)
+    return False
+
+
+def _meta_schemas() -> Registry[Any]:
+    """The meta-schemas of the drafts, if the package that holds them is installed."""
+    try:
+        specifications = importlib.import_module("jsonschema_specifications")
+    except ImportError:
+        return Registry()
+    registry: Registry[Any] = specifications.REGISTRY
+    return registry

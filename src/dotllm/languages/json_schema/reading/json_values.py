@@ -1,0 +1,84 @@
+"""The JSON values of ``enum`` and ``const`` as forms and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from dotllm.errors import InvalidSpec
+from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.form import (
+    ALL_NAMED,
+    FALSE,
+    FALSE_BIT,
+    NO_NUMBER,
+    NO_REGIONS,
+    NO_STRING,
+    NULL_BIT,
+    TRUE_BIT,
+    ArrayShape,
+    Form,
+    Node,
+    ObjectShape,
+)
+from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
+from dotllm.languages.json_schema.reading.keyword_values import check_keys, check_text
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+
+
+def form_of_values(algebra: Algebra, values: Iterable[Any]) -> Form:
+    """Exactly these JSON values (numbers as int, float, Decimal or Fraction). Raises `InvalidSpec`."""
+    constants = 0
+    strings: list[str] = []
+    numbers: list[int | float | Decimal | Fraction] = []
+    array_shapes: list[ArrayShape] = []
+    object_shapes: list[ObjectShape] = []
+    for value in values:
+        if isinstance(value, str):
+            strings.append(value)
+        elif value is None:
+            constants |= NULL_BIT
+        elif isinstance(value, bool):
+            constants |= TRUE_BIT if value else FALSE_BIT
+        elif isinstance(value, (int, float, Decimal, Fraction)):
+            numbers.append(value)
+        elif isinstance(value, list):
+            items = tuple(node_of_value(algebra, item) for item in value)
+            array_shapes.append(ArrayShape(items, FALSE, len(items), len(items)))
+        elif isinstance(value, dict):
+            check_keys(value, "")
+            check_text(value, "")
+            members = {name: node_of_value(algebra, member) for name, member in value.items()}
+            object_shapes.append(ObjectShape(members, NO_REGIONS, frozenset(members), named=ALL_NAMED))
+        else:
+            raise InvalidSpec(f"{value!r} is not a JSON value")
+    return Form(
+        constants,
+        NumberLanguage.finite(numbers) if numbers else NO_NUMBER,
+        StringLanguage.finite(strings) if strings else NO_STRING,
+        tuple(array_shapes),
+        tuple(object_shapes),
+    )
+
+
+def node_of_value(algebra: Algebra, value: Any) -> Node:
+    """The node of exactly one JSON value. Raises `InvalidSpec`."""
+    key = ("value", type(value), _Identity(value) if isinstance(value, (list, dict)) else value)
+    return algebra.of_form(form_of_values(algebra, [value]), key)
+
+
+class _Identity:
+    """A list or dictionary as a part of a key: equal to itself alone, and kept alive by it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.value is self.value

@@ -1,0 +1,115 @@
+"""The values of keywords, one by one: numbers, counts, objects and lists of keys. A malformed one is an `InvalidSpec`
+that names its keyword; where it stands is known to whoever asked (`keywords`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
+from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
+from dotllm.languages.json_schema.numbers.real_set import exact
+from dotllm.languages.surrogates import HALF
+
+INTEGERS = NumberLanguage.integers()
+
+MAX_LENGTH = 2**30 - 1
+_STRINGS = {str}
+SMALL = 1_000  # bits; numbers that have fewer are not too large
+
+
+def numeric(schema: dict[str, Any], among: NumberLanguage) -> NumberLanguage:
+    """Those of ``among`` with minimum, maximum, their exclusive forms (numbers, or booleans as in draft 4) and
+    multipleOf."""
+    low, high = number(schema, "minimum"), number(schema, "maximum")
+    low_open = high_open = False
+    bound = schema.get("exclusiveMinimum", False)
+    if isinstance(bound, bool):
+        low_open = bound
+    else:
+        bound = number(schema, "exclusiveMinimum")
+        if low is None or bound >= low:
+            low, low_open = bound, True
+    bound = schema.get("exclusiveMaximum", False)
+    if isinstance(bound, bool):
+        high_open = bound
+    else:
+        bound = number(schema, "exclusiveMaximum")
+        if high is None or bound <= high:
+            high, high_open = bound, True
+    step = number(schema, "multipleOf")
+    if among is INTEGERS and step is None and type(low) is int and type(high) is int and not (low_open or high_open):
+        return NumberLanguage.integers_between(low, high)
+    if low is not None or high is not None:
+        among = among & NumberLanguage.interval(low, high, low_open=low_open, high_open=high_open)
+    return among if step is None else among & NumberLanguage.multiple_of(step)
+
+
+def number(schema: dict[str, Any], keyword: str) -> Any:
+    """The number a keyword has, None if it is not there."""
+    value = schema.get(keyword)
+    if value is None and keyword not in schema:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise InvalidSpec(f"{keyword} must be a number", keyword=keyword)
+    if not isinstance(value, int) or value.bit_length() > SMALL:
+        try:
+            exact(value)
+        except SpecError as error:
+            raise blamed(error, keyword) from None
+    return value
+
+
+def blamed(error: SpecError, keyword: str) -> SpecError:
+    """An error about a value, which names ``keyword`` if it names none."""
+    return error if error.keyword or error.location else error.at(None, keyword)
+
+
+def count(schema: dict[str, Any], keyword: str) -> int | None:
+    """The non-negative integer a keyword has (1.0 is one), None if it is not there."""
+    if keyword not in schema:
+        return None
+    value = number(schema, keyword)
+    if value < 0 or value != int(value):
+        raise InvalidSpec(f"{keyword} must be a non-negative integer", keyword=keyword)
+    if value <= MAX_LENGTH:
+        return int(value)
+    if keyword.startswith("max"):
+        return None  # no text is that long
+    raise BudgetExceeded(f"{keyword} is larger than {MAX_LENGTH}", keyword=keyword)
+
+
+def mapping(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
+    """The object a keyword has, empty if it is not there."""
+    value = schema.get(keyword)
+    if value is None and keyword not in schema:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidSpec(f"{keyword} must be an object", keyword=keyword)
+    check_keys(value, keyword)
+    return value
+
+
+def name_list(keyword: str, value: Any) -> list[str]:
+    """A list of keys."""
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise InvalidSpec(f"{keyword} must be a list of strings", keyword=keyword)
+    check_text(value, keyword)
+    return value
+
+
+def check_keys(value: dict[Any, Any], keyword: str) -> None:
+    """Raises `InvalidSpec` if a key is no string, as in Python it may be."""
+    if {*map(type, value)} <= _STRINGS:  # nearly always
+        return
+    for name in value:
+        if not isinstance(name, str):
+            raise InvalidSpec(f"the key {name!r} is not a string", keyword=keyword)
+
+
+def check_text(names: Iterable[str], keyword: str) -> None:
+    """Raises `InvalidSpec` if one of ``names`` is no Unicode text, which no key of a document can be."""
+    if HALF.search("".join(names)):
+        wrong = next(name for name in names if HALF.search(name))
+        raise InvalidSpec(f"the key {wrong!r} is not Unicode text", keyword=keyword)

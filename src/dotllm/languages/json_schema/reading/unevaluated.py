@@ -1,0 +1,231 @@
+"""``unevaluatedProperties`` and ``unevaluatedItems``, decided before there is a document.
+
+Which members are evaluated depends on which in-place applicators the document satisfies. So the schema is split into
+*cases*: a condition on the document, and what is evaluated where it holds. A case may leave out an applicator that
+the document happens to satisfy; then it evaluates less and allows less, and another case covers the document. So the
+union of the cases is exact, and no case needs to say that an applicator fails (but for ``else``).
+
+JSON Schema Core 2020-12 §11; 2019-09 §9.3, where ``contains`` does not evaluate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from dotllm.errors import BudgetExceeded
+from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.form import (
+    ALL_NAMED,
+    ANY_OBJECT,
+    ANY_STRING,
+    ANYTHING,
+    FALSE,
+    NO_STRING,
+    TRUE,
+    ArrayShape,
+    Form,
+    Node,
+    ObjectShape,
+    Region,
+)
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
+from dotllm.languages.json_schema.reading.document import Document, Scope
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+
+MAX_CASES = 64
+MAX_DEPTH = 50
+
+
+class Evaluated(NamedTuple):
+    """What has been looked at: members by ``names`` and by ``keys``, the first ``items`` (None: all) and those that
+    satisfy one of ``matching``."""
+
+    names: frozenset[str] = frozenset()
+    keys: StringLanguage = NO_STRING
+    items: int | None = 0
+    matching: frozenset[Node] = frozenset()
+
+    def __or__(self, other: Evaluated) -> Evaluated:
+        return Evaluated(
+            self.names | other.names,
+            self.keys if other.keys is NO_STRING else other.keys if self.keys is NO_STRING else self.keys | other.keys,
+            None if self.items is None or other.items is None else max(self.items, other.items),
+            self.matching | other.matching,
+        )
+
+
+NOTHING_EVALUATED = Evaluated()
+
+_SAYS_ALL = ANYTHING._replace(objects=(ANY_OBJECT._replace(named=ALL_NAMED),))
+
+Case = tuple[Node, Evaluated]
+
+Held = TypeVar("Held", dict[str, Any], list[Any])
+
+
+class SchemaReader(Protocol):
+    """What splitting needs of whoever reads the sub-schemas (`keywords`)."""
+
+    @property
+    def document(self) -> Document:
+        """Where they stand."""
+        ...
+
+    @property
+    def algebra(self) -> Algebra:
+        """What knows their nodes."""
+        ...
+
+    def node(self, schema: Any, scope: Scope) -> Node:
+        """The node of a sub-schema."""
+        ...
+
+    def not_of(self, schema: Any, scope: Scope) -> Node:
+        """The values that a sub-schema does not allow."""
+        ...
+
+    def present(self, name: str) -> Node:
+        """An object that has the key ``name``."""
+        ...
+
+
+class Unevaluated:
+    """Splits schemas into cases."""
+
+    def __init__(self, reader: SchemaReader) -> None:
+        self.reader = reader
+        self.algebra = reader.algebra
+        self.keyword = ""  # whose limits are being looked for
+
+    def limit(self, schema: dict[str, Any], scope: Scope, form: Form) -> Form:
+        """``form``, which is ``schema`` without its unevaluated… keywords, with them."""
+        algebra, reader = self.algebra, self.reader
+        if scope.closes and "unevaluatedProperties" in schema:
+            form = algebra.meet(form, _SAYS_ALL)
+        members = reader.node(schema.get("unevaluatedProperties", True), scope)
+        items = reader.node(schema.get("unevaluatedItems", True), scope)
+        if members == TRUE and items == TRUE:
+            return form
+        self.keyword = "unevaluatedItems" if members == TRUE else "unevaluatedProperties"
+        own = self._own({**schema, "unevaluatedProperties": None, "unevaluatedItems": None}, scope)
+        alternatives = []
+        for condition, evaluated in self._applied(schema, scope, own, 0):
+            limits = algebra.of_form(
+                ANYTHING._replace(
+                    arrays=(self._limited_items(evaluated, items),), objects=(_limited_members(evaluated, members),)
+                )
+            )
+            alternatives.append(algebra.meet(algebra.meet(form, algebra.form(condition)), algebra.form(limits)))
+        return algebra.unite(alternatives)
+
+    def _limited_items(self, evaluated: Evaluated, node: Node) -> ArrayShape:
+        if evaluated.items is None or node == TRUE:
+            return ANYTHING.arrays[0]
+        rest = self.algebra.any_of([node, *sorted(evaluated.matching)])
+        return ArrayShape((TRUE,) * evaluated.items, rest, 0, evaluated.items if rest == FALSE else None)
+
+    def _cases(self, schema: Any, scope: Scope, depth: int) -> list[Case]:
+        """A sub-schema that holds: its node with what it evaluates."""
+        node = self.reader.node(schema, scope)
+        self.algebra.form(node)  # if anything is malformed, it is named now: an "if" alone is read nowhere else
+        if not isinstance(schema, dict):
+            return [(node, NOTHING_EVALUATED)]
+        if depth > MAX_DEPTH:
+            raise BudgetExceeded("schemas nested in place too deeply", keyword=self.keyword)
+        scope = self.reader.document.enter(schema, scope)
+        if "$ref" in schema and scope.dialect < Dialect.DRAFT2019:
+            return self._cases(*self.reader.document.follow("$ref", schema["$ref"], scope), depth + 1)
+        applied = self._applied(schema, scope, self._own(schema, scope), depth)
+        return [(self.algebra.both(node, condition), evaluated) for condition, evaluated in applied]
+
+    def _own(self, schema: dict[str, Any], scope: Scope) -> Evaluated:
+        """What the keywords of ``schema`` itself evaluate."""
+        assertions = ASSERTIONS[scope.dialect]
+        # What is malformed stands beside a type that leaves no such value: else the form, made before, has refused it.
+        names = frozenset(_if_any(dict, schema.get("properties")))
+        keys = NO_STRING
+        for pattern in _if_any(dict, schema.get("patternProperties")):
+            keys = keys | StringLanguage.pattern(pattern)
+        if "additionalProperties" in schema or schema.get("unevaluatedProperties") is not None:
+            keys = ANY_STRING
+        items: int | None = 0
+        matching: frozenset[Node] = frozenset()
+        if "prefixItems" in schema and "prefixItems" in assertions:
+            items = None if "items" in schema else len(_if_any(list, schema["prefixItems"]))
+        elif isinstance(schema.get("items"), list):
+            items = None if "additionalItems" in schema else len(schema["items"])
+        elif "items" in schema:
+            items = None
+        if schema.get("unevaluatedItems") is not None:
+            items = None
+        if "contains" in schema and scope.dialect >= Dialect.DRAFT2020:
+            matching = frozenset((self.reader.node(schema["contains"], scope),))
+        return Evaluated(names, keys, items, matching)
+
+    def _applied(self, schema: dict[str, Any], scope: Scope, own: Evaluated, depth: int) -> list[Case]:
+        """The cases of a schema that holds, from its applicators in place."""
+        reader = self.reader
+        groups: list[list[Case]] = []
+        never: Case = (TRUE, NOTHING_EVALUATED)
+        for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+            if keyword in schema and keyword in ASSERTIONS[scope.dialect]:
+                place = reader.document.follow(keyword, schema[keyword], scope)
+                groups.append(self._cases(*place, depth + 1))
+        for child in schema.get("allOf") or ():
+            groups.append(self._cases(child, scope, depth + 1))
+        for child in schema.get("anyOf") or ():
+            groups.append([never, *self._informative(self._cases(child, scope, depth + 1))])
+        one_of = [self._informative(self._cases(child, scope, depth + 1)) for child in schema.get("oneOf") or ()]
+        groups.append([never, *(case for cases in one_of for case in cases)])
+        if "if" in schema:
+            groups.append([never, *self._conditional(schema, scope, depth)])
+        for keyword in ("dependentSchemas", "dependencies"):
+            for name, child in (schema.get(keyword) or {}).items():
+                if not isinstance(child, list):
+                    present = reader.present(name)
+                    cases = self._informative(self._cases(child, scope, depth + 1))
+                    groups.append([never, *((self.algebra.both(present, node), ev) for node, ev in cases)])
+        return self._product([[(TRUE, own)], *groups])
+
+    def _conditional(self, schema: dict[str, Any], scope: Scope, depth: int) -> Iterable[Case]:
+        holds = self._cases(schema["if"], scope, depth + 1)
+        then = self._cases(schema.get("then", True), scope, depth + 1)
+        otherwise = self._cases(schema.get("else", True), scope, depth + 1)
+        fails = self.reader.not_of(schema["if"], scope)
+        yield from self._informative(self._product([holds, then]))
+        yield from self._informative([(self.algebra.both(fails, node), ev) for node, ev in otherwise])
+
+    def _informative(self, cases: list[Case]) -> list[Case]:
+        return [case for case in cases if case[1] != NOTHING_EVALUATED]
+
+    def _product(self, groups: list[list[Case]]) -> list[Case]:
+        """All ways to choose one case of each group."""
+        groups = [group for group in groups if len(group) > 1 or group[0] != (TRUE, NOTHING_EVALUATED)]
+        total = 1
+        for group in groups:
+            total *= len(group)
+        if total > MAX_CASES:
+            raise BudgetExceeded(f"what is evaluated depends on more than {MAX_CASES} cases", keyword=self.keyword)
+        out: list[Case] = []
+        for chosen in product(*groups):
+            evaluated = NOTHING_EVALUATED
+            for _, part in chosen:
+                evaluated = evaluated | part
+            out.append((self.algebra.all_of(node for node, _ in chosen), evaluated))
+        return out
+
+
+def _if_any(kind: type[Held], value: Any) -> Held:
+    """``value``, or an empty one if it is no ``kind``."""
+    return value if isinstance(value, kind) else kind()
+
+
+def _limited_members(evaluated: Evaluated, node: Node) -> ObjectShape:
+    if node == TRUE or evaluated.keys == ANY_STRING:
+        return ANYTHING.objects[0]
+    regions: tuple[Region, ...] = ((ANY_STRING, node),)
+    if evaluated.keys is not NO_STRING:
+        regions = ((evaluated.keys, TRUE), (~evaluated.keys, node))
+    return ObjectShape(dict.fromkeys(sorted(evaluated.names), TRUE), regions, mentioned=evaluated.names)

@@ -1,0 +1,104 @@
+"""Keywords that mean nothing where they stand: misspelt ones above all.
+
+The standard has a validator ignore what it does not know (JSON Schema Core 2020-12 §4.3.1), and so does the compiler.
+The author of ``"requierd": ["name"]`` wants to hear of it all the same, so ``dotllm check`` asks here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from dotllm.errors import SpecError, escaped
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect, detect, dialect_named
+from dotllm.languages.json_schema.strings import formats
+
+_MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
+_LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_SCHEMAS = (
+    *("additionalProperties", "unevaluatedProperties", "propertyNames", "items", "additionalItems", "unevaluatedItems"),
+    *("contains", "not", "if", "then", "else", "contentSchema"),
+)
+_ANNOTATIONS = frozenset(
+    {"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly"}
+)
+_STRUCTURE = frozenset(
+    {"$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", "$defs", "definitions"}
+)
+_CONTENT = frozenset({"contentEncoding", "contentMediaType", "contentSchema"})
+_NO_ASSERTIONS = _ANNOTATIONS | _STRUCTURE | _CONTENT
+_REMEDIES = {
+    "nullable": 'it is OpenAPI 3.0; JSON Schema says {"type": ["string", "null"]}',
+    "optional": 'a property is optional unless "required" of its object names it',
+    "discriminator": "it is OpenAPI; the branches of oneOf say which is which by const",
+}
+
+
+class UnknownKeyword(NamedTuple):
+    """One keyword, or one name of a format, that asserts nothing."""
+
+    pointer: str
+    """JSON Pointer (RFC 6901) of the keyword."""
+    message: str
+
+
+def unknown_keywords(schema: Any, default_dialect: str = "2020-12") -> Iterator[UnknownKeyword]:
+    """All of them in ``schema`` (what `json.loads` gives), in the order of the text.
+
+    Names that begin with ``x-`` are extensions by custom, and left alone. Raises `InvalidSpec` for an unknown dialect.
+    """
+    pending: list[tuple[Any, str, Dialect]] = [(schema, "", dialect_named(default_dialect))]
+    while pending:
+        node, pointer, outer = pending.pop()
+        if not isinstance(node, dict):
+            continue
+        try:
+            dialect = detect(node, outer)
+        except SpecError:  # the compiler refuses it, with its place
+            continue
+        for keyword, value in node.items():
+            message = _about(keyword, value, dialect)
+            if message is not None:
+                yield UnknownKeyword(f"{pointer}/{escaped(keyword)}", message)
+        pending += reversed([(child, f"{pointer}/{path}", dialect) for child, path in _children(node)])
+
+
+def _children(node: dict[str, Any]) -> Iterator[tuple[Any, str]]:
+    """The sub-schemas right inside ``node``, each with the rest of its pointer."""
+    for keyword, value in node.items():
+        place = escaped(keyword)
+        if keyword in _MAPS_OF_SCHEMAS and isinstance(value, dict):
+            yield from ((child, f"{place}/{escaped(name)}") for name, child in value.items())
+        elif keyword in _LISTS_OF_SCHEMAS and isinstance(value, list):
+            yield from ((child, f"{place}/{number}") for number, child in enumerate(value))
+        elif keyword in _SCHEMAS:
+            yield value, place
+
+
+def _about(keyword: str, value: Any, dialect: Dialect) -> str | None:
+    """Why ``keyword`` asserts nothing, with what was probably meant; None for one that means something."""
+    if keyword == "format" and isinstance(value, str):
+        return _about_format(value)
+    if keyword in ASSERTIONS[dialect] or keyword in _NO_ASSERTIONS or keyword.startswith("x-"):
+        return None
+    if keyword in _REMEDIES:
+        return f"{keyword!r} is no keyword of JSON Schema: {_REMEDIES[keyword]}"
+    if any(keyword in known for known in ASSERTIONS.values()):
+        return f"{keyword!r} is no keyword of {dialect.uri}, the schema's dialect"
+    return f"{keyword!r} is no keyword of JSON Schema{_did_you_mean(keyword, ASSERTIONS[dialect] | _NO_ASSERTIONS)}"
+
+
+def _about_format(name: str) -> str | None:
+    try:
+        if formats.find(name) is not None:
+            return None
+    except SpecError:  # the compiler refuses it, with its place
+        return None
+    return f"the format {name!r} is not known and asserts nothing{_did_you_mean(name, frozenset(formats.FORMATS))}"
+
+
+def _did_you_mean(name: str, known: frozenset[str]) -> str:
+    same = [word for word in known if word.casefold() == name.replace("_", "").casefold()]
+    close = same or difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,236 @@
+"""The keys that an object may have beside those that its schema names: every string but some.
+
+Nearly every object has them, each with names of its own, so they are written many at a time: a key is a call of a rule
+(`all_but`), and all such rules of a schema are defined by one kernel when its other rules are (`define`).
+
+A rule is the prefix tree of the names with a way out of each node: any character that leads to no other node, then the
+rest of the string. The ways out are rules that all keys of a grammar share, so that the machine meets the same states
+again. They end with the closing quote, and not before it, so that it knows when to return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dotllm.automata.dfa import Dfa
+from dotllm.charset import MAX_CODE_POINT, CharSet
+from dotllm.grammar.grammar import Expression
+from dotllm.jit import kernel
+from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.strings.spelling import (
+    MUST_ESCAPE,
+    after_backslash,
+    any_canonical_character,
+    one_of,
+    spelled,
+    spelling,
+)
+from dotllm.languages.json_schema.strings.string_network import copied
+
+Array = NDArray[Any]
+
+_RAW_ASCII = (1 << 0x80) - (1 << 0x20) - (1 << 0x22) - (1 << 0x5C)
+_BEYOND_ASCII = spelled(0, CharSet.of((0x80, MAX_CODE_POINT)))
+_WORD = (1 << 64) - 1
+
+
+def build_ahead(context: Context) -> None:
+    """Build what nearly every schema needs: the characters of ASCII, and the ways out of the nodes of a prefix tree
+    that have no child, or one."""
+    characters = [char for char in map(chr, range(0x20, 0x7F)) if char not in '"\\']
+    _spell(context, characters)
+    _make_ways_out(context, [0, *(1 << ord(char) for char in characters)])
+
+
+def all_but(context: Context, names: frozenset[str]) -> Expression:
+    """Every key but ``names``, quotes included: a rule, which `define` defines."""
+    found = context.keys_but.get(names)
+    if found is None:
+        grammar = context.grammar
+        rule = grammar.rule("key")
+        found = context.keys_but[names] = grammar.call(rule)
+        text = _text(names)
+        if text is None:
+            grammar.define(rule, grammar.seq([grammar.literal(b'"'), _by_automaton(context, names)]))
+        else:
+            context.undefined.append((rule, text))
+    return found
+
+
+def define(context: Context) -> None:
+    """Define the rules that `all_but` has declared."""
+    undefined = context.undefined
+    if not undefined:
+        return
+    context.undefined = []
+    grammar = context.grammar
+    quote = grammar.literal(b'"')
+    networks = _written(context, [text for _, text in undefined])
+    bodies = grammar.each_seq(2, [part for network in networks for part in (quote, network)])
+    for (rule, _), body in zip(undefined, bodies, strict=True):
+        grammar.define(rule, body)
+
+
+def after_quote(context: Context, names: frozenset[str]) -> Expression:
+    """What follows the opening quote of every string but ``names``."""
+    text = _text(names)
+    return _by_automaton(context, names) if text is None else _written(context, [text])[0]
+
+
+def _text(names: frozenset[str]) -> str | None:
+    """The names as `_networks` takes them; None if not all of them are plain ASCII."""
+    text = "\0".join(sorted(names)) + "\0"
+    plain = text.isascii() and '"' not in text and "\\" not in text and text.replace("\0", " ").isprintable()
+    return text if plain else None
+
+
+def _by_automaton(context: Context, names: frozenset[str]) -> Expression:
+    """`after_quote` for any names."""
+    words = [name for name in names if not any("\ud800" <= char <= "\udfff" for char in name)]
+    if not words:
+        return rest_of_string(context)
+    text, grammar = _text(frozenset(words)), context.grammar
+    if text is not None:
+        return _written(context, [text])[0]
+    return grammar.seq([copied(grammar, ~Dfa.literals(words)), grammar.literal(b'"')])
+
+
+def _written(context: Context, texts: list[str]) -> Sequence[Expression]:
+    """`after_quote` for several texts of names."""
+    grammar, text = context.grammar, "".join(texts)
+    letters = set(text) - context.spelled
+    if letters:
+        _spell(context, letters)
+    groups = np.cumsum([len(text) for text in texts], dtype=np.int32)
+    data = np.frombuffer(bytearray(text, "ascii"), np.uint8)
+    quote = grammar.literal(b'"')
+    layout, starts, left_open = _networks(data, groups, context.letters, context.single_ways_out, quote)
+    ways = [low & _WORD | high << 64 for low, high in left_open[:, 1:].tolist()]
+    new = [way for way in dict.fromkeys(ways) if way not in context.ways_out]
+    if new:
+        _make_ways_out(context, new)
+    layout[left_open[:, 0]] = [context.ways_out[way] for way in ways]
+    return grammar.flat_networks(layout.tobytes(), starts.tolist())
+
+
+def rest_of_string(context: Context) -> Expression:
+    """Any characters, canonically spelled, and the closing quote: one rule of the grammar."""
+    found = context.memo.get("rest of string")
+    if found is None:
+        grammar = context.grammar
+        rule = grammar.rule("rest of string")
+        context.memo["rest of string"] = found = grammar.call(rule)
+        characters = grammar.repeat(any_canonical_character(grammar))
+        grammar.define(rule, grammar.seq([characters, grammar.literal(b'"')]))
+    return found
+
+
+def _spell(context: Context, characters: Iterable[str]) -> None:
+    """Make the expressions of some characters of ASCII."""
+    for char in characters:
+        if char != "\0":
+            context.letters[ord(char)] = context.grammar.literal(char)
+    context.spelled.update(characters)
+
+
+def _make_ways_out(context: Context, new: list[int]) -> None:
+    """Of each of some sets of ASCII characters, given as bits: a character but these, then the rest, as a rule."""
+    grammar = context.grammar
+    rest, unusual = rest_of_string(context), _unusual(context)
+    usual = grammar.each_byteset([_RAW_ASCII & ~children for children in new])
+    usual = grammar.each_seq(2, [part for one in usual for part in (one, rest)])
+    bodies = grammar.each_alt(2, [part for one in usual for part in (one, unusual)])
+    calls = grammar.each_rule("another string", bodies)
+    for children, call in zip(new, calls, strict=True):
+        context.ways_out[children] = call
+        if children.bit_count() < 2:
+            context.single_ways_out[max(0, children.bit_length() - 1)] = call
+
+
+def _unusual(context: Context) -> Expression:
+    """A character that is written as an escape or beyond ASCII, then the rest: one rule of the grammar."""
+    unusual = context.memo.get("unusual character")
+    if unusual is None:
+        grammar = context.grammar
+        escape = grammar.seq([grammar.literal(b"\\"), after_backslash(grammar, spelling(MUST_ESCAPE))])
+        rule = grammar.rule("another string")
+        grammar.define(
+            rule, grammar.seq([grammar.alt([escape, one_of(grammar, _BEYOND_ASCII)]), rest_of_string(context)])
+        )
+        context.memo["unusual character"] = unusual = grammar.call(rule)
+    return unusual
+
+
+@kernel("Tuple((int32[::1], int32[::1], int64[:, ::1]))(uint8[::1], int32[::1], int32[::1], int32[::1], int32)")
+def _networks(text: Array, groups: Array, letters: Array, ways_out: Array, quote: int) -> tuple[Array, Array, Array]:
+    """What follows the opening quote of all strings but those of a group, for each group of sorted distinct ASCII
+    words: layouts of `Grammar.network`, one behind the other, and where each begins (and the last ends).
+
+    A word is ended by a NUL byte in ``text``, and a group by one of the places ``groups``. A layout is the prefix tree
+    of the words, with a quote where no word ends, and at each node a way out: any character that leads to no other
+    node. ``letters`` are the expressions of the characters, ``ways_out`` those of the ways out of nodes with one child,
+    by its character (0: with none); 0 for what does not exist yet. The ways out that are not found there are left open:
+    for each its place among the layouts, and the characters of the children as bits, 64 a word.
+    """
+    size, longest = len(text), 0
+    for g in range(len(groups)):
+        longest = max(longest, groups[g] - (groups[g - 1] if g > 0 else 0))
+    edges = np.empty((longest, 3), np.int32)
+    ends = np.empty(longest + 1, np.int32)
+    children = np.empty((longest + 1, 2), np.int64)
+    only = np.empty(longest + 1, np.int32)  # the character of the only child, 0 if there is none, -1 if there are more
+    path = np.zeros(longest + 1, np.int32)
+    layout = np.empty(9 * size + 7 * len(groups), np.int32)
+    starts = np.zeros(len(groups) + 1, np.int32)
+    left_open = np.empty((size + len(groups), 3), np.int64)
+    n_open = 0
+    at = 0
+    start = 0  # of a word
+    for g in range(len(groups)):
+        ends[0], children[0, 0], children[0, 1], only[0] = 0, 0, 0, 0
+        nodes = 1
+        ended = 0
+        before = -1  # where the previous word starts
+        for i in range(start, groups[g]):
+            if text[i] != 0:
+                continue
+            common = 0
+            if before >= 0:
+                while text[start + common] != 0 and text[start + common] == text[before + common]:
+                    common += 1
+            for depth in range(common, i - start):
+                byte = text[start + depth]
+                parent = path[depth]
+                edges[nodes - 1, 0], edges[nodes - 1, 1], edges[nodes - 1, 2] = parent, letters[byte], nodes
+                children[parent, byte >> 6] |= np.int64(1) << np.int64(byte & 63)
+                only[parent] = byte if only[parent] == 0 else -1
+                path[depth + 1] = nodes
+                ends[nodes], children[nodes, 0], children[nodes, 1], only[nodes] = 0, 0, 0, 0
+                nodes += 1
+            ended += 1 - ends[path[i - start]]
+            ends[path[i - start]] = 1
+            before = start
+            start = i + 1
+        layout[at], layout[at + 1], layout[at + 2], layout[at + 3] = nodes + 1, 0, 1, nodes
+        at += 4
+        for node in range(nodes):
+            if ends[node] == 0:
+                layout[at], layout[at + 1], layout[at + 2] = node, quote, nodes
+                at += 3
+        for i in range(nodes - 1):
+            layout[at], layout[at + 1], layout[at + 2] = edges[i, 0], edges[i, 1], edges[i, 2]
+            at += 3
+        for node in range(nodes):
+            way = ways_out[only[node]] if only[node] >= 0 else 0
+            if way == 0:
+                left_open[n_open, 0] = at + 1
+                left_open[n_open, 1], left_open[n_open, 2] = children[node, 0], children[node, 1]
+                n_open += 1
+            layout[at], layout[at + 1], layout[at + 2] = node, way, nodes
+            at += 3
+        starts[g + 1] = at
+    return layout[:at], starts, left_open[:n_open]

@@ -1,0 +1,337 @@
+"""A Dfa over characters as the inside of a JSON string: a network whose edges are spelled characters.
+
+What keeps the network small, and its masks cheap:
+
+* a set of characters that leads to the same place from many states is spelled once, in a state of its own reached by
+  epsilon;
+* the escapes that lead to one state share the state after the backslash;
+* a loop over a large set is one node, which the machine speeds up with tables of the vocabulary, and nowhere shared;
+* a length limit does not multiply the states: where the rest of the string is a loop over one set of characters it is a
+  counted repetition, elsewhere the machine counts the characters (`Grammar.network`). Only a lower limit is counted
+  state by state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dotllm.automata.dfa import Budget, Dfa
+from dotllm.automata.dfa.lower import dfa_to_grammar
+from dotllm.charset import CharSet
+from dotllm.errors import BudgetExceeded
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema.strings.spelling import (
+    Spelling,
+    after_backslash,
+    character,
+    in_bytes,
+    one_of,
+    ranges_beside,
+    spelled,
+)
+from dotllm.languages.json_schema.strings.string_kernels import (
+    FAR,
+    MUST_ESCAPE_WORDS,
+    count_characters,
+    distances,
+    group_edges,
+    spelled_edges,
+    spelled_network,
+)
+
+Ints = NDArray[np.int32]
+
+_NOTHING = CharSet(())
+
+# Of an automaton beside a length. The longest host name takes 25,000.
+MAX_COUNTED_STATES = 60_000
+
+# An automaton that may have so many states with its limit on the length is built with it: its masks need no counter.
+FEW_STATES = 64
+
+# From so many places on, a set of characters beyond ASCII is a rule.
+_VERY_MANY = 8192
+
+# Grammar.repeat takes numbers below this.
+MAX_LENGTH = 2**30 - 1
+
+
+def bounds(dfa: Dfa, low: int, high: int | None) -> tuple[int, int | None]:
+    """The part of ``low`` <= length <= ``high`` that ``dfa`` does not already imply."""
+    implied = dfa.length_bounds()
+    if implied is None:
+        return 0, None
+    shortest, longest = implied
+    return (
+        0 if low <= shortest else low,
+        None if high is None or (longest is not None and longest <= high) else high,
+    )
+
+
+def has_length(dfa: Dfa, low: int, high: int | None) -> bool:
+    """Whether some string of ``dfa`` has a length from ``low`` to ``high``."""
+    if not low and high is None:
+        return bool(dfa)
+    implied = dfa.length_bounds()
+    if implied is None or (high is not None and implied[0] > high):
+        return False
+    shortest, longest = implied
+    if shortest >= low or (high is None and longest is None) or (longest is not None and longest == low):
+        return True
+    if longest is not None and longest < low:
+        return False
+    # The states reached by exactly n characters, as a bit set.
+    last = min(x for x in (high, longest) if x is not None) if (high, longest) != (None, None) else low + len(dfa)
+    targets = [sum({1 << to for to in row if to}) for row in dfa.rows]
+    accepting = sum(1 << int(state) for state in np.flatnonzero(dfa.accepting))
+    reached, n = 1 << dfa.start, 0
+    seen: set[int] = set()
+    while n <= last and reached:
+        if n >= low:
+            if reached & accepting:
+                return True
+            if reached in seen:
+                return False
+            seen.add(reached)
+        after, rest = 0, reached
+        while rest:
+            bit = rest & -rest
+            after |= targets[bit.bit_length() - 1]
+            rest ^= bit
+        reached, n = after, n + 1
+    return False
+
+
+def repeat(grammar: Grammar, character: Expression, low: int, high: int | None) -> Expression:
+    """``low`` to ``high`` characters. No text has 2**30 of them, so a larger ``high`` is that limit.
+
+    Raises `BudgetExceeded` for a larger ``low``.
+    """
+    if low > MAX_LENGTH:
+        raise BudgetExceeded(f"strings of at least {low} characters", keyword="minLength")
+    return grammar.repeat(character, low, None if high is None else min(high, MAX_LENGTH))
+
+
+def content(grammar: Grammar, dfa: Dfa, low: int = 0, high: int | None = None) -> Expression:
+    """What stands between the quotes, for the strings of ``dfa`` with ``low`` to ``high`` characters.
+
+    Raises `BudgetExceeded` if the automaton has to count to more than the budget allows.
+    """
+    if low or high is not None:
+        low, high = bounds(dfa, low, high)
+    if low or high is not None:
+        counted = _counted(grammar, dfa, low, high)
+        if counted is not None:
+            return counted
+        if high is not None and high * len(dfa) > FEW_STATES:
+            return counting(grammar, limited(dfa, low, None), high)
+        dfa = limited(dfa, low, high)
+    return copied(grammar, dfa)
+
+
+def _character(grammar: Grammar, characters: CharSet, once: bool) -> Expression:
+    return character(grammar, characters, once=once)
+
+
+def _network(grammar: Grammar, states: int, start: int, finals: Any, edges: list[Ints], rounds: int = 0) -> Expression:
+    if not len(finals):
+        return grammar.never()
+    flat = [np.array([states, start, len(finals)], np.int32), np.asarray(finals, np.int32)]
+    flat.extend(part.ravel() for part in edges)
+    return grammar.flat_network(np.concatenate(flat, dtype=np.int32).tobytes(), rounds)
+
+
+def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
+    """The strings of ``dfa`` with ``low`` to ``high`` characters, counted state by state. Raises `BudgetExceeded`."""
+    low, high = bounds(dfa, low, high)
+    if not low and high is None:
+        return dfa
+    keyword = "minLength" if high is None else "maxLength"
+    most = FAR if high is None else high
+    budget = Budget(MAX_COUNTED_STATES, 10 * Budget().steps)
+    shortest, longest = distances(dfa.table, dfa.accepting)
+    if shortest[dfa.start] > most or longest[dfa.start] < low:
+        return Dfa.never()
+    room, limit = 1024, budget.states_over(dfa.alphabet.size)
+    while True:
+        table, origin = np.empty((room, dfa.alphabet.size), np.int32), np.empty(room, np.int32)
+        states = count_characters(dfa.table, dfa.accepting, dfa.start, shortest, longest, low, most, table, origin)
+        if states >= 0:
+            break
+        if room == limit:
+            what = f"a pattern or format of {low} to {'any number of' if high is None else high} characters"
+            raise BudgetExceeded(f"{what} needs an automaton of more than {limit:,} states", keyword=keyword)
+        room = min(4 * room, limit)
+    accepting = (origin[:states] >= 0) & dfa.accepting[np.maximum(origin[:states], 0)]
+    try:
+        return Dfa.of_table(dfa.alphabet, table[:states], accepting, 1, budget, "a pattern with a length")
+    except BudgetExceeded as error:
+        raise BudgetExceeded(error.message, keyword=keyword) from None
+
+
+def counting(
+    grammar: Grammar, dfa: Dfa, high: int, write: Callable[[Grammar, CharSet, bool], Expression] = _character
+) -> Expression:
+    """The strings of ``dfa`` of at most ``high`` characters, which the machine counts: an edge for each character.
+    ``write`` writes one out of a set; it is told whether that is at a place that is no loop."""
+    if not has_length(dfa, 0, high):
+        return grammar.never()
+    edges, uses, sets = group_edges(dfa.table)
+    which, target, _ = uses.T
+    source, use = edges[np.argsort(edges[:, 0], kind="stable")].T
+    source, to, which = source, target[use], which[use]
+    characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]
+    # Expressions by set: read once on the way, and in a loop.
+    written = np.zeros((len(sets), 2), np.int32)
+    looping = (source == to).astype(np.int32)
+    for one in np.unique(2 * which + looping).tolist():
+        written[one >> 1, one & 1] = write(grammar, characters[one >> 1], not one & 1)
+    parts = [_edges(source, written[which, looping], to)]
+    return _network(grammar, len(dfa.table), dfa.start, np.flatnonzero(dfa.accepting), parts, min(high, MAX_LENGTH))
+
+
+def strings_of_length(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expression:
+    """The strings of ``dfa`` with ``low`` to ``high`` characters as they are, not spelled as in JSON."""
+    low, high = bounds(dfa, low, high)
+    if high is not None and high * len(dfa) > FEW_STATES:
+        return counting(grammar, limited(dfa, low, None), high, lambda into, characters, _: into.chars(characters))
+    return dfa_to_grammar(limited(dfa, low, high), grammar, grammar.chars)
+
+
+def copied(grammar: Grammar, dfa: Dfa) -> Expression:
+    """All of a Dfa; state 0, which is dead there, stays without edges."""
+    if dfa.is_empty():
+        return grammar.never()
+    alphabet = dfa.alphabet
+    starts, class_of = alphabet.arrays
+    edges, uses, raw, about, escapes, beyonds = spelled_edges(dfa.table, starts, class_of, MUST_ESCAPE_WORDS)
+    if not len(uses):
+        return grammar.empty()
+    beyond = [alphabet.beyond_ascii(_bits(words)) for words in beyonds.tolist()]
+    of_beyond = np.array([(len(some.ranges), bool(some and some.ranges[0][0] == 0x80)) for some in beyond], np.int32)
+    layout, times, places = spelled_network(
+        dfa.accepting, dfa.start, edges, uses, raw, about, of_beyond, len(escapes),
+        grammar.empty(), grammar.literal(b"\\"),
+    )  # fmt: skip
+    # The expressions of the sets, read once on the way and in a loop, and of what follows a backslash.
+    first, count, first_escape, count_escapes = places.tolist()
+    expressions = np.zeros(len(times), np.int32)
+    members, of_set = raw.tolist(), about.tolist()
+    beside = [ranges_beside(some) for some in beyond]
+    several: list[Expression | None] = [None] * len(beyond)
+    usual: list[int] = []  # codes, the bytes and what is beyond them: nearly all; `_read_once` would find the same
+    ascii_members: list[int] = []
+    beyond_ascii: list[Expression] = []
+    for code in times.nonzero()[0].tolist():
+        low, high = members[code >> 1]
+        runs, _, number = of_set[code >> 1]
+        if not code & 1 and runs and runs <= beside[number] and times[code] < _VERY_MANY:
+            found = several[number] = several[number] or in_bytes(grammar, beyond[number])
+            usual.append(code)
+            ascii_members.append(low | high << 64)
+            beyond_ascii.append(found)
+            continue
+        way = spelled(low | high << 64, beyond[number])
+        expressions[code] = grammar.chars(way.raw) if code & 1 else _read_once(grammar, way, int(times[code]))
+    if usual:
+        sets = grammar.each_byteset(ascii_members)
+        expressions[usual] = grammar.each_alt(2, [*chain.from_iterable(zip(sets, beyond_ascii, strict=True))])
+    missing = layout[first : first + 3 * count : 3]
+    missing[:] = expressions[missing]
+    if count_escapes:
+        after = [after_backslash(grammar, spelled(low | high << 64, _NOTHING)) for low, high in escapes.tolist()]
+        missing = layout[first_escape : first_escape + 3 * count_escapes : 3]
+        missing[:] = np.array(after, np.int32)[missing]
+    return grammar.flat_network(layout.tobytes())
+
+
+def _read_once(grammar: Grammar, way: Spelling, times: int) -> Expression:
+    """A character that is written raw, at ``times`` places. Beyond ASCII it may be dozens of nodes each time; at very
+    many places that is a rule of its own, which is slower to follow."""
+    if times < _VERY_MANY or not way.beyond:
+        return one_of(grammar, way)
+    rule = grammar.rule("character")
+    grammar.define(rule, one_of(grammar, spelled(0, way.beyond)))
+    return grammar.alt([grammar.byteset(way.ascii), grammar.call(rule)])
+
+
+def _edges(source: Any, expression: Any, target: Any) -> Ints:
+    edges = np.empty((len(source), 3), np.int32)
+    edges[:, 0], edges[:, 1], edges[:, 2] = source, expression, target
+    return edges
+
+
+def _bits(words: list[int]) -> int:
+    bits = 0
+    for at, word in enumerate(words):
+        bits |= word << 64 * at
+    return bits
+
+
+def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expression | None:
+    """The strings of ``low`` to ``high`` characters where that needs no counting in loops, else None.
+
+    That is: every loop reads one character out of a set, is left by nothing and may end anywhere.
+    """
+    edges, uses, sets = group_edges(dfa.table)
+    characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]
+    loops: dict[int, CharSet] = {}
+    leaving: dict[int, list[tuple[CharSet, int]]] = {}
+    all_uses = uses.tolist()
+    for source, use in edges.tolist():
+        which, target, _ = all_uses[use]
+        if source == target:
+            loops[source] = characters[which]
+        else:
+            leaving.setdefault(source, []).append((characters[which], target))
+    accepting = dfa.accepting.tolist()
+    if any(state in leaving or not accepting[state] for state in loops) or _has_cycle(leaving, dfa.start):
+        return None
+    states, last = 2, 1
+    finals = [last]
+    numbers: dict[tuple[int, int], int] = {(dfa.start, 0): 0}
+    pending = [(dfa.start, 0)]
+    out: list[tuple[int, Expression, int]] = []
+    read_one = {charset: character(grammar, charset) for charset in characters}
+    budget = Budget().states
+    for state, read in pending:
+        here = numbers[state, read]
+        if state in loops:
+            most = None if high is None else high - read
+            out.append((here, repeat(grammar, read_one[loops[state]], max(0, low - read), most), last))
+            continue
+        if accepting[state] and read >= low:
+            finals.append(here)
+        if high is not None and read >= high:
+            continue
+        for charset, target in leaving.get(state, ()):
+            key = (target, read + 1)
+            if key not in numbers:
+                numbers[key] = states
+                states += 1
+                pending.append(key)
+            out.append((here, read_one[charset], numbers[key]))
+        if states > budget:
+            raise BudgetExceeded(f"a pattern with a length needs more than {budget:,} states", keyword="maxLength")
+    return grammar.network(states, 0, finals, out)
+
+
+def _has_cycle(leaving: dict[int, list[tuple[CharSet, int]]], start: int) -> bool:
+    arrivals: dict[int, int] = {}
+    for edges in leaving.values():
+        for _, target in edges:
+            arrivals[target] = arrivals.get(target, 0) + 1
+    if arrivals.get(start):
+        return True
+    order = [start]
+    for state in order:
+        for _, target in leaving.get(state, ()):
+            arrivals[target] -= 1
+            if not arrivals[target]:
+                order.append(target)
+    return any(arrivals.values())

@@ -1,0 +1,335 @@
+"""Formats against the JSON-Schema-Test-Suite, the standard library and brute force."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dotllm.errors import Unsupported
+from dotllm.grammar.reference import Recogniser
+from dotllm.languages.json_schema.strings import formats
+from dotllm.languages.json_schema.strings.formats.regex import is_pattern
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from tests.languages.json_schema.scalar_texts import acceptor, grammar_of, spelled
+
+SUITE = Path(__file__).parents[4] / "../shared/data/json-schema-test-suite/tests"
+DRAFTS = ["draft7", "draft2020-12"]
+
+
+def suite_cases() -> list[tuple[str, str, bool, str]]:
+    """(format, text, valid, description) of the suite's optional/format tests; texts of no Unicode are left out."""
+    found: dict[tuple[str, str], tuple[str, str, bool, str]] = {}
+    for draft in DRAFTS:
+        for path in sorted((SUITE / draft / "optional" / "format").glob("*.json")):
+            for group in json.loads(path.read_text()):
+                name = group["schema"].get("format")
+                for case in group["tests"]:
+                    if name in formats.FORMATS and name != "regex" and isinstance(case["data"], str):
+                        found[name, case["data"]] = (name, case["data"], case["valid"], case["description"])
+    return list(found.values())
+
+
+# Names with Punycode labels are valid by their content, which no automaton sees: none of them is allowed.
+STRICTER = re.compile(r"(^|\.)xn--", re.IGNORECASE)
+
+
+@pytest.mark.skipif(not SUITE.exists(), reason="the JSON-Schema-Test-Suite is not here")
+def test_suite() -> None:
+    cases = suite_cases()
+    assert len(cases) > 300
+    wrong = []
+    for name, text, valid, description in cases:
+        accepted = formats.FORMATS[name].accepts(text)
+        if accepted != valid and not (name == "hostname" and STRICTER.search(text) and not accepted):
+            wrong.append((name, text, valid, description))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", sorted(set(formats.FORMATS) - {"regex"}))
+def test_grammar_is_the_automaton(name: str) -> None:
+    language = StringLanguage.format(name)
+    assert language is not None and not language.is_empty()
+    accepts = acceptor(language)
+    texts = [text for known, text, _, _ in suite_cases() if known == name] if SUITE.exists() else []
+    # The oracle is slow, and the automaton of host names large.
+    for text in [*texts[: 1 if name == "hostname" else 60], *SAMPLES.get(name, [])[:3]]:
+        if len(text) < 100:
+            assert accepts(spelled(text)) == formats.FORMATS[name].accepts(text) == language.contains(text), text
+
+
+SAMPLES = {
+    "date-time": ["2024-02-29T23:59:60.25+00:00", "2024-02-30T00:00:00Z"],
+    "time": ["00:14:60+00:15", "00:15:60+00:15", "12:00:00.5z"],
+    "email": ['"a\\"b"@x.de', '"a"b"@x.de', "a@[IPv6:::1]", "a@[1.2.3.4]", "a@-b"],
+    "hostname": ["a.XN--b", "x" * 63 + ".y"],
+    "uri": ["a:", "http://[v1.a]:80/?#", "http://a b", "x:%41"],
+}
+
+
+def test_hostname_lengths() -> None:
+    accepts = formats.FORMATS["hostname"].accepts
+    assert accepts("a." * 126 + "b") and not accepts("a." * 126 + "bc") and not accepts("a." * 127 + "b")
+    assert accepts("x" * 63 + ".y") and not accepts("x" * 64)
+
+
+# -- against other implementations -------------------------------------------------------------------------------------
+
+
+def some_edits(samples: list[str], alphabet: str) -> st.SearchStrategy[str]:
+    """A sample with up to three edits."""
+
+    @st.composite
+    def edited(draw: st.DrawFn) -> str:
+        text = draw(st.sampled_from(samples))
+        for _ in range(draw(st.integers(0, 3))):
+            at = draw(st.integers(0, len(text)))
+            kind = draw(st.integers(0, 2))
+            new = draw(st.sampled_from(alphabet))
+            text = text[:at] + (new if kind else "") + text[at + (kind < 2) :]
+        return text
+
+    return edited()
+
+
+def is_date(text: str) -> bool:
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        return False
+    year = text[:4] if text[:4] != "0000" else "2000"  # the library begins with year 1
+    try:
+        datetime.date.fromisoformat(year + text[4:])
+    except ValueError:
+        return False
+    return True
+
+
+@given(some_edits(["2024-02-29", "1900-02-28", "0000-12-31", "9999-04-30"], "0123456789-T "))
+@settings(max_examples=400, deadline=None)
+def test_date(text: str) -> None:
+    assert formats.FORMATS["date"].accepts(text) == is_date(text)
+
+
+def test_every_day_of_some_years() -> None:
+    accepts = formats.FORMATS["date"].accepts
+    for year in (1900, 2000, 2023, 2024, 2100):
+        for month in range(14):
+            for day in range(33):
+                text = f"{year}-{month:02}-{day:02}"
+                assert accepts(text) == is_date(text)
+
+
+def is_ip(kind: Any, text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return text.isascii() and "%" not in text  # RFC 4291 has no zones
+
+
+@given(some_edits(["1.2.3.4", "255.255.255.255", "0.10.99.200"], "0123456789. "))
+@settings(max_examples=400, deadline=None)
+def test_ipv4(text: str) -> None:
+    assert formats.FORMATS["ipv4"].accepts(text) == is_ip(ipaddress.IPv4Address, text)
+
+
+@given(
+    some_edits(
+        ["::", "1::", "::1", "1:2:3:4:5:6:7:8", "1:2:3::8", "::ffff:1.2.3.4", "1:2:3:4:5:6:1.2.3.4"], "0129aFg:.%"
+    )
+)
+@settings(max_examples=800, deadline=None)
+def test_ipv6(text: str) -> None:
+    assert formats.FORMATS["ipv6"].accepts(text) == is_ip(ipaddress.IPv6Address, text)
+
+
+def test_leap_seconds_by_brute_force() -> None:
+    accepts = formats.FORMATS["time"].accepts
+    for offset in range(0, 24 * 60, 15):
+        for sign in (1, -1):
+            zone = f"{'+' if sign > 0 else '-'}{offset // 60:02}:{offset % 60:02}"
+            good = (23 * 60 + 59 + sign * offset) % (24 * 60)
+            for minutes in (good, (good + 1) % 1440, (good + 60) % 1440, (good - 15) % 1440):
+                assert accepts(f"{minutes // 60:02}:{minutes % 60:02}:60{zone}") == (minutes == good)
+    assert accepts("23:59:60.999Z") and not accepts("23:58:60Z")
+
+
+@given(some_edits(["2024-02-29T12:30:59Z", "1999-12-31t23:59:59.123+01:30"], "0123456789-:TZ.+ "))
+@settings(max_examples=400, deadline=None)
+def test_date_time(text: str) -> None:
+    shape = re.fullmatch(
+        r"(.{10})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?([Zz]|[+-]([0-9]{2}):([0-9]{2}))", text
+    )
+    expected = False
+    if shape and is_date(shape[1]):
+        hour, minute, second = int(shape[2]), int(shape[3]), int(shape[4])
+        away = (int(shape[7]), int(shape[8])) if shape[7] else (0, 0)
+        expected = hour < 24 and minute < 60 and second < 60 and away[0] < 24 and away[1] < 60
+        if second == 60:
+            return  # see test_leap_seconds_by_brute_force
+    assert formats.FORMATS["date-time"].accepts(text) == expected
+
+
+@given(some_edits(["2eb8aa08-aa98-11ea-b4aa-73b441d16380", "2EB8AA08-AA98-11EA-B4AA-73B441D16380"], "0af-Gg{"))
+@settings(max_examples=200, deadline=None)
+def test_uuid(text: str) -> None:
+    expected = re.fullmatch("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text) is not None
+    assert formats.FORMATS["uuid"].accepts(text) == expected
+
+
+def uri_parts(text: str) -> bool:
+    """RFC 3986 by its own decomposition (Appendix B), then each part by its characters."""
+    if not text.isascii() or re.search(r"%(?![0-9A-Fa-f]{2})", text):
+        return False
+    match = re.fullmatch(r"(?:([^:/?#]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", text, re.DOTALL)
+    if match is None or match[1] is None or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", match[1]):
+        return False
+    character = r"[A-Za-z0-9._~!$&'()*+,;=%-]"
+    if match[2] is not None:
+        authority = re.fullmatch(rf"(?:(?:{character}|:)*@)?({character}*|\[(.*)\])(?::[0-9]*)?", match[2], re.DOTALL)
+        if authority is None:
+            return False
+        literal = authority[2]
+        future = r"[Vv][0-9A-Fa-f]+\.(?:[A-Za-z0-9._~!$&'()*+,;=-]|:)+"
+        if literal is not None and not is_ip(ipaddress.IPv6Address, literal) and not re.fullmatch(future, literal):
+            return False
+        if match[3] and not match[3].startswith("/"):
+            return False
+    elif match[3].startswith("//"):
+        return False
+    return all(
+        re.fullmatch(rf"(?:{character}|[:@/{extra}])*", part or "") is not None
+        for part, extra in ((match[3], ""), (match[4], "?"), (match[5], "?"))
+    )
+
+
+URIS = [
+    "http://a.b/c?d=e#f",
+    "urn:x:y",
+    "http://u:p@[::1]:80/a//b",
+    "file:///x",
+    "a:/b",
+    "http://[v1.x]/",
+    "x://",
+    "x:",
+]
+
+
+@given(some_edits(URIS, "aZ0:/?#[]@!%4{\\é "))
+@settings(max_examples=800, deadline=None)
+def test_uri(text: str) -> None:
+    assert formats.FORMATS["uri"].accepts(text) == uri_parts(text)
+
+
+# -- regex, which is not regular ---------------------------------------------------------------------------------------
+
+VALID = ["", "|", "a", "^value1|value2$", "old text", "^/api/(.*)$", r"([abc])+\s+$", "(?<name>x)", "((?<a>x)|y)*"]
+VALID += ["(?<=a+)b", "[]", "[^]", r"\cA", "a{2}", "a{2,}?", "a{2,3}", "a{10,11}", "a{9,10}", "a{99,100}", "[a-z0-9_-]"]
+VALID += [r"[\w.-]+@[\w-]+", "a*?", "(?:a|b)*", r"[\u4e00-\u9fa5]", r"[\u0600-\u06ff]", r"[\x00-\x1f]", "[^/]+", "é+"]
+VALID += [r"\d{3}", r"\p{Lu}", "[+-.]", "[-a]", "[^-a]", r"[\]\\]", "(?!x)y", r"\u{1F600}", '"']
+INVALID = ["[", "(", ")", "^(abc]", r"\a", "(?P<name>x)", "(?#c)a", "(?i)abc", r"\Z", "a{2,1}", "a{10,9}", "a{100,99}"]
+INVALID += ["[z-a]", "a**", "[a", "\\", r"[\x20-\x1f]", r"[\u06ff-\u0600]", "+", "?a", r"\u{110000}", "(?<1>a)"]
+# Invalid too, but not for `is_pattern`, which only judges enum and const.
+INVALID_HERE = ["x{2,3", r"\p{Foo}", "(?<n>a)(?<n>b)"]
+# Valid, but left out of the grammar.
+LEFT_OUT = [r"(a)\1", r"(?<n>a)\k<n>", r"\0", "(?<a>x)(?<b>y)", "[а-я]"]
+
+
+def test_regex() -> None:
+    language = StringLanguage.format("regex")
+    assert language is not None and not language.is_empty()
+    accepts = acceptor(language)
+    assert [text for text in VALID if not accepts(spelled(text))] == []
+    assert [text for text in INVALID + INVALID_HERE if accepts(spelled(text))] == []
+    assert [text for text in LEFT_OUT if accepts(spelled(text))] == []
+    assert [text for text in [*VALID, *LEFT_OUT] if not language.contains(text)] == []
+    assert [text for text in INVALID if language.contains(text)] == []
+
+
+def random_patterns(count: int) -> list[str]:
+    """What random walks write in the format regex."""
+    language = StringLanguage.format("regex")
+    assert language is not None
+    grammar = grammar_of(language)
+    random = Random(7)
+    interesting = b"()[]{}|*+?\\^-,<>=!:$.xu01289afzd"
+    found = []
+    for _ in range(count):
+        recogniser = Recogniser(grammar)
+        written = bytearray()
+        while len(written) < 60 and not (recogniser.can_finish and written):
+            allowed = [byte for byte in recogniser.allowed_bytes() if byte < 0x80]
+            preferred = [byte for byte in allowed if byte in interesting]
+            byte = random.choice(preferred if preferred and random.random() < 0.9 else allowed)
+            if len(written) > 30 and 0x22 in allowed and written[-1:] != b"\\":
+                byte = 0x22
+            assert recogniser.feed(byte)
+            written.append(byte)
+        if recogniser.can_finish:
+            found.append(json.loads(written))
+    return found
+
+
+def test_random_walks_are_patterns() -> None:
+    patterns = random_patterns(40)
+    assert len(patterns) > 10
+    assert [pattern for pattern in patterns if not is_pattern(pattern)] == []
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not here")
+def test_ecmascript_agrees() -> None:
+    """The judge is a real ECMAScript engine, with the u flag."""
+    script = """
+        const words = JSON.parse(require("fs").readFileSync(0, "utf8"));
+        const valid = words.map((word) => { try { new RegExp(word, "u"); return true; } catch { return false; } });
+        console.log(JSON.stringify(valid));
+    """
+    good, bad = [*VALID, *LEFT_OUT, *random_patterns(40)], [*INVALID, *INVALID_HERE]
+    words = json.dumps(good + bad)
+    out = subprocess.run(["node", "-e", script], input=words, capture_output=True, text=True, check=True).stdout
+    verdicts = dict(zip(good + bad, json.loads(out), strict=True))
+    assert [word for word in good if not verdicts[word]] == []
+    assert [word for word in bad if verdicts[word]] == []
+
+
+def test_regex_with_other_conditions_is_refused() -> None:
+    language = StringLanguage.format("regex")
+    assert language is not None
+    assert (language & StringLanguage.finite(["a", "["])).values == {"a"}
+    with pytest.raises(Unsupported):
+        grammar_of(language & StringLanguage.length(1))
+    with pytest.raises(Unsupported):
+        (~language).is_empty()
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["int32", "byte", "password", "URI", "unknown", "", "color"])
+def test_other_formats_are_annotations(name: str) -> None:
+    assert StringLanguage.format(name) is None
+
+
+def test_what_cannot_be_decided_is_refused_by_name() -> None:
+    with pytest.raises(Unsupported) as caught:
+        StringLanguage.format("idn-hostname")
+    assert caught.value.keyword == "format" and "idn-hostname" in caught.value.message
+
+
+def test_regex_beside_a_pattern_of_plain_texts() -> None:
+    """Where every string of the other conditions is a regular expression, there is nothing left to say."""
+    language = StringLanguage.format("regex")
+    assert language is not None
+    accepted = acceptor(
+        language & StringLanguage.pattern("^[0-9]{2}:[0-9]{2}(\\.[a-z|$]+)?$") & StringLanguage.length(1)
+    )
+    assert accepted('"12:30"') and accepted('"12:30.a|b$"') and not accepted('"12:3"')

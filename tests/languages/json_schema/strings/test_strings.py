@@ -1,0 +1,319 @@
+"""Strings: the algebra and its texts against `re` and `len`."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dotllm.automata.dfa import Dfa
+from dotllm.automata.lowering import lower
+from dotllm.automata.nfa import Part
+from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
+from dotllm.grammar import Grammar
+from dotllm.grammar.transform import prepare
+from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.strings import string_language as strings
+from dotllm.languages.json_schema.strings import string_network
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.languages.json_schema.strings.string_text import key_expression, string_expression
+from dotllm.languages.regex import regex_to_dfa
+from tests.languages.json_schema.scalar_texts import acceptor, grammar_of, machine_acceptor, spelled
+
+S = StringLanguage
+
+# Read alike by ECMA-262 and `re`.
+PATTERNS = ["^a", "b$", "^[ab]{2,3}$", "a.b", "^x-", "[0-9]", "^$", "^(ab)*$", '"', r"^\\", "^[^é]*$", r"\n"]
+PATTERNS += ["^(?!ab)", "a{2,}", "^[a-c]{1,40}$"]
+TEXTS = st.text('ab c"\\\né😀0x-', max_size=7)
+
+atoms = st.one_of(
+    st.builds(lambda low, more: S.length(low, low + more), st.integers(0, 3), st.integers(0, 3)),
+    st.builds(S.length, st.integers(0, 4)),
+    st.sampled_from(PATTERNS).map(S.pattern),
+    st.lists(TEXTS, max_size=4).map(S.finite),
+    st.lists(TEXTS, max_size=4).map(S.excluding),
+    st.just(S.any()),
+)
+
+
+@st.composite
+def combinations(draw: st.DrawFn) -> tuple[StringLanguage, object]:
+    language = draw(atoms)
+    tree: object = language
+    for _ in range(draw(st.integers(0, 3))):
+        operation = draw(st.sampled_from("&|~&"))
+        if operation == "~":
+            language, tree = ~language, ("~", tree)
+        else:
+            other = draw(atoms)
+            language = language & other if operation == "&" else language | other
+            tree = (operation, tree, other)
+    return language, tree
+
+
+def judged(tree: object, text: str) -> bool:
+    """Membership, from the expression; of single conditions by `re` and `len`."""
+    if isinstance(tree, StringLanguage):
+        if text in tree.values:
+            return True
+        for clause in tree.clauses:
+            patterns = [str(atom.content) for atom in clause.having]
+            long_enough = clause.low <= len(text) and (clause.high is None or len(text) <= clause.high)
+            # In `re` a $ also matches before a final line feed.
+            matches = (re.search(re.sub(r"\$$", r"\\Z", pattern), text) for pattern in patterns)
+            if long_enough and text not in clause.excluded and all(matches):
+                return True
+        return False
+    assert isinstance(tree, tuple)
+    if tree[0] == "~":
+        return not judged(tree[1], text)
+    left, right = judged(tree[1], text), judged(tree[2], text)
+    return left and right if tree[0] == "&" else left or right
+
+
+@given(combinations(), st.lists(TEXTS, min_size=1, max_size=8))
+@settings(max_examples=250, deadline=None)
+def test_algebra_and_texts(combination: tuple[StringLanguage, object], candidates: list[str]) -> None:
+    language, tree = combination
+    listed = language.finite_values(20)
+    as_value, as_key = acceptor(language), acceptor(language, as_key=True)
+    for text in [*candidates, *(listed or [])]:
+        expected = judged(tree, text)
+        assert language.contains(text) == expected, text
+        assert as_value(spelled(text)) == expected, text
+        assert as_key(spelled(text)) == expected, text
+        if expected:
+            assert not language.is_empty()
+            assert listed is None or text in listed
+    assert (listed == []) == language.is_empty()
+
+
+@given(combinations(), TEXTS)
+@settings(max_examples=100, deadline=None)
+def test_automaton(combination: tuple[StringLanguage, object], text: str) -> None:
+    language, tree = combination
+    assert language.dfa().accepts(text) == judged(tree, text)
+
+
+@given(st.lists(st.text('abcé"\n_', max_size=5), max_size=12), st.lists(st.text('abcé"\n_', max_size=6), max_size=12))
+@settings(max_examples=150, deadline=None)
+def test_all_but_some_names(names: list[str], others: list[str]) -> None:
+    accepts = acceptor(S.excluding(names), as_key=True)
+    for text in [*names, *others]:
+        assert accepts(spelled(text)) == (text not in names)
+
+
+def test_all_but_many_names_is_linear() -> None:
+    names = [f"property_{i}_{i * 7919 % 1000}" for i in range(1000)]
+    grammar = grammar_of(S.excluding(names), as_key=True)
+    assert len(grammar.children) < 8 * sum(map(len, names))
+    accepts = acceptor(S.excluding(names[:50]), as_key=True)
+    assert not accepts(spelled(names[7])) and accepts(spelled(names[7] + "x")) and accepts(spelled(names[60]))
+
+
+def test_declared_names_cannot_hide_behind_escapes() -> None:
+    accepts = acceptor(S.excluding(["foo"]), as_key=True)
+    assert not accepts('"foo"') and not accepts('"f\\u006fo"') and accepts('"fo"')
+
+
+@pytest.mark.parametrize(
+    ("pattern", "low", "high", "inside", "outside"),
+    [
+        ("^[a-z]+$", 0, 5000, ["a", "a" * 5000], ["", "a" * 5001, "A"]),
+        ("^[a-z]+$", 10, None, ["a" * 10], ["a" * 9]),
+        (r"\.ya?ml$", 0, 300, ["x.yml", "é" * 295 + ".yaml"], ["x.ymll", "é" * 296 + ".yaml"]),
+        ("^data:image/(jpg|jpeg|svg);base64,[A-Za-z0-9+/=]*$", 0, 32767, ["data:image/svg;base64,"], ["data:;base64,"]),
+        ("^data:[a-z]+;base64,[A-Za-z0-9+/=]*$", 0, 2000, ["data:a;base64,"], ["data:;base64,"]),
+        (r"^(?:\S+\s+){0,29}\S+$", 1, 300, ["a b", "ab " * 29 + "c"], ["a " * 30 + "b", "a" * 301, " a"]),
+        ("^(ab)*$", 3, 5, ["abab"], ["ab", "ababab", "aba"]),
+        ('"', 2, 3, ['"a', 'ab"', '""'], ['"', "ab", 'abc"']),
+    ],
+)
+def test_pattern_with_length(pattern: str, low: int, high: int | None, inside: list[str], outside: list[str]) -> None:
+    accepts = acceptor(S.pattern(pattern) & S.length(low, high))
+    assert [text for text in inside if not accepts(spelled(text))] == []
+    assert [text for text in outside if accepts(spelled(text))] == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pattern=st.sampled_from(
+        [
+            r"^(?:a+b)*$",
+            r"^(?:[ab]+ )*[ab]+$",
+            r"^(?:ab|ba)*$",
+            r"^a*(?:\"b*\")*$",
+            r"^(?:(?:aab)+é|b)*$",
+            r"^(?:[^b]|b[^a])*$",
+            r"a.b.*a",
+        ]
+    ),
+    low=st.integers(0, 9),
+    more=st.integers(0, 90),
+    data=st.data(),
+)
+def test_automata_with_lengths(pattern: str, low: int, more: int, data: st.DataObject) -> None:
+    """`re` decides; the limits are such that some are built into the automaton and others counted by the machine."""
+    high = low + more
+    language = S.pattern(pattern) & S.length(low, high)
+    accepts = machine_acceptor(language) if not language.is_empty() else lambda text: False
+    for _ in range(8):
+        exact = data.draw(st.from_regex(pattern, alphabet=st.sampled_from('ab é"')))
+        text = data.draw(st.sampled_from([exact, exact * 3, (exact * 120)[: high + data.draw(st.integers(-2, 2))]]))
+        expected = low <= len(text) <= high and re.search(pattern.replace("$", r"\Z"), text) is not None
+        assert accepts(spelled(text)) == expected, text
+
+
+@pytest.mark.parametrize("name", ["uri", "iri-reference", "email", "uri-template"])
+def test_formats_of_many_characters(name: str) -> None:
+    """With a limit that no automaton can count to; near it nothing may begin that does not fit."""
+    texts = {"uri": "a://b/%20", "iri-reference": "é?%20", "email": "a@b.c", "uri-template": "{a}b{c}"}
+    language = S.format(name)
+    assert language is not None
+    grammar = grammar_of(language & S.length(0, 60_000))
+    assert len(grammar) + len(grammar.children) < 20_000
+    short = machine_acceptor(language & S.length(0, len(texts[name])))
+    assert short(spelled(texts[name]))
+    assert not short(spelled(texts[name] + "b"))
+    assert not short(spelled(texts[name][:-1] + "bb"))
+
+
+def test_long_lengths_stay_counted() -> None:
+    for language in (
+        S.pattern(r"^(a+b+)*$") & S.length(0, 50_000),
+        S.length(3, 100_000),
+        S.pattern("^[a-z]+$") & S.length(0, 100_000),
+        S.pattern("^https://.+$") & S.length(0, 100_000),
+        S.pattern("^x-.*$") & ~S.finite(["x-a"]) & S.length(0, 100_000),
+    ):
+        grammar = grammar_of(language)
+        assert len(grammar) + len(grammar.children) < 400
+
+
+def test_lengths_beyond_all_texts() -> None:
+    accepts = acceptor(S.length(0, 2**31 - 1))
+    assert accepts('"abc"')
+    with pytest.raises(BudgetExceeded):
+        grammar_of(S.length(2**31))
+
+
+def test_budget_names_the_keyword() -> None:
+    language = S.pattern(r"^(a+b+)*$") & S.length(50_000)
+    with pytest.raises(SpecError) as caught:
+        grammar_of(language)
+    assert isinstance(caught.value, BudgetExceeded)
+
+
+def test_the_pattern_that_zod_writes_for_emoji() -> None:
+    properties = (
+        r"[\p{Extended_Pictographic}\p{Regional_Indicator}\u20E3]",
+        r"[\p{Extended_Pictographic}\p{Emoji_Component}]",
+    )
+    accepts = acceptor(S.pattern(rf"^(?=[\s\S]*{properties[0]}){properties[1]}+$"))
+    assert all(accepts(json.dumps(text, ensure_ascii=False)) for text in ("😀", "👩‍👩‍👧", "🇫🇷", "1️⃣"))
+    assert not any(accepts(json.dumps(text, ensure_ascii=False)) for text in ("", "1", "a", "😀a"))
+
+
+def test_wrong_pattern_is_refused() -> None:
+    with pytest.raises(InvalidSpec):
+        grammar_of(S.pattern("(a"))
+
+
+def test_emptiness() -> None:
+    assert S.nothing().is_empty() and S.finite([]).is_empty() and S.length(3, 2).is_empty()
+    assert (S.pattern("^a$") & S.length(2)).is_empty()
+    assert (S.pattern("^a") & S.pattern("^b")).is_empty()
+    assert S.pattern("a^b").is_empty() and not S.pattern("^a$").is_empty()
+    assert (S.length(0, 0) & ~S.finite([""])).is_empty()
+    assert (S.pattern("^[ab]$") & ~S.finite(["a", "b"])).is_empty()
+    assert not (~S.finite(["a"])).is_empty()
+    date = S.format("date")
+    assert date is not None and (date & S.length(0, 9)).is_empty() and not (date & S.length(10, 10)).is_empty()
+
+
+def test_equal_languages_are_equal_keys() -> None:
+    assert S.length(0, 3) | S.length(4) == S.any()
+    assert ~~S.length(2, 3) == S.length(2, 3)
+    assert S.finite(["a"]) | ~S.finite(["a"]) == S.any()
+    assert S.pattern("a") & S.pattern("b") == S.pattern("b") & S.pattern("a")
+    assert hash(S.pattern("a") & S.length(1)) == hash(S.length(1) & S.pattern("a"))
+    assert S.any() & S.pattern("a") == S.pattern("a")
+
+
+def test_one_rule_for_all_uses() -> None:
+    grammar = Grammar()
+    context = Context(grammar, grammar.empty())
+    first = string_expression(S.length(1, 5), context)
+    size = len(grammar)
+    assert string_expression(S.length(1, 5), context) == first
+    assert len(grammar) == size
+    # A condition is spelled alike in keys and values, a length is not.
+    assert string_expression(S.pattern("^a$"), context) == key_expression(S.pattern("^a$"), context)
+    assert key_expression(S.length(1, 5), context) != first
+
+
+def test_many_alternatives_become_one_automaton() -> None:
+    language = S.nothing()
+    for i in range(30):
+        language = language | (S.pattern(f"^{i}x") & S.length(2, 5 + i))
+    assert len(language.clauses) <= 16
+    accepts = acceptor(language)
+    assert (
+        accepts('"7xabc"')
+        and not accepts('"7yabc"')
+        and language.contains("29x")
+        and not language.contains("29x" + "a" * 40)
+    )
+
+
+def test_content_of_an_automaton_that_reads_only_escapes() -> None:
+    grammar = Grammar()
+    grammar.start = string_network.content(grammar, (S.pattern('^["\\\\\n]{2}$')).dfa())
+    from dotllm.grammar.reference import accepts
+
+    assert accepts(grammar, b'\\"\\n') and accepts(grammar, b"\\\\\\u000A") and not accepts(grammar, b'"\\n')
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a*b", "(ab)*", "a{2,7}|b*", "(?:a|bb)*c?", "x", "[^a]*a.{3}", "(?:aa|bbb)*", "a(b|c{4})*"]
+)
+def test_characters_are_counted_as_by_an_intersection(pattern: str) -> None:
+    dfa = regex_to_dfa(pattern, search=False, dialect="ecma")
+    for low in (0, 1, 3, 6):
+        for high in (0, 1, 4, 7, None):
+            expected = dfa & Dfa.length(low, high)
+            assert string_network.limited(dfa, low, high) == expected, (low, high)
+
+
+def test_a_long_limit_beside_a_format() -> None:
+    email = S.format("email")
+    assert email is not None
+    accepted = acceptor(email & S.length(0, 1024))
+    domain = "b" * 1021
+    assert accepted(f'"a@{domain}b"') and not accepted(f'"a@{domain}bb"')
+    assert accepted('"a@[IPv6:::1]"')
+
+
+def test_a_key_that_must_not_match_ends_in_one_loop() -> None:
+    """The machine has tables for a loop over one set; a state that is shared by its sources would hide it."""
+    nfa = lower(prepare(grammar_of(~S.pattern("^/") & S.excluding(["name", "status"]), as_key=True)))
+    (looping,) = np.flatnonzero(nfa.part(Part.CHARSET) >= 0)
+    first, last = nfa.part(Part.EDGE_START)[looping : looping + 2]
+    closure, starts = nfa.part(Part.CLOSURE), nfa.part(Part.CLOSURE_START)
+    assert any(looping in closure[starts[to] : starts[to + 1]] for to in nfa.part(Part.EDGE_TARGET)[first:last])
+
+
+def test_automata_of_users_patterns_are_bounded_by_bytes() -> None:
+    """They were kept by number: 120 schemas of 291 characters retained 114 MB, in each process."""
+    patterns = strings._automaton_of_pattern
+    others = "|".join(f"{chr(0x5000 + i)}{chr(0x5001 + i)}" for i in range(80))
+    for first in range(0x4E00, 0x4E00 + 24):
+        assert not StringLanguage.pattern(f"[a{chr(first)}].{{4}}z|{others}").dfa().is_empty()
+    tables = sum(dfa.table.nbytes for dfa, _ in {**patterns._old, **patterns._young}.values())
+    assert 4 << 20 < tables <= patterns.nbytes <= strings._AUTOMATA_MEMO
+    assert strings._unlimited.nbytes <= strings._AUTOMATA_MEMO
