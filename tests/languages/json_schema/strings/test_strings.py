@@ -17,8 +17,7 @@ from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
 from dotllm.languages.json_schema.context import Context
-from dotllm.languages.json_schema.strings import string_language as strings
-from dotllm.languages.json_schema.strings import string_network
+from dotllm.languages.json_schema.strings import string_automata, string_network
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_text import key_expression, string_expression
 from dotllm.languages.regex import regex_to_dfa
@@ -310,10 +309,10 @@ def test_a_key_that_must_not_match_ends_in_one_loop() -> None:
 
 def test_automata_of_users_patterns_are_bounded_by_bytes() -> None:
     """They were kept by number: 120 schemas of 291 characters retained 114 MB, in each process."""
-    patterns = strings._automaton_of_pattern
+    patterns = string_automata._automaton_of_pattern
     others = "|".join(f"{chr(0x5000 + i)}{chr(0x5001 + i)}" for i in range(80))
     for first in range(0x4E00, 0x4E00 + 24):
         assert not StringLanguage.pattern(f"[a{chr(first)}].{{4}}z|{others}").dfa().is_empty()
     tables = sum(dfa.table.nbytes for dfa, _ in {**patterns._old, **patterns._young}.values())
-    assert 4 << 20 < tables <= patterns.nbytes <= strings._AUTOMATA_MEMO
-    assert strings._unlimited.nbytes <= strings._AUTOMATA_MEMO
+    assert 4 << 20 < tables <= patterns.nbytes <= string_automata._AUTOMATA_MEMO
+    assert string_automata._unlimited.nbytes <= string_automata._AUTOMATA_MEMO

@@ -10,79 +10,19 @@ Lengths count code points (JSON Schema Validation §6.3). How the strings are wr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
-from sys import getsizeof
-from typing import Literal, NamedTuple
 
-from dotllm.automata.dfa import Budget, Dfa, union_of
-from dotllm.languages.json_schema.strings import formats, spelling, string_network
-from dotllm.languages.memo import memoised
-from dotllm.languages.regex import regex_to_dfa
+from dotllm.automata.dfa import Dfa, union_of
+from dotllm.languages.json_schema.strings import formats, spelling
+from dotllm.languages.json_schema.strings.string_automata import clause_dfa, contains, is_empty, unlimited_dfa
+from dotllm.languages.json_schema.strings.string_constraints import NO_TEXTS, Atom, Clause
 
 # A union of more clauses than this becomes one automaton.
 MAX_CLAUSES = 16
 
-# Patterns that surely match something: anchors stand at the ends only, no look-around, \b or back-reference, and no
-# class can be empty. Others are asked for their automaton.
-_SURELY_MATCHES = re.compile(
-    r"\^?(?:\\[^bBkpPucx0-9]|\[(?!\^)(?:[^\]\\]|\\[^pPux])+\]|\[\^[^\]\\]+\]|\((?:\?:)?(?!\?)|[^\\\[\]^$(])*\$?"
-)
-
-_NONE: frozenset[str] = frozenset()
-
-# Strings that most patterns and lists of names do not have: a character and how often.
-_UNUSUAL = (("\x7f", 1), ("\x7f", 0), ("~", 2))
-
-# Languages of so many strings are looked at string by string.
-_FEW = 16
-
-# Bytes that each memory of automata, and of what was found out with them, may take in a process (`Memo`). Automata of
-# users' patterns take a kilobyte or a megabyte.
-_AUTOMATA_MEMO = 16 << 20
-_SMALL_MEMO = 4 << 20
-
-# Building the automaton of a clause, in steps of the algebra (microseconds, about): of each of its conditions, and
-# moves of the automata's kernels per step.
-_STEPS_PER_CONDITION = 40
-_MOVES_PER_STEP = 300
-
 
 def _unmetered(steps: int) -> None:
     """Work that nobody counts."""
-
-
-class Atom(NamedTuple):
-    """One condition: a pattern (its source), a format (its name) or an automaton."""
-
-    kind: Literal["pattern", "format", "automaton"]
-    content: str | Dfa
-
-
-class Clause(NamedTuple):
-    """Strings of ``low`` to ``high`` characters with all of ``having``, none of ``lacking``, and not ``excluded``."""
-
-    low: int = 0
-    high: int | None = None
-    having: frozenset[Atom] = frozenset()
-    lacking: frozenset[Atom] = frozenset()
-    excluded: frozenset[str] = _NONE
-
-    @property
-    def simple(self) -> bool:
-        """Whether it is about lengths only (and single strings left out)."""
-        return not self.having and not self.lacking
-
-    def admits_length(self, length: int) -> bool:
-        return self.low <= length and (self.high is None or length <= self.high)
-
-    def contains(self, text: str) -> bool:
-        return (
-            self.admits_length(len(text))
-            and text not in self.excluded
-            and all(_satisfies(text, atom) for atom in self.having)
-            and not any(_satisfies(text, atom) for atom in self.lacking)
-        )
 
 
 class StringLanguage:
@@ -147,7 +87,7 @@ class StringLanguage:
             return _EVERY_STRING
         # Already in canonical form; there is one for nearly every object.
         out = cls.__new__(cls)
-        out.clauses, out.values, out._hash = frozenset((Clause(excluded=excluded),)), _NONE, 0
+        out.clauses, out.values, out._hash = frozenset((Clause(excluded=excluded),)), NO_TEXTS, 0
         return out
 
     # -- algebra -------------------------------------------------------------------------------------------------------
@@ -182,7 +122,7 @@ class StringLanguage:
 
         ``spend`` is told the steps that takes, also where a cache knows the automaton: it may raise.
         """
-        return not self.values and all(_is_empty(clause, spend) for clause in self.clauses)
+        return not self.values and all(is_empty(clause, spend) for clause in self.clauses)
 
     def is_disjoint(self, other: StringLanguage, spend: Callable[[int], None] = _unmetered) -> bool:
         """Whether no string belongs to both. May build automata, as `is_empty`."""
@@ -192,7 +132,7 @@ class StringLanguage:
 
     def contains(self, text: str) -> bool:
         """Whether ``text`` belongs."""
-        return text in self.values or any(clause.contains(text) for clause in self.clauses)
+        return text in self.values or any(contains(clause, text) for clause in self.clauses)
 
     def finite_values(self, limit: int) -> list[str] | None:
         """All strings in order, or None if there are more than ``limit``."""
@@ -200,7 +140,7 @@ class StringLanguage:
         for clause in self.clauses:
             if clause.simple:  # at least one of a million characters
                 return None
-            dfa = _clause_dfa(clause)
+            dfa = clause_dfa(clause)
             count = dfa.count()
             if count is None or count > limit:
                 return None
@@ -214,7 +154,7 @@ class StringLanguage:
 
     def dfa(self) -> Dfa:
         """The language as one automaton. Raises `BudgetExceeded`."""
-        return union_of([*map(_clause_dfa, self.clauses), *([Dfa.literals(self.values)] if self.values else [])])
+        return union_of([*map(clause_dfa, self.clauses), *([Dfa.literals(self.values)] if self.values else [])])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StringLanguage) and self.clauses == other.clauses and self.values == other.values
@@ -229,19 +169,10 @@ class StringLanguage:
         return f"StringLanguage({sorted(self.clauses, key=repr)!r}, {sorted(self.values)!r})"
 
 
-def format_length(atom: Atom) -> tuple[int, int | None]:
-    """The lengths of a format's strings."""
-    return 0, formats.FORMATS[str(atom.content)].longest
-
-
-def _without_length(clause: Clause) -> Clause:
-    return clause._replace(low=0, high=None)
-
-
 def _both(a: Clause, b: Clause) -> Clause:
     high = a.high if b.high is None else b.high if a.high is None else min(a.high, b.high)
     return Clause(
-        max(a.low, b.low), high, a.having | b.having, a.lacking | b.lacking, (a.excluded | b.excluded) or _NONE
+        max(a.low, b.low), high, a.having | b.having, a.lacking | b.lacking, (a.excluded | b.excluded) or NO_TEXTS
     )
 
 
@@ -267,7 +198,7 @@ def _canonical(clauses: list[Clause], values: set[str]) -> tuple[frozenset[Claus
     if clauses and values:
         _give_back(clauses, values)
     if len(clauses) > MAX_CLAUSES:
-        dfa = union_of([_clause_dfa(clause) for clause in clauses])
+        dfa = union_of([clause_dfa(clause) for clause in clauses])
         clauses = [Clause(having=frozenset((Atom("automaton", dfa),)))] if dfa else []
     return frozenset(clauses), frozenset(values)
 
@@ -280,7 +211,7 @@ def _reduced(clauses: list[Clause], values: set[str]) -> list[Clause]:
         if (clause.high is not None and clause.low > clause.high) or clause.having & clause.lacking:
             continue
         if clause.high == 0:
-            if clause.contains(""):
+            if contains(clause, ""):
                 values.add("")
             continue
         if clause.excluded and (clause.low or clause.high is not None):
@@ -335,133 +266,6 @@ def _give_back(clauses: list[Clause], values: set[str]) -> None:
         if back:
             values -= back
             clauses[i] = clause._replace(excluded=clause.excluded - back)
-
-
-def _is_empty(clause: Clause, spend: Callable[[int], None]) -> bool:
-    if clause.simple:
-        return False  # _reduced has seen to the rest: there are more characters than excluded strings
-    if not clause.lacking and not clause.excluded and len(clause.having) == 1:
-        (atom,) = clause.having
-        length = (clause.low, clause.high)
-        if atom.kind == "format" and length == format_length(atom):
-            return False
-        if atom.kind == "pattern" and length == (0, None) and _SURELY_MATCHES.fullmatch(str(atom.content)):
-            return False
-    if any(clause.contains(text) for text in _examples(clause)):
-        return False
-    dfa, steps = _unlimited(_without_length(clause))
-    spend(steps)
-    return not string_network.has_length(dfa, clause.low, clause.high)
-
-
-def _examples(clause: Clause) -> Iterable[str]:
-    """Strings that may well belong: to look at them takes far less time than an automaton of all conditions."""
-    for atom in sorted(clause.having, key=repr):
-        if not _is_irregular(atom):
-            shortest = _shortest(atom)
-            return () if shortest is None else (shortest,)
-    return tuple(char * max(clause.low, length) for char, length in _UNUSUAL) if clause.low < 64 else ()
-
-
-def _bytes_of(value: object, *arguments: object) -> int:
-    """About what a `Memo` keeps alive: both the value and what was asked, which users write, too."""
-    total = 200
-    for part in (value, *arguments):
-        if isinstance(part, Dfa):
-            total += part.nbytes
-        elif isinstance(part, str):
-            total += getsizeof(part)
-        elif isinstance(part, (tuple, frozenset, list)):
-            total += _bytes_of(*part) if part else 64
-    return total
-
-
-@memoised(_bytes_of, limit=_SMALL_MEMO)
-def _satisfies(text: str, atom: Atom) -> bool:
-    if atom.kind == "format":
-        return formats.FORMATS[str(atom.content)].accepts(text)
-    return _automaton(atom).accepts(text)
-
-
-def _automaton(atom: Atom) -> Dfa:
-    if isinstance(atom.content, Dfa):
-        return atom.content
-    if atom.kind == "format":
-        return formats.FORMATS[atom.content].dfa()  # which remembers it
-    return _automaton_of_pattern(atom.content)
-
-
-@memoised(_bytes_of, limit=_AUTOMATA_MEMO)
-def _automaton_of_pattern(pattern: str) -> Dfa:
-    return regex_to_dfa(pattern, search=True, dialect="ecma")
-
-
-def _is_irregular(atom: Atom) -> bool:
-    return atom.kind == "format" and formats.FORMATS[str(atom.content)].build is not None
-
-
-def unlimited_dfa(clause: Clause) -> Dfa:
-    """A clause without its lengths. Raises `BudgetExceeded`."""
-    return _unlimited(_without_length(clause))[0]
-
-
-@memoised(_bytes_of, limit=_AUTOMATA_MEMO)
-def _unlimited(clause: Clause) -> tuple[Dfa, int]:
-    """`unlimited_dfa`, and the steps that it took."""
-    budget = Budget()
-    moves = budget.steps
-    dfa = _combined(clause, budget)
-    conditions = 1 + len(clause.having) + len(clause.lacking)
-    return dfa, _STEPS_PER_CONDITION * conditions + (moves - budget.steps) // _MOVES_PER_STEP
-
-
-def _combined(clause: Clause, budget: Budget) -> Dfa:
-    out = Dfa.anything()
-    # In a fixed order, so that what a budget stops does not depend on hashes; what is not regular comes last.
-    for atom in sorted(clause.having, key=lambda atom: (_is_irregular(atom), repr(atom))):
-        if not _is_irregular(atom) or not formats.FORMATS[str(atom.content)].covers(out):
-            out = out.intersection(_automaton(atom), budget)
-    lacking = [_automaton(atom) for atom in sorted(clause.lacking, key=repr)]
-    if lacking or clause.excluded:
-        few = _few_strings(out)
-        if few is not None:
-            left = [
-                text for text in few if text not in clause.excluded and not any(dfa.accepts(text) for dfa in lacking)
-            ]
-            return out if len(left) == len(few) else Dfa.literals(left, budget)
-    excluded = set(clause.excluded)
-    for dfa in lacking:
-        few = _few_strings(dfa)
-        if few is not None:
-            excluded.update(few)
-        else:
-            out = ~dfa if out is Dfa.anything() else out.difference(dfa, budget)
-    # Those that do not belong anyway would only make the automata larger.
-    excluded = {text for text in excluded if out.accepts(text)}
-    return out.difference(Dfa.literals(excluded, budget), budget) if excluded else out
-
-
-def _few_strings(dfa: Dfa) -> list[str] | None:
-    """All strings, None if they are more than a few."""
-    # Of too many states the answer is not worth its time.
-    return None if len(dfa) > _FEW * _FEW else _few_strings_of_small(dfa)
-
-
-@memoised(_bytes_of, limit=_SMALL_MEMO)
-def _few_strings_of_small(dfa: Dfa) -> list[str] | None:
-    if dfa.start and dfa.table[1:].any(axis=1).all():
-        return None  # no state is the last one
-    count = dfa.count()
-    return None if count is None or count > _FEW else list(dfa.strings())
-
-
-@memoised(_bytes_of, limit=_SMALL_MEMO)
-def _shortest(atom: Atom) -> str | None:
-    return _automaton(atom).shortest()
-
-
-def _clause_dfa(clause: Clause) -> Dfa:
-    return string_network.limited(unlimited_dfa(clause), clause.low, clause.high)
 
 
 _EVERY_STRING = StringLanguage((Clause(),))

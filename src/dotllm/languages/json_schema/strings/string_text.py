@@ -9,7 +9,9 @@ from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.strings import formats, other_keys, spelling, string_network
 from dotllm.languages.json_schema.strings.excludes import Excludes, inside
-from dotllm.languages.json_schema.strings.string_language import Clause, StringLanguage, format_length, unlimited_dfa
+from dotllm.languages.json_schema.strings.string_automata import format_length, unlimited_dfa
+from dotllm.languages.json_schema.strings.string_constraints import Clause
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.regex import regex_to_expression
 
 

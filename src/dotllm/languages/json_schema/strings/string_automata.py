@@ -1,0 +1,184 @@
+"""The automata of constraints on strings, and what they answer. The latest are kept, bounded by their size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from sys import getsizeof
+
+from dotllm.automata.dfa import Budget, Dfa
+from dotllm.languages.json_schema.strings import formats, string_network
+from dotllm.languages.json_schema.strings.string_constraints import Atom, Clause
+from dotllm.languages.memo import memoised
+from dotllm.languages.regex import regex_to_dfa
+
+# Patterns that surely match something: anchors stand at the ends only, no look-around, \b or back-reference, and no
+# class can be empty. Others are asked for their automaton.
+_SURELY_MATCHES = re.compile(
+    r"\^?(?:\\[^bBkpPucx0-9]|\[(?!\^)(?:[^\]\\]|\\[^pPux])+\]|\[\^[^\]\\]+\]|\((?:\?:)?(?!\?)|[^\\\[\]^$(])*\$?"
+)
+
+# Strings that most patterns and lists of names do not have: a character and how often.
+_UNUSUAL = (("\x7f", 1), ("\x7f", 0), ("~", 2))
+
+# Languages of so many strings are looked at string by string.
+_FEW = 16
+
+# Bytes that each memory of automata, and of what was found out with them, may take in a process (`Memo`). Automata of
+# users' patterns take a kilobyte or a megabyte.
+_AUTOMATA_MEMO = 16 << 20
+_SMALL_MEMO = 4 << 20
+
+# Building the automaton of a clause, in steps of the algebra (microseconds, about): of each of its conditions, and
+# moves of the automata's kernels per step.
+_STEPS_PER_CONDITION = 40
+_MOVES_PER_STEP = 300
+
+
+def contains(clause: Clause, text: str) -> bool:
+    """Whether a string belongs."""
+    return (
+        clause.admits_length(len(text))
+        and text not in clause.excluded
+        and all(satisfies(text, atom) for atom in clause.having)
+        and not any(satisfies(text, atom) for atom in clause.lacking)
+    )
+
+
+def format_length(atom: Atom) -> tuple[int, int | None]:
+    """The lengths of a format's strings."""
+    return 0, formats.FORMATS[str(atom.content)].longest
+
+
+def _without_length(clause: Clause) -> Clause:
+    return clause._replace(low=0, high=None)
+
+
+def is_empty(clause: Clause, spend: Callable[[int], None]) -> bool:
+    """Whether no string belongs. ``spend`` is told the steps that the automaton takes, if it comes to one."""
+    if clause.simple:
+        return False  # `string_language` has seen to the rest: there are more characters than excluded strings
+    if not clause.lacking and not clause.excluded and len(clause.having) == 1:
+        (atom,) = clause.having
+        length = (clause.low, clause.high)
+        if atom.kind == "format" and length == format_length(atom):
+            return False
+        if atom.kind == "pattern" and length == (0, None) and _SURELY_MATCHES.fullmatch(str(atom.content)):
+            return False
+    if any(contains(clause, text) for text in _examples(clause)):
+        return False
+    dfa, steps = _unlimited(_without_length(clause))
+    spend(steps)
+    return not string_network.has_length(dfa, clause.low, clause.high)
+
+
+def _examples(clause: Clause) -> Iterable[str]:
+    """Strings that may well belong: to look at them takes far less time than an automaton of all conditions."""
+    for atom in sorted(clause.having, key=repr):
+        if not _is_irregular(atom):
+            shortest = _shortest(atom)
+            return () if shortest is None else (shortest,)
+    return tuple(char * max(clause.low, length) for char, length in _UNUSUAL) if clause.low < 64 else ()
+
+
+def _bytes_of(value: object, *arguments: object) -> int:
+    """About what a `Memo` keeps alive: both the value and what was asked, which users write, too."""
+    total = 200
+    for part in (value, *arguments):
+        if isinstance(part, Dfa):
+            total += part.nbytes
+        elif isinstance(part, str):
+            total += getsizeof(part)
+        elif isinstance(part, (tuple, frozenset, list)):
+            total += _bytes_of(*part) if part else 64
+    return total
+
+
+@memoised(_bytes_of, limit=_SMALL_MEMO)
+def satisfies(text: str, atom: Atom) -> bool:
+    """Whether a string has one condition. Raises `InvalidSpec`, `Unsupported` or `BudgetExceeded` for its pattern."""
+    if atom.kind == "format":
+        return formats.FORMATS[str(atom.content)].accepts(text)
+    return _automaton(atom).accepts(text)
+
+
+def _automaton(atom: Atom) -> Dfa:
+    if isinstance(atom.content, Dfa):
+        return atom.content
+    if atom.kind == "format":
+        return formats.FORMATS[atom.content].dfa()  # which remembers it
+    return _automaton_of_pattern(atom.content)
+
+
+@memoised(_bytes_of, limit=_AUTOMATA_MEMO)
+def _automaton_of_pattern(pattern: str) -> Dfa:
+    return regex_to_dfa(pattern, search=True, dialect="ecma")
+
+
+def _is_irregular(atom: Atom) -> bool:
+    return atom.kind == "format" and formats.FORMATS[str(atom.content)].build is not None
+
+
+def unlimited_dfa(clause: Clause) -> Dfa:
+    """A clause without its lengths. Raises `BudgetExceeded`."""
+    return _unlimited(_without_length(clause))[0]
+
+
+@memoised(_bytes_of, limit=_AUTOMATA_MEMO)
+def _unlimited(clause: Clause) -> tuple[Dfa, int]:
+    """`unlimited_dfa`, and the steps that it took."""
+    budget = Budget()
+    moves = budget.steps
+    dfa = _combined(clause, budget)
+    conditions = 1 + len(clause.having) + len(clause.lacking)
+    return dfa, _STEPS_PER_CONDITION * conditions + (moves - budget.steps) // _MOVES_PER_STEP
+
+
+def _combined(clause: Clause, budget: Budget) -> Dfa:
+    out = Dfa.anything()
+    # In a fixed order, so that what a budget stops does not depend on hashes; what is not regular comes last.
+    for atom in sorted(clause.having, key=lambda atom: (_is_irregular(atom), repr(atom))):
+        if not _is_irregular(atom) or not formats.FORMATS[str(atom.content)].covers(out):
+            out = out.intersection(_automaton(atom), budget)
+    lacking = [_automaton(atom) for atom in sorted(clause.lacking, key=repr)]
+    if lacking or clause.excluded:
+        few = _few_strings(out)
+        if few is not None:
+            left = [
+                text for text in few if text not in clause.excluded and not any(dfa.accepts(text) for dfa in lacking)
+            ]
+            return out if len(left) == len(few) else Dfa.literals(left, budget)
+    excluded = set(clause.excluded)
+    for dfa in lacking:
+        few = _few_strings(dfa)
+        if few is not None:
+            excluded.update(few)
+        else:
+            out = ~dfa if out is Dfa.anything() else out.difference(dfa, budget)
+    # Those that do not belong anyway would only make the automata larger.
+    excluded = {text for text in excluded if out.accepts(text)}
+    return out.difference(Dfa.literals(excluded, budget), budget) if excluded else out
+
+
+def _few_strings(dfa: Dfa) -> list[str] | None:
+    """All strings, None if they are more than a few."""
+    # Of too many states the answer is not worth its time.
+    return None if len(dfa) > _FEW * _FEW else _few_strings_of_small(dfa)
+
+
+@memoised(_bytes_of, limit=_SMALL_MEMO)
+def _few_strings_of_small(dfa: Dfa) -> list[str] | None:
+    if dfa.start and dfa.table[1:].any(axis=1).all():
+        return None  # no state is the last one
+    count = dfa.count()
+    return None if count is None or count > _FEW else list(dfa.strings())
+
+
+@memoised(_bytes_of, limit=_SMALL_MEMO)
+def _shortest(atom: Atom) -> str | None:
+    return _automaton(atom).shortest()
+
+
+def clause_dfa(clause: Clause) -> Dfa:
+    """All of a clause as one automaton. Raises `BudgetExceeded`."""
+    return string_network.limited(unlimited_dfa(clause), clause.low, clause.high)

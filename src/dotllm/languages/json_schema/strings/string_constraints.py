@@ -1,0 +1,34 @@
+"""What the strings of a language satisfy together: a length, patterns and formats that hold or do not, exceptions."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from dotllm.automata.dfa import Dfa
+
+NO_TEXTS: frozenset[str] = frozenset()
+
+
+class Atom(NamedTuple):
+    """One condition: a pattern (its source), a format (its name) or an automaton."""
+
+    kind: Literal["pattern", "format", "automaton"]
+    content: str | Dfa
+
+
+class Clause(NamedTuple):
+    """Strings of ``low`` to ``high`` characters with all of ``having``, none of ``lacking``, and not ``excluded``."""
+
+    low: int = 0
+    high: int | None = None
+    having: frozenset[Atom] = frozenset()
+    lacking: frozenset[Atom] = frozenset()
+    excluded: frozenset[str] = NO_TEXTS
+
+    @property
+    def simple(self) -> bool:
+        """Whether it is about lengths only (and single strings left out)."""
+        return not self.having and not self.lacking
+
+    def admits_length(self, length: int) -> bool:
+        return self.low <= length and (self.high is None or length <= self.high)
