@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from dotllm.automata.dfa import Dfa
 from dotllm.charset import MAX_CODE_POINT, CharSet
 from dotllm.grammar.grammar import Expression
-from dotllm.jit import kernel
 from dotllm.languages.json_schema.context import Context
+from dotllm.languages.json_schema.strings.key_kernels import key_networks
 from dotllm.languages.json_schema.strings.spelling import (
     MUST_ESCAPE,
     after_backslash,
@@ -82,7 +82,7 @@ def after_quote(context: Context, names: frozenset[str]) -> Expression:
 
 
 def _text(names: frozenset[str]) -> str | None:
-    """The names as `_networks` takes them; None if not all of them are plain ASCII."""
+    """The names as `key_networks` takes them; None if not all of them are plain ASCII."""
     text = "\0".join(sorted(names)) + "\0"
     plain = text.isascii() and '"' not in text and "\\" not in text and text.replace("\0", " ").isprintable()
     return text if plain else None
@@ -108,7 +108,7 @@ def _written(context: Context, texts: list[str]) -> Sequence[Expression]:
     groups = np.cumsum([len(text) for text in texts], dtype=np.int32)
     data = np.frombuffer(bytearray(text, "ascii"), np.uint8)
     quote = grammar.literal(b'"')
-    layout, starts, left_open = _networks(data, groups, context.letters, context.single_ways_out, quote)
+    layout, starts, left_open = key_networks(data, groups, context.letters, context.single_ways_out, quote)
     ways = [low & _WORD | high << 64 for low, high in left_open[:, 1:].tolist()]
     new = [way for way in dict.fromkeys(ways) if way not in context.ways_out]
     if new:
@@ -163,74 +163,3 @@ def _unusual(context: Context) -> Expression:
         )
         context.memo["unusual character"] = unusual = grammar.call(rule)
     return unusual
-
-
-@kernel("Tuple((int32[::1], int32[::1], int64[:, ::1]))(uint8[::1], int32[::1], int32[::1], int32[::1], int32)")
-def _networks(text: Array, groups: Array, letters: Array, ways_out: Array, quote: int) -> tuple[Array, Array, Array]:
-    """What follows the opening quote of all strings but those of a group, for each group of sorted distinct ASCII
-    words: layouts of `Grammar.network`, one behind the other, and where each begins (and the last ends).
-
-    A word is ended by a NUL byte in ``text``, and a group by one of the places ``groups``. A layout is the prefix tree
-    of the words, with a quote where no word ends, and at each node a way out: any character that leads to no other
-    node. ``letters`` are the expressions of the characters, ``ways_out`` those of the ways out of nodes with one child,
-    by its character (0: with none); 0 for what does not exist yet. The ways out that are not found there are left open:
-    for each its place among the layouts, and the characters of the children as bits, 64 a word.
-    """
-    size, longest = len(text), 0
-    for g in range(len(groups)):
-        longest = max(longest, groups[g] - (groups[g - 1] if g > 0 else 0))
-    edges = np.empty((longest, 3), np.int32)
-    ends = np.empty(longest + 1, np.int32)
-    children = np.empty((longest + 1, 2), np.int64)
-    only = np.empty(longest + 1, np.int32)  # the character of the only child, 0 if there is none, -1 if there are more
-    path = np.zeros(longest + 1, np.int32)
-    layout = np.empty(9 * size + 7 * len(groups), np.int32)
-    starts = np.zeros(len(groups) + 1, np.int32)
-    left_open = np.empty((size + len(groups), 3), np.int64)
-    n_open = 0
-    at = 0
-    start = 0  # of a word
-    for g in range(len(groups)):
-        ends[0], children[0, 0], children[0, 1], only[0] = 0, 0, 0, 0
-        nodes = 1
-        ended = 0
-        before = -1  # where the previous word starts
-        for i in range(start, groups[g]):
-            if text[i] != 0:
-                continue
-            common = 0
-            if before >= 0:
-                while text[start + common] != 0 and text[start + common] == text[before + common]:
-                    common += 1
-            for depth in range(common, i - start):
-                byte = text[start + depth]
-                parent = path[depth]
-                edges[nodes - 1, 0], edges[nodes - 1, 1], edges[nodes - 1, 2] = parent, letters[byte], nodes
-                children[parent, byte >> 6] |= np.int64(1) << np.int64(byte & 63)
-                only[parent] = byte if only[parent] == 0 else -1
-                path[depth + 1] = nodes
-                ends[nodes], children[nodes, 0], children[nodes, 1], only[nodes] = 0, 0, 0, 0
-                nodes += 1
-            ended += 1 - ends[path[i - start]]
-            ends[path[i - start]] = 1
-            before = start
-            start = i + 1
-        layout[at], layout[at + 1], layout[at + 2], layout[at + 3] = nodes + 1, 0, 1, nodes
-        at += 4
-        for node in range(nodes):
-            if ends[node] == 0:
-                layout[at], layout[at + 1], layout[at + 2] = node, quote, nodes
-                at += 3
-        for i in range(nodes - 1):
-            layout[at], layout[at + 1], layout[at + 2] = edges[i, 0], edges[i, 1], edges[i, 2]
-            at += 3
-        for node in range(nodes):
-            way = ways_out[only[node]] if only[node] >= 0 else 0
-            if way == 0:
-                left_open[n_open, 0] = at + 1
-                left_open[n_open, 1], left_open[n_open, 2] = children[node, 0], children[node, 1]
-                n_open += 1
-            layout[at], layout[at + 1], layout[at + 2] = node, way, nodes
-            at += 3
-        starts[g + 1] = at
-    return layout[:at], starts, left_open[:n_open]

@@ -25,6 +25,7 @@ from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_schema.strings.length_kernels import FAR, count_characters, distances
 from dotllm.languages.json_schema.strings.spelling import (
     Spelling,
     after_backslash,
@@ -35,10 +36,7 @@ from dotllm.languages.json_schema.strings.spelling import (
     spelled,
 )
 from dotllm.languages.json_schema.strings.string_kernels import (
-    FAR,
     MUST_ESCAPE_WORDS,
-    count_characters,
-    distances,
     group_edges,
     spelled_edges,
     spelled_network,

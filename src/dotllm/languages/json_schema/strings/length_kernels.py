@@ -1,0 +1,152 @@
+"""Kernels that count the characters of an automaton's strings (see `string_network`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dotllm.jit import kernel
+
+Array = NDArray[Any]
+
+FAR = 1 << 40
+"""More characters than any text has."""
+
+
+@kernel("Tuple((int64[::1], int64[::1]))(int32[:, ::1], boolean[::1])")
+def distances(table: Array, accepting: Array) -> tuple[Array, Array]:
+    """For each state of a Dfa's ``table`` how many characters the shortest and the longest way to acceptance has.
+
+    `FAR` where there is no longest one; both are `FAR` for the dead state 0.
+    """
+    states, classes = table.shape
+    shortest = np.full(states, FAR, np.int64)
+    longest = np.full(states, FAR, np.int64)
+    # The edges by target, each pair of states once.
+    first = np.zeros(states + 2, np.int64)
+    seen = np.zeros(states, np.int32)
+    for source in range(1, states):
+        for c in range(classes):
+            target = table[source, c]
+            if target != 0 and seen[target] != source:
+                seen[target] = source
+                first[target + 2] += 1
+    for target in range(states):
+        first[target + 2] += first[target + 1]
+    sources = np.empty(first[states + 1], np.int32)
+    leaving = np.zeros(states, np.int64)
+    seen[:] = 0
+    for source in range(1, states):
+        for c in range(classes):
+            target = table[source, c]
+            if target != 0 and seen[target] != source:
+                seen[target] = source
+                sources[first[target + 1]] = source
+                first[target + 1] += 1
+                leaving[source] += 1
+    queue = np.empty(states, np.int32)
+    end = 0
+    for state in range(1, states):
+        if accepting[state]:
+            shortest[state] = 0
+            queue[end] = state
+            end += 1
+    begin = 0
+    while begin < end:
+        target = queue[begin]
+        begin += 1
+        for at in range(first[target], first[target + 1]):
+            source = sources[at]
+            if shortest[source] == FAR:
+                shortest[source] = shortest[target] + 1
+                queue[end] = source
+                end += 1
+    # What is on no cycle and leads to none, backwards from the ends: there the longest way is known.
+    begin = end = 0
+    for state in range(1, states):
+        if leaving[state] == 0:
+            longest[state] = 0
+            queue[end] = state
+            end += 1
+    furthest = np.zeros(states, np.int64)
+    while begin < end:
+        target = queue[begin]
+        begin += 1
+        for at in range(first[target], first[target + 1]):
+            source = sources[at]
+            furthest[source] = max(furthest[source], longest[target] + 1)
+            leaving[source] -= 1
+            if leaving[source] == 0:
+                longest[source] = furthest[source]
+                queue[end] = source
+                end += 1
+    return shortest, longest
+
+
+@kernel("int64(int32[:, ::1], boolean[::1], int64, int64[::1], int64[::1], int64, int64, int32[:, ::1], int32[::1])")
+def count_characters(
+    table: Array,
+    accepting: Array,
+    start: int,
+    shortest: Array,
+    longest: Array,
+    low: int,
+    high: int,
+    out: Array,
+    origin: Array,
+) -> Any:
+    """A Dfa's strings of ``low`` to ``high`` (`FAR`: any number of) characters, as a table in ``out``; how many states,
+    or -1 if they do not fit. State 0 is dead, 1 the start; ``origin`` is the state of the Dfa each comes from, its bits
+    inverted where a string may not end though it may there.
+
+    A state is one of the Dfa's and the number of characters read, as long as that matters: not where no way on can
+    break the limits, however it goes.
+    """
+    classes = table.shape[1]
+    limit = out.shape[0]
+    slots_size = 16
+    while slots_size < 2 * limit:
+        slots_size *= 2
+    slots = np.zeros(slots_size, np.int32)
+    read = np.empty(limit, np.int64)
+    origin[0] = 0
+    for c in range(classes):
+        out[0, c] = 0
+    origin[1] = start
+    read[1] = 0
+    count = 2
+    state = 1
+    while state < count:
+        here, before = origin[state], read[state]
+        for c in range(classes):
+            target = table[here, c]
+            if target != 0:
+                length = before + 1 if before >= 0 else -1
+                if length >= 0:
+                    if length + shortest[target] > high or (longest[target] != FAR and length + longest[target] < low):
+                        target = 0
+                    elif length + shortest[target] >= low and (
+                        high == FAR or (longest[target] != FAR and length + longest[target] <= high)
+                    ):
+                        length = -1
+            if target == 0:
+                out[state, c] = 0
+                continue
+            at = (target * 1000003 + length) * 7919 & (slots_size - 1)
+            while slots[at] != 0 and (origin[slots[at]] != target or read[slots[at]] != length):
+                at = (at + 1) & (slots_size - 1)
+            if slots[at] == 0:
+                if count == limit:
+                    return -1
+                slots[at] = count
+                origin[count] = target
+                read[count] = length
+                count += 1
+            out[state, c] = slots[at]
+        state += 1
+    for state in range(1, count):
+        if read[state] >= 0 and read[state] < low and accepting[origin[state]]:
+            origin[state] = ~origin[state]
+    return count
