@@ -162,29 +162,12 @@ def spelled_edges(
     return edges, uses, raw, about, escapes[:n_escapes].copy(), beyonds[:n_beyonds].copy()
 
 
-@kernel(
-    "Tuple((int32[::1], int32[::1], int64[::1]))"
-    "(boolean[::1], int64, int32[:, ::1], int32[:, ::1], uint64[:, ::1], int32[:, ::1], int32[:, ::1], int64, int32,"
-    " int32)"
-)
-def spelled_network(
-    accepting: Array, start: int, edges: Array, uses: Array, raw: Array, about: Array, beyonds: Array,
-    escapes: int, empty: int, backslash: int,
-) -> tuple[Array, Array, Array]:  # fmt: skip
-    """What `spelled_edges` found as the layout of a network (see `Grammar.network`), in which expressions that Python
-    makes are missing.
-
-    ``beyonds`` [n, 2]: how many ranges they have, and whether U+0080 is in them. ``escapes``: how many there are;
-    ``empty``, ``backslash``: expressions. Returns the layout; int32[2 * sets] at how many places each set is read raw,
-    once (even) and in a loop (odd); and two times a place and a number: of the edges that read these, which have twice
-    the number of the set (+ 1 in a loop) for an expression; and of those that read the rest of an escape, which have
-    its number.
-
-    States of our own stand behind the Dfa's: one behind the backslash for each kind of escape and target, then one for
-    each use of many edges.
-    """
-    states, n_uses, n_edges = len(accepting), len(uses), len(edges)
-    # The states behind a backslash, by kind of escape and then by target: the uses are sorted by both.
+@kernel("Tuple((int32[::1], int32[:, ::1]))(int64, int32[:, ::1], int32[:, ::1], int64)")
+def _escape_states(states: int, uses: Array, about: Array, escapes: int) -> tuple[Array, Array]:
+    """The states behind a backslash, one for each kind of escape and target: int32[uses] which one each use leads to
+    (0: its set has no escape), and int32[n, 2] (kind, target) of each, in order of both."""
+    n_uses = len(uses)
+    # The uses are sorted by target, then by kind.
     first = np.zeros(max(states, escapes + 1) + 1, np.int32)
     by_target, by_kind = np.empty(n_uses, np.int32), np.empty(n_uses, np.int32)
     for use in range(n_uses):
@@ -214,21 +197,54 @@ def spelled_network(
                 pairs[n_pairs, 0], pairs[n_pairs, 1] = kind, target
                 n_pairs += 1
             behind[use] = states + n_pairs - 1
-    # A use is read from the state of its own, or from each of its sources. A loop stays one, which the machine looks
-    # for.
-    via = np.zeros(n_uses, np.int32)
+    return behind, pairs[:n_pairs].copy()
+
+
+@kernel("Tuple((int64[::1], int32[::1], int64))(int64, int32[:, ::1], uint64[:, ::1], int32[:, ::1], int32[:, ::1])")
+def _shared_states(first: int, uses: Array, raw: Array, about: Array, beyonds: Array) -> tuple[Array, Array, int]:
+    """int64[sets] how many ranges of each set are read raw; int32[uses] the state of its own that a use is read from,
+    numbered from ``first`` (0: it is read from each of its sources); and how many such states there are."""
+    via = np.zeros(len(uses), np.int32)
     n_via = 0
     size = np.empty(len(about), np.int64)  # 0: nothing is read raw
     for one in range(len(about)):
         beyond = about[one, 2]
         touch = raw[one, 1] >> np.uint64(63) != 0 and beyonds[beyond, 1] != 0
         size[one] = about[one, 0] + beyonds[beyond, 0] - touch
-    for use in range(n_uses):
+    for use in range(len(uses)):
         one, count = uses[use, 0], np.int64(uses[use, 2])
         all_ranges = size[one] + (2 if about[one, 1] >= 0 else 0)
         if all_ranges * count > all_ranges + count + 2:
-            via[use] = states + n_pairs + n_via
+            via[use] = first + n_via
             n_via += 1
+    return size, via, n_via
+
+
+@kernel(
+    "Tuple((int32[::1], int32[::1], int64[::1]))"
+    "(boolean[::1], int64, int32[:, ::1], int32[:, ::1], uint64[:, ::1], int32[:, ::1], int32[:, ::1], int64, int32,"
+    " int32)"
+)
+def spelled_network(
+    accepting: Array, start: int, edges: Array, uses: Array, raw: Array, about: Array, beyonds: Array,
+    escapes: int, empty: int, backslash: int,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """What `spelled_edges` found as the layout of a network (see `Grammar.network`), in which expressions that Python
+    makes are missing.
+
+    ``beyonds`` [n, 2]: how many ranges they have, and whether U+0080 is in them. ``escapes``: how many there are;
+    ``empty``, ``backslash``: expressions. Returns the layout; int32[2 * sets] at how many places each set is read raw,
+    once (even) and in a loop (odd); and two times a place and a number: of the edges that read these, which have twice
+    the number of the set (+ 1 in a loop) for an expression; and of those that read the rest of an escape, which have
+    its number.
+
+    States of our own stand behind the Dfa's: one behind the backslash for each kind of escape and target, then one for
+    each use of many edges.
+    """
+    states, n_uses, n_edges = len(accepting), len(uses), len(edges)
+    behind, pairs = _escape_states(states, uses, about, escapes)
+    n_pairs = len(pairs)
+    size, via, n_via = _shared_states(states + n_pairs, uses, raw, about, beyonds)
     n_finals = 0
     for state in range(states):
         n_finals += accepting[state]
@@ -239,34 +255,34 @@ def spelled_network(
         if accepting[state]:
             layout[at] = state
             at += 1
-    begun = np.empty((n_edges + n_via, 2), np.int32)
-    n_begun = 0
+    reads = np.empty((n_edges + n_via, 2), np.int32)
+    n_reads = 0
     for i in range(n_edges):
         source, use = edges[i, 0], edges[i, 1]
-        if via[use] == 0 or source == uses[use, 1]:
-            begun[n_begun, 0], begun[n_begun, 1] = source, use
-            n_begun += 1
+        if via[use] == 0 or source == uses[use, 1]:  # a loop stays one, which the machine looks for
+            reads[n_reads, 0], reads[n_reads, 1] = source, use
+            n_reads += 1
         else:
             layout[at], layout[at + 1], layout[at + 2] = source, empty, via[use]
             at += 3
     for use in range(n_uses):
         if via[use] != 0:
-            begun[n_begun, 0], begun[n_begun, 1] = via[use], use
-            n_begun += 1
+            reads[n_reads, 0], reads[n_reads, 1] = via[use], use
+            n_reads += 1
     times = np.zeros(2 * len(about), np.int32)
     places = np.empty(4, np.int64)
     places[0] = at + 1
-    for i in range(n_begun):
-        source, use = begun[i, 0], begun[i, 1]
+    for i in range(n_reads):
+        source, use = reads[i, 0], reads[i, 1]
         if size[uses[use, 0]] > 0:
             code = 2 * uses[use, 0] + (1 if source == uses[use, 1] else 0)
             times[code] += 1
             layout[at], layout[at + 1], layout[at + 2] = source, code, uses[use, 1]
             at += 3
     places[1] = (at + 1 - places[0]) // 3
-    for i in range(n_begun):
-        if behind[begun[i, 1]] != 0:
-            layout[at], layout[at + 1], layout[at + 2] = begun[i, 0], backslash, behind[begun[i, 1]]
+    for i in range(n_reads):
+        if behind[reads[i, 1]] != 0:
+            layout[at], layout[at + 1], layout[at + 2] = reads[i, 0], backslash, behind[reads[i, 1]]
             at += 3
     places[2], places[3] = at + 1, n_pairs
     for i in range(n_pairs):
