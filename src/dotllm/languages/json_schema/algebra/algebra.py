@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from dotllm import abandonment
 from dotllm.errors import BudgetExceeded, InvalidSpec
-from dotllm.languages.json_schema.algebra import arrays, objects
+from dotllm.languages.json_schema.algebra import arrays, object_unions, objects
 from dotllm.languages.json_schema.algebra.form import (
     ALL_CONSTANTS,
     ANY_ARRAY,
@@ -31,8 +31,12 @@ from dotllm.languages.json_schema.algebra.form import (
     ArrayShape,
     Form,
     Node,
+    ObjectCondition,
     ObjectShape,
+    item_of,
+    value_of,
 )
+from dotllm.languages.json_schema.algebra.object_conditions import conditions
 from dotllm.languages.json_schema.options import Budget
 from dotllm.languages.json_schema.reading.document import Scope
 
@@ -70,7 +74,7 @@ class Algebra:
         self._lists: dict[Node, frozenset[str] | None] = {}
         self._active: set[Node] = set()
         self._halves: dict[Node, tuple[Node, Node]] = {}
-        self._conditions: dict[int, tuple[ObjectShape, list[objects.Condition]]] = {}  # by the identity of a shape
+        self._conditions: dict[int, tuple[ObjectShape, list[ObjectCondition]]] = {}  # by the identity of a shape
         self._checks = 0
         self._steps_left = budget.steps
 
@@ -150,7 +154,7 @@ class Algebra:
         return found
 
     def is_compound(self, a: Node) -> bool:
-        """Whether ``a`` is a conjunction or a complement (see `objects.Nodes`)."""
+        """Whether ``a`` is a conjunction or a complement (see `nodes.Nodes`)."""
         kind = self.parts[a][0]
         return kind is AND or kind is NOT
 
@@ -162,15 +166,15 @@ class Algebra:
             if known.get(node) is not False and self.is_compound(node) and self.is_empty(node):
                 yield node
 
-    def conditions_of(self, shape: ObjectShape) -> list[objects.Condition]:
-        """`objects.conditions`, which are asked for again and again."""
+    def conditions_of(self, shape: ObjectShape) -> list[ObjectCondition]:
+        """`conditions`, which are asked for again and again."""
         found = self._conditions.get(id(shape))
         if found is None:
-            found = self._conditions[id(shape)] = shape, objects.conditions(shape)
+            found = self._conditions[id(shape)] = shape, conditions(shape)
         return found[1]
 
     def spend(self, steps: int) -> None:
-        """Count work against the budget (see `objects.Nodes`)."""
+        """Count work against the budget (see `nodes.Nodes`)."""
         abandonment.check()
         self._steps_left -= steps
         if self._steps_left < 0:
@@ -246,7 +250,7 @@ class Algebra:
             return a
         self._check_product(len(a), len(b))
         met = (objects.meet(self, x, y) for x in a for y in b)
-        return objects.united([shape for shape in met if shape is not None])
+        return object_unions.united([shape for shape in met if shape is not None])
 
     def _check_product(self, a: int, b: int) -> None:
         if a * b > self.budget.shapes:
@@ -271,7 +275,7 @@ class Algebra:
             object_shapes.extend(form.objects)
         if max(len(array_shapes), len(object_shapes)) > self.budget.shapes:
             raise BudgetExceeded(f"more than {self.budget.shapes} alternatives", keyword="anyOf")
-        return Form(constants, number, string, arrays.united(array_shapes), objects.united(object_shapes))
+        return Form(constants, number, string, arrays.united(array_shapes), object_unions.united(object_shapes))
 
     def without(self, a: Form) -> Form:
         """All values that are not of ``a``."""
@@ -281,7 +285,7 @@ class Algebra:
             array_shapes = self._meet_arrays(array_shapes, (*others, *array.negated))
         object_shapes: tuple[ObjectShape, ...] = (ANY_OBJECT,)
         for shape in a.objects:
-            rest = objects.negation(self, shape)
+            rest = object_unions.negation(self, shape)
             object_shapes = self._meet_objects(object_shapes, (*((rest,) if rest else ()), *shape.negated))
         return Form(
             ALL_CONSTANTS & ~a.constants,
@@ -391,7 +395,7 @@ class Algebra:
         if depth == 0:
             return False
         for name in a.required | b.required:
-            x, y = objects.value_of(a, name), objects.value_of(b, name)
+            x, y = value_of(a, name), value_of(b, name)
             if x == FALSE or y == FALSE or self.are_disjoint(x, y, depth - 1):
                 return True
         return (a.maximum is not None and a.maximum < max(b.minimum, len(b.required))) or (
@@ -404,4 +408,4 @@ class Algebra:
         if (a.maximum is not None and a.maximum < b.minimum) or (b.maximum is not None and b.maximum < a.minimum):
             return True
         sure = min(max(a.minimum, b.minimum), max(len(a.prefix), len(b.prefix)) + 1)
-        return any(self.are_disjoint(arrays.item_of(a, i), arrays.item_of(b, i), depth - 1) for i in range(sure))
+        return any(self.are_disjoint(item_of(a, i), item_of(b, i), depth - 1) for i in range(sure))

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from dotllm.languages.json_schema.algebra.form import ANY_ARRAY, FALSE, TRUE, ArrayShape, Contains, Node
-from dotllm.languages.json_schema.algebra.objects import Nodes
+from dotllm.languages.json_schema.algebra.form import (
+    ANY_ARRAY,
+    FALSE,
+    TRUE,
+    ArrayCondition,
+    ArrayShape,
+    Contains,
+    Node,
+    item_of,
+)
+from dotllm.languages.json_schema.algebra.nodes import Nodes
 
 _ITEMWISE = frozenset({"item", "rest", "minimum", "maximum"})
-
-
-class Condition(NamedTuple):
-    """One way to break a shape.
-
-    ``item``: there is an item ``number`` and it is outside ``node``; ``rest``: so is one of the items from ``number``
-    on; ``minimum``, ``maximum``: fewer or more than ``number`` items; ``contains``: not so many; ``unique``: two are
-    equal; ``repeated``: no two are.
-    """
-
-    kind: str
-    number: int = 0
-    node: Node = TRUE
-    contains: Contains | None = None
-
-
-def item_of(shape: ArrayShape, index: int) -> Node:
-    """What the item at ``index`` must satisfy."""
-    return shape.prefix[index] if index < len(shape.prefix) else shape.rest
 
 
 def meet(nodes: Nodes, a: ArrayShape, b: ArrayShape) -> ArrayShape | None:
@@ -101,24 +89,24 @@ def simplified(nodes: Nodes, shape: ArrayShape) -> ArrayShape | None:
 # -- negation --------------------------------------------------------------------------------------------------------
 
 
-def conditions(shape: ArrayShape) -> list[Condition]:
+def conditions(shape: ArrayShape) -> list[ArrayCondition]:
     """Every single way to break ``shape`` (whose ``negated`` is not looked at)."""
-    out = [Condition("item", i, node) for i, node in enumerate(shape.prefix) if node != TRUE]
+    out = [ArrayCondition("item", i, node) for i, node in enumerate(shape.prefix) if node != TRUE]
     if shape.rest != TRUE and shape.maximum != len(shape.prefix):
-        out.append(Condition("rest", len(shape.prefix), shape.rest))
+        out.append(ArrayCondition("rest", len(shape.prefix), shape.rest))
     if shape.minimum:
-        out.append(Condition("minimum", shape.minimum))
+        out.append(ArrayCondition("minimum", shape.minimum))
     if shape.maximum is not None:
-        out.append(Condition("maximum", shape.maximum))
+        out.append(ArrayCondition("maximum", shape.maximum))
     for c in shape.contains:
         if c.minimum:
-            out.append(Condition("contains", contains=Contains(c.node, c.minimum, None)))
+            out.append(ArrayCondition("contains", contains=Contains(c.node, c.minimum, None)))
         if c.maximum is not None:
-            out.append(Condition("contains", contains=Contains(c.node, 0, c.maximum)))
+            out.append(ArrayCondition("contains", contains=Contains(c.node, 0, c.maximum)))
     if shape.unique:
-        out.append(Condition("unique"))
+        out.append(ArrayCondition("unique"))
     if shape.repeated:
-        out.append(Condition("repeated"))
+        out.append(ArrayCondition("repeated"))
     return out
 
 
@@ -134,7 +122,7 @@ def negation(nodes: Nodes, shape: ArrayShape) -> list[ArrayShape]:
     return out
 
 
-def broken(nodes: Nodes, condition: Condition) -> ArrayShape:
+def broken(nodes: Nodes, condition: ArrayCondition) -> ArrayShape:
     """The arrays that break ``condition`` (which is no "rest" of a tuple, unless that is closed)."""
     kind, number = condition.kind, condition.number
     if kind == "item":
@@ -163,7 +151,7 @@ def _without_decided(nodes: Nodes, shape: ArrayShape) -> ArrayShape | None:
     positive = shape._replace(negated=())
     kept: list[ArrayShape] = []
     for other in shape.negated:
-        possible: list[Condition] = []
+        possible: list[ArrayCondition] = []
         avoided = False
         for condition in conditions(other):
             verdict = _can_break(nodes, positive, condition)
@@ -183,7 +171,7 @@ def _without_decided(nodes: Nodes, shape: ArrayShape) -> ArrayShape | None:
     return positive._replace(negated=tuple(kept))
 
 
-def _can_break(nodes: Nodes, shape: ArrayShape, condition: Condition) -> bool | None:
+def _can_break(nodes: Nodes, shape: ArrayShape, condition: ArrayCondition) -> bool | None:
     """Whether an array of ``shape`` breaks ``condition``: True always, False never, None sometimes."""
     kind, number, node = condition.kind, condition.number, condition.node
     least, most = shape.minimum, shape.maximum
@@ -208,7 +196,7 @@ def _within(nodes: Nodes, a: Node, b: Node) -> bool:
     return a in (b, FALSE) or b == TRUE or (b != FALSE and nodes.is_empty(nodes.both(a, nodes.complement(b))))
 
 
-def _restricted(shape: ArrayShape, kept: list[Condition]) -> ArrayShape:
+def _restricted(shape: ArrayShape, kept: list[ArrayCondition]) -> ArrayShape:
     """``shape`` with only some of its conditions."""
     items = {c.number: c.node for c in kept if c.kind == "item"}
     return ArrayShape(

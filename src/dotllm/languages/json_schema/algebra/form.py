@@ -63,6 +63,21 @@ class ObjectShape(NamedTuple):
     named: Named | None = None
 
 
+class ObjectCondition(NamedTuple):
+    """One way to break a shape: ``kind`` with what it needs.
+
+    ``value``: ``name`` is present with a value outside ``node``; ``required``: ``name`` is absent; ``either``: one of
+    these two; ``clause``: ``clause`` fails; ``region``: a member of region ``number`` has a value outside ``node``;
+    ``minimum``, ``maximum``: fewer or more than ``number`` members.
+    """
+
+    kind: str
+    name: str = ""
+    node: Node = TRUE
+    clause: Clause = frozenset()
+    number: int = 0
+
+
 class Contains(NamedTuple):
     """Between ``minimum`` and ``maximum`` (None: any number of) items satisfy ``node``."""
 
@@ -88,6 +103,20 @@ class ArrayShape(NamedTuple):
     negated: tuple[ArrayShape, ...] = ()
 
 
+class ArrayCondition(NamedTuple):
+    """One way to break a shape.
+
+    ``item``: there is an item ``number`` and it is outside ``node``; ``rest``: so is one of the items from ``number``
+    on; ``minimum``, ``maximum``: fewer or more than ``number`` items; ``contains``: not so many; ``unique``: two are
+    equal; ``repeated``: no two are.
+    """
+
+    kind: str
+    number: int = 0
+    node: Node = TRUE
+    contains: Contains | None = None
+
+
 class Form(NamedTuple):
     """The values a schema allows. ``constants``: bits for null, false and true."""
 
@@ -96,6 +125,26 @@ class Form(NamedTuple):
     string: StringLanguage
     arrays: tuple[ArrayShape, ...]
     objects: tuple[ObjectShape, ...]
+
+
+def value_of(shape: ObjectShape, name: str) -> Node:
+    """What the value of key ``name`` must satisfy."""
+    node = shape.properties.get(name)
+    return region_value(shape.regions, name) if node is None else node
+
+
+def region_value(regions: tuple[Region, ...], name: str) -> Node:
+    """The same for a key that is not a named property."""
+    if len(regions) > 1:
+        for language, node in regions:
+            if language.contains(name):
+                return node
+    return regions[0][1]
+
+
+def item_of(shape: ArrayShape, index: int) -> Node:
+    """What the item at ``index`` must satisfy."""
+    return shape.prefix[index] if index < len(shape.prefix) else shape.rest
 
 
 ANY_NUMBER = NumberLanguage.any()

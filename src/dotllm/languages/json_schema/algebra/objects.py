@@ -1,4 +1,4 @@
-"""∧ and ¬ on object shapes (`form.ObjectShape`), and what makes a shape empty.
+"""∧ on object shapes (`form.ObjectShape`), and what makes a shape empty.
 
 A shape is taken apart into *conditions* (a key's value, a key's presence, a count, …). Its negation says that one of
 them fails. Where that is one alternative it becomes a positive shape; where it is many it stays whole in ``negated``,
@@ -7,9 +7,8 @@ so that excluding n schemas costs n entries and not the product of their alterna
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
-from typing import NamedTuple, Protocol
 
 from dotllm.errors import BudgetExceeded
 from dotllm.languages.json_schema.algebra.form import (
@@ -24,84 +23,18 @@ from dotllm.languages.json_schema.algebra.form import (
     Clause,
     Named,
     Node,
+    ObjectCondition,
     ObjectShape,
     Region,
+    region_value,
+    value_of,
 )
+from dotllm.languages.json_schema.algebra.nodes import Nodes
+from dotllm.languages.json_schema.algebra.object_conditions import broken, can_break, restricted
 
-MAX_CLAUSES = 64
 MAX_REGIONS = 64
 
 _TRUE_ONLY = frozenset({TRUE})
-
-
-class Nodes(Protocol):
-    """What shapes need of the algebra of nodes."""
-
-    def both(self, a: Node, b: Node) -> Node:
-        """a ∧ b."""
-        ...
-
-    def complement(self, a: Node) -> Node:
-        """¬ a."""
-        ...
-
-    def is_empty(self, a: Node) -> bool:
-        """True: no value satisfies ``a``. False: some does, or it is not known."""
-        ...
-
-    def are_apart(self, a: Node, b: Node) -> bool:
-        """``is_empty`` of ``both``."""
-        ...
-
-    def is_within(self, a: Node, b: Node) -> bool:
-        """``is_empty`` of ``a`` and not ``b``."""
-        ...
-
-    def is_compound(self, a: Node) -> bool:
-        """Whether ``a`` was made by `both` or `complement`, so that its emptiness is worth a look."""
-        ...
-
-    def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]:
-        """Those of ``nodes`` that are compound and empty; no more is looked at than is asked for."""
-        ...
-
-    def conditions_of(self, shape: ObjectShape) -> list[Condition]:
-        """`conditions`, which are asked for again and again."""
-        ...
-
-    def spend(self, steps: int) -> None:
-        """Count work against the budget."""
-        ...
-
-
-class Condition(NamedTuple):
-    """One way to break a shape: ``kind`` with what it needs.
-
-    ``value``: ``name`` is present with a value outside ``node``; ``required``: ``name`` is absent; ``either``: one of
-    these two; ``clause``: ``clause`` fails; ``region``: a member of region ``number`` has a value outside ``node``;
-    ``minimum``, ``maximum``: fewer or more than ``number`` members.
-    """
-
-    kind: str
-    name: str = ""
-    node: Node = TRUE
-    clause: Clause = frozenset()
-    number: int = 0
-
-
-def value_of(shape: ObjectShape, name: str) -> Node:
-    """What the value of key ``name`` must satisfy."""
-    node = shape.properties.get(name)
-    return region_value(shape.regions, name) if node is None else node
-
-
-def region_value(regions: tuple[Region, ...], name: str) -> Node:
-    """The same for a key that is not a named property."""
-    if len(regions) > 1:
-        for language, node in regions:
-            if language.contains(name):
-                return node
-    return regions[0][1]
 
 
 def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
@@ -303,81 +236,13 @@ def _propagated(
     return properties, frozenset(needed), frozenset(left)
 
 
-# -- negation --------------------------------------------------------------------------------------------------------
-
-
-def conditions(shape: ObjectShape) -> list[Condition]:
-    """Every single way to break ``shape`` (whose ``negated`` is not looked at)."""
-    out: list[Condition] = []
-    for name, node in shape.properties.items():
-        if name in shape.required:
-            out.append(Condition("required", name) if node == TRUE else Condition("either", name, node))
-        elif node != TRUE:
-            out.append(Condition("value", name, node))
-    out.extend(Condition("region", "", node, number=i) for i, (_, node) in enumerate(shape.regions) if node != TRUE)
-    out.extend(Condition("clause", clause=clause) for clause in sorted(shape.clauses, key=sorted))
-    if shape.minimum:
-        out.append(Condition("minimum", number=shape.minimum))
-    if shape.maximum is not None:
-        out.append(Condition("maximum", number=shape.maximum))
-    return out
-
-
-def negation(nodes: Nodes, shape: ObjectShape) -> ObjectShape | None:
-    """¬ of the positive part of ``shape``, as one shape; None if nothing is left."""
-    found = conditions(shape)
-    if not found:
-        return None
-    if len(found) == 1 and found[0].kind != "region":
-        return broken(nodes, found[0])
-    presence = [_presence(condition) for condition in found]
-    if None not in presence:
-        clauses = _distribute([frozenset([(name, not there)]) for name, there in c or ()] for c in presence)
-        if clauses is not None:
-            return of_clauses(clauses, shape.properties)
-    return mentioning(dict.fromkeys(shape.properties, TRUE))._replace(negated=(shape._replace(negated=(), named=None),))
-
-
-def mentioning(properties: dict[str, Node], required: Iterable[str] = ()) -> ObjectShape:
-    """A shape about some keys that does not give them a place."""
-    return ObjectShape(properties, ANY_REGIONS, frozenset(required), mentioned=frozenset(properties))
-
-
-def broken(nodes: Nodes, condition: Condition) -> ObjectShape:
-    """The shape of the objects that break ``condition`` (not for regions)."""
-    kind, name = condition.kind, condition.name
-    if kind == "value":
-        return mentioning({name: nodes.complement(condition.node)}, [name])
-    if kind == "required":
-        return mentioning({name: FALSE})
-    if kind == "either":
-        return mentioning({name: nodes.complement(condition.node)})
-    if kind == "clause":
-        absent = {key: FALSE if present else TRUE for key, present in sorted(condition.clause)}
-        needed = frozenset(key for key, present in condition.clause if not present)
-        return mentioning(absent, needed)
-    if kind == "minimum":
-        return ObjectShape({}, ANY_REGIONS, maximum=condition.number - 1)
-    assert kind == "maximum", kind
-    return ObjectShape({}, ANY_REGIONS, minimum=condition.number + 1)
-
-
-def _presence(condition: Condition) -> Clause | None:
-    """The condition as a clause that fails, None if it is about more than which keys are there."""
-    if condition.kind == "required":
-        return frozenset([(condition.name, True)])
-    if condition.kind == "value" and condition.node == FALSE:
-        return frozenset([(condition.name, False)])
-    return condition.clause if condition.kind == "clause" else None
-
-
 def _without_decided(nodes: Nodes, shape: ObjectShape, fresh: tuple[ObjectShape, ...]) -> ObjectShape | None:
     """Look at the ``fresh`` ones of the negated shapes in the light of the positive part: one may be excluded anyway,
     or impossible to avoid, or leave a single way to avoid it, which is then made part of the shape."""
     positive = shape._replace(negated=())
     kept = list(shape.negated[: len(shape.negated) - len(fresh)])
     for other in fresh:
-        possible: list[Condition] = []
+        possible: list[ObjectCondition] = []
         avoided = False
         # Keys that must be there come first: most often one of them tells the shapes apart.
         all_conditions = nodes.conditions_of(other)
@@ -385,7 +250,7 @@ def _without_decided(nodes: Nodes, shape: ObjectShape, fresh: tuple[ObjectShape,
         if positive.required:
             all_conditions = sorted(all_conditions, key=lambda condition: condition.name not in positive.required)
         for condition in all_conditions:
-            verdict = _can_break(nodes, positive, other, condition)
+            verdict = can_break(nodes, positive, other, condition)
             if verdict is True:
                 avoided = True
                 break
@@ -398,143 +263,5 @@ def _without_decided(nodes: Nodes, shape: ObjectShape, fresh: tuple[ObjectShape,
         if len(possible) == 1 and possible[0].kind != "region":
             rest = positive._replace(negated=tuple(s for s in shape.negated if s is not other))
             return meet(nodes, rest, broken(nodes, possible[0]))
-        kept.append(_restricted(other, possible))
+        kept.append(restricted(other, possible))
     return positive._replace(negated=tuple(kept))
-
-
-def _can_break(nodes: Nodes, shape: ObjectShape, other: ObjectShape, condition: Condition) -> bool | None:
-    """Whether an object of ``shape`` breaks ``condition`` of ``other``: True always, False never, None sometimes."""
-    kind, name, node = condition.kind, condition.name, condition.node
-    if kind in ("value", "required", "either"):
-        here = value_of(shape, name)
-        if here == FALSE:
-            return kind != "value"
-        needed = name in shape.required
-        if kind == "required":
-            return False if needed else None
-        if _within(nodes, here, node):
-            return False if needed or kind == "value" else None
-        return True if (needed or kind == "either") and nodes.are_apart(here, node) else None
-    if kind == "region":
-        return _can_break_region(nodes, shape, other, condition)
-    if kind == "clause":
-        verdicts = [
-            present if key in shape.required else (not present) if value_of(shape, key) == FALSE else None
-            for key, present in condition.clause
-        ]
-        return False if any(verdicts) else None if None in verdicts else True
-    least = max(shape.minimum, len(shape.required))
-    if kind == "minimum":
-        if least >= condition.number:
-            return False
-        return True if shape.maximum is not None and shape.maximum < condition.number else None
-    if shape.maximum is not None and shape.maximum <= condition.number:
-        return False
-    return True if least > condition.number else None
-
-
-def _can_break_region(nodes: Nodes, shape: ObjectShape, other: ObjectShape, condition: Condition) -> bool | None:
-    language, node = other.regions[condition.number]
-    verdict: bool | None = False
-    for name, here in shape.properties.items():
-        if name in other.properties or here == FALSE or (len(other.regions) > 1 and not language.contains(name)):
-            continue
-        if not _within(nodes, here, node):
-            if name in shape.required and nodes.are_apart(here, node):
-                return True
-            verdict = None
-    if any(here != FALSE and not _within(nodes, here, node) for _, here in shape.regions):
-        verdict = None
-    return verdict
-
-
-def _within(nodes: Nodes, a: Node, b: Node) -> bool:
-    """Whether every value of ``a`` is seen to be one of ``b``."""
-    return a == b or b == TRUE or (b != FALSE and nodes.is_within(a, b))
-
-
-def _restricted(shape: ObjectShape, kept: list[Condition]) -> ObjectShape:
-    """``shape`` with only some of its conditions."""
-    values = {c.name: c.node for c in kept if c.kind in ("value", "either")}
-    regions = {c.number for c in kept if c.kind == "region"}
-    return ObjectShape(
-        {name: values.get(name, TRUE) for name in shape.properties},
-        tuple((language, node if i in regions else TRUE) for i, (language, node) in enumerate(shape.regions))
-        if regions
-        else ANY_REGIONS,
-        frozenset(c.name for c in kept if c.kind in ("required", "either")),
-        frozenset(c.clause for c in kept if c.kind == "clause"),
-        max((c.number for c in kept if c.kind == "minimum"), default=0),
-        min((c.number for c in kept if c.kind == "maximum"), default=None),
-    )
-
-
-# -- union -----------------------------------------------------------------------------------------------------------
-
-
-def united(shapes: list[ObjectShape]) -> tuple[ObjectShape, ...]:
-    """The union, with everything that is only about which keys are there merged into one shape."""
-    if len(shapes) < 2:
-        return tuple(shapes)
-    presence: list[frozenset[Clause]] = []
-    names: dict[str, Node] = {}
-    declared: set[str] = set()
-    out: list[ObjectShape] = []
-    for shape in shapes:
-        if shape == ANY_OBJECT:
-            return (ANY_OBJECT,)
-        clauses = _as_clauses(shape)
-        if clauses is not None and len(presence) < MAX_CLAUSES:
-            presence.append(clauses)
-            names.update(dict.fromkeys(shape.properties, TRUE))
-            declared.update(shape.properties.keys() - shape.mentioned)
-        elif len(out) > MAX_CLAUSES or shape not in out:
-            out.append(shape)
-    if presence:
-        merged = _distribute(presence)
-        merged_shapes = [of_clauses(merged, names)] if merged is not None else [of_clauses(c) for c in presence]
-        out[:0] = [shape._replace(mentioned=shape.mentioned - declared) for shape in merged_shapes]
-    return tuple(out)
-
-
-def _as_clauses(shape: ObjectShape) -> frozenset[Clause] | None:
-    """A shape that is only about which keys are there, as clauses; None for any other."""
-    if shape.regions is not ANY_REGIONS or shape.minimum or shape.maximum is not None or shape.negated:
-        return None
-    if shape.named is not None:  # which keys there may be besides is another question
-        return None
-    units: list[Clause] = [frozenset([(name, True)]) for name in shape.required]
-    for name, node in shape.properties.items():
-        if node == FALSE:
-            units.append(frozenset([(name, False)]))
-        elif node != TRUE:
-            return None
-    return shape.clauses.union(units)
-
-
-def _distribute(alternatives: Iterable[Iterable[Clause]]) -> frozenset[Clause] | None:
-    """A union of conjunctions of clauses, as one conjunction of clauses; None if that is too large."""
-    out: set[Clause] | None = None
-    for conjunction in alternatives:
-        if out is None:
-            out = set(conjunction)
-            continue
-        merged = {a | b for a in out for b in conjunction}
-        merged = {c for c in merged if not any((name, not present) in c for name, present in c)}
-        if len(merged) > MAX_CLAUSES * MAX_CLAUSES:
-            return None
-        out = {c for c in merged if not any(d < c for d in merged)}
-        if len(out) > MAX_CLAUSES:
-            return None
-    return frozenset(out or ())
-
-
-def of_clauses(clauses: frozenset[Clause], order: dict[str, Node] | None = None) -> ObjectShape:
-    """The shape of the objects that satisfy ``clauses``; keys in ``order``, then sorted."""
-    properties = dict.fromkeys(order or (), TRUE)
-    for name in sorted({name for clause in clauses for name, _ in clause}):
-        properties.setdefault(name, TRUE)
-    units = [next(iter(clause)) for clause in clauses if len(clause) == 1]
-    properties.update({name: FALSE for name, present in units if not present})
-    shape = mentioning(properties, (name for name, present in units if present))
-    return shape._replace(clauses=frozenset(clause for clause in clauses if len(clause) > 1))

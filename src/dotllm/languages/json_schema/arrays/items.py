@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression
-from dotllm.languages.json_schema.algebra import arrays
-from dotllm.languages.json_schema.algebra.form import FALSE, TRUE, ArrayShape, Node
+from dotllm.languages.json_schema.algebra.form import FALSE, TRUE, ArrayShape, Node, item_of
 from dotllm.languages.json_schema.algebra.partition import told_apart
 from dotllm.languages.json_schema.arrays.remembered import remembered_open
 from dotllm.languages.json_schema.arrays.unique import all_different, unique_expression
@@ -127,7 +126,7 @@ class _Automaton:
     def _steps(self, state: State) -> Iterator[tuple[Node, State]]:
         """What the next item may be, and the state after it."""
         algebra, shape = self.writer.algebra, self.shape
-        here = arrays.item_of(shape, state.length)
+        here = item_of(shape, state.length)
         if here == FALSE:
             return
         length = min(state.length + 1, self.length_limit)
@@ -142,7 +141,7 @@ class _Automaton:
                 )
         by_node: dict[Node, set[int]] = {}
         for j in state.unbroken:
-            by_node.setdefault(arrays.item_of(shape.negated[j], state.length), set()).add(j)
+            by_node.setdefault(item_of(shape.negated[j], state.length), set()).add(j)
         for picked in product(*choices):
             item = self._met((here, *[node for node, _ in picked]))
             if item == FALSE:

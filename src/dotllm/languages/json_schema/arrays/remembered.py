@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from dotllm.errors import Unsupported
 from dotllm.grammar.grammar import Expression
-from dotllm.languages.json_schema.algebra import arrays, objects
+from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import FALSE, NO_NUMBER, NO_STRING, ArrayShape, Node, ObjectShape
+from dotllm.languages.json_schema.algebra.form import (
+    FALSE,
+    NO_NUMBER,
+    NO_STRING,
+    ArrayShape,
+    Node,
+    ObjectShape,
+    item_of,
+)
 from dotllm.languages.json_schema.writer import ArrayWriter
 
 _DEPTH = 8
@@ -28,7 +36,7 @@ def remembered_open(writer: ArrayWriter, shape: ArrayShape) -> Expression:
     positions = range(min(last, len(shape.prefix)) + 1) if last > 0 else range(0)
     for i in positions:
         needed = shape.minimum if i == len(shape.prefix) else i + 1
-        if not at_least(writer.algebra, arrays.item_of(shape, i), needed, _DEPTH):
+        if not at_least(writer.algebra, item_of(shape, i), needed, _DEPTH):
             raise Unsupported(
                 f"uniqueItems together with minItems: it is not sure that there are {needed} different values",
                 keyword="uniqueItems",
@@ -76,11 +84,11 @@ def _objects(algebra: Algebra, stated: ObjectShape, count: int, depth: int) -> b
 def _arrays(algebra: Algebra, shape: ArrayShape, count: int, depth: int) -> bool:
     if shape.negated or shape.contains or shape.repeated or shape.unique:
         return False
-    if not all(at_least(algebra, arrays.item_of(shape, i), 1, depth) for i in range(min(shape.minimum, 64))):
+    if not all(at_least(algebra, item_of(shape, i), 1, depth) for i in range(min(shape.minimum, 64))):
         return False
     if count < 2:
         return True
     most = len(shape.prefix) + 1 if shape.maximum is None else min(shape.maximum, len(shape.prefix) + 1)
-    items = [arrays.item_of(shape, i) for i in range(most)]
+    items = [item_of(shape, i) for i in range(most)]
     reached = [at_least(algebra, node, 1, depth) for node in items]
     return any(all(reached[:i]) and at_least(algebra, node, count, depth) for i, node in enumerate(items))

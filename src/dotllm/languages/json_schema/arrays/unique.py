@@ -14,7 +14,7 @@ from typing import Any
 
 from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.grammar.grammar import Expression
-from dotllm.languages.json_schema.algebra import arrays, objects
+from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.form import (
     FALSE,
@@ -26,6 +26,7 @@ from dotllm.languages.json_schema.algebra.form import (
     ArrayShape,
     Node,
     ObjectShape,
+    item_of,
 )
 from dotllm.languages.json_schema.reading.json_values import form_of_values
 from dotllm.languages.json_schema.writer import ArrayWriter
@@ -42,7 +43,7 @@ def all_different(algebra: Algebra, shape: ArrayShape) -> bool:
     """Whether two items can never be equal, whatever they are."""
     if shape.maximum is None or shape.maximum > MAX_COMPARED:
         return False
-    items = [arrays.item_of(shape, i) for i in range(shape.maximum)]
+    items = [item_of(shape, i) for i in range(shape.maximum)]
     return all(algebra.are_disjoint(a, b) for i, a in enumerate(items) for b in items[:i])
 
 
@@ -52,11 +53,11 @@ def unique_expression(writer: ArrayWriter, shape: ArrayShape) -> Expression | No
     if shape.negated or shape.contains:
         raise Unsupported("uniqueItems together with contains, or with not of an array", keyword="uniqueItems")
     grammar, text = writer.grammar, writer.text
-    positions = len(shape.prefix) + (arrays.item_of(shape, len(shape.prefix)) != FALSE)
+    positions = len(shape.prefix) + (item_of(shape, len(shape.prefix)) != FALSE)
     numbers: dict[Value, int] = {}
     domains: list[list[tuple[int, Node]]] = []
     for i in range(positions):
-        found = values_of(writer.algebra, arrays.item_of(shape, i), MAX_VALUES)
+        found = values_of(writer.algebra, item_of(shape, i), MAX_VALUES)
         if found is None:
             if shape.repeated:
                 raise Unsupported(
@@ -150,7 +151,7 @@ def _arrays_of(algebra: Algebra, shape: ArrayShape, limit: int) -> list[Value] |
         return None
     items: list[list[Value]] = []
     for i in range(shape.maximum):
-        values = values_of(algebra, arrays.item_of(shape, i), limit)
+        values = values_of(algebra, item_of(shape, i), limit)
         if values is None:
             return None
         items.append(list(values))

@@ -25,7 +25,17 @@ from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import ANY_STRING, FALSE, TRUE, Clause, Node, ObjectShape, Region
+from dotllm.languages.json_schema.algebra.form import (
+    ANY_STRING,
+    FALSE,
+    TRUE,
+    Clause,
+    Node,
+    ObjectShape,
+    Region,
+    value_of,
+)
+from dotllm.languages.json_schema.algebra.object_conditions import broken, conditions, mentioning
 from dotllm.languages.json_schema.algebra.partition import told_apart
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.writer import ObjectWriter
@@ -130,7 +140,7 @@ def expanded(
             # The key that decides most (ties by name); what follows from it is worked out by `meet`.
             counts = Counter(name for clause in one.clauses for name, _ in clause)
             name = min(counts, key=lambda name: (-counts[name], name))
-            for way in (objects.mentioning({name: FALSE}), objects.mentioning({name: TRUE}, [name])):
+            for way in (mentioning({name: FALSE}), mentioning({name: TRUE}, [name])):
                 met = objects.meet(algebra, one, way)
                 if met is not None:
                     pending.append((met, some, split))
@@ -156,7 +166,7 @@ def _telling(shape: ObjectShape, split: frozenset[str]) -> str | None:
     counts = Counter(
         condition.name
         for other in shape.negated
-        for condition in objects.conditions(other)
+        for condition in conditions(other)
         if condition.kind in ("value", "either") and condition.name not in split
     )
     name, count = min(counts.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
@@ -169,22 +179,22 @@ def _by_value(algebra: Algebra, shape: ObjectShape, name: str) -> Iterator[Objec
     So a key that tells the alternatives of a oneOf apart decides nearly all of them at once.
     """
     about = [other for other in shape.negated if name in other.properties]
-    here = objects.value_of(shape, name)
-    values = told_apart(algebra, here, dict.fromkeys(objects.value_of(other, name) for other in about))
+    here = value_of(shape, name)
+    values = told_apart(algebra, here, dict.fromkeys(value_of(other, name) for other in about))
     absent = FALSE
     if name not in shape.required:
         # A value that avoids no more than absence does needs no alternative of its own.
-        by_absence = {objects.value_of(other, name) for other in about if name in other.required}
+        by_absence = {value_of(other, name) for other in about if name in other.required}
         alike = [part for part in values if set(part[1]) == by_absence]
         absent = algebra.any_of([node for node, _ in alike])
         values = [part for part in values if part not in alike]
-        way = objects.mentioning({name: absent})
+        way = mentioning({name: absent})
         left = tuple(other for other in shape.negated if other not in about or name not in other.required)
         met = objects.meet(algebra, shape._replace(negated=left), way)
         if met is not None:
             yield met
     for node, _ in values:
-        met = objects.meet(algebra, shape, objects.mentioning({name: node}, [name]))
+        met = objects.meet(algebra, shape, mentioning({name: node}, [name]))
         if met is not None:
             yield met
 
@@ -193,9 +203,9 @@ def _breaking(
     algebra: Algebra, shape: ObjectShape, some: tuple[Region, ...], other: ObjectShape
 ) -> Iterator[tuple[ObjectShape, tuple[Region, ...]]]:
     """``shape`` (with ``some`` other keys) in all the ways in which it is not ``other``."""
-    for condition in objects.conditions(other):
+    for condition in conditions(other):
         if condition.kind != "region":
-            met = objects.meet(algebra, shape, objects.broken(algebra, condition))
+            met = objects.meet(algebra, shape, broken(algebra, condition))
             if met is not None:
                 yield met, some
             continue
@@ -204,7 +214,7 @@ def _breaking(
         outside = algebra.complement(node)
         for name in shape.properties:
             if name not in other.properties and (one_region or language.contains(name)):
-                met = objects.meet(algebra, shape, objects.mentioning({name: outside}, [name]))
+                met = objects.meet(algebra, shape, mentioning({name: outside}, [name]))
                 if met is not None:
                     yield met, some
         keys = StringLanguage.excluding(other.properties)
@@ -255,7 +265,7 @@ def _with_few_named(shape: ObjectShape) -> tuple[ObjectShape, list[Others]]:
         few = sorted({name for language, _, _ in regions for name in _few(language)})
         if not few:
             break
-        nodes = {name: objects.value_of(shape, name) for name in few}
+        nodes = {name: value_of(shape, name) for name in few}
         shape = shape._replace(properties={**shape.properties, **nodes}, mentioned=shape.mentioned.union(few))
     if shape.minimum > MAX_FEW_KEYS and any(language.dfa().is_finite() for language, _, _ in regions):
         raise BudgetExceeded(
@@ -355,7 +365,7 @@ class _Automaton:
         names = dict.fromkeys(self.shape.properties)
         for other in self.negated:
             names.update(dict.fromkeys(other.properties))
-        possible = [name for name in names if objects.value_of(self.shape, name) != FALSE]
+        possible = [name for name in names if value_of(self.shape, name) != FALSE]
         if self.writer.options.order == "any":
             return [], possible
         placed = self.shape.properties.keys() - self.shape.mentioned
@@ -437,8 +447,8 @@ class _Automaton:
                 if not state.written >> i & 1:
                     self._write(state, number, name, state.position, state.written | 1 << i, counted)
             for language, node, excluded in self._others:
-                for value, broken in self._values(node, excluded, state.unbroken):
-                    left = tuple([other for other in state.unbroken if other[0] not in broken])
+                for value, avoided in self._values(node, excluded, state.unbroken):
+                    left = tuple([other for other in state.unbroken if other[0] not in avoided])
                     after = state._replace(members=counted, unbroken=left)
                     self.edges.append((number, self._member(language, value), self._number(after, True)))
 
@@ -450,9 +460,9 @@ class _Automaton:
         open_, unbroken = decided
         excluded = self._excluded.get(name)
         if excluded is None:
-            excluded = self._excluded[name] = tuple([objects.value_of(other, name) for other in self.negated])
-        for value, broken in self._values(objects.value_of(self.shape, name), excluded, unbroken):
-            left = tuple([other for other in unbroken if other[0] not in broken])
+            excluded = self._excluded[name] = tuple([value_of(other, name) for other in self.negated])
+        for value, avoided in self._values(value_of(self.shape, name), excluded, unbroken):
+            left = tuple([other for other in unbroken if other[0] not in avoided])
             target = State(position, written, members, open_, left)
             if not self._is_dead(target):
                 self.edges.append((number, self._member(name, value), self._number(target, True)))
@@ -507,9 +517,9 @@ class _Automaton:
         """The position behind which only the presence of keys can still tell an object from ``other``."""
         if other.minimum or other.maximum is not None or any(node != TRUE for _, node in other.regions):
             return len(self.ordered) + 1
-        if any(objects.value_of(other, name) != TRUE for name in self.unordered):
+        if any(value_of(other, name) != TRUE for name in self.unordered):
             return len(self.ordered) + 1
-        return max((i + 1 for i, name in enumerate(self.ordered) if objects.value_of(other, name) != TRUE), default=0)
+        return max((i + 1 for i, name in enumerate(self.ordered) if value_of(other, name) != TRUE), default=0)
 
     def _is_dead(self, state: State) -> bool:
         """Whether some excluded shape can no longer be broken."""

@@ -40,7 +40,9 @@ from dotllm.languages.json_schema.algebra.form import (
     Node,
     ObjectShape,
     Region,
+    region_value,
 )
+from dotllm.languages.json_schema.algebra.object_conditions import broken, conditions, mentioning
 from dotllm.languages.json_schema.options import Options, Order
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
 from dotllm.languages.json_schema.reading.document import Document, Scope
@@ -283,13 +285,13 @@ class Keywords:
             required = frozenset(names)
             for name in names:
                 if name not in properties:
-                    properties[name] = objects.region_value(regions, name)
+                    properties[name] = region_value(regions, name)
         clauses: frozenset[Clause] = frozenset()
         if "dependentRequired" in schema or "dependencies" in schema:
             clauses = self._dependent_required(schema, scope)
             for name in sorted({name for clause in clauses for name, _ in clause}):
                 if name not in properties:
-                    properties[name] = objects.region_value(regions, name)
+                    properties[name] = region_value(regions, name)
         shape = ObjectShape(
             properties,
             regions,
@@ -434,26 +436,24 @@ class Keywords:
         if len(form.objects) != 1 or form.objects[0].negated or form.objects[0].named is not None:
             return None
         excluded: list[ObjectShape] = []
-        for condition in objects.conditions(form.objects[0]):
+        for condition in conditions(form.objects[0]):
             if condition.kind == "region":
                 return None
-            way = objects.meet(
-                self.algebra, objects.mentioning({name: TRUE}, [name]), objects.broken(self.algebra, condition)
-            )
+            way = objects.meet(self.algebra, mentioning({name: TRUE}, [name]), broken(self.algebra, condition))
             if way is not None:
                 excluded.append(way)
         names = dict.fromkeys((key for way in excluded for key in way.properties), TRUE)
-        shape = objects.mentioning(names)._replace(negated=tuple(excluded))
+        shape = mentioning(names)._replace(negated=tuple(excluded))
         return self.algebra.of_form(ANYTHING._replace(objects=(shape,)))
 
     def _absent(self, name: str) -> Node:
         """Not an object that has the key ``name``."""
-        form = ANYTHING._replace(objects=(objects.mentioning({name: FALSE}),))
+        form = ANYTHING._replace(objects=(mentioning({name: FALSE}),))
         return self.algebra.of_form(form, ("absent", name))
 
     def present(self, name: str) -> Node:
         """An object that has the key ``name``."""
-        form = Form(0, NO_NUMBER, NO_STRING, (), (objects.mentioning({name: TRUE}, [name]),))
+        form = Form(0, NO_NUMBER, NO_STRING, (), (mentioning({name: TRUE}, [name]),))
         return self.algebra.of_form(form, ("present", name))
 
 

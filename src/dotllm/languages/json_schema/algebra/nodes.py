@@ -1,0 +1,48 @@
+"""What the operations on shapes (`objects`, `arrays`) need of the algebra of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from dotllm.languages.json_schema.algebra.form import Node, ObjectCondition, ObjectShape
+
+
+class Nodes(Protocol):
+    """What shapes need of the algebra of nodes."""
+
+    def both(self, a: Node, b: Node) -> Node:
+        """a ∧ b."""
+        ...
+
+    def complement(self, a: Node) -> Node:
+        """¬ a."""
+        ...
+
+    def is_empty(self, a: Node) -> bool:
+        """True: no value satisfies ``a``. False: some does, or it is not known."""
+        ...
+
+    def are_apart(self, a: Node, b: Node) -> bool:
+        """``is_empty`` of ``both``."""
+        ...
+
+    def is_within(self, a: Node, b: Node) -> bool:
+        """``is_empty`` of ``a`` and not ``b``."""
+        ...
+
+    def is_compound(self, a: Node) -> bool:
+        """Whether ``a`` was made by `both` or `complement`, so that its emptiness is worth a look."""
+        ...
+
+    def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]:
+        """Those of ``nodes`` that are compound and empty; no more is looked at than is asked for."""
+        ...
+
+    def conditions_of(self, shape: ObjectShape) -> list[ObjectCondition]:
+        """`conditions`, which are asked for again and again."""
+        ...
+
+    def spend(self, steps: int) -> None:
+        """Count work against the budget."""
+        ...
