@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from dotllm.errors import BudgetExceeded, SpecError
 from dotllm.languages.json_schema import json_schema_to_grammar
-from dotllm.languages.json_schema.objects import members
+from dotllm.languages.json_schema.objects import expansion
 from tests.languages.json_schema.verdicts import Acceptor
 
 SECONDS = 15  # of a processor
@@ -80,10 +80,10 @@ def document(random: Random) -> dict[str, Any]:
 
 @pytest.mark.parametrize("make", [told_apart_by_a_key, one_key_of_many, allowed_beside])
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("most", [members.MAX_EXPANDED, 9])
+@pytest.mark.parametrize("most", [expansion.MAX_EXPANDED, 9])
 def test_verdicts(make: Any, seed: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """``most``: with few, excluded shapes are broken one by one, or an automaton is made."""
-    monkeypatch.setattr(members, "MAX_EXPANDED", most)
+    monkeypatch.setattr(expansion, "MAX_EXPANDED", most)
     random = Random(f"{make.__name__}/{seed}")
     schema = make(random)
     judge = Draft202012Validator(schema)

@@ -1,0 +1,134 @@
+"""Object shapes as unions of shapes without conditions, for keys in any order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from dotllm.errors import BudgetExceeded
+from dotllm.languages.json_schema.algebra import objects
+from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.form import (
+    FALSE,
+    TRUE,
+    ObjectShape,
+    Region,
+    value_of,
+)
+from dotllm.languages.json_schema.algebra.object_conditions import broken, conditions, mentioning
+from dotllm.languages.json_schema.algebra.partition import told_apart
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+
+MAX_EXPANDED = 128
+
+
+def expanded(
+    algebra: Algebra, shape: ObjectShape, *, by_value: bool
+) -> list[tuple[ObjectShape, tuple[Region, ...]]] | None:
+    """``shape`` as a union of shapes that need no automaton over their members, each with the other keys of which there
+    must be one; None if there is no such union of moderate size.
+
+    For keys in any order: there the states of the automaton would be all subsets of the keys. ``by_value``: excluded
+    shapes are first told apart by the values of keys, which is nearly always better.
+    """
+    out: list[tuple[ObjectShape, tuple[Region, ...]]] = []
+    # With the keys by whose values it has been taken apart.
+    pending: list[tuple[ObjectShape, tuple[Region, ...], frozenset[str]]] = [(shape, (), frozenset())]
+    while pending:
+        one, some, split = pending.pop()
+        if one.minimum > 1 or one.maximum is not None or len(out) + len(pending) > MAX_EXPANDED:
+            return None
+        if one.clauses:
+            # The key that decides most (ties by name); what follows from it is worked out by `meet`.
+            counts = Counter(name for clause in one.clauses for name, _ in clause)
+            name = min(counts, key=lambda name: (-counts[name], name))
+            for way in (mentioning({name: FALSE}), mentioning({name: TRUE}, [name])):
+                met = objects.meet(algebra, one, way)
+                if met is not None:
+                    pending.append((met, some, split))
+        elif one.negated:
+            telling = _telling(one, split) if by_value else None
+            if telling is not None:
+                split |= {telling}
+                try:
+                    pending.extend([(part, some, split) for part in _by_value(algebra, one, telling)])
+                    continue
+                except BudgetExceeded:  # too many kinds of values: one excluded shape after the other, then
+                    pass
+            rest = one._replace(negated=one.negated[1:])
+            pending.extend((part, there, split) for part, there in _breaking(algebra, rest, some, one.negated[0]))
+        else:
+            out.append((one, some))
+    return out
+
+
+def _telling(shape: ObjectShape, split: frozenset[str]) -> str | None:
+    """The key whose value most of several excluded shapes are about, and that has not been looked at; None: no key is
+    in two of them."""
+    counts = Counter(
+        condition.name
+        for other in shape.negated
+        for condition in conditions(other)
+        if condition.kind in ("value", "either") and condition.name not in split
+    )
+    name, count = min(counts.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
+    return name if count > 1 else None
+
+
+def _by_value(algebra: Algebra, shape: ObjectShape, name: str) -> Iterator[ObjectShape]:
+    """``shape`` by the excluded shapes that the value of ``name`` (or its absence) avoids.
+
+    So a key that tells the alternatives of a oneOf apart decides nearly all of them at once.
+    """
+    about = [other for other in shape.negated if name in other.properties]
+    here = value_of(shape, name)
+    values = told_apart(algebra, here, dict.fromkeys(value_of(other, name) for other in about))
+    absent = FALSE
+    if name not in shape.required:
+        # A value that avoids no more than absence does needs no alternative of its own.
+        by_absence = {value_of(other, name) for other in about if name in other.required}
+        alike = [part for part in values if set(part[1]) == by_absence]
+        absent = algebra.any_of([node for node, _ in alike])
+        values = [part for part in values if part not in alike]
+        way = mentioning({name: absent})
+        left = tuple(other for other in shape.negated if other not in about or name not in other.required)
+        met = objects.meet(algebra, shape._replace(negated=left), way)
+        if met is not None:
+            yield met
+    for node, _ in values:
+        met = objects.meet(algebra, shape, mentioning({name: node}, [name]))
+        if met is not None:
+            yield met
+
+
+def _breaking(
+    algebra: Algebra, shape: ObjectShape, some: tuple[Region, ...], other: ObjectShape
+) -> Iterator[tuple[ObjectShape, tuple[Region, ...]]]:
+    """``shape`` (with ``some`` other keys) in all the ways in which it is not ``other``."""
+    for condition in conditions(other):
+        if condition.kind != "region":
+            met = objects.meet(algebra, shape, broken(algebra, condition))
+            if met is not None:
+                yield met, some
+            continue
+        language, node = other.regions[condition.number]
+        one_region = len(other.regions) == 1
+        outside = algebra.complement(node)
+        for name in shape.properties:
+            if name not in other.properties and (one_region or language.contains(name)):
+                met = objects.meet(algebra, shape, mentioning({name: outside}, [name]))
+                if met is not None:
+                    yield met, some
+        keys = StringLanguage.excluding(other.properties)
+        if not one_region:
+            keys = language & keys
+        for language, value in shape.regions:
+            value = algebra.both(value, outside)
+            here = keys if len(shape.regions) == 1 else language & keys
+            if value != FALSE and not algebra.is_empty(value) and not here.is_empty():
+                yield shape, (*some, (here, value))
+        # One and the same member may do for several excluded shapes.
+        for i, (others, value) in enumerate(some):
+            value, here = algebra.both(value, outside), others & keys
+            if value != FALSE and not algebra.is_empty(value) and not here.is_empty():
+                yield shape, (*some[:i], (here, value), *some[i + 1 :])
