@@ -33,8 +33,6 @@ from dotllm.languages.json_schema.algebra.form import (
     Node,
     ObjectCondition,
     ObjectShape,
-    item_of,
-    value_of,
 )
 from dotllm.languages.json_schema.algebra.object_conditions import conditions
 from dotllm.languages.json_schema.options import Budget
@@ -42,7 +40,6 @@ from dotllm.languages.json_schema.reading.document import Scope
 
 MAX_DEPTH = 100  # of applicators in place (allOf in allOf …); not of documents
 CHECK_DEPTH = 24  # how deep emptiness is looked for
-DISJOINT_DEPTH = 3
 
 SCHEMA, AND, OR, NOT, FORM = "schema", "and", "or", "not", "form"
 
@@ -70,7 +67,7 @@ class Algebra:
         self._found: dict[object, Node] = {}
         self._complements: dict[Node, Node] = {TRUE: FALSE, FALSE: TRUE}
         self._empty: dict[Node, bool] = {TRUE: False, FALSE: True}
-        self._disjoint: set[tuple[Node, Node]] = set()
+        self.disjoint: set[tuple[Node, Node]] = set()  # what `disjointness` has found
         self._lists: dict[Node, frozenset[str] | None] = {}
         self._active: set[Node] = set()
         self._halves: dict[Node, tuple[Node, Node]] = {}
@@ -152,6 +149,10 @@ class Algebra:
             self._complements[a] = found
             self._complements[found] = a
         return found
+
+    def are_complements(self, a: Node, b: Node) -> bool:
+        """Whether one was made as the complement of the other."""
+        return self._complements.get(a) == b
 
     def is_compound(self, a: Node) -> bool:
         """Whether ``a`` is a conjunction or a complement (see `nodes.Nodes`)."""
@@ -295,20 +296,6 @@ class Algebra:
             object_shapes,
         )
 
-    def one_of(self, nodes: Sequence[Node], excluded: Sequence[Node] | None = None) -> Node:
-        """The values of exactly one of ``nodes``. ``excluded``: what to exclude for each, if that is not the same."""
-        excluded = nodes if excluded is None else excluded
-        branches: list[Node] = []
-        overlapping: list[list[Node]] = [[] for _ in nodes]
-        for i, a in enumerate(nodes):
-            for j in range(i + 1, len(nodes)):
-                if a != FALSE and nodes[j] != FALSE and not self.are_disjoint(a, nodes[j]):
-                    overlapping[i].append(excluded[j])
-                    overlapping[j].append(excluded[i])
-        for node, others in zip(nodes, overlapping, strict=True):
-            branches.append(self.all_of([node, *(self.complement(other) for other in others)]))
-        return self.any_of(branches)
-
     # -- questions -----------------------------------------------------------------------------------------------------
 
     def is_empty(self, a: Node) -> bool:
@@ -364,48 +351,3 @@ class Algebra:
         """Whether ``a`` does not tell arrays or objects apart."""
         form = self.form(a)
         return form.arrays in ((), (ANY_ARRAY,)) and form.objects in ((), (ANY_OBJECT,))
-
-    def are_disjoint(self, a: Node, b: Node, depth: int = DISJOINT_DEPTH) -> bool:
-        """True: no value satisfies both. False: some does, or it takes more than a look at types and discriminators."""
-        if a == FALSE or b == FALSE or self._complements.get(a) == b:
-            return True
-        if a in (b, TRUE) or b == TRUE:
-            return self.is_empty(a) if a == b else False
-        if (a, b) in self._disjoint:
-            return True
-        try:
-            x, y = self.form(a), self.form(b)
-        except Loop:
-            return False
-        if not self._are_disjoint(x, y, depth):
-            return False  # or not known, which may change
-        self._disjoint.add((a, b))
-        return True
-
-    def _are_disjoint(self, x: Form, y: Form, depth: int) -> bool:
-        return (
-            not x.constants & y.constants
-            and (x.number is NO_NUMBER or y.number is NO_NUMBER or (x.number & y.number).is_empty())
-            and (x.string is NO_STRING or y.string is NO_STRING or x.string.is_disjoint(y.string, self.spend))
-            and all(self._disjoint_arrays(s, t, depth) for s in x.arrays for t in y.arrays)
-            and all(self._disjoint_objects(s, t, depth) for s in x.objects for t in y.objects)
-        )
-
-    def _disjoint_objects(self, a: ObjectShape, b: ObjectShape, depth: int) -> bool:
-        if depth == 0:
-            return False
-        for name in a.required | b.required:
-            x, y = value_of(a, name), value_of(b, name)
-            if x == FALSE or y == FALSE or self.are_disjoint(x, y, depth - 1):
-                return True
-        return (a.maximum is not None and a.maximum < max(b.minimum, len(b.required))) or (
-            b.maximum is not None and b.maximum < max(a.minimum, len(a.required))
-        )
-
-    def _disjoint_arrays(self, a: ArrayShape, b: ArrayShape, depth: int) -> bool:
-        if depth == 0:
-            return False
-        if (a.maximum is not None and a.maximum < b.minimum) or (b.maximum is not None and b.maximum < a.minimum):
-            return True
-        sure = min(max(a.minimum, b.minimum), max(len(a.prefix), len(b.prefix)) + 1)
-        return any(self.are_disjoint(item_of(a, i), item_of(b, i), depth - 1) for i in range(sure))

@@ -16,6 +16,7 @@ from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.disjointness import are_disjoint
 from dotllm.languages.json_schema.algebra.form import (
     FALSE,
     FALSE_BIT,
@@ -44,7 +45,7 @@ def all_different(algebra: Algebra, shape: ArrayShape) -> bool:
     if shape.maximum is None or shape.maximum > MAX_COMPARED:
         return False
     items = [item_of(shape, i) for i in range(shape.maximum)]
-    return all(algebra.are_disjoint(a, b) for i, a in enumerate(items) for b in items[:i])
+    return all(are_disjoint(algebra, a, b) for i, a in enumerate(items) for b in items[:i])
 
 
 def unique_expression(writer: ArrayWriter, shape: ArrayShape) -> Expression | None:

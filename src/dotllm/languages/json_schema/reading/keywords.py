@@ -16,6 +16,7 @@ from typing import Any, get_args
 from dotllm.errors import InvalidSpec, Pointer, SpecError
 from dotllm.languages.json_schema.algebra import arrays, objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.disjointness import one_of
 from dotllm.languages.json_schema.algebra.form import (
     ALL_NAMED,
     ANY_ARRAY,
@@ -397,7 +398,7 @@ class Keywords:
             yield algebra.any_of(self.nodes(keyword, value, scope))
         elif keyword == "oneOf":
             excluded = self.nodes(keyword, value, self.document.stating(scope)) if scope.closes else None
-            yield algebra.one_of(self.nodes(keyword, value, scope), excluded)
+            yield one_of(algebra, self.nodes(keyword, value, scope), excluded)
         elif keyword == "not":
             yield self.not_of(value, scope)
         elif keyword == "if":

@@ -1,0 +1,85 @@
+"""Which nodes have no value in common, by a look at types and discriminators; what that makes of ``oneOf``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dotllm.languages.json_schema.algebra.algebra import Algebra, Loop
+from dotllm.languages.json_schema.algebra.form import (
+    FALSE,
+    NO_NUMBER,
+    NO_STRING,
+    TRUE,
+    ArrayShape,
+    Form,
+    Node,
+    ObjectShape,
+    item_of,
+    value_of,
+)
+
+DISJOINT_DEPTH = 3
+
+
+def one_of(algebra: Algebra, nodes: Sequence[Node], excluded: Sequence[Node] | None = None) -> Node:
+    """The values of exactly one of ``nodes``. ``excluded``: what to exclude for each, if that is not the same."""
+    excluded = nodes if excluded is None else excluded
+    branches: list[Node] = []
+    overlapping: list[list[Node]] = [[] for _ in nodes]
+    for i, a in enumerate(nodes):
+        for j in range(i + 1, len(nodes)):
+            if a != FALSE and nodes[j] != FALSE and not are_disjoint(algebra, a, nodes[j]):
+                overlapping[i].append(excluded[j])
+                overlapping[j].append(excluded[i])
+    for node, others in zip(nodes, overlapping, strict=True):
+        branches.append(algebra.all_of([node, *(algebra.complement(other) for other in others)]))
+    return algebra.any_of(branches)
+
+
+def are_disjoint(algebra: Algebra, a: Node, b: Node, depth: int = DISJOINT_DEPTH) -> bool:
+    """True: no value satisfies both. False: some does, or it takes more than a look at types and discriminators."""
+    if a == FALSE or b == FALSE or algebra.are_complements(a, b):
+        return True
+    if a in (b, TRUE) or b == TRUE:
+        return algebra.is_empty(a) if a == b else False
+    if (a, b) in algebra.disjoint:
+        return True
+    try:
+        x, y = algebra.form(a), algebra.form(b)
+    except Loop:
+        return False
+    if not _are_disjoint(algebra, x, y, depth):
+        return False  # or not known, which may change
+    algebra.disjoint.add((a, b))
+    return True
+
+
+def _are_disjoint(algebra: Algebra, x: Form, y: Form, depth: int) -> bool:
+    return (
+        not x.constants & y.constants
+        and (x.number is NO_NUMBER or y.number is NO_NUMBER or (x.number & y.number).is_empty())
+        and (x.string is NO_STRING or y.string is NO_STRING or x.string.is_disjoint(y.string, algebra.spend))
+        and all(_disjoint_arrays(algebra, s, t, depth) for s in x.arrays for t in y.arrays)
+        and all(_disjoint_objects(algebra, s, t, depth) for s in x.objects for t in y.objects)
+    )
+
+
+def _disjoint_objects(algebra: Algebra, a: ObjectShape, b: ObjectShape, depth: int) -> bool:
+    if depth == 0:
+        return False
+    for name in a.required | b.required:
+        x, y = value_of(a, name), value_of(b, name)
+        if x == FALSE or y == FALSE or are_disjoint(algebra, x, y, depth - 1):
+            return True
+    return (a.maximum is not None and a.maximum < max(b.minimum, len(b.required))) or (
+        b.maximum is not None and b.maximum < max(a.minimum, len(a.required))
+    )
+
+
+def _disjoint_arrays(algebra: Algebra, a: ArrayShape, b: ArrayShape, depth: int) -> bool:
+    if depth == 0:
+        return False
+    if (a.maximum is not None and a.maximum < b.minimum) or (b.maximum is not None and b.maximum < a.minimum):
+        return True
+    sure = min(max(a.minimum, b.minimum), max(len(a.prefix), len(b.prefix)) + 1)
+    return any(are_disjoint(algebra, item_of(a, i), item_of(b, i), depth - 1) for i in range(sure))
