@@ -14,7 +14,7 @@ from dotllm.compilation import CompilationManager, CompilationOptions, Specifica
 from dotllm.compilation.reasons import KNOWN, reason
 from dotllm.errors import InvalidSpec, SpecError, Unsupported
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
-from dotllm.languages.json_schema.reading.keywords import HOLDING
+from dotllm.languages.json_schema.reading.keyword_groups import HOLDING
 
 VOCABULARY = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)] + [None], eos_token_ids=[256])
 # Said by readers of tokenizers, whose errors are no refusals of specifications.

@@ -18,7 +18,7 @@ from dotllm.grammar.analysis import analyse
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
 from dotllm.languages.json_schema.reading.document import Place, Scope
-from dotllm.languages.json_schema.reading.keywords import REFERENCES
+from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
 
 MAX_DEPTH = 50
 MAX_LOOKED_AT = 100  # parts of one schema

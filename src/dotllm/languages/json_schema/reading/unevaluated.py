@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import product
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dotllm.errors import BudgetExceeded
-from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.form import (
     ALL_NAMED,
     ANY_OBJECT,
@@ -31,7 +30,8 @@ from dotllm.languages.json_schema.algebra.form import (
     Region,
 )
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
-from dotllm.languages.json_schema.reading.document import Document, Scope
+from dotllm.languages.json_schema.reading.document import Scope
+from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 MAX_CASES = 64
@@ -63,32 +63,6 @@ _SAYS_ALL = ANYTHING._replace(objects=(ANY_OBJECT._replace(named=ALL_NAMED),))
 Case = tuple[Node, Evaluated]
 
 Held = TypeVar("Held", dict[str, Any], list[Any])
-
-
-class SchemaReader(Protocol):
-    """What splitting needs of whoever reads the sub-schemas (`keywords`)."""
-
-    @property
-    def document(self) -> Document:
-        """Where they stand."""
-        ...
-
-    @property
-    def algebra(self) -> Algebra:
-        """What knows their nodes."""
-        ...
-
-    def node(self, schema: Any, scope: Scope) -> Node:
-        """The node of a sub-schema."""
-        ...
-
-    def not_of(self, schema: Any, scope: Scope) -> Node:
-        """The values that a sub-schema does not allow."""
-        ...
-
-    def present(self, name: str) -> Node:
-        """An object that has the key ``name``."""
-        ...
 
 
 class Unevaluated:

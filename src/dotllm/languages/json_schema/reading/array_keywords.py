@@ -1,0 +1,48 @@
+"""The keywords of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dotllm.errors import InvalidSpec
+from dotllm.languages.json_schema.algebra import arrays
+from dotllm.languages.json_schema.algebra.form import (
+    ANY_ARRAY,
+    TRUE,
+    ArrayShape,
+    Contains,
+    Node,
+)
+from dotllm.languages.json_schema.reading.dialect import Dialect
+from dotllm.languages.json_schema.reading.document import Scope
+from dotllm.languages.json_schema.reading.keyword_values import (
+    count,
+)
+from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
+
+
+def array_shape(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ArrayShape | None:
+    """What the keywords of arrays say; None if no array satisfies them. Raises `InvalidSpec`."""
+    prefix: tuple[Node, ...] = ()
+    rest = TRUE
+    items = schema.get("items", True)
+    if scope.dialect >= Dialect.DRAFT2020 and "prefixItems" in schema:
+        prefix = tuple(reader.nodes("prefixItems", schema["prefixItems"], scope))
+        rest = reader.node(items, scope)
+    elif isinstance(items, list):
+        prefix = tuple(reader.node(item, scope) for item in items)
+        rest = reader.node(schema.get("additionalItems", True), scope)
+    else:
+        rest = reader.node(items, scope)
+    contains: tuple[Contains, ...] = ()
+    if "contains" in schema and scope.dialect >= Dialect.DRAFT6:
+        low, high = 1, None
+        if scope.dialect >= Dialect.DRAFT2019:
+            least = count(schema, "minContains")
+            low, high = 1 if least is None else least, count(schema, "maxContains")
+        contains = (Contains(reader.node(schema["contains"], scope), low, high),)
+    unique = schema.get("uniqueItems", False)
+    if not isinstance(unique, bool):
+        raise InvalidSpec("uniqueItems must be a boolean", keyword="uniqueItems")
+    shape = ArrayShape(prefix, rest, count(schema, "minItems") or 0, count(schema, "maxItems"), contains, unique)
+    return ANY_ARRAY if shape == ANY_ARRAY else arrays.simplified(reader.algebra, shape)

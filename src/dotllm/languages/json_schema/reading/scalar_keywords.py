@@ -1,0 +1,71 @@
+"""``type``, and the keywords of strings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dotllm.errors import InvalidSpec
+from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.form import (
+    ANY_ARRAY,
+    ANY_NUMBER,
+    ANY_OBJECT,
+    ANY_STRING,
+    FALSE_BIT,
+    NO_NUMBER,
+    NO_STRING,
+    NULL_BIT,
+    TRUE_BIT,
+    Form,
+)
+from dotllm.languages.json_schema.reading.keyword_values import (
+    INTEGERS,
+    count,
+)
+from dotllm.languages.json_schema.strings.string_language import StringLanguage
+
+TYPES: dict[str, Form] = {
+    "null": Form(NULL_BIT, NO_NUMBER, NO_STRING, (), ()),
+    "boolean": Form(FALSE_BIT | TRUE_BIT, NO_NUMBER, NO_STRING, (), ()),
+    "number": Form(0, ANY_NUMBER, NO_STRING, (), ()),
+    "integer": Form(0, INTEGERS, NO_STRING, (), ()),
+    "string": Form(0, NO_NUMBER, ANY_STRING, (), ()),
+    "array": Form(0, NO_NUMBER, NO_STRING, (ANY_ARRAY,), ()),
+    "object": Form(0, NO_NUMBER, NO_STRING, (), (ANY_OBJECT,)),
+}
+
+SCALARS = {name: form for name, form in TYPES.items() if not form.arrays and not form.objects}
+"""Most sub-schemas are no more than one of these. Nothing can go wrong with them, so they need no place: all of a type
+are one node."""
+
+
+def form_of_types(algebra: Algebra, types: Any) -> Form:
+    """The values of ``type``. Raises `InvalidSpec`."""
+    if isinstance(types, str):
+        found = TYPES.get(types)
+        if found is None:
+            raise InvalidSpec(f"unknown type {types!r}", keyword="type")
+        return found
+    if not isinstance(types, list) or not types:
+        raise InvalidSpec("type must be a name or a non-empty list of names", keyword="type")
+    names = [name for name in types if name != "integer" or "number" not in types]
+    return algebra.unite([form_of_types(algebra, name if isinstance(name, str) else repr(name)) for name in names])
+
+
+def strings_of(schema: dict[str, Any]) -> StringLanguage:
+    """The strings with minLength, maxLength, pattern and format. Raises `InvalidSpec` or `Unsupported`."""
+    low, high = count(schema, "minLength") or 0, count(schema, "maxLength")
+    out = ANY_STRING if not low and high is None else StringLanguage.length(low, high)
+    if "pattern" in schema:
+        pattern = schema["pattern"]
+        if not isinstance(pattern, str):
+            raise InvalidSpec("pattern must be a string", keyword="pattern")
+        out = out & StringLanguage.pattern(pattern)
+    if "format" in schema:
+        name = schema["format"]
+        if not isinstance(name, str):
+            raise InvalidSpec("format must be a string", keyword="format")
+        language = StringLanguage.format(name)
+        if language is not None:
+            out = out & language
+    return out

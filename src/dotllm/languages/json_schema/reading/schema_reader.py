@@ -1,0 +1,39 @@
+"""What the readers of single keywords need of whoever reads sub-schemas (`keywords.Keywords`)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from dotllm.languages.json_schema.algebra.algebra import Algebra
+from dotllm.languages.json_schema.algebra.form import Node
+from dotllm.languages.json_schema.reading.document import Document, Scope
+
+
+class SchemaReader(Protocol):
+    """Reads the sub-schemas of one document."""
+
+    @property
+    def document(self) -> Document:
+        """Where they stand."""
+        ...
+
+    @property
+    def algebra(self) -> Algebra:
+        """What knows their nodes."""
+        ...
+
+    def node(self, schema: Any, scope: Scope) -> Node:
+        """The node of a sub-schema. Raises `InvalidSpec`."""
+        ...
+
+    def nodes(self, keyword: str, schemas: Any, scope: Scope) -> list[Node]:
+        """The nodes of a non-empty list of sub-schemas. Raises `InvalidSpec`."""
+        ...
+
+    def not_of(self, schema: Any, scope: Scope) -> Node:
+        """The values that a sub-schema does not allow."""
+        ...
+
+    def present(self, name: str) -> Node:
+        """An object that has the key ``name``."""
+        ...
