@@ -1,0 +1,125 @@
+"""What all formats of a structural tag share: the grammar, the tokenizer's names, fixed text, tokens, schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dotllm import abandonment
+from dotllm.errors import BudgetExceeded, InvalidSpec, Pointer, SpecError, Unsupported
+from dotllm.grammar import Expression, Grammar
+from dotllm.languages.dispatch import Symbols, literal, refuse_excluded, symbols, tag_dispatch
+from dotllm.languages.json_schema import Options, schema_expression
+from dotllm.languages.structural_tag.fields import Fields
+from dotllm.languages.token_names import TokenNames
+
+MAX_NESTING = 64
+
+Ends = tuple[str | int, ...]  # texts and tokens
+
+Format = Callable[["TagCompiler", Fields, Ends], Expression]
+"""What makes an expression of the fields of a format, and of the ends of the tag around it."""
+
+
+class TagCompiler:
+    """Compiles the formats of one structural tag."""
+
+    def __init__(
+        self, grammar: Grammar, token_names: TokenNames, options: Options, formats: Mapping[str, Format]
+    ) -> None:
+        self.grammar = grammar
+        self.token_names = token_names
+        self.options = options
+        self.formats = formats
+        self.depth = 0
+        self._schemas: dict[str, Expression] = {}
+
+    def format(self, value: Any, pointer: Pointer, ends: Ends) -> Expression:
+        """One format. ``ends``: the strings that end the innermost tag around it (free text does not hold them)."""
+        abandonment.check()
+        fields = Fields(value, pointer)
+        kind = fields.string("type")
+        method = self.formats.get(kind)
+        if method is None:
+            raise Unsupported(f"unknown format {kind!r}", location=fields.at("type"), keyword=kind)
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise BudgetExceeded(f"formats are nested deeper than {MAX_NESTING}", location=pointer, keyword="nesting")
+        try:
+            found: Expression = method(self, fields, ends)
+        except SpecError as error:
+            if error.location is not None:
+                raise
+            raise error.at(pointer, error.keyword or kind) from None
+        self.depth -= 1
+        fields.finish()
+        return found
+
+    def free(
+        self, rules: list[tuple[str, Expression]], excluded: list[str], ends: Ends, *, loop: bool = True
+    ) -> Expression:
+        """Free text with its dispatch rules, in which none of ``ends`` occurs: the first one ends the tag."""
+        refuse_excluded((tag for tag, _ in rules), excluded)
+        # (an end that overlaps itself, like a blank line, may begin with the last characters of the text)
+        excluded = [*excluded, *self.texts(ends)]
+        return tag_dispatch(
+            self.grammar, [(self.symbols(tag), rest) for tag, rest in rules], [self.symbols(t) for t in excluded],
+            loop=loop, special_tokens=self.token_names.special,
+        )  # fmt: skip
+
+    def text(self, text: str) -> Expression:
+        return literal(self.grammar, text, self.token_names.special)
+
+    def symbols(self, text: str) -> Symbols:
+        return symbols(text, self.token_names.special)
+
+    def texts(self, ends: Ends) -> list[str]:
+        """``ends`` as texts. A special token has none, and is in no free text anyway."""
+        named = [name for name, token in self.token_names.added.items() if token in ends]
+        return [*(end for end in ends if isinstance(end, str)), *named]
+
+    def token_of_format(self, value: Any, pointer: Pointer) -> int:
+        fields = Fields(value, pointer)
+        if fields.string("type", "token") != "token":
+            raise InvalidSpec("a string or a token is expected here", location=pointer, keyword="type")
+        token = self.token(fields.any("token"), fields.at("token"))
+        fields.finish()
+        return token
+
+    def token_format(self, value: Any, pointer: Pointer) -> Expression:
+        return self.grammar.tokens([self.token_of_format(value, pointer)])
+
+    def token(self, value: Any, pointer: Pointer) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
+            return value
+        if isinstance(value, str):
+            number = self.token_names.find(value)
+            if number is None:
+                raise InvalidSpec(
+                    f"the tokenizer has no special or added token {value!r}", location=pointer, keyword="token"
+                )
+            return number
+        raise InvalidSpec("a token is an id or a name", location=pointer, keyword="token")
+
+    def tokens(self, fields: Fields, name: str) -> list[int]:
+        return [self.token(v, fields.at(name) / i) for i, v in enumerate(fields.items(name, []))]
+
+    def schema(self, schema: Any, pointer: Pointer, options: Options) -> Expression:
+        """A schema as one rule, shared by all uses of an equal schema."""
+        try:
+            key = json.dumps([schema, options], sort_keys=False, default=str)
+        except ValueError:  # Python writes integers of 4,300 digits
+            raise BudgetExceeded(
+                "a number of the schema has too many digits", location=pointer, keyword="number"
+            ) from None
+        found = self._schemas.get(key)
+        if found is None:
+            try:
+                body = schema_expression(schema, self.grammar, options)
+            except SpecError as error:
+                raise error.at(pointer.around(error.location)) from error
+            rule = self.grammar.rule("json")
+            self.grammar.define(rule, body)
+            found = self._schemas[key] = self.grammar.call(rule)
+        return found

@@ -1,0 +1,184 @@
+"""The formats with tags in them, and free text until one begins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from dotllm.errors import BudgetExceeded, InvalidSpec, Pointer
+from dotllm.grammar import Expression
+from dotllm.languages.structural_tag.compiler import Ends, Format, TagCompiler
+from dotllm.languages.structural_tag.fields import Fields
+
+
+class Tag(NamedTuple):
+    """A tag, compiled but for where it begins."""
+
+    begin: str
+    rest: Callable[[int], Expression]  # content and end, behind the first n characters of begin
+
+
+def _tag(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    begin = fields.any("begin")
+    rest = _tag_rest(compiler, fields)
+    opening = compiler.text(begin) if isinstance(begin, str) else compiler.token_format(begin, fields.at("begin"))
+    return compiler.grammar.seq([opening, rest])
+
+
+def _tag_rest(compiler: TagCompiler, fields: Fields) -> Expression:
+    """Content and end of a tag."""
+    end = fields.any("end")
+    content = fields.any("content")
+    if isinstance(end, Mapping):
+        token = compiler.token_of_format(end, fields.at("end"))
+        inner = compiler.format(content, fields.at("content"), (token,))
+        return compiler.grammar.seq([inner, compiler.grammar.tokens([token])])
+    ends = [end] if isinstance(end, str) else end
+    if not isinstance(ends, list) or not ends or not all(isinstance(text, str) for text in ends):
+        raise InvalidSpec("'end' must be a string, strings, or a token", location=fields.at("end"), keyword="end")
+    inner = compiler.format(content, fields.at("content"), tuple(text for text in ends if text))
+    return compiler.grammar.seq([inner, compiler.grammar.alt([compiler.text(text) for text in ends])])
+
+
+def _tag_of(compiler: TagCompiler, begin: str, content: Expression, ends: list[Expression]) -> Tag:
+    tail = compiler.grammar.seq([content, compiler.grammar.alt(ends)])
+    return Tag(begin, lambda n: compiler.grammar.seq([compiler.text(begin[n:]), tail]))
+
+
+def _tags(compiler: TagCompiler, fields: Fields) -> list[Tag]:
+    """The tags of a list, which must begin with strings."""
+    tags = []
+    for i, value in enumerate(fields.items("tags")):
+        tag = Fields(value, fields.at("tags") / i)
+        tag.any("type", None)
+        begin, tail = tag.string("begin"), _tag_rest(compiler, tag)
+        tag.finish()
+        tags.append(Tag(begin, lambda n, b=begin, t=tail: compiler.grammar.seq([compiler.text(b[n:]), t])))  # type: ignore[misc]
+    if not tags:
+        raise InvalidSpec("'tags' must not be empty", location=fields.at("tags"), keyword="tags")
+    return tags
+
+
+def _triggered_tags(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    tags, triggers = _tags(compiler, fields), fields.strings("triggers")
+    return triggered(
+        compiler, tags, triggers, fields.strings("excludes"), ends, fields.at("triggers"),
+        at_least_one=fields.flag("at_least_one"), stop_after_first=fields.flag("stop_after_first"),
+    )  # fmt: skip
+
+
+def triggered(
+    compiler: TagCompiler, tags: list[Tag], triggers: list[str], excluded: list[str], ends: Ends, pointer: Pointer, *,
+    at_least_one: bool, stop_after_first: bool,
+) -> Expression:  # fmt: skip
+    """Free text with tags behind their triggers; ``at_least_one``: it begins with a tag."""
+    grammar = compiler.grammar
+    if not triggers:
+        raise InvalidSpec("'triggers' must not be empty", location=pointer, keyword="triggers")
+    groups: dict[str, list[Tag]] = {trigger: [] for trigger in triggers}
+    for tag in tags:
+        matching = [trigger for trigger in groups if tag.begin.startswith(trigger)]
+        if len(matching) != 1:
+            what = "no trigger" if not matching else "more than one trigger"
+            raise InvalidSpec(f"{what} is a prefix of the tag {tag.begin!r}", location=pointer, keyword="triggers")
+        groups[matching[0]].append(tag)
+    dispatch = [
+        (trigger, grammar.alt([tag.rest(len(trigger)) for tag in group])) for trigger, group in groups.items() if group
+    ]
+    first = grammar.alt([grammar.seq([compiler.text(trigger), rest]) for trigger, rest in dispatch])
+    if at_least_one and stop_after_first:
+        return first
+    text = compiler.free(dispatch, excluded, ends, loop=not stop_after_first)
+    return grammar.seq([first, text]) if at_least_one else text
+
+
+def _token_triggered_tags(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    grammar = compiler.grammar
+    triggers = compiler.tokens(fields, "trigger_tokens")
+    excluded = compiler.tokens(fields, "exclude_tokens")
+    branches = []
+    for i, value in enumerate(fields.items("tags")):
+        tag = Fields(value, fields.at("tags") / i)
+        tag.any("type", None)
+        token = compiler.token_of_format(tag.any("begin"), tag.at("begin"))
+        if token not in triggers:
+            raise InvalidSpec("no trigger token begins this tag", location=tag.at("begin"), keyword="begin")
+        branches.append(grammar.seq([grammar.tokens([token]), _tag_rest(compiler, tag)]))
+        tag.finish()
+    first = grammar.alt(branches)
+    at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
+    if at_least_one and once:
+        return first
+    free = grammar.tokens([*triggers, *excluded], exclude=True)
+    edges = [(0, free, 0), (0, first, 1 if once else 0)]
+    text = grammar.network(2, 0, [0, 1], edges)
+    return grammar.seq([first, text]) if at_least_one else text
+
+
+def _tags_with_separator(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    grammar = compiler.grammar
+    separator = compiler.text(fields.string("separator"))
+    tags = [
+        compiler.format({"type": "tag", **tag} if isinstance(tag, Mapping) else tag, fields.at("tags") / i, ())
+        for i, tag in enumerate(fields.items("tags"))
+    ]
+    at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
+    one = grammar.alt(tags)
+    rule = grammar.rule("tag")
+    grammar.define(rule, one)
+    one = grammar.call(rule)
+    found = one if once else grammar.seq([one, grammar.repeat(grammar.seq([separator, one]))])
+    return found if at_least_one else grammar.optional(found)
+
+
+def _dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
+    rules = []
+    for i, rule in enumerate(fields.items("rules")):
+        at = fields.at("rules") / i
+        if not isinstance(rule, list | tuple) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
+            raise InvalidSpec("a rule is a pattern and a format", location=at, keyword="rules")
+        rules.append((rule[0], compiler.format(rule[1], at / 1, ends)))
+    return compiler.free(rules, fields.strings("excludes"), ends, loop=fields.flag("loop", True))
+
+
+def _token_dispatch(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
+    grammar = compiler.grammar
+    branches, triggers = [], []
+    for i, rule in enumerate(fields.items("rules")):
+        at = fields.at("rules") / i
+        if not isinstance(rule, list | tuple) or len(rule) != 2:
+            raise InvalidSpec("a rule is a token and a format", location=at, keyword="rules")
+        token = compiler.token(rule[0], at / 0)
+        triggers.append(token)
+        branches.append(grammar.seq([grammar.tokens([token]), compiler.format(rule[1], at / 1, ())]))
+    free = grammar.tokens([*triggers, *compiler.tokens(fields, "exclude_tokens")], exclude=True)
+    done = 0 if fields.flag("loop", True) else 1
+    return grammar.network(2, 0, [0, 1], [(0, free, 0), *((0, branch, done) for branch in branches)])
+
+
+def legacy_tag(compiler: TagCompiler, item: Fields) -> Tag:
+    schema = item.any("schema", {})
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except RecursionError:
+            where = item.at("schema")
+            raise BudgetExceeded("the schema is nested too deeply", location=where, keyword="nesting") from None
+        except ValueError as error:
+            raise InvalidSpec(f"the schema is not JSON: {error}", location=item.at("schema")) from None
+    content = compiler.schema(schema, item.at("schema"), compiler.options)
+    begin, end = item.string("begin"), item.string("end")
+    item.finish()
+    return _tag_of(compiler, begin, content, [compiler.text(end)])
+
+
+TAGS: Mapping[str, Format] = {
+    "tag": _tag,
+    "triggered_tags": _triggered_tags,
+    "token_triggered_tags": _token_triggered_tags,
+    "tags_with_separator": _tags_with_separator,
+    "dispatch": _dispatch,
+    "token_dispatch": _token_dispatch,
+}
+"""By ``type``."""
