@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from dotllm.errors import BudgetExceeded, InvalidSpec, Pointer
 from dotllm.grammar import Expression
+from dotllm.languages.dispatch import token_tag_dispatch
 from dotllm.languages.structural_tag.compiler import Ends, Format, TagCompiler
 from dotllm.languages.structural_tag.fields import Fields
 
@@ -41,9 +42,8 @@ def _tag_rest(compiler: TagCompiler, fields: Fields) -> Expression:
     return compiler.grammar.seq([inner, compiler.grammar.alt([compiler.text(text) for text in ends])])
 
 
-def _tag_of(compiler: TagCompiler, begin: str, content: Expression, ends: list[Expression]) -> Tag:
-    tail = compiler.grammar.seq([content, compiler.grammar.alt(ends)])
-    return Tag(begin, lambda n: compiler.grammar.seq([compiler.text(begin[n:]), tail]))
+def _tag_of(compiler: TagCompiler, begin: str, rest: Expression) -> Tag:
+    return Tag(begin, lambda n: compiler.grammar.seq([compiler.text(begin[n:]), rest]))
 
 
 def _tags(compiler: TagCompiler, fields: Fields) -> list[Tag]:
@@ -54,7 +54,7 @@ def _tags(compiler: TagCompiler, fields: Fields) -> list[Tag]:
         tag.any("type", None)
         begin, tail = tag.string("begin"), _tag_rest(compiler, tag)
         tag.finish()
-        tags.append(Tag(begin, lambda n, b=begin, t=tail: compiler.grammar.seq([compiler.text(b[n:]), t])))  # type: ignore[misc]
+        tags.append(_tag_of(compiler, begin, tail))
     if not tags:
         raise InvalidSpec("'tags' must not be empty", location=fields.at("tags"), keyword="tags")
     return tags
@@ -97,22 +97,20 @@ def _token_triggered_tags(compiler: TagCompiler, fields: Fields, _: Ends) -> Exp
     grammar = compiler.grammar
     triggers = compiler.tokens(fields, "trigger_tokens")
     excluded = compiler.tokens(fields, "exclude_tokens")
-    branches = []
+    tags = []
     for i, value in enumerate(fields.items("tags")):
         tag = Fields(value, fields.at("tags") / i)
         tag.any("type", None)
         token = compiler.token_of_format(tag.any("begin"), tag.at("begin"))
         if token not in triggers:
             raise InvalidSpec("no trigger token begins this tag", location=tag.at("begin"), keyword="begin")
-        branches.append(grammar.seq([grammar.tokens([token]), _tag_rest(compiler, tag)]))
+        tags.append((token, _tag_rest(compiler, tag)))
         tag.finish()
-    first = grammar.alt(branches)
     at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
+    first = grammar.alt([grammar.seq([grammar.tokens([token]), rest]) for token, rest in tags])
     if at_least_one and once:
         return first
-    free = grammar.tokens([*triggers, *excluded], exclude=True)
-    edges = [(0, free, 0), (0, first, 1 if once else 0)]
-    text = grammar.network(2, 0, [0, 1], edges)
+    text = token_tag_dispatch(grammar, tags, [*triggers, *excluded], loop=not once)
     return grammar.seq([first, text]) if at_least_one else text
 
 
@@ -143,18 +141,14 @@ def _dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
 
 
 def _token_dispatch(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
-    grammar = compiler.grammar
-    branches, triggers = [], []
+    rules = []
     for i, rule in enumerate(fields.items("rules")):
         at = fields.at("rules") / i
         if not isinstance(rule, list | tuple) or len(rule) != 2:
             raise InvalidSpec("a rule is a token and a format", location=at, keyword="rules")
-        token = compiler.token(rule[0], at / 0)
-        triggers.append(token)
-        branches.append(grammar.seq([grammar.tokens([token]), compiler.format(rule[1], at / 1, ())]))
-    free = grammar.tokens([*triggers, *compiler.tokens(fields, "exclude_tokens")], exclude=True)
-    done = 0 if fields.flag("loop", True) else 1
-    return grammar.network(2, 0, [0, 1], [(0, free, 0), *((0, branch, done) for branch in branches)])
+        rules.append((compiler.token(rule[0], at / 0), compiler.format(rule[1], at / 1, ())))
+    excluded = compiler.tokens(fields, "exclude_tokens")
+    return token_tag_dispatch(compiler.grammar, rules, excluded, loop=fields.flag("loop", True))
 
 
 def legacy_tag(compiler: TagCompiler, item: Fields) -> Tag:
@@ -170,7 +164,7 @@ def legacy_tag(compiler: TagCompiler, item: Fields) -> Tag:
     content = compiler.schema(schema, item.at("schema"), compiler.options)
     begin, end = item.string("begin"), item.string("end")
     item.finish()
-    return _tag_of(compiler, begin, content, [compiler.text(end)])
+    return _tag_of(compiler, begin, compiler.grammar.seq([content, compiler.text(end)]))
 
 
 TAGS: Mapping[str, Format] = {
