@@ -12,6 +12,7 @@ from typing import Any
 
 from dotllm.bench.client import Request, Sample
 from dotllm.bench.offline import EngineTarget, parameters_of
+from dotllm.vllm_plugin.frontend.validation import claim
 
 
 def _configured(name: str) -> str:
@@ -47,9 +48,11 @@ class SharedEngine(EngineTarget):
     """of all requests"""
     reasoning_end: str = ""
     """Where answers begin, in a text that reasons first; "": at its beginning."""
+    backend: str = "dotllm"
 
     async def use(self, name: str) -> None:
         """Take another backend for what is sent from now on; nothing may be in flight."""
+        self.backend = name
         # (an object that the input processor shares)
         self.engine.vllm_config.structured_outputs_config.backend = _configured(name)
         await self.engine.engine_core.call_utility_async("use_backend", name)
@@ -62,6 +65,9 @@ class SharedEngine(EngineTarget):
         try:
             parameters = parameters_of(request, RequestOutputKind.FINAL_ONLY)
             parameters.logit_bias = None if self.logit_bias is None else dict(self.logit_bias)
+            if self.backend == "dotllm" and parameters.structured_outputs is not None:
+                # As a server does: its engine gives the verdict. (Offline our front end compiles half before it sends.)
+                claim(parameters, self.engine.vllm_config.structured_outputs_config)
             async for output in self.engine.generate(request.prompt, parameters, f"bench-{next(self.numbers)}"):
                 answer, times = output.outputs[0], output.metrics
             sample.start, sample.end = times.queued_ts, times.last_token_ts
