@@ -24,14 +24,13 @@ The parser keeps its own stack, so only `MAX_NESTING` limits nesting. An error c
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.errors import BudgetExceeded, InvalidSpec, Offset
 from dotllm.languages.regex import unicode
-from dotllm.languages.regex.classes import ClassScanner
 from dotllm.languages.regex.escapes import named_set
+from dotllm.languages.regex.groups import Group, GroupScanner
 from dotllm.languages.regex.scanner import Dialect, Flags
 from dotllm.languages.regex.syntax import (
     COUNT_LIMIT,
@@ -61,20 +60,6 @@ _DOTS = {dialect: ~ends for dialect, ends in _LINE_ENDS.items()}
 # A run of characters that mean themselves under every flag.
 _PLAIN = re.compile("[^\\\\.\\[\\](){}*+?|^$#\\s\0\ud800-\udfff]+")
 _COUNT = re.compile(r"\{(?=[0-9,])([0-9]*)(?:(,)([0-9]*))?\}")
-_FLAGS = re.compile(r"\?([aiLmsux]*)(?:-([imsx]+))?([:)])")
-_NAME = re.compile(r"\?P?<([^\W\d]\w*)>")
-_LOOKS = (("?=", (True, False)), ("?!", (True, True)), ("?<=", (False, False)), ("?<!", (False, True)))
-_REFUSED_GROUPS = (
-    ("?P=", "back-reference"),
-    ("?P>", "recursion"),
-    ("?&", "recursion"),
-    ("?R", "recursion"),
-    ("?(", "conditional"),
-    ("?|", "branch reset"),
-    ("*", "backtracking verb"),
-)
-_RECURSION = re.compile(r"\?[+-]?[0-9]+\)")
-_FIELD = {"i": "ignore_case", "m": "multiline", "s": "dot_all", "x": "verbose", "a": "ascii", "u": "unicode"}
 
 
 class Parsed(NamedTuple):
@@ -85,25 +70,6 @@ class Parsed(NamedTuple):
     """``^`` or ``$`` outside look-around"""
     atomic: bool
     """atomic groups or possessive quantifiers"""
-
-
-@dataclass
-class _Group:
-    """An open group: what closes it, and the alternatives and parts read so far."""
-
-    offset: int
-    flags: Flags  # to go back to
-    look: tuple[bool, bool] | None = None  # (ahead, negated)
-    atomic: bool = False
-
-    def __post_init__(self) -> None:
-        self.choices: list[Node] = []
-        self.parts: list[Node] = []
-
-    def close(self) -> Node:
-        """The body."""
-        self.choices.append(seq(self.parts))
-        return alt(self.choices)
 
 
 def parse(pattern: str, dialect: Dialect = "python", flags: Flags | None = None) -> Parsed:
@@ -121,19 +87,18 @@ def parse(pattern: str, dialect: Dialect = "python", flags: Flags | None = None)
     return _Parser(pattern, dialect, flags or Flags()).parse()
 
 
-class _Parser(ClassScanner):
+class _Parser(GroupScanner):
     def __init__(self, text: str, dialect: Dialect, flags: Flags) -> None:
         super().__init__(text, dialect, flags)
         self.anchors = False
-        self.inside_look = 0
         self.atomic = 0
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def parse(self) -> Parsed:
         text, size = self.text, len(self.text)
-        group = _Group(0, self.flags)
-        stack: list[_Group] = []
+        group = Group(0, self.flags)
+        stack: list[Group] = []
         plain = _PLAIN.match
         while self.at < size:
             run = plain(text, self.at)
@@ -143,7 +108,7 @@ class _Parser(ClassScanner):
             start = self.at
             char = text[start]
             if char == "(":
-                opened = self._open(start)
+                opened = self.open_group(start)
                 if opened is not None:
                     if len(stack) >= MAX_NESTING:
                         raise BudgetExceeded(
@@ -311,64 +276,6 @@ class _Parser(ClassScanner):
 
     def _boundary(self, at: At) -> Node:
         return Place(at, named_set("w", self.dialect, self.flags.unicode, self.flags.ascii))
-
-    # -- groups ------------------------------------------------------------------------------------------------------
-
-    def _open(self, start: int) -> _Group | None:
-        """Read what follows ``(``; None where no group was opened (comments, flags)."""
-        text, flags = self.text, self.flags
-        at = self.at = start + 1
-        if not text.startswith("?", at) and not text.startswith("*", at):
-            return _Group(start, flags)
-        if text.startswith("?:", at):
-            self.at += 2
-            return _Group(start, flags)
-        for opener, look in _LOOKS:
-            if text.startswith(opener, at):
-                self.at += len(opener)
-                self.inside_look += 1
-                return _Group(start, flags, look)
-        if text.startswith("?>", at):
-            self.at += 2
-            return _Group(start, flags, atomic=True)
-        named = _NAME.match(text, at)
-        if named is not None:
-            self.at = named.end()
-            return _Group(start, flags)
-        if text.startswith("?#", at):
-            end = text.find(")", at)
-            if end < 0:
-                raise self.invalid("missing ')' of the comment", start)
-            self.at = end + 1
-            return None
-        set_flags = _FLAGS.match(text, at)
-        if set_flags is not None:
-            return self._set_flags(set_flags, start)
-        for opener, what in _REFUSED_GROUPS:
-            if text.startswith(opener, at):
-                raise self.unsupported(what, start)
-        if _RECURSION.match(text, at):
-            raise self.unsupported("recursion", start)
-        raise self.invalid("unknown extension of a group", start)
-
-    def _set_flags(self, found: re.Match[str], start: int) -> _Group | None:
-        """``(?i-s:`` opens a group, ``(?i)`` holds to the end of the group it stands in."""
-        on, off, closer = found.groups()
-        if "L" in on:
-            raise self.unsupported("locale flag", start, "depends on the machine")
-        if "a" in on and "u" in on:
-            raise self.invalid("flags 'a' and 'u' exclude each other", start)
-        if set(on) & set(off or ""):
-            raise self.invalid("a flag is turned on and off", start)
-        before = self.flags
-        changes = {_FIELD[flag]: True for flag in on} | {_FIELD[flag]: False for flag in off or ""}
-        if "a" in on:
-            changes["unicode"] = False
-        if "u" in on:
-            changes["ascii"] = False
-        self.at = found.end()
-        self.flags = before._replace(**changes)
-        return _Group(start, before) if closer == ":" else None
 
     # -- escapes -----------------------------------------------------------------------------------------------------
 
