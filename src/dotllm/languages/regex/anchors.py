@@ -16,12 +16,12 @@ from dotllm.languages.regex.syntax import (
     EMPTY,
     NEVER,
     Alt,
-    At,
+    Assertion,
+    AssertionKind,
     Empty,
     Look,
     Never,
     Node,
-    Place,
     Repeat,
     Seq,
     Text,
@@ -38,24 +38,24 @@ _MAX_WORK = 2_000_000
 
 def resolve_anchors(node: Node) -> Node:
     """``node``, matched against a whole text, without `START` and `END` outside look-around; raises BudgetExceeded."""
-    return _Resolver(At.END).edge(_Resolver(At.START).edge(node))
+    return _Resolver(AssertionKind.END).edge(_Resolver(AssertionKind.START).edge(node))
 
 
-def contains(node: Node, at: At) -> bool:
+def contains(node: Node, kind: AssertionKind) -> bool:
     """Whether an anchor stands in ``node`` outside look-around."""
-    if isinstance(node, Place):
-        return node.at is at
+    if isinstance(node, Assertion):
+        return node.kind is kind
     if isinstance(node, Repeat):
-        return contains(node.body, at)
+        return contains(node.body, kind)
     if isinstance(node, Seq):
-        return any(contains(part, at) for part in node.parts)
-    return isinstance(node, Alt) and any(contains(choice, at) for choice in node.choices)
+        return any(contains(part, kind) for part in node.parts)
+    return isinstance(node, Alt) and any(contains(choice, kind) for choice in node.choices)
 
 
 class _Resolver:
-    def __init__(self, at: At) -> None:
-        self.at = at
-        self.step = 1 if at is At.START else -1  # direction from the edge inwards
+    def __init__(self, kind: AssertionKind) -> None:
+        self.kind = kind
+        self.step = 1 if kind is AssertionKind.START else -1  # direction from the edge inwards
         self.splits = 0
         self.work = 0
 
@@ -75,11 +75,11 @@ class _Resolver:
 
     def edge(self, node: Node) -> Node:
         """What ``node`` matches where nothing stands before it."""
-        if isinstance(node, Place):
-            return EMPTY if node.at is self.at else node
+        if isinstance(node, Assertion):
+            return EMPTY if node.kind is self.kind else node
         if isinstance(node, Alt):
             return alt([self.edge(choice) for choice in node.choices])
-        if not isinstance(node, (Seq, Repeat)) or not contains(node, self.at):
+        if not isinstance(node, (Seq, Repeat)) or not contains(node, self.kind):
             return node
         if isinstance(node, Seq):
             return self._edge_of_seq(node.parts[:: self.step])
@@ -97,12 +97,12 @@ class _Resolver:
         return alt(choices)
 
     def _edge_of_seq(self, parts: tuple[Node, ...]) -> Node:
-        last = max(i for i, part in enumerate(parts) if contains(part, self.at))
+        last = max(i for i, part in enumerate(parts) if contains(part, self.kind))
         at_edge: Node = self._seq(list(parts[last + 1 :]))
         inside = at_edge  # what parts[i + 1 :] match, at the edge and inside
         for part in reversed(parts[: last + 1]):
             here = self.edge(part)
-            if isinstance(part, (Place, Look)):
+            if isinstance(part, (Assertion, Look)):
                 at_edge = self._seq([here, at_edge])
             else:
                 some = self._seq([here, inside])
@@ -116,8 +116,8 @@ class _Resolver:
 
     def inside(self, node: Node) -> Node:
         """What ``node`` matches where something stands before it."""
-        if isinstance(node, Place):
-            return NEVER if node.at is self.at else node
+        if isinstance(node, Assertion):
+            return NEVER if node.kind is self.kind else node
         if isinstance(node, Seq):
             return seq([self.inside(part) for part in node.parts])
         if isinstance(node, Alt):
@@ -130,8 +130,8 @@ class _Resolver:
         """The condition under which ``node`` matches the empty text at the edge."""
         if isinstance(node, (Empty, Look)):
             return node
-        if isinstance(node, Place):
-            return EMPTY if node.at is self.at else node
+        if isinstance(node, Assertion):
+            return EMPTY if node.kind is self.kind else node
         if isinstance(node, Seq):
             return seq([self.nothing(part) for part in node.parts])
         if isinstance(node, Alt):

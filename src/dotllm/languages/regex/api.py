@@ -8,7 +8,6 @@ from dotllm.automata.dfa import Budget, Dfa
 from dotllm.charset import ANY_CHAR
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Expression, Grammar
-from dotllm.languages.regex.absorb import absorb
 from dotllm.languages.regex.anchors import resolve_anchors
 from dotllm.languages.regex.atomic import without_atomic
 from dotllm.languages.regex.lengths import with_length, without_implied_limits
@@ -17,6 +16,7 @@ from dotllm.languages.regex.lowering import LowerChars, LowerDfa, Lowering, Lowe
 from dotllm.languages.regex.measure import has_looks
 from dotllm.languages.regex.parser import parse
 from dotllm.languages.regex.scanner import Dialect, Flags
+from dotllm.languages.regex.simplify_search import simplify_search
 from dotllm.languages.regex.syntax import ANY_TEXT, NO_CHARS, Node, seq
 
 _SHORT = 1000  # characters of a pattern whose syntax tree is kept for a while
@@ -116,4 +116,4 @@ def _whole(node: Node, search: bool, anchors: bool) -> Node:
         node = seq([ANY_TEXT, node, ANY_TEXT])
     if anchors:
         node = resolve_anchors(node)
-    return absorb(node) if search else node
+    return simplify_search(node) if search else node

@@ -30,11 +30,11 @@ from dotllm.languages.regex.syntax import (
     ANY,
     ANY_TEXT,
     Alt,
-    At,
+    Assertion,
+    AssertionKind,
     Chars,
     Look,
     Node,
-    Place,
     Repeat,
     Seq,
     alt,
@@ -52,7 +52,7 @@ _LAST = MAX_CODE_POINT + _MAX_MARKS
 _Marks = frozenset[int]
 
 # What makes two assertions the same one: places are alike, a look-around is only like itself.
-_Key = tuple[At, CharSet] | Look
+_Key = tuple[AssertionKind, CharSet] | Look
 
 
 def automaton(node: Node, budget: Budget) -> Dfa:
@@ -94,7 +94,7 @@ class _Solver:
     def _bad(self, key: _Key, mark: int, others: _Marks) -> Dfa:
         """Marked texts in which ``mark`` stands at least once where its assertion fails."""
         if not isinstance(key, Look):
-            return self._plain(_where_place_fails(*key, Chars(_charset(mark))), others)
+            return self._plain(_where_assertion_fails(*key, Chars(_charset(mark))), others)
         single = charset_of(key.body)
         if single is not None:
             return self._plain(_where_char_fails(key, single, Chars(_charset(mark))), others)
@@ -144,15 +144,15 @@ def _int32(array: NDArray[Any]) -> Ints:
 
 
 def _key(assertion: Node) -> _Key:
-    if isinstance(assertion, Place):
-        return assertion.at, assertion.word
+    if isinstance(assertion, Assertion):
+        return assertion.kind, assertion.word
     assert isinstance(assertion, Look)
     return assertion
 
 
 def _count_assertions(node: Node, factor: int, times: dict[_Key, int]) -> None:
     """How often each assertion can be passed in one match of ``node``; more than once is 2 or more."""
-    if isinstance(node, (Place, Look)):
+    if isinstance(node, (Assertion, Look)):
         times[_key(node)] = times.get(_key(node), 0) + factor
     elif isinstance(node, Repeat):
         _count_assertions(node.body, factor if node.maximum == 1 else 2, times)
@@ -175,16 +175,16 @@ def _where_char_fails(look: Look, charset: CharSet, mark: Node) -> Node:
     return seq([repeat(seq([ANY_TEXT, other]), 0, 1), mark, ANY_TEXT])
 
 
-def _where_place_fails(at: At, word: CharSet, mark: Node) -> Node:
-    if at is At.START:
+def _where_assertion_fails(kind: AssertionKind, word: CharSet, mark: Node) -> Node:
+    if kind is AssertionKind.START:
         return seq([ANY_TEXT, ANY, mark, ANY_TEXT])
-    if at is At.END:
+    if kind is AssertionKind.END:
         return seq([ANY_TEXT, mark, ANY, ANY_TEXT])
     other = chars(~word)
     word_before, word_after = seq([ANY_TEXT, chars(word)]), seq([chars(word), ANY_TEXT])
     none_before = repeat(seq([ANY_TEXT, other]), 0, 1)
     none_after = repeat(seq([other, ANY_TEXT]), 0, 1)
-    if at is At.WORD_BOUNDARY:
+    if kind is AssertionKind.WORD_BOUNDARY:
         return alt([seq([word_before, mark, word_after]), seq([none_before, mark, none_after])])
     return alt([seq([word_before, mark, none_after]), seq([none_before, mark, word_after])])
 

@@ -1,8 +1,8 @@
 r"""Syntax tree → Grammar.
 
-Most of an expression goes straight into `Grammar`: repetitions stay counted, so ``[a-z]{1,200}`` is two nodes. Only the
-parts around assertions go through the DFA algebra, and of them as little as possible: a part whose assertions can look
-no further than the part itself reaches (see `measure.reach`) is compiled alone, as in ``((?!-)[a-z-]{1,63}\.){1,8}``.
+Most of an expression goes straight into `Grammar`: repetitions stay counted, so ``[a-z]{1,200}`` is two nodes. Only
+the parts around assertions go through the DFA algebra, and of them as little as possible: a part whose assertions look
+at nothing outside of it (`measure.context_width`) is compiled alone, as in ``((?!-)[a-z-]{1,63}\.){1,8}``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.regex.lookaround import automaton
-from dotllm.languages.regex.measure import has_looks, length_bounds, reach
+from dotllm.languages.regex.measure import context_width, has_looks, length_bounds
 from dotllm.languages.regex.syntax import Alt, Chars, Empty, Node, Repeat, Seq, Text, seq
 
 # Each takes about half a millisecond.
@@ -85,7 +85,7 @@ class Lowering:
             return self.grammar.alt([self.lower(choice) for choice in node.choices])
         if isinstance(node, Seq) and len(segments := _segments(node)) > 1:
             return self.grammar.seq(list(map(self.lower, segments)))
-        if isinstance(node, Repeat) and reach(node.body) == (0, 0):
+        if isinstance(node, Repeat) and context_width(node.body) == (0, 0):
             return self.grammar.repeat(self.lower(node.body), node.minimum, node.maximum)
         self._automata += 1
         if self._automata > MAX_AUTOMATA:
@@ -101,15 +101,15 @@ def _segments(node: Seq) -> list[Node]:
     """
     parts = node.parts
     least = [length_bounds(part)[0] for part in parts]
-    reaches = [reach(part) for part in parts]
+    widths = [context_width(part) for part in parts]
     glued = [False] * len(parts)  # glued[i]: part i belongs to the segment of part i - 1
     seen = 0  # how far beyond the border on its left (then: right) any part looks
     for i in range(len(parts) - 1, 0, -1):
-        seen = max(reaches[i][0], seen - least[i])
+        seen = max(widths[i][0], seen - least[i])
         glued[i] = seen > 0
     seen = 0
     for i in range(len(parts) - 1):
-        seen = max(reaches[i][1], seen - least[i])
+        seen = max(widths[i][1], seen - least[i])
         glued[i + 1] = glued[i + 1] or seen > 0
     segments: list[list[Node]] = []
     for part, joined in zip(parts, glued, strict=True):

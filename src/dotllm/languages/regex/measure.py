@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from dotllm.charset import ANY_CHAR, CharSet
-from dotllm.languages.regex.syntax import NO_CHARS, Alt, At, Atomic, Chars, Look, Node, Place, Repeat, Seq, Text
+from dotllm.languages.regex.syntax import (
+    NO_CHARS,
+    Alt,
+    Assertion,
+    AssertionKind,
+    Atomic,
+    Chars,
+    Look,
+    Node,
+    Repeat,
+    Seq,
+    Text,
+)
 
 Bounds = tuple[int, int | None]
 """Least and largest number, None: without limit."""
@@ -38,12 +50,12 @@ def length_bounds(node: Node) -> Bounds:
         return min(low for low, _ in bounds), longest
     if isinstance(node, Atomic):
         return length_bounds(node.body)
-    return 0, 0  # Empty, Never, Place, Look
+    return 0, 0  # Empty, Never, Assertion, Look
 
 
 def has_looks(node: Node) -> bool:
-    """Whether assertions stand in ``node`` (`Place` or `Look`)."""
-    if isinstance(node, (Place, Look)):
+    """Whether assertions stand in ``node`` (`Assertion` or `Look`)."""
+    if isinstance(node, (Assertion, Look)):
         return True
     if isinstance(node, (Repeat, Atomic)):
         return has_looks(node.body)
@@ -81,10 +93,10 @@ def first_chars(node: Node) -> tuple[CharSet, bool]:
 
 
 UNLIMITED = 1 << 60
-"""A reach that no text is long enough for."""
+"""A width that no text is long enough for."""
 
 
-def reach(node: Node) -> tuple[int, int]:
+def context_width(node: Node) -> tuple[int, int]:
     """How many characters before and after a match of ``node`` its assertions may look at, `UNLIMITED` for any number.
 
     (0, 0): whether a text matches depends on the text alone, so ``node`` can be compiled by itself.
@@ -95,20 +107,20 @@ def reach(node: Node) -> tuple[int, int]:
         before, after = 0, sum(lengths)
         for part, length in zip(node.parts, lengths, strict=True):
             after -= length
-            more_left, more_right = reach(part)
+            more_left, more_right = context_width(part)
             left, right = max(left, more_left - before), max(right, more_right - after)
             before += length
         return left, right
     if isinstance(node, Alt):
-        reaches = [reach(choice) for choice in node.choices]
-        return max(left for left, _ in reaches), max(right for _, right in reaches)
+        widths = [context_width(choice) for choice in node.choices]
+        return max(left for left, _ in widths), max(right for _, right in widths)
     if isinstance(node, (Repeat, Atomic)):
-        return reach(node.body)
-    if isinstance(node, Place):
-        return int(node.at is not At.END), int(node.at is not At.START)
+        return context_width(node.body)
+    if isinstance(node, Assertion):
+        return int(node.kind is not AssertionKind.END), int(node.kind is not AssertionKind.START)
     if isinstance(node, Look):
         longest = length_bounds(node.body)[1]
         width = UNLIMITED if longest is None else longest
-        left, right = reach(node.body)
+        left, right = context_width(node.body)
         return (left, width + right) if node.ahead else (width + left, right)
     return 0, 0

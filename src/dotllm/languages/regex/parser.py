@@ -36,11 +36,11 @@ from dotllm.languages.regex.syntax import (
     COUNT_LIMIT,
     NEVER,
     NO_CHARS,
-    At,
+    Assertion,
+    AssertionKind,
     Atomic,
     Look,
     Node,
-    Place,
     Repeat,
     Text,
     alt,
@@ -174,16 +174,16 @@ class _Parser(GroupScanner):
         self.at += 1
         if char == "\\":
             node = self._escape(start)
-            if isinstance(node, Place):
+            if isinstance(node, Assertion):
                 return self._unrepeated(node)
         elif char == "[":
             node = chars(self.char_class(start))
         elif char == ".":
             node = chars(ANY_CHAR if self.flags.dot_all else _DOTS[self.dialect])
         elif char == "^":
-            return self._unrepeated(self._anchor(At.START))
+            return self._unrepeated(self._anchor(AssertionKind.START))
         elif char == "$":
-            return self._unrepeated(self._anchor(At.END))
+            return self._unrepeated(self._anchor(AssertionKind.END))
         elif char in "*+?":
             raise self.invalid(f"nothing to repeat before {char!r}", start)
         elif char == "{" and _COUNT.match(self.text, start):
@@ -265,17 +265,17 @@ class _Parser(GroupScanner):
 
     # -- assertions --------------------------------------------------------------------------------------------------
 
-    def _anchor(self, at: At) -> Node:
+    def _anchor(self, kind: AssertionKind) -> Node:
         """``^`` or ``$``; under ``(?m)`` also at line ends."""
         if not self.inside_look:
             self.anchors = True
-        here = Place(at, NO_CHARS)
+        here = Assertion(kind, NO_CHARS)
         if not self.flags.multiline:
             return here
-        return alt([here, Look(chars(_LINE_ENDS[self.dialect]), at is At.END, False)])
+        return alt([here, Look(chars(_LINE_ENDS[self.dialect]), kind is AssertionKind.END, False)])
 
-    def _boundary(self, at: At) -> Node:
-        return Place(at, named_set("w", self.dialect, self.flags.unicode, self.flags.ascii))
+    def _boundary(self, kind: AssertionKind) -> Node:
+        return Assertion(kind, named_set("w", self.dialect, self.flags.unicode, self.flags.ascii))
 
     # -- escapes -----------------------------------------------------------------------------------------------------
 
@@ -284,15 +284,15 @@ class _Parser(GroupScanner):
         char = self.text[self.at : self.at + 1]
         if char == "b":
             self.at += 1
-            return self._boundary(At.WORD_BOUNDARY)
+            return self._boundary(AssertionKind.WORD_BOUNDARY)
         if char == "B":
             self.at += 1
-            return self._boundary(At.NOT_WORD_BOUNDARY)
+            return self._boundary(AssertionKind.NOT_WORD_BOUNDARY)
         if char == "A" or char in ("Z", "z"):
             self.at += 1
             if not self.inside_look:
                 self.anchors = True
-            return Place(At.START if char == "A" else At.END, NO_CHARS)
+            return Assertion(AssertionKind.START if char == "A" else AssertionKind.END, NO_CHARS)
         if char == "k" or char == "g":
             raise self.unsupported("back-reference" if char == "k" else "recursion", start)
         if "1" <= char <= "9" and not self.is_octal():

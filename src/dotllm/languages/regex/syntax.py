@@ -76,8 +76,8 @@ class Repeat(Node):
     run: bool = False
 
 
-class At(Enum):
-    """The places a `Place` asserts."""
+class AssertionKind(Enum):
+    """What an `Assertion` asserts of the place it stands at."""
 
     START = "^"
     END = "$"
@@ -86,10 +86,10 @@ class At(Enum):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Place(Node):
-    """A zero-width assertion about the place in the text; ``word`` is the set of word characters of the boundaries."""
+class Assertion(Node):
+    """``^``, ``$`` or a word boundary; ``word``: the word characters that a boundary tells from others."""
 
-    at: At
+    kind: AssertionKind
     word: CharSet
 
 

@@ -11,7 +11,7 @@ from dotllm.languages.regex.measure import has_looks
 from dotllm.languages.regex.syntax import ANY_TEXT, Node, Repeat, Seq, charset_of, repeat, seq
 
 
-def absorb(node: Node) -> Node:
+def simplify_search(node: Node) -> Node:
     """``node``, with the parts of a sequence that stand beside `ANY_TEXT` repeated no more often than they must be."""
     if not isinstance(node, Seq):
         return node
