@@ -8,7 +8,7 @@ from __future__ import annotations
 from dotllm.charset import ANY_CHAR
 from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.languages.ebnf.characters import character_class, string
-from dotllm.languages.ebnf.lexer import Token, tokenise
+from dotllm.languages.ebnf.lexer import EbnfToken, tokenise
 from dotllm.languages.ebnf.macros import MACROS, Macro, expand
 from dotllm.languages.source import Source
 from dotllm.languages.token_names import TokenNames, token_expression
@@ -25,10 +25,10 @@ def ebnf_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar
 
     Raises InvalidSpec for what is no grammar, Unsupported for what cannot be enforced; ``location`` says where.
     """
-    return _Compiler(text, token_names).compile()
+    return _EbnfCompiler(text, token_names).compile()
 
 
-class _Frame:
+class _EbnfFrame:
     """An open parenthesis: the alternatives before, and the sequence so far."""
 
     __slots__ = ("at", "choices", "parts")
@@ -39,7 +39,7 @@ class _Frame:
         self.parts: list[Expression] = []
 
 
-class _Compiler:
+class _EbnfCompiler:
     def __init__(self, text: str, token_names: TokenNames | None) -> None:
         self.source = Source(text)
         self.tokens = tokenise(self.source)
@@ -49,7 +49,7 @@ class _Compiler:
         self.rules: dict[str, Rule] = {}
 
     @property
-    def token(self) -> Token:
+    def token(self) -> EbnfToken:
         return self.tokens[self.i]
 
     def compile(self) -> Grammar:
@@ -82,13 +82,13 @@ class _Compiler:
 
     def _expression(self) -> Expression:
         """Everything up to the next rule."""
-        frames = [_Frame(self.token.at)]
+        frames = [_EbnfFrame(self.token.at)]
         while True:
             token, frame = self.token, frames[-1]
             if token.kind == "(":
                 if self.tokens[self.i + 1].kind == "=":
                     raise self.source.unsupported("lookahead assertions are not supported", token.at, "(=")
-                frames.append(_Frame(token.at))
+                frames.append(_EbnfFrame(token.at))
                 self.i += 1
             elif token.kind == ")" and len(frames) > 1:
                 self.i += 1
@@ -105,7 +105,7 @@ class _Compiler:
             else:
                 frame.parts.append(self._repeated(self._atom()))
 
-    def _close(self, frame: _Frame) -> Expression:
+    def _close(self, frame: _EbnfFrame) -> Expression:
         return self.grammar.alt([*frame.choices, self.grammar.seq(frame.parts)])
 
     def _atom(self) -> Expression:
@@ -184,7 +184,7 @@ class _Compiler:
         self._expect(")", "')'")
         return macro
 
-    def _value(self) -> Token | list[Token]:
+    def _value(self) -> EbnfToken | list[EbnfToken]:
         token = self.token
         self.i += 1
         if token.kind != "(":
@@ -202,7 +202,7 @@ class _Compiler:
         self._expect(")", "')'")
         return values
 
-    def _expect(self, kind: str, what: str) -> Token:
+    def _expect(self, kind: str, what: str) -> EbnfToken:
         token = self.token
         if token.kind != kind:
             raise self._unexpected(what)

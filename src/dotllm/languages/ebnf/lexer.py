@@ -27,7 +27,7 @@ _HINTS = {
 }
 
 
-class Token(NamedTuple):
+class EbnfToken(NamedTuple):
     """``kind`` is a group of the expression above, or the sign itself, or "END". (In GBNF a NUMBER may name a rule.)"""
 
     kind: str
@@ -35,7 +35,7 @@ class Token(NamedTuple):
     at: int
 
 
-def tokenise(source: Source) -> list[Token]:
+def tokenise(source: Source) -> list[EbnfToken]:
     """The tokens of a grammar, ending in END. Raises InvalidSpec for what is no token."""
     text, at, tokens = source.text, 0, []
     while at < len(text):
@@ -45,7 +45,7 @@ def tokenise(source: Source) -> list[Token]:
         kind = match.lastgroup
         assert kind is not None  # every alternative is a group
         if kind != "SPACE":
-            tokens.append(Token(match.group() if kind == "SIGN" else kind, match.group(), at))
+            tokens.append(EbnfToken(match.group() if kind == "SIGN" else kind, match.group(), at))
         at = match.end()
-    tokens.append(Token("END", "", len(text)))
+    tokens.append(EbnfToken("END", "", len(text)))
     return tokens

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.languages.dispatch import refuse_excluded, tag_dispatch, token_tag_dispatch
 from dotllm.languages.ebnf.characters import string
-from dotllm.languages.ebnf.lexer import Token
+from dotllm.languages.ebnf.lexer import EbnfToken
 from dotllm.languages.source import Source
 from dotllm.languages.substring import substring_expression
 
@@ -21,9 +21,9 @@ MACROS = frozenset({"Token", "ExcludeToken", "TagDispatch", "TokenTagDispatch", 
 class Macro(NamedTuple):
     """A use of a macro: its name, its positional and its named arguments, a tuple as a list."""
 
-    name: Token
-    values: list[Token | list[Token]]
-    named: dict[str, tuple[Token, Token | list[Token]]]
+    name: EbnfToken
+    values: list[EbnfToken | list[EbnfToken]]
+    named: dict[str, tuple[EbnfToken, EbnfToken | list[EbnfToken]]]
 
 
 def expand(macro: Macro, grammar: Grammar, rules: Mapping[str, Rule], source: Source) -> Expression:
@@ -62,7 +62,7 @@ class _Expansion:
     def _dispatch(self, *, tokens: bool) -> Expression:
         loop, excludes = True, []
         for name, (key, value) in self.macro.named.items():
-            if name == "loop_after_dispatch" and isinstance(value, Token) and value.text in ("true", "false"):
+            if name == "loop_after_dispatch" and isinstance(value, EbnfToken) and value.text in ("true", "false"):
                 loop = value.text == "true"
             elif name == "excludes" and isinstance(value, list):
                 excludes = value
@@ -78,7 +78,7 @@ class _Expansion:
             refuse_excluded((tag for tag, _ in by_text), excluded)
         return tag_dispatch(self.grammar, by_text, excluded, loop=loop)
 
-    def _pair(self, value: Token | list[Token]) -> tuple[Token, Expression]:
+    def _pair(self, value: EbnfToken | list[EbnfToken]) -> tuple[EbnfToken, Expression]:
         if not isinstance(value, list) or len(value) != 2 or value[1].kind != "NAME":
             raise self._wrong()
         rule = self.rules.get(value[1].text)
@@ -86,13 +86,13 @@ class _Expansion:
             raise self.source.invalid(f"rule {value[1].text} is not defined", value[1].at, value[1].text)
         return value[0], self.grammar.call(rule)
 
-    def _number(self, value: Token | list[Token]) -> int:
-        if not isinstance(value, Token) or value.kind != "NUMBER" or len(value.text) > 9:
+    def _number(self, value: EbnfToken | list[EbnfToken]) -> int:
+        if not isinstance(value, EbnfToken) or value.kind != "NUMBER" or len(value.text) > 9:
             raise self._wrong()
         return int(value.text)
 
-    def _string(self, value: Token | list[Token]) -> str:
-        if not isinstance(value, Token) or value.kind != "STRING":
+    def _string(self, value: EbnfToken | list[EbnfToken]) -> str:
+        if not isinstance(value, EbnfToken) or value.kind != "STRING":
             raise self._wrong()
         text = string(self.source, value.at, value.at + len(value.text))
         if not text and self.macro.name.text == "TagDispatch":

@@ -1,4 +1,4 @@
-"""Document → Grammar: the rules, what is ignored between terminals, templates, embedded JSON Schemas and tokens.
+"""LarkGrammar → Grammar: the rules, what is ignored between terminals, templates, embedded JSON Schemas and tokens.
 
 The language is that of the context-free grammar over characters. There is no lexer: a terminal stands for every text
 its expression matches, wherever the grammar has it. (A lexer that always takes the longest match would forbid some of
@@ -27,10 +27,10 @@ def lark_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar
 
     Raises InvalidSpec for what is no Lark grammar, Unsupported for what cannot be enforced; ``location`` says where.
     """
-    return _Compiler(text, token_names).compile()
+    return _LarkCompiler(text, token_names).compile()
 
 
-class _Compiler:
+class _LarkCompiler:
     def __init__(self, text: str, token_names: TokenNames | None) -> None:
         parser = Parser(text)
         self.source = parser.source

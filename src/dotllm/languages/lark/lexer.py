@@ -41,7 +41,7 @@ _JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse_constant)
 _JSON_SPACE = re.compile(r"[ \t\r\n]*")
 
 
-class Token(NamedTuple):
+class LarkToken(NamedTuple):
     """``kind`` is a group of the expression above, or the sign itself, or "END"."""
 
     kind: str
@@ -50,7 +50,7 @@ class Token(NamedTuple):
     value: Any = None  # of a DIRECTIVE that has one, its JSON
 
 
-def tokenise(source: Source) -> list[Token]:
+def tokenise(source: Source) -> list[LarkToken]:
     """The tokens of a grammar, ending in END. Raises InvalidSpec for what is no token."""
     text, at, tokens = source.text, 0, []
     while at < len(text):
@@ -66,10 +66,10 @@ def tokenise(source: Source) -> list[Token]:
         if kind == "DIRECTIVE" and match.group() in JSON_DIRECTIVES:
             space = _JSON_SPACE.match(text, at)
             value, at = _json(source, space.end() if space else at, match.group())
-            tokens.append(Token(kind, match.group(), begin, value))
+            tokens.append(LarkToken(kind, match.group(), begin, value))
         else:
-            tokens.append(Token(match.group() if kind == "SIGN" else kind, match.group(), begin))
-    tokens.append(Token("END", "", len(text)))
+            tokens.append(LarkToken(match.group() if kind == "SIGN" else kind, match.group(), begin))
+    tokens.append(LarkToken("END", "", len(text)))
     return tokens
 
 

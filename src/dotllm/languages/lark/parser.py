@@ -1,4 +1,4 @@
-"""Tokens → Document: definitions, statements and the expressions in them.
+"""Tokens → LarkGrammar: definitions, statements and the expressions in them.
 
 The expressions need no recursion: a frame per open bracket holds what has been read inside it. Precedence, from the
 loosest: ``|``, ``&``, one after another, the repetitions, ``~`` before something.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dotllm.languages.lark.lexer import JSON_DIRECTIVES, Token, tokenise
+from dotllm.languages.lark.lexer import JSON_DIRECTIVES, LarkToken, tokenise
 from dotllm.languages.lark.strings import unescape
-from dotllm.languages.lark.syntax import Definition, Document, Node, NodeKind, is_terminal
+from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, NodeKind, is_terminal
 from dotllm.languages.source import Source
 
 MAX_COUNT = 2**30 - 1
@@ -27,7 +27,7 @@ _REFUSED = {
 }
 
 
-class _Frame:
+class _LarkFrame:
     """An open bracket: the alternatives before, the operands of & before, the sequence so far."""
 
     __slots__ = ("arguments", "at", "choices", "negations", "opener", "operands", "parts", "template")
@@ -50,13 +50,13 @@ class Parser:
         self.source = Source(text)
         self.tokens = tokenise(self.source)
         self.i = 0
-        self.document = Document([], {}, {}, {}, [], {})
+        self.document = LarkGrammar([], {}, {}, {}, [], {})
 
     @property
-    def token(self) -> Token:
+    def token(self) -> LarkToken:
         return self.tokens[self.i]
 
-    def parse(self) -> Document:
+    def parse(self) -> LarkGrammar:
         while True:
             while self.token.kind == "NEWLINE":
                 self.i += 1
@@ -167,7 +167,7 @@ class Parser:
             local = self._expect("NAME", "a name").text
         self._add_import(local, name)
 
-    def _add_import(self, local: str, name: Token) -> None:
+    def _add_import(self, local: str, name: LarkToken) -> None:
         document = self.document
         if local in document.imports or local in document.terminals or local in document.rules:
             raise self.source.invalid(f"{local} is defined twice", name.at, local)
@@ -177,12 +177,12 @@ class Parser:
 
     def _expansions(self) -> int:
         """Everything up to the end of a definition; returns its node."""
-        frames = [_Frame("", self.token.at)]
+        frames = [_LarkFrame("", self.token.at)]
         while True:
             token, frame = self.token, frames[-1]
             kind = token.kind
             if kind in ("(", "["):
-                frames.append(_Frame(kind, token.at))
+                frames.append(_LarkFrame(kind, token.at))
                 self.i += 1
             elif kind in (")", "]", "}") and _CLOSING.get(frame.opener) == kind:
                 self.i += 1
@@ -213,7 +213,7 @@ class Parser:
                     raise self.source.invalid(f"{frame.opener!r} is never closed", frame.at)
                 return self._end_choices(frame)
             elif kind == "NAME" and self._begins_template():
-                frames.append(_Frame("{", token.at, token.text))
+                frames.append(_LarkFrame("{", token.at, token.text))
                 self.i += 2
             else:
                 self._end_atom(frame, self._atom())
@@ -273,13 +273,13 @@ class Parser:
         self.i -= 1
         raise self._unexpected("an expression")
 
-    def _character(self, token: Token) -> str:
+    def _character(self, token: LarkToken) -> str:
         text = unescape(token.text[1:-1], self.source, token.at) if token.text.endswith('"') else ""
         if len(text) != 1:
             raise self.source.invalid("the ends of a range are strings of one character", token.at)
         return text
 
-    def _end_atom(self, frame: _Frame, node: int) -> None:
+    def _end_atom(self, frame: _LarkFrame, node: int) -> None:
         """Apply the ~ before an atom and the repetition behind it, and add it to the sequence."""
         at = self.document.nodes[node].at
         if frame.negations % 2:
@@ -329,36 +329,36 @@ class Parser:
             raise self.source.invalid(f"at least {low} and at most {high} times is never", at)
         return low, high
 
-    def _close(self, frame: _Frame) -> int:
+    def _close(self, frame: _LarkFrame) -> int:
         if frame.opener == "{":
             frame.arguments.append(self._end_choices(frame))
             return self._node(NodeKind.TEMPLATE, frame.template, frame.at, *frame.arguments)
         node = self._end_choices(frame)
         return self._node(NodeKind.REPEAT, (0, 1), frame.at, node) if frame.opener == "[" else node
 
-    def _end_parts(self, frame: _Frame) -> int:
+    def _end_parts(self, frame: _LarkFrame) -> int:
         if frame.negations:
             raise self.source.invalid("'~' stands before nothing", self.token.at)
         parts, frame.parts = frame.parts, []
         return parts[0] if len(parts) == 1 else self._node(NodeKind.SEQUENCE, None, frame.at, *parts)
 
-    def _end_operands(self, frame: _Frame) -> int:
+    def _end_operands(self, frame: _LarkFrame) -> int:
         operands = [*frame.operands, self._end_parts(frame)]
         frame.operands = []
         return operands[0] if len(operands) == 1 else self._node(NodeKind.AND, None, frame.at, *operands)
 
-    def _end_choices(self, frame: _Frame) -> int:
+    def _end_choices(self, frame: _LarkFrame) -> int:
         choices = [*frame.choices, self._end_operands(frame)]
         frame.choices = []
         return choices[0] if len(choices) == 1 else self._node(NodeKind.CHOICE, None, frame.at, *choices)
 
     def _node(self, kind: NodeKind, value: Any, at: int, *children: int) -> int:
-        self.document.nodes.append(Node(kind, value, children, at))
+        self.document.nodes.append(LarkNode(kind, value, children, at))
         return len(self.document.nodes) - 1
 
     # --- tokens
 
-    def _expect(self, kind: str, what: str) -> Token:
+    def _expect(self, kind: str, what: str) -> LarkToken:
         token = self.token
         if token.kind != kind:
             raise self._unexpected(what)

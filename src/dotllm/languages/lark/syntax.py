@@ -28,7 +28,7 @@ class NodeKind(Enum):
     NOT = "~"
 
 
-class Node(NamedTuple):
+class LarkNode(NamedTuple):
     """One expression; ``children`` are numbers of earlier nodes, ``at`` is an offset into the text."""
 
     kind: NodeKind
@@ -49,10 +49,10 @@ class Definition(NamedTuple):
     suffix: int | None = None  # a node of the same range
 
 
-class Document(NamedTuple):
+class LarkGrammar(NamedTuple):
     """A whole grammar."""
 
-    nodes: list[Node]
+    nodes: list[LarkNode]
     rules: dict[str, Definition]
     terminals: dict[str, Definition]
     imports: dict[str, tuple[str, int]]  # local name of a terminal → name in `common`, offset

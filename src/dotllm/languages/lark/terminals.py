@@ -12,7 +12,7 @@ from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
 from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar, Kind
 from dotllm.languages.lark.common import COMMON
-from dotllm.languages.lark.syntax import Definition, Document, Node, NodeKind, is_terminal
+from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, NodeKind, is_terminal
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.source import Source
 from dotllm.languages.substring import substring_expression, words_of
@@ -25,7 +25,7 @@ _FLAGS = frozenset("imsxu")
 class Terminals:
     """The terminals of one grammar, compiled when they are first asked for."""
 
-    def __init__(self, document: Document, source: Source, grammar: Grammar) -> None:
+    def __init__(self, document: LarkGrammar, source: Source, grammar: Grammar) -> None:
         self.document = document
         self.source = source
         self.grammar = grammar
@@ -60,7 +60,7 @@ class Terminals:
         shortest = dfa.difference(dfa.concat(Dfa.length(1, None), self.budget), self.budget)
         return self._lower(shortest)
 
-    def leaf(self, node: Node) -> Expression:
+    def leaf(self, node: LarkNode) -> Expression:
         """A terminal that is one node without children (and no name)."""
         grammar, value = self.grammar, node.value
         if node.kind is NodeKind.LITERAL and not value[1]:
@@ -176,7 +176,7 @@ class Terminals:
             found.append(expression)
         return found[root - first]
 
-    def _structured(self, node: Node) -> Expression:
+    def _structured(self, node: LarkNode) -> Expression:
         value = node.value
         if not isinstance(value, dict) or len(value) != 1:
             raise self.source.invalid("%regex needs an object with one member", node.at, "%regex")
@@ -248,7 +248,7 @@ class Terminals:
                     self._dfas[ready] = regex_to_dfa(self._imported(ready), search=False)
         return self._dfas[name]
 
-    def _pattern(self, node: Node) -> str:
+    def _pattern(self, node: LarkNode) -> str:
         """The regular expression of a PATTERN, or of a LITERAL that ignores case.
 
         ``\\d``, ``\\w`` and ``\\s`` are Unicode's, as they are for Lark and llguidance.
@@ -262,6 +262,6 @@ class Terminals:
         return f"(?u{option.replace('u', '')}){text}"
 
     @staticmethod
-    def _first(node: Node, pattern: str) -> int:
+    def _first(node: LarkNode, pattern: str) -> int:
         """Where offset 0 of its ``pattern`` would be: behind the slash, but for the flags put before it."""
         return node.at + 1 + len(node.value[0]) - len(pattern)
