@@ -6,7 +6,7 @@ more threads (`cold`, `team`) and entered into the shared table. A guide that fa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -36,8 +36,9 @@ Failures = dict[int, SpecError]
 """By position in the batch why a guide failed; without tracebacks, whose frames would hold the whole batch."""
 
 
-def _machines(guides: Sequence[Guide]) -> Int64:
-    return np.frombuffer(bytearray().join([guide.index.machine for guide in guides]), np.int64)
+def machines_of(indexes: Sequence[Walkable]) -> Int64:
+    """The words of the machines of ``indexes``, int64 [n * MACHINE], as kernels take them."""
+    return np.frombuffer(bytearray().join([index.machine for index in indexes]), np.int64)
 
 
 def _configs(guides: Sequence[Guide]) -> Int32:
@@ -64,12 +65,12 @@ _desks: WeakKeyDictionary[TokenSpace, list[Desk]] = WeakKeyDictionary()
 
 
 class Locks:
-    """Holds the locks of the indexes of some guides, always taken in the same order (an ExitStack costs more)."""
+    """Holds the locks of some indexes, always taken in the same order (an ExitStack costs more)."""
 
     __slots__ = ("_locks",)
 
-    def __init__(self, guides: Sequence[Guide]) -> None:
-        self._locks = sorted({guide.index.lock for guide in guides}, key=id)
+    def __init__(self, indexes: Sequence[Walkable]) -> None:
+        self._locks = sorted({index.lock for index in indexes}, key=id)
 
     def __enter__(self) -> None:
         for lock in self._locks:
@@ -85,46 +86,64 @@ def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, F
 
     Raises ValueError for guides of different vocabularies.
     """
-    rows = np.empty(len(guides), np.int32)
-    failures: Failures = {}
     if not guides:
-        return rows, failures
-    with Locks(guides):
-        machines, configs = _machines(guides), _configs(guides)
-        missing = known_rows(machines, configs, rows)
-        if missing < 0:
-            raise error_of(missing)
-        if missing:
-            _find(guides, missing, machines, configs, rows, failures, threads, None, _NO_TARGETS, _nobody(guides))
-        if guides[0].index.space.remembering:
-            _remember(guides, rows, failures)
+        return np.empty(0, np.int32), {}
+    indexes = [guide.index for guide in guides]
+    with Locks(indexes):
+        rows, failures = rows_of(indexes, _configs(guides), threads)
+        if indexes[0].space.remembering:
+            _set_own_rows(guides, rows, failures)
     return rows, failures
 
 
-def _nobody(guides: Sequence[Guide]) -> Bool:
-    return np.zeros(len(guides), np.bool_)
+def rows_of(indexes: Sequence[Walkable], configs: Int32, threads: int = THREADS) -> tuple[Int32, Failures]:
+    """The rows of the masks of configurations, int32 [n], configs[i] being one of indexes[i]; -1 for one that failed,
+    and why. Hold their locks. Raises ValueError for indexes of different vocabularies.
+    """
+    rows = np.empty(len(configs), np.int32)
+    failures: Failures = {}
+    machines = machines_of(indexes)
+    missing = known_rows(machines, configs, rows)
+    if missing < 0:
+        raise error_of(missing)
+    if missing:
+        written = np.zeros(len(configs), np.bool_)
+        _find(indexes, missing, machines, configs, rows, failures, threads, None, _NO_TARGETS, written)
+    return rows, failures
 
 
-def _remember(guides: Sequence[Guide], rows: Int32, failures: Failures) -> None:
-    """Set the rows of guides whose masks are their own."""
+def for_each_stateful(guides: Sequence[Guide], failures: Failures, act: Callable[[int, Guide], None]) -> None:
+    """Call act(i, guides[i]) for the guides that remember and have not failed. A refusal is a failure of that guide."""
     for i, guide in enumerate(guides):
         if guide.remembers and i not in failures:
             try:
-                rows[i] = guide.mask_row
+                act(i, guide)
             except SpecError as error:
-                rows[i] = -1
                 failures[i] = error.with_traceback(None)
 
 
+def _set_own_rows(guides: Sequence[Guide], rows: Int32, failures: Failures) -> None:
+    """Set the rows of guides whose masks are their own."""
+
+    def set_row(i: int, guide: Guide) -> None:
+        rows[i] = -1  # if it fails
+        rows[i] = guide.mask_row
+
+    for_each_stateful(guides, failures, set_row)
+
+
 def _find(
-    guides: Sequence[Guide], missing: int, machines: Int64, configs: Int32, rows: Int32, failures: Failures,
+    indexes: Sequence[Walkable], missing: int, machines: Int64, configs: Int32, rows: Int32, failures: Failures,
     threads: int, bitmask: Int32 | None, targets: Int64, written: Bool,
 ) -> None:  # fmt: skip
-    """Compute the masks of all guides whose rows are NEEDS_ROW, so many; in their places in ``bitmask``, if there is
-    one: where that was so is ``written``."""
-    space = guides[0].index.space
+    """Compute the masks of all configurations whose rows are NEEDS_ROW, so many; in their rows of ``bitmask``, if there
+    is one: where that was so is ``written``."""
+    space = indexes[0].space
     desks = _desks.setdefault(space, [])
-    desk = desks.pop() if desks else Desk(space)
+    try:
+        desk = desks.pop()
+    except IndexError:  # (asked for, not looked at first: another thread may take the last one in between)
+        desk = Desk(space)
     room = desk.room if bitmask is None else bitmask
     while missing:
         groups = by_machine(machines, rows, desk.order, desk.starts)
@@ -141,8 +160,8 @@ def _find(
             left = enter_rows(machines, configs, groups, *space.row_store, since, *desk.found, room, rows)
         missing -= count
         if left:
-            _recover(guides, desk, rows, failures)
-            machines = _machines(guides)
+            _recover(indexes, configs, desk, rows, failures)
+            machines = machines_of(indexes)
             missing = int(np.count_nonzero(rows == NEEDS_ROW))
     for i in failures:
         rows[i], written[i] = -1, False
@@ -175,13 +194,13 @@ def recover_each(asked: Iterable[tuple[int, Walkable, int]]) -> Failures:
     return failures
 
 
-def _recover(guides: Sequence[Guide], desk: Desk, rows: Int32, failures: Failures) -> None:
-    """Do what the errors of `cold.enter_rows` ask for; guides for which that is impossible have failed."""
+def _recover(indexes: Sequence[Walkable], configs: Int32, desk: Desk, rows: Int32, failures: Failures) -> None:
+    """Do what the errors of `cold.enter_rows` ask for; the configurations for which that is impossible have failed."""
     met = [(int(desk.order[k]), int(desk.codes[k])) for k in np.flatnonzero(desk.codes < 0).tolist()]
-    refused = recover_each((i, guides[i].index, code) for i, code in met)
+    refused = recover_each((i, indexes[i], code) for i, code in met)
     for i, refusal in refused.items():
-        for j, guide in enumerate(guides):
-            if guide.index is guides[i].index and guide.config == guides[i].config:  # those that had no mask of theirs
+        for j in np.flatnonzero(configs == configs[i]).tolist():  # with those that wait for the same mask
+            if indexes[j] is indexes[i]:
                 rows[j], failures[j] = _FAILED, refusal
 
 
@@ -197,10 +216,11 @@ def fill_masks(
     if not guides:
         return failures
     where = np.arange(len(guides)) if targets is None else integers(targets, "targets")
-    space = guides[0].index.space
+    indexes = [guide.index for guide in guides]
+    space = indexes[0].space
     rows = np.empty(len(guides), np.int32)
-    with Locks(guides):
-        machines, configs = _machines(guides), _configs(guides)
+    with Locks(indexes):
+        machines, configs = machines_of(indexes), _configs(guides)
         remembering = space.remembering
         try:
             missing = fill_known(machines, configs, space.rows, bitmask, where, rows, not remembering)
@@ -210,23 +230,14 @@ def fill_masks(
             raise error_of(missing, guides, where, bitmask, space.words)
         if not missing and not remembering:
             return failures
-        written = _nobody(guides)
+        written = np.zeros(len(guides), np.bool_)
         if missing:
-            _find(guides, missing, machines, configs, rows, failures, threads, bitmask, where, written)
+            _find(indexes, missing, machines, configs, rows, failures, threads, bitmask, where, written)
         if remembering:
-            _remember(guides, rows, failures)
+            _set_own_rows(guides, rows, failures)
             written[:] = False
     copy_rows(space.rows, rows, bitmask, where, written)
     return failures
-
-
-def _advance_remembering(guides: Sequence[Guide], tokens: Int64, accepted: list[bool], failures: Failures) -> None:
-    for i, guide in enumerate(guides):
-        if guide.remembers:
-            try:
-                accepted[i] = guide.advance(int(tokens[i]))
-            except SpecError as error:
-                failures[i] = error.with_traceback(None)
 
 
 def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list[bool], Failures]:
@@ -243,20 +254,24 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
     space = guides[0].index.space
     mine: Sequence[Guide] = guides
     todo: Sequence[int] = range(len(guides))
-    with Locks(guides):
+    with Locks([guide.index for guide in guides]):
         if space.remembering:
             if len(ids) != len(guides):
                 raise error_of(WRONG_COUNT, guides, ids)
             if any(guide.index.space is not space for guide in guides):
                 raise error_of(OTHER_VOCABULARY)
-            _advance_remembering(guides, ids, accepted, failures)
+
+            def advance(i: int, guide: Guide) -> None:
+                accepted[i] = guide.advance(int(ids[i]))
+
+            for_each_stateful(guides, failures, advance)
             todo = [i for i in todo if not guides[i].remembers]
             mine, ids = [guides[i] for i in todo], ids[todo]
         while todo:
             out = np.empty(len(mine), np.int32)
             code = advance_batch(
-                _machines(mine), _configs(mine), ids, space.token_data, space.token_offset, space.ends,
-                space.words, FUEL, out,
+                machines_of([guide.index for guide in mine]), _configs(mine), ids,
+                space.token_data, space.token_offset, space.ends, space.words, FUEL, out,
             )  # fmt: skip
             if code < 0:
                 raise error_of(code, mine, ids)

@@ -7,34 +7,21 @@ them. The guides do not move; only configurations are computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.machine.arena import FUEL
-from dotllm.automata.machine.layout import FINISHED, H_FUEL
+from dotllm.automata.machine.layout import H_FUEL
 from dotllm.automata.machine.run import advance
-from dotllm.errors import SpecError
-from dotllm.index.batch import Failures, Locks, _machines, mask_rows, recover_each
+from dotllm.index.batch import Failures, Locks, for_each_stateful, machines_of, recover_each, rows_of
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, _pointer, known_rows
-from dotllm.index.walkable import Walkable
 from dotllm.jit import kernel
 
 NO_MASK = -1  # not a row: whatever is sampled there is not used
 NOWHERE = -1  # not a configuration: the draft before it is not allowed
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a guide would be: enough of a `Guide` to ask for a mask."""
-
-    index: Walkable
-    config: int
-    remembers: ClassVar[bool] = False
 
 
 @kernel(nb.void(L1, I1, I1, I1, U8, I1, B1, I, I, I1, I1))
@@ -84,7 +71,8 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
     allowed (or is padding, below 0) the row is NO_MASK: nothing sampled there can be kept. FINISHED has the row of the
     end tokens, as in `mask_rows`. A failed guide's entries are NO_MASK and NOWHERE.
     """
-    space = guides[0].index.space
+    indexes = [guide.index for guide in guides]
+    space = indexes[0].space
     counts = np.fromiter((len(d) for d in drafts), np.int32, len(drafts))
     starts = np.zeros(len(guides) + 1, np.int32)
     np.cumsum(counts, out=starts[1:])
@@ -94,8 +82,8 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
     codes = np.ones(len(guides), np.int32)
     failures: Failures = {}
     owner = np.repeat(np.arange(len(guides)), counts + 1)
-    with Locks(guides):
-        machines = _machines(guides)
+    with Locks(indexes):
+        machines = machines_of(indexes)
         while codes.any():
             configs_along(
                 machines, configs, starts, flat, space.token_data, space.token_offset, space.ends,
@@ -103,10 +91,10 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
             )  # fmt: skip
             met = np.flatnonzero(codes).tolist()
             if met:
-                refused = recover_each((g, guides[g].index, int(codes[g])) for g in met)
+                refused = recover_each((g, indexes[g], int(codes[g])) for g in met)
                 failures.update(refused)
                 codes[[*refused]] = 0
-                machines = _machines(guides)
+                machines = machines_of(indexes)
         for g in failures:
             out[owner == g] = NOWHERE
         rows = np.full(len(out), NO_MASK, np.int32)
@@ -116,36 +104,30 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
         rows[real] = found
         missing = real[found < 0]
         if len(missing):
-            places = [Place(guides[owner[i]].index, int(out[i])) for i in missing.tolist()]
-            computed, trouble = mask_rows(places)  # type: ignore[arg-type]  # a Place has what it asks of a Guide
+            computed, trouble = rows_of([indexes[g] for g in owner[missing].tolist()], out[missing])
             rows[missing] = computed
             for at, refusal in trouble.items():
                 failures[int(owner[missing[at]])] = refusal
         if space.remembering:
-            _remember(guides, drafts, starts, rows, failures)
+            _set_own_rows(guides, drafts, starts, rows, failures)
     for g in failures:
         rows[owner == g], out[owner == g] = NO_MASK, NOWHERE
     return rows, out, failures
 
 
-def _remember(
+def _set_own_rows(
     guides: Sequence[Guide], drafts: Sequence[Sequence[int]], starts: Int32, rows: Int32, failures: Failures
 ) -> None:
     """Set the rows of guides whose masks are their own."""
-    for g, guide in enumerate(guides):
-        if not guide.remembers or g in failures:
-            continue
-        try:
-            ahead = guide.fork()
-            at = int(starts[g]) + g
-            rows[at] = ahead.mask_row
-            rows[at + 1 : at + 1 + len(drafts[g])] = NO_MASK
-            for j, token in enumerate(drafts[g], 1):
-                if not ahead.advance(token):
-                    break
-                rows[at + j] = ahead.mask_row
-        except SpecError as error:
-            failures[g] = error.with_traceback(None)
 
+    def set_rows(g: int, guide: Guide) -> None:
+        ahead = guide.fork()
+        at = int(starts[g]) + g
+        rows[at] = ahead.mask_row
+        rows[at + 1 : at + 1 + len(drafts[g])] = NO_MASK
+        for j, token in enumerate(drafts[g], 1):
+            if not ahead.advance(token):
+                break
+            rows[at + j] = ahead.mask_row
 
-__all__ = ["FINISHED", "NOWHERE", "NO_MASK", "Place", "mask_rows_along"]
+    for_each_stateful(guides, failures, set_rows)

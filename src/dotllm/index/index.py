@@ -212,11 +212,10 @@ class GrammarIndex:
             row = self.run(lambda mem: known_row(mem, config))
             if row >= 0:
                 return row
-            entry = layout.R + 3 * layout.CONFIG
             mask = np.empty(space.words, np.int32)
 
             def find(mem: Int32) -> int:
-                at = mem[entry] + 3 * config
+                at = mem[layout.R + 3 * layout.CONFIG] + 3 * config
                 return int(
                     find_row(
                         mem, space.trie_byte, space.trie_depth, space.trie_end, space.trie_token_start,

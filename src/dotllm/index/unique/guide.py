@@ -58,7 +58,9 @@ class UniqueGuide(Guide):
         return True
 
     def move(self, config: int) -> None:
-        raise TypeError("a guide that remembers is not moved by its configuration")
+        """As `Guide.move`, to a configuration where nothing need be remembered."""
+        self._past.append(self._threads)
+        super().move(config)
 
     def _after(self, threads: Threads, token: int) -> Threads:
         """Where a token leads; () if it is not allowed."""
