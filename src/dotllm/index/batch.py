@@ -1,7 +1,7 @@
 """Masks and steps of a whole batch of guides, of many indexes, in one kernel call.
 
 A known mask costs a look-up and stays in compiled code for the entire batch. Missing masks are computed by one or
-more threads (`cold`, `team`) and entered into the shared table. A guide that fails (budget) fails alone.
+more threads (`mask_misses`, `helper_pool`) and entered into the shared table. A guide that fails (budget) fails alone.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.errors import SpecError
 from dotllm.index.callers import OTHER_VOCABULARY, WRONG_COUNT, error_of, integers, not_a_bitmask
-from dotllm.index.cold import addresses, by_machine, enter_rows, find_rows, help_forever
 from dotllm.index.guide import Guide
+from dotllm.index.helper_pool import HelperPool
 from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, fill_known, known_rows
-from dotllm.index.team import Team
+from dotllm.index.mask_misses import addresses, by_machine, enter_rows, find_rows, help_forever
 from dotllm.index.token_space import CONTENTS, TokenSpace
 from dotllm.index.walkable import Walkable
 
@@ -30,7 +30,7 @@ _MISSES_PER_THREAD = 8  # fewer are not worth a thread
 _CHUNK = 64  # masks computed before they are entered: bounds memory, 1 MB at 131k tokens
 _FAILED = -2  # instead of a row, until the others have theirs
 _NO_TARGETS = np.empty(0, np.int64)
-_TEAM = Team(help_forever)
+_POOL = HelperPool(help_forever)
 
 Failures = dict[int, SpecError]
 """By position in the batch why a guide failed; without tracebacks, whose frames would hold the whole batch."""
@@ -45,7 +45,7 @@ def _configs(guides: Sequence[Guide]) -> Int32:
     return np.array([guide.config for guide in guides], np.int32)
 
 
-class Desk:
+class MaskScratch:
     """Arrays for the masks of one chunk, kept for the next (memory fresh from the operating system costs as much as to
     compute a mask in it)."""
 
@@ -56,12 +56,12 @@ class Desk:
         self.starts = np.zeros(_CHUNK + 1, np.int32)
         self.taken = np.zeros(_CHUNK, np.int64)
         self.found = (self.order, self.starts, self.taken, self.codes, np.zeros(_CHUNK, np.int64), guesses, places)
-        """What the kernels of `cold` take."""
+        """What the kernels of `mask_misses` take."""
         self.room = np.empty((_CHUNK + _CHUNK // _MISSES_PER_THREAD, space.words), np.int32)
         """A row for each guide, and one with which each thread looks whether its mask is new."""
 
 
-_desks: WeakKeyDictionary[TokenSpace, list[Desk]] = WeakKeyDictionary()
+_scratch: WeakKeyDictionary[TokenSpace, list[MaskScratch]] = WeakKeyDictionary()
 
 
 class Locks:
@@ -139,38 +139,38 @@ def _find(
     """Compute the masks of all configurations whose rows are NEEDS_ROW, so many; in their rows of ``bitmask``, if there
     is one: where that was so is ``written``."""
     space = indexes[0].space
-    desks = _desks.setdefault(space, [])
+    free = _scratch.setdefault(space, [])
     try:
-        desk = desks.pop()
+        scratch = free.pop()
     except IndexError:  # (asked for, not looked at first: another thread may take the last one in between)
-        desk = Desk(space)
-    room = desk.room if bitmask is None else bitmask
+        scratch = MaskScratch(space)
+    room = scratch.room if bitmask is None else bitmask
     while missing:
-        groups = by_machine(machines, rows, desk.order, desk.starts)
+        groups = by_machine(machines, rows, scratch.order, scratch.starts)
         count = min(missing, _CHUNK)
         use = max(1, min(threads, groups, count // _MISSES_PER_THREAD))
-        desk.taken[:] = 0
+        scratch.taken[:] = 0
         with space.lock:
             since = int(space.rows_used[CONTENTS])
-        found = (*desk.found, room, targets, rows, written)
-        job = (addresses(space), machines, configs, groups, use, FUEL, *found)
-        if not _TEAM.work(use - 1, partial(_compute, job)):
+        found = (*scratch.found, room, targets, rows, written)
+        arguments = (addresses(space), machines, configs, groups, use, FUEL, *found)
+        if not _POOL.work(use - 1, partial(_compute, arguments)):
             raise MemoryError("no memory for a mask")
         with space.lock:
-            left = enter_rows(machines, configs, groups, *space.row_store, since, *desk.found, room, rows)
+            left = enter_rows(machines, configs, groups, *space.row_store, since, *scratch.found, room, rows)
         missing -= count
         if left:
-            _recover(indexes, configs, desk, rows, failures)
+            _recover(indexes, configs, scratch, rows, failures)
             machines = machines_of(indexes)
             missing = int(np.count_nonzero(rows == NEEDS_ROW))
     for i in failures:
         rows[i], written[i] = -1, False
-    if len(desks) < THREADS:
-        desks.append(desk)
+    if len(free) < THREADS:
+        free.append(scratch)
 
 
-def _compute(job: tuple[Any, ...], board: Int64, doors: Int64) -> bool:
-    return bool(find_rows(board, doors, *job))
+def _compute(arguments: tuple[Any, ...], job: Int64, wake_fds: Int64) -> bool:
+    return bool(find_rows(job, wake_fds, *arguments))
 
 
 def recover_each(asked: Iterable[tuple[int, Walkable, int]]) -> Failures:
@@ -194,9 +194,11 @@ def recover_each(asked: Iterable[tuple[int, Walkable, int]]) -> Failures:
     return failures
 
 
-def _recover(indexes: Sequence[Walkable], configs: Int32, desk: Desk, rows: Int32, failures: Failures) -> None:
-    """Do what the errors of `cold.enter_rows` ask for; the configurations for which that is impossible have failed."""
-    met = [(int(desk.order[k]), int(desk.codes[k])) for k in np.flatnonzero(desk.codes < 0).tolist()]
+def _recover(
+    indexes: Sequence[Walkable], configs: Int32, scratch: MaskScratch, rows: Int32, failures: Failures
+) -> None:
+    """Do what the errors of `enter_rows` ask for; the configurations for which that is impossible have failed."""
+    met = [(int(scratch.order[k]), int(scratch.codes[k])) for k in np.flatnonzero(scratch.codes < 0).tolist()]
     refused = recover_each((i, indexes[i], code) for i, code in met)
     for i, refusal in refused.items():
         for j in np.flatnonzero(configs == configs[i]).tolist():  # with those that wait for the same mask

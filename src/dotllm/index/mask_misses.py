@@ -1,7 +1,7 @@
-"""Kernels: the missing masks of a batch, computed by the caller together with helpers (see `team`).
+"""Kernels: the missing masks of a batch, computed by the caller together with helpers (see `helper_pool`).
 
 Three steps. `by_machine` lists what is missing. `find_rows` computes it, on as many threads as there are; each thread
-takes one machine's guides at a time, since an arena belongs to one thread at a time. It also looks there whether the
+takes one machine's guides at a time, since an arena belongs to one thread at a time. It also spins there whether the
 table of rows has such a row, without the table's lock, so that is a guess. `enter_rows` is for one thread, with that
 lock, and has little left to do: confirm the guesses, enter the rows that are new, tell the machines.
 """
@@ -15,18 +15,18 @@ from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.layout import CONFIG, H_FUEL, R
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
 from dotllm.index.atomics import exchange, fetch_add
+from dotllm.index.helper_pool import CONTENT, close_job, enter_job, exit_job, open_job, wait_for_job
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, I, _pointer, copy_row
-from dotllm.index.team import FIRST, close_board, join, leave, open_board, wait_for_job
 from dotllm.index.token_space import ROWS_FULL, TokenSpace, confirm_row, intern_row, likely_row, row_hash
 from dotllm.jit import kernel
 
 L2 = nb.int64[:, ::1]
 
-TWIN = -1  # not an error: see `find_rows`
+DUPLICATE = -1  # not an error: see `find_rows`
 _COPIES = 8  # known rows that a thread takes at a time
 _FAULTS = 1000  # of a pipe, one after another, until its helper goes
 
-# what the board says, from FIRST
+# slots of a job, from CONTENT
 J_MACHINES, J_CONFIGS, J_GUIDES = 0, 1, 2
 J_ORDER, J_STARTS, J_GROUPS, J_LISTED, J_THREADS, J_FUEL = 3, 4, 5, 6, 7, 8
 J_TAKEN, J_CODES, J_TAGS, J_GUESSES, J_PLACES = 9, 10, 11, 12, 13
@@ -69,29 +69,29 @@ def by_machine(machines: Int64, rows: Int32, order: Int32, starts: Int32) -> int
 
 
 @kernel(nb.void(L1, I))
-def _share(board: Int64, me: int) -> None:
-    """What thread ``me`` does of what `find_rows` wrote on the board.
+def _share(job: Int64, me: int) -> None:
+    """What thread ``me`` does of what `find_rows` wrote into the job.
 
     It begins with a stretch of its own, in step after step the same one, so that it meets the arenas and the rows of
     the bitmask in its core's cache; then it helps others from the far end of theirs.
     """
-    job = board[FIRST:]
-    groups, threads, fuel = job[J_GROUPS], job[J_THREADS], job[J_FUEL]
-    guides, listed = job[J_GUIDES], job[J_LISTED]
-    machines = nb.carray(_pointer(job[J_MACHINES]), (guides * MACHINE,), nb.int64)
-    configs = nb.carray(_pointer(job[J_CONFIGS]), (guides,), nb.int32)
-    order = nb.carray(_pointer(job[J_ORDER]), (listed,), nb.int32)
-    starts = nb.carray(_pointer(job[J_STARTS]), (groups + 1,), nb.int32)
-    codes = nb.carray(_pointer(job[J_CODES]), (listed,), nb.int32)
-    tags = nb.carray(_pointer(job[J_TAGS]), (listed,), nb.int64)
-    guesses = nb.carray(_pointer(job[J_GUESSES]), (listed,), nb.int32)
-    places = nb.carray(_pointer(job[J_PLACES]), (listed,), nb.int32)
-    room = nb.carray(_pointer(job[J_ROOM]), (job[J_ROOM_ROWS], job[J_ROOM_WORDS]), nb.int32)
-    targets = nb.carray(_pointer(job[J_TARGETS]), (guides,), nb.int64)
-    written = nb.carray(_pointer(job[J_WRITTEN]), (guides,), nb.boolean)
-    direct = job[J_TARGETS] != 0
+    task = job[CONTENT:]
+    groups, threads, fuel = task[J_GROUPS], task[J_THREADS], task[J_FUEL]
+    guides, listed = task[J_GUIDES], task[J_LISTED]
+    machines = nb.carray(_pointer(task[J_MACHINES]), (guides * MACHINE,), nb.int64)
+    configs = nb.carray(_pointer(task[J_CONFIGS]), (guides,), nb.int32)
+    order = nb.carray(_pointer(task[J_ORDER]), (listed,), nb.int32)
+    starts = nb.carray(_pointer(task[J_STARTS]), (groups + 1,), nb.int32)
+    codes = nb.carray(_pointer(task[J_CODES]), (listed,), nb.int32)
+    tags = nb.carray(_pointer(task[J_TAGS]), (listed,), nb.int64)
+    guesses = nb.carray(_pointer(task[J_GUESSES]), (listed,), nb.int32)
+    places = nb.carray(_pointer(task[J_PLACES]), (listed,), nb.int32)
+    room = nb.carray(_pointer(task[J_ROOM]), (task[J_ROOM_ROWS], task[J_ROOM_WORDS]), nb.int32)
+    targets = nb.carray(_pointer(task[J_TARGETS]), (guides,), nb.int64)
+    written = nb.carray(_pointer(task[J_WRITTEN]), (guides,), nb.boolean)
+    direct = task[J_TARGETS] != 0
 
-    space = job[J_SPACE:]
+    space = task[J_SPACE:]
     words, nodes = space[X_WORDS], space[X_NODES]
     t_byte = nb.carray(_pointer(space[X_BYTE]), (nodes,), nb.uint8)
     t_depth = nb.carray(_pointer(space[X_DEPTH]), (nodes,), nb.int32)
@@ -105,23 +105,23 @@ def _share(board: Int64, me: int) -> None:
     rows = nb.carray(_pointer(space[X_ROWS]), (space[X_ROWS_ROWS], words), nb.int32)
     table = nb.carray(_pointer(space[X_TABLE]), (space[X_TABLE_SIZE], 2), nb.int64)
 
-    counters = nb.int64(job.ctypes.data)
+    counters = nb.int64(task.ctypes.data)
     first = me * groups // threads
     own = (me + 1) * groups // threads - first
     place = nb.int64(-1)
     done = 0
     for k in range(groups):
         group = first + k if k < own else (first + own - 1 - k) % groups
-        if exchange(job[J_TAKEN] + 8 * group, 1) != 0:
+        if exchange(task[J_TAKEN] + 8 * group, 1) != 0:
             continue
         for i in range(starts[group], starts[group + 1]):
             g = order[i]
             codes[i] = 0
             for j in range(starts[group], i):
                 if configs[order[j]] == configs[g]:
-                    codes[i] = TWIN
+                    codes[i] = DUPLICATE
                     break
-            if codes[i] == TWIN:
+            if codes[i] == DUPLICATE:
                 continue
             if direct:
                 place = targets[g]
@@ -149,7 +149,7 @@ def _share(board: Int64, me: int) -> None:
                 place = nb.int64(-1)
         done += 1
     if direct:
-        known = nb.carray(_pointer(job[J_KNOWN]), (guides,), nb.int32)
+        known = nb.carray(_pointer(task[J_KNOWN]), (guides,), nb.int32)
         for k in range(threads):
             whose = (me + k) % threads
             first, end = whose * guides // threads, (whose + 1) * guides // threads
@@ -165,55 +165,55 @@ def _share(board: Int64, me: int) -> None:
 
 @kernel(nb.boolean(L1, L1, L1, L1, I1, I, I, I, I1, I1, L1, I1, L1, I1, I1, I2, L1, I1, B1))
 def find_rows(
-    board: Int64, doors: Int64, space: Int64, machines: Int64, configs: Int32, groups: int, threads: int, fuel: int,
+    job: Int64, wake_fds: Int64, space: Int64, machines: Int64, configs: Int32, groups: int, threads: int, fuel: int,
     order: Int32, starts: Int32, taken: Int64, codes: Int32, tags: Int64, guesses: Int32, places: Int32, room: Int32,
     targets: Int64, known: Int32, written: Bool,
 ) -> bool:  # fmt: skip
-    """Compute the missing masks listed by `by_machine`, together with those behind ``doors``. Returns whether that went
-    well (a helper may find no memory).
+    """Compute the missing masks listed by `by_machine`, together with the helpers that ``wake_fds`` wake. Returns
+    whether that went well (a helper may find no memory).
 
-    Of guide order[i], codes[i]: how many symbols its mask depends on, TWIN if it is that of another guide of its group,
-    or an error; tags[i]: the mask's hash; guesses[i]: its number (see `likely_row`), or -1: it is room[places[i]].
+    Of guide order[i], codes[i]: how many symbols its mask depends on, DUPLICATE if it is that of another guide of its
+    group, or an error; tags[i]: the mask's hash; guesses[i]: its number (see `likely_row`), or -1: it is room[places[i]].
     With ``targets`` (none: empty) masks are written to room[targets[g]], and ``written[g]`` is set; and so are those
     of which the row is ``known[g]``. taken [groups]: zeros; space: `addresses`.
     """
-    job = board[FIRST:]
-    job[J_MACHINES], job[J_CONFIGS], job[J_GUIDES] = machines.ctypes.data, configs.ctypes.data, configs.shape[0]
-    job[J_ORDER], job[J_STARTS], job[J_LISTED] = order.ctypes.data, starts.ctypes.data, order.shape[0]
-    job[J_GROUPS], job[J_THREADS], job[J_FUEL] = groups, threads, fuel
-    job[J_TAKEN], job[J_CODES], job[J_TAGS] = taken.ctypes.data, codes.ctypes.data, tags.ctypes.data
-    job[J_GUESSES], job[J_PLACES], job[J_WRITTEN] = guesses.ctypes.data, places.ctypes.data, written.ctypes.data
-    job[J_ROOM], job[J_ROOM_ROWS], job[J_ROOM_WORDS] = room.ctypes.data, room.shape[0], room.shape[1]
-    job[J_TARGETS] = nb.int64(targets.ctypes.data) if targets.shape[0] > 0 else nb.int64(0)
-    job[J_KNOWN] = known.ctypes.data
-    job[J_DONE] = job[J_ROOM_USED] = 0
-    job[J_COPIED : J_COPIED + threads] = 0
-    job[J_SPACE : J_SPACE + space.shape[0]] = space
-    if doors.shape[0] == 0:
-        _share(board, 0)
+    task = job[CONTENT:]
+    task[J_MACHINES], task[J_CONFIGS], task[J_GUIDES] = machines.ctypes.data, configs.ctypes.data, configs.shape[0]
+    task[J_ORDER], task[J_STARTS], task[J_LISTED] = order.ctypes.data, starts.ctypes.data, order.shape[0]
+    task[J_GROUPS], task[J_THREADS], task[J_FUEL] = groups, threads, fuel
+    task[J_TAKEN], task[J_CODES], task[J_TAGS] = taken.ctypes.data, codes.ctypes.data, tags.ctypes.data
+    task[J_GUESSES], task[J_PLACES], task[J_WRITTEN] = guesses.ctypes.data, places.ctypes.data, written.ctypes.data
+    task[J_ROOM], task[J_ROOM_ROWS], task[J_ROOM_WORDS] = room.ctypes.data, room.shape[0], room.shape[1]
+    task[J_TARGETS] = nb.int64(targets.ctypes.data) if targets.shape[0] > 0 else nb.int64(0)
+    task[J_KNOWN] = known.ctypes.data
+    task[J_DONE] = task[J_ROOM_USED] = 0
+    task[J_COPIED : J_COPIED + threads] = 0
+    task[J_SPACE : J_SPACE + space.shape[0]] = space
+    if wake_fds.shape[0] == 0:
+        _share(job, 0)
         return True
-    open_board(board, doors)
-    _share(board, 0)
-    close_board(board)
-    return job[J_DONE] == groups
+    open_job(job, wake_fds)
+    _share(job, 0)
+    close_job(job)
+    return task[J_DONE] == groups
 
 
 @kernel(nb.void(L1, I, I))
-def help_forever(board: Int64, me: int, pipe: int) -> None:
+def help_forever(job: Int64, me: int, pipe: int) -> None:
     """What helper ``me`` does whenever there is a job."""
     faults = 0
     last = nb.int64(0)
     while faults < _FAULTS:
-        job = wait_for_job(board, me, pipe, last)
-        if job < 0:
+        number = wait_for_job(job, me, pipe, last)
+        if number < 0:
             faults += 1
             continue
         faults = 0
-        last = job
-        if join(board):
-            if me < board[FIRST + J_THREADS]:  # (a byte of an earlier time may have let in one too many)
-                _share(board, me)
-            leave(board)
+        last = number
+        if enter_job(job):
+            if me < job[CONTENT + J_THREADS]:  # (a byte of an earlier time may have let in one too many)
+                _share(job, me)
+            exit_job(job)
 
 
 @kernel(I(L1, I1, I, I2, L1, L2, L2, I1, I, I1, I1, L1, I1, L1, I1, I1, I2, I1))
@@ -234,7 +234,7 @@ def enter_rows(
         g, code = order[i], codes[i]
         codes[i] = 0
         mem = nb.carray(_pointer(machines[MACHINE * g]), (machines[MACHINE * g + 1],), nb.int32)
-        if code == TWIN:
+        if code == DUPLICATE:
             out[g] = max(known_row(mem, configs[g]), NEEDS_ROW)
             left += out[g] < 0
             continue
