@@ -16,18 +16,19 @@ import numpy as np
 from dotllm import cpus
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
+from dotllm.automata.machine.layout import FINISHED
+from dotllm.automata.machine.masks import known_row
 from dotllm.errors import SpecError
 from dotllm.index.callers import OTHER_VOCABULARY, WRONG_COUNT, error_of, integers, not_a_bitmask
 from dotllm.index.guide import Guide
-from dotllm.index.helper_pool import HelperPool
+from dotllm.index.helper_pool import NO_HELPERS, HelperPool, new_job
 from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, fill_known, known_rows
-from dotllm.index.mask_misses import addresses, by_machine, enter_rows, find_rows, help_forever
-from dotllm.index.token_space import CONTENTS, TokenSpace
+from dotllm.index.mask_misses import CHUNK, CODES, ORDER, addresses, by_machine, enter_rows, find_rows, help_forever
+from dotllm.index.token_space import CONTENTS, END_ROW, TokenSpace
 from dotllm.index.walkable import Walkable
 
 THREADS = min(8, cpus.usable())
 _MISSES_PER_THREAD = 8  # fewer are not worth a thread
-_CHUNK = 64  # masks computed before they are entered: bounds memory, 1 MB at 131k tokens
 _FAILED = -2  # instead of a row, until the others have theirs
 _NO_TARGETS = np.empty(0, np.int64)
 _POOL = HelperPool(help_forever)
@@ -49,16 +50,16 @@ class MaskScratch:
     """Arrays for the masks of one chunk, kept for the next (memory fresh from the operating system costs as much as to
     compute a mask in it)."""
 
-    __slots__ = ("codes", "found", "order", "room", "starts", "taken")
+    __slots__ = ("ints", "job", "longs", "rows", "space")
 
     def __init__(self, space: TokenSpace) -> None:
-        self.order, self.codes, guesses, places = np.zeros((4, _CHUNK), np.int32)
-        self.starts = np.zeros(_CHUNK + 1, np.int32)
-        self.taken = np.zeros(_CHUNK, np.int64)
-        self.found = (self.order, self.starts, self.taken, self.codes, np.zeros(_CHUNK, np.int64), guesses, places)
-        """What the kernels of `mask_misses` take."""
-        self.room = np.empty((_CHUNK + _CHUNK // _MISSES_PER_THREAD, space.words), np.int32)
+        self.ints = np.zeros((5, CHUNK + 1), np.int32)
+        self.longs = np.zeros((2, CHUNK), np.int64)
+        self.rows = np.empty((CHUNK + CHUNK // _MISSES_PER_THREAD, space.words), np.int32)
         """A row for each guide, and one with which each thread looks whether its mask is new."""
+        self.space = addresses(space)
+        self.job = new_job()
+        """For who needs no helper."""
 
 
 _scratch: WeakKeyDictionary[TokenSpace, list[MaskScratch]] = WeakKeyDictionary()
@@ -112,6 +113,21 @@ def rows_of(indexes: Sequence[Walkable], configs: Int32, threads: int = THREADS)
     return rows, failures
 
 
+def row_of(index: Walkable, config: int) -> int:
+    """The row of one configuration's mask. Hold the index's lock. Raises BudgetExceeded."""
+    if config == FINISHED:
+        return END_ROW
+    row = int(known_row(index.mem, config))
+    if row < 0:
+        rows, failures, written = np.array([NEEDS_ROW], np.int32), Failures(), np.zeros(1, np.bool_)
+        configs = np.array([config], np.int32)
+        _find([index], 1, machines_of([index]), configs, rows, failures, 1, None, _NO_TARGETS, written)
+        for failure in failures.values():
+            raise failure
+        row = int(rows[0])
+    return row
+
+
 def for_each_stateful(guides: Sequence[Guide], failures: Failures, act: Callable[[int, Guide], None]) -> None:
     """Call act(i, guides[i]) for the guides that remember and have not failed. A refusal is a failure of that guide."""
     for i, guide in enumerate(guides):
@@ -144,20 +160,23 @@ def _find(
         scratch = free.pop()
     except IndexError:  # (asked for, not looked at first: another thread may take the last one in between)
         scratch = MaskScratch(space)
-    room = scratch.room if bitmask is None else bitmask
+    masks = scratch.rows if bitmask is None else bitmask
     while missing:
-        groups = by_machine(machines, rows, scratch.order, scratch.starts)
-        count = min(missing, _CHUNK)
-        use = max(1, min(threads, groups, count // _MISSES_PER_THREAD))
-        scratch.taken[:] = 0
+        groups = by_machine(machines, rows, scratch.ints)
+        count = min(missing, CHUNK)
+        helpers = max(1, min(threads, groups, count // _MISSES_PER_THREAD)) - 1
         with space.lock:
             since = int(space.rows_used[CONTENTS])
-        found = (*scratch.found, room, targets, rows, written)
-        arguments = (addresses(space), machines, configs, groups, use, FUEL, *found)
-        if not _POOL.work(use - 1, partial(_compute, arguments)):
+        chunk = (scratch.ints, scratch.longs, masks)
+        arguments = (scratch.space, machines, configs, groups, *chunk, targets, rows, written)
+        if helpers == 0:
+            done = find_rows(scratch.job, NO_HELPERS, *arguments)
+        else:
+            done = _POOL.work(helpers, partial(_compute, arguments))
+        if not done:
             raise MemoryError("no memory for a mask")
         with space.lock:
-            left = enter_rows(machines, configs, groups, *space.row_store, since, *scratch.found, room, rows)
+            left = enter_rows(scratch.space, machines, configs, groups, since, *chunk, rows)
         missing -= count
         if left:
             _recover(indexes, configs, scratch, rows, failures)
@@ -198,7 +217,8 @@ def _recover(
     indexes: Sequence[Walkable], configs: Int32, scratch: MaskScratch, rows: Int32, failures: Failures
 ) -> None:
     """Do what the errors of `enter_rows` ask for; the configurations for which that is impossible have failed."""
-    met = [(int(scratch.order[k]), int(scratch.codes[k])) for k in np.flatnonzero(scratch.codes < 0).tolist()]
+    order, codes = scratch.ints[ORDER], scratch.ints[CODES]
+    met = [(int(order[k]), int(codes[k])) for k in np.flatnonzero(codes < 0).tolist()]
     refused = recover_each((i, indexes[i], code) for i, code in met)
     for i, refusal in refused.items():
         for j in np.flatnonzero(configs == configs[i]).tolist():  # with those that wait for the same mask

@@ -17,7 +17,7 @@ from dotllm.automata.machine.layout import H_FUEL
 from dotllm.automata.machine.run import advance
 from dotllm.index.batch import Failures, Locks, for_each_stateful, machines_of, recover_each, rows_of
 from dotllm.index.guide import Guide
-from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, _pointer, known_rows
+from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, known_rows, pointer
 from dotllm.jit import kernel
 
 NO_MASK = -1  # not a row: whatever is sampled there is not used
@@ -47,8 +47,8 @@ def configs_along(
         if codes[g] == 0:
             continue
         at = MACHINE * g
-        mem = nb.carray(_pointer(machines[at]), (machines[at + 1],), nb.int32)
-        token_rows = nb.carray(_pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
+        mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
+        token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
         place = starts[g] + g
         config = I(configs[g])
         codes[g] = 0

@@ -113,7 +113,7 @@ def new_job() -> Int64:
     return job
 
 
-_NO_WAKE_FDS = np.empty(0, np.int64)
+NO_HELPERS = np.empty(0, np.int64)
 
 
 class HelperPool:
@@ -135,7 +135,7 @@ class HelperPool:
     def work(self, helpers: int, part: Callable[[Int64, Int64], _T]) -> _T:
         """``part(job, wake_fds)`` with the pipes of so many helpers, or of none if they are busy."""
         if helpers < 1 or not self._taken.acquire(blocking=False):
-            return part(new_job(), _NO_WAKE_FDS)
+            return part(new_job(), NO_HELPERS)
         job = self._job
         job[_SOON] = time.perf_counter_ns() - self._ended < _SOON_NS
         try:

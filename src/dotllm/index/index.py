@@ -20,16 +20,17 @@ from dotllm.arrays import Int32
 from dotllm.automata.lowering import lower
 from dotllm.automata.machine import layout, memory
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, restart
-from dotllm.automata.machine.masks import NEEDS_WORDS, find_row, known_row, remember_row
+from dotllm.automata.machine.masks import NEEDS_WORDS
 from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
 from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
 from dotllm.index import storage
+from dotllm.index.batch import row_of
 from dotllm.index.charset_choice import counted_charsets
 from dotllm.index.guide import Guide
-from dotllm.index.token_space import END_ROW, ROWS_FULL, TokenSpace
+from dotllm.index.token_space import ROWS_FULL, TokenSpace
 from dotllm.index.unique import UniqueGuide
 from dotllm.index.walkable import TokenSets
 from dotllm.vocabulary import Vocabulary
@@ -205,30 +206,8 @@ class GrammarIndex:
 
     def mask_row(self, config: int) -> int:
         """The row of the mask of ``config`` in `masks`, computed on the first visit."""
-        if config == FINISHED:
-            return END_ROW
-        space = self.space
         with self.lock:
-            row = self.run(lambda mem: known_row(mem, config))
-            if row >= 0:
-                return row
-            mask = np.empty(space.words, np.int32)
-
-            def find(mem: Int32) -> int:
-                at = mem[layout.R + 3 * layout.CONFIG] + 3 * config
-                return int(
-                    find_row(
-                        mem, space.trie_byte, space.trie_depth, space.trie_end, space.trie_token_start,
-                        space.trie_tokens, space.main_end, space.sets, space.set_rows, space.set_ints,
-                        self.token_rows, space.eos,
-                        mem[at], mem[at + 1], mask,
-                    )
-                )  # fmt: skip
-
-            consulted = self.run(find)
-            row = space.intern(mask)
-            self.run(lambda mem: remember_row(mem, config, consulted, row))
-            return row
+            return row_of(self, config)
 
     def row_places(self) -> list[Int32]:
         """Views of all places in the arena that hold row numbers (or a negative mark). Hold `lock`."""

@@ -31,7 +31,7 @@ NEEDS_ROW = -1  # not a row: the mask must be computed
 
 
 @intrinsic
-def _pointer(typing_context: Any, address: Any) -> Any:
+def pointer(typing_context: Any, address: Any) -> Any:
     """int64 → void pointer."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -51,7 +51,7 @@ def known_rows(machines: Int64, configs: Int32, out: Int32) -> int:
         if configs[i] == FINISHED:
             out[i] = END_ROW
             continue
-        mem = nb.carray(_pointer(machines[MACHINE * i]), (machines[MACHINE * i + 1],), nb.int32)
+        mem = nb.carray(pointer(machines[MACHINE * i]), (machines[MACHINE * i + 1],), nb.int32)
         out[i] = max(known_row(mem, configs[i]), NEEDS_ROW)
         if out[i] < 0:
             missing += 1
@@ -81,8 +81,8 @@ def advance_batch(
             return OTHER_VOCABULARY
     for i in range(configs.shape[0]):
         at = MACHINE * i
-        mem = nb.carray(_pointer(machines[at]), (machines[at + 1],), nb.int32)
-        token_rows = nb.carray(_pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
+        mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
+        token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
         mem[H_FUEL] = fuel
         out[i] = advance(mem, configs[i], tokens[i], token_data, token_offset, ends, token_rows)
     return 0

@@ -282,7 +282,6 @@ class TokenSpace:
         self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
         self.row_store = (self.rows, self.rows_used, self._table, self._about, self._free)
         """What `intern_row` takes."""
-        self.addresses: Int64 | None = None  # of all these arrays, for `mask_misses`, which makes it once
         only_end = np.zeros(self.words, np.int32)
         np.bitwise_or.at(
             only_end, self.eos >> 5, np.left_shift(np.uint32(1), (self.eos & 31).astype(np.uint32)).view(np.int32)
