@@ -11,7 +11,7 @@ from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.numbers.number_expression import number_expression
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
-from dotllm.languages.json_schema.strings import other_keys
+from dotllm.languages.json_schema.strings import additional_keys
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_text import key_expression, string_expression
 from tests.languages.json_schema.verdicts import byte_vocabulary
@@ -24,7 +24,7 @@ def grammar_of(language: NumberLanguage | StringLanguage, *, as_key: bool = Fals
     if as_key:
         assert isinstance(language, StringLanguage)
         grammar.start = key_expression(language, context)
-        other_keys.define(context)
+        additional_keys.define(context)
     else:
         grammar.start = (
             string_expression(language, context)

@@ -1,9 +1,14 @@
 """JSON Schema (drafts 4 to 2020-12) → Grammar, exactly, or a refusal by name.
 
-The way of a schema: `document` finds sub-schemas and follows references; `keywords` gives each sub-schema its canonical
-form (`form`), on which `algebra` computes ∧, ∨, ¬ (`objects` and `arrays` for shapes, `strings` and `numbers` for
-scalars); `emission` turns forms into rules (`members` for objects, `items` for arrays), written as `text` says.
-``docs/json-schema.md`` is the list of what is enforced.
+The way of a schema, folder by folder:
+
+* `reading` finds sub-schemas, follows references and gives each sub-schema its normal form.
+* `algebra` computes ∧, ∨, ¬ on normal forms; `strings` and `numbers` do for scalars.
+* `objects` and `arrays` turn constraints into automata over members and items.
+* `emission` turns normal forms into rules and says how documents are written.
+
+`build` is the door, `extension` the one for languages that write the same values in another style.
+``docs/json-schema.md`` lists what is enforced.
 """
 
 from __future__ import annotations

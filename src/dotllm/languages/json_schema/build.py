@@ -10,11 +10,11 @@ from dotllm.errors import BudgetExceeded, InvalidSpec, Offset, SpecError
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import Node
-from dotllm.languages.json_schema.blame import blame_pattern
+from dotllm.languages.json_schema.algebra.normal_form import Node
 from dotllm.languages.json_schema.emission.emitter import Emitter
-from dotllm.languages.json_schema.emission.prelude import begun
+from dotllm.languages.json_schema.emission.prelude import from_prelude
 from dotllm.languages.json_schema.options import Budget, Options, Order
+from dotllm.languages.json_schema.pattern_errors import locate_pattern_error
 from dotllm.languages.json_schema.reading.dialect import dialect_named
 from dotllm.languages.json_schema.reading.document import Document
 from dotllm.languages.json_schema.reading.keywords import Keywords
@@ -62,7 +62,7 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
     try:
         parsed = parse(schema) if isinstance(schema, str) else schema
         keywords, root = canonical(parsed, options)
-        emitter = Emitter(begun(grammar, options), keywords, options)
+        emitter = Emitter(from_prelude(grammar, options), keywords, options)
         expression = emitter.expression(root)
         if not analyse(grammar).derives[expression]:
             raise unsatisfiable(emitter, parsed, keywords.document.scope)
@@ -70,7 +70,7 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
         raise BudgetExceeded("the schema is nested too deeply", keyword="nesting") from None
     except SpecError as error:
         if isinstance(error.location, Offset):  # of a regular expression, which does not know where it stands
-            raise blame_pattern(error, parsed) from None
+            raise locate_pattern_error(error, parsed) from None
         raise
     return expression
 

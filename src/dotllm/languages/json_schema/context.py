@@ -8,7 +8,7 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.grammar.grammar import Expression, Grammar, Rule
-from dotllm.languages.json_schema.strings.excludes import Excludes
+from dotllm.languages.json_schema.strings.forbidden_substrings import ForbiddenSubstrings
 
 
 def _of_ascii() -> Int32:
@@ -17,32 +17,32 @@ def _of_ascii() -> Int32:
 
 @dataclass(slots=True)
 class Context:
-    """One per grammar. ``memo``: the call of the rule that was made for a language (or another key). ``excludes``: what
-    no string holds. ``finite_numbers``: of numbers only those.
+    """One per grammar. ``memo``: the call of the rule that was made for a language (or another key). ``forbidden``:
+    what no string holds. ``finite_numbers``: of numbers only those.
 
-    For `other_keys`. ``keys_but``: by the names, the call of the rule of all keys but these; ``undefined``: those of
-    these rules that have no body yet, with the text of their names. ``letters``: the expression of each ASCII character
-    that has been ``spelled``, else 0; ``ways_out``: by the characters that are left out, as bits; ``single_ways_out``:
-    those of them that leave out one, by that character, or none (0).
+    For `additional_keys`. ``keys_except``: by the names, the call of the rule of all keys but these; ``undefined``:
+    those of these rules that have no body yet, with the text of their names. ``letters``: the expression of each ASCII
+    character that has been ``spelled``, else 0; ``default_edges``: by the characters that are left out, as bits;
+    ``single_default_edges``: those of them that leave out one, by that character, or none (0).
     """
 
     grammar: Grammar
     whitespace: Expression  # between the tokens of a document; may be empty
     memo: dict[object, Expression] = field(default_factory=dict)
-    keys_but: dict[frozenset[str], Expression] = field(default_factory=dict)
+    keys_except: dict[frozenset[str], Expression] = field(default_factory=dict)
     undefined: list[tuple[Rule, str]] = field(default_factory=list)
     letters: Int32 = field(default_factory=_of_ascii)
     spelled: set[str] = field(default_factory=set)
-    ways_out: dict[int, Expression] = field(default_factory=dict)
-    single_ways_out: Int32 = field(default_factory=_of_ascii)
-    excludes: Excludes | None = None
+    default_edges: dict[int, Expression] = field(default_factory=dict)
+    single_default_edges: Int32 = field(default_factory=_of_ascii)
+    forbidden: ForbiddenSubstrings | None = None
     finite_numbers: bool = False
 
     def copied(self, grammar: Grammar) -> Context:
-        """The same for a grammar that begins with this one (`Grammar.begin_with`), after `other_keys.build_ahead`:
-        then all characters are spelled, and all ways out that leave out one are known, so these do not change."""
-        memo, keys_but = self.memo.copy(), self.keys_but.copy()
+        """The same for a grammar that begins with this one (`Grammar.begin_with`), after `additional_keys.build_ahead`:
+        then all characters are spelled, and all default edges that leave out one are known, so these do not change."""
+        memo, keys_except = self.memo.copy(), self.keys_except.copy()
         return Context(
-            grammar, self.whitespace, memo, keys_but, [], self.letters, self.spelled, {}, self.single_ways_out,
-            self.excludes, self.finite_numbers,
+            grammar, self.whitespace, memo, keys_except, [], self.letters, self.spelled, {}, self.single_default_edges,
+            self.forbidden, self.finite_numbers,
         )  # fmt: skip

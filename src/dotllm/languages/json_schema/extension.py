@@ -5,7 +5,7 @@ It reads the schema (`canonical`), and extends the `Emitter` or brings its own `
 
 from __future__ import annotations
 
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_OBJECT,
     ANY_STRING,
     FALSE_BIT,
@@ -13,20 +13,20 @@ from dotllm.languages.json_schema.algebra.form import (
     NO_STRING,
     NULL_BIT,
     TRUE_BIT,
-    ArrayShape,
-    Form,
+    ArrayConstraint,
     Node,
-    ObjectShape,
+    NormalForm,
+    ObjectConstraint,
 )
 from dotllm.languages.json_schema.arrays.items import array_expression
 from dotllm.languages.json_schema.build import canonical, parse
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.emission.json_text import JsonText
-from dotllm.languages.json_schema.emission.prelude import begun
+from dotllm.languages.json_schema.emission.prelude import from_prelude
 from dotllm.languages.json_schema.objects.members import object_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.reading.keywords import Keywords
-from dotllm.languages.json_schema.strings.excludes import holding_one_of
+from dotllm.languages.json_schema.strings.forbidden_substrings import containing_one_of
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_network import strings_of_length
 
@@ -38,19 +38,19 @@ __all__ = [
     "NO_STRING",
     "NULL_BIT",
     "TRUE_BIT",
-    "ArrayShape",
+    "ArrayConstraint",
     "Emitter",
-    "Form",
     "JsonText",
     "Keywords",
     "Node",
-    "ObjectShape",
+    "NormalForm",
+    "ObjectConstraint",
     "Options",
     "StringLanguage",
     "array_expression",
-    "begun",
     "canonical",
-    "holding_one_of",
+    "containing_one_of",
+    "from_prelude",
     "object_expression",
     "parse",
     "strings_of_length",

@@ -11,8 +11,9 @@ class Budget(NamedTuple):
     """Limits on the work one schema may cause. Reaching one is a `BudgetExceeded`, the same on every machine.
 
     ``steps``: work of the algebra, of about a microsecond each. ``nodes``: boolean combinations of sub-schemas that it
-    looks at. ``shapes``: alternatives of one type in one schema (the product of its anyOf, oneOf and if). ``edges``:
-    size of the automaton over the members of one object or the items of one array; ``total_edges``: of all of them.
+    looks at. ``constraints``: alternatives of one type in one schema (the product of its anyOf, oneOf and if).
+    ``edges``: size of the automaton over the members of one object or the items of one array; ``total_edges``: of all
+    of them.
     """
 
     steps: int = 300_000
@@ -32,6 +33,6 @@ class Options(NamedTuple):
     default_dialect: str = "2020-12"
     budget: Budget = Budget()
     excludes: tuple[str, ...] = ()
-    """texts that no string holds, keys included (see `excludes`)"""
+    """texts that no string holds, keys included (see `forbidden_substrings`)"""
     finite_numbers: bool = False
     """only numbers that are read as finite ones (see `finite_numbers`)"""

@@ -17,7 +17,7 @@ from dotllm.errors import InvalidSpec, Pointer, SpecError
 from dotllm.grammar.analysis import analyse
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
-from dotllm.languages.json_schema.reading.document import Place, Scope
+from dotllm.languages.json_schema.reading.document import Scope, ScopedSchema
 from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
 
 MAX_DEPTH = 50
@@ -47,9 +47,9 @@ def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpec:
                 break
             seen.add(id(schema))
             scope = emitter.keywords.document.enter(schema, scope)
-            inner = search.part_to_blame(schema, scope, pointer)
+            inner = search.failing_part(schema, scope, pointer)
             if inner is None:
-                found, reason = search.keywords_to_blame(schema, scope)
+                found, reason = search.failing_keywords(schema, scope)
                 if found:
                     keyword, pointer = found, pointer / found
                 break
@@ -67,7 +67,7 @@ class _Search:
         self.emitter = emitter
         self.kept: list[Any] = []  # schemas are known by their identity
 
-    def failing(self, places: Iterable[Place]) -> list[bool]:
+    def failing(self, places: Iterable[ScopedSchema]) -> list[bool]:
         """Which sub-schemas nothing satisfies."""
         found = []
         for schema, scope in places:
@@ -76,7 +76,7 @@ class _Search:
         derives = analyse(self.emitter.grammar).derives
         return [not derives[expression] for expression in found]
 
-    def part_to_blame(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> Part | None:
+    def failing_part(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> Part | None:
         """A sub-schema that must be satisfied and cannot be."""
         parts = [*self._needed(schema, scope, pointer)][:MAX_LOOKED_AT]
         failing = self.failing(part[:2] for part in parts)
@@ -110,7 +110,7 @@ class _Search:
             if "contains" in relevant and schema.get("minContains", 1):
                 yield schema["contains"], scope, pointer / "contains", "contains"
 
-    def keywords_to_blame(self, schema: dict[str, Any], scope: Scope) -> tuple[str, str]:
+    def failing_keywords(self, schema: dict[str, Any], scope: Scope) -> tuple[str, str]:
         """The keyword at fault, and in which way: with others, it may be."""
         schema = {name: value for name, value in schema.items() if name not in ("$id", "id")}
         if schema.get("type") == "object" and ("additionalProperties" in schema or scope.closes):
@@ -124,16 +124,16 @@ class _Search:
         relevant = [name for name in schema if name in ASSERTIONS[scope.dialect]]
         without = [{other: value for other, value in schema.items() if other != name} for name in relevant]
         failing = self.failing((smaller, scope) for smaller in without)
-        blamed = [name for name, fails in zip(relevant, failing, strict=True) if not fails]
-        if not blamed:  # there is more than one reason: the first that needs no other keyword
+        at_fault = [name for name, fails in zip(relevant, failing, strict=True) if not fails]
+        if not at_fault:  # there is more than one reason: the first that needs no other keyword
             failing = self.failing(({name: schema[name]}, scope) for name in relevant)
-            blamed = [name for name, fails in zip(relevant, failing, strict=True) if fails][:1]
-        if len(blamed) > 2 and "type" in blamed:  # values of other types would do, of course
-            blamed.remove("type")
-        if not blamed:
+            at_fault = [name for name, fails in zip(relevant, failing, strict=True) if fails][:1]
+        if len(at_fault) > 2 and "type" in at_fault:  # values of other types would do, of course
+            at_fault.remove("type")
+        if not at_fault:
             return "", ""
-        keyword = next((name for name in blamed if name != "type"), "type")
-        shown = [f'"{name}": {_shown(schema[name])}' for name in blamed]
+        keyword = next((name for name in at_fault if name != "type"), "type")
+        shown = [f'"{name}": {_shown(schema[name])}' for name in at_fault]
         if len(shown) == 1:
             return keyword, f"no value satisfies {shown[0]}"
         return keyword, f"no value satisfies {', '.join(shown[:-1])} and {shown[-1]} together"

@@ -1,6 +1,6 @@
 """What the automata over members and items (`members`, `items`) need of whoever writes a document.
 
-`emission.Emitter` with `text.JsonText` writes JSON. Structural tags write the same values in other styles.
+`Emitter` with `JsonText` writes JSON. Structural tags write the same values in other styles.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import Node
+from dotllm.languages.json_schema.algebra.normal_form import Node
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
@@ -96,7 +96,7 @@ class ArrayText(Protocol):
         """What it ends with."""
         ...
 
-    def unique_open(self) -> Expression:
+    def distinct_array_open(self) -> Expression:
         """What an array begins with whose items guides remember. Raises `Unsupported` if they cannot."""
         ...
 

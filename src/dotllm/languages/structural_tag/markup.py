@@ -23,13 +23,13 @@ from dotllm.languages.json_schema.extension import (
     ANY_OBJECT,
     NO_NUMBER,
     NO_STRING,
-    ArrayShape,
+    ArrayConstraint,
     Emitter,
-    Form,
     JsonText,
     Keywords,
     Node,
-    ObjectShape,
+    NormalForm,
+    ObjectConstraint,
     Options,
     StringLanguage,
     array_expression,
@@ -76,15 +76,15 @@ class _Markup(Emitter):
         form = self.algebra.form(node)
         if not form.objects:
             raise InvalidSpec("the schema of parameters must allow objects", location=Pointer(), keyword="type")
-        found = self.grammar.alt([self.members(shape) for shape in form.objects])
+        found = self.grammar.alt([self.members(constraint) for constraint in form.objects])
         self.finish()
         return found
 
-    def scalars(self, form: Form) -> list[Expression]:
+    def scalars(self, form: NormalForm) -> list[Expression]:
         """Numbers, booleans and null."""
         return [*self.constants(form), *self.numbers(form)]
 
-    def members(self, shape: ObjectShape) -> Expression:
+    def members(self, constraint: ObjectConstraint) -> Expression:
         """What stands inside of an object."""
         raise NotImplementedError
 
@@ -111,7 +111,7 @@ class _Pieces(JsonText):
         self.whitespace, self.context, self.spaced = json.whitespace, json.context, json.spaced
         self.comma = self.object_open = self.object_close = self.array_open = self.array_close = self.grammar.empty()
 
-    def _remembered(self, bracket: bytes, keyword: str) -> Expression:
+    def _distinct_open(self, bracket: bytes, keyword: str) -> Expression:
         raise Unsupported(f"{keyword} where arrays and objects are not written as JSON", keyword=keyword)
 
     def item(self, value: Expression) -> Expression:
@@ -131,7 +131,7 @@ class _Pieces(JsonText):
 class _Cohere(_Markup):
     spaced_items = False
 
-    def _alternatives(self, form: Form) -> Expression:
+    def _alternatives(self, form: NormalForm) -> Expression:
         """From the type on to the closing mark."""
         grammar, close = self.grammar, "</cofl:value>"
         choices = []
@@ -147,11 +147,11 @@ class _Cohere(_Markup):
         if form.arrays:
             typed("list", [self.space, grammar.alt(self.arrays(form)), self.space])
         if form.objects:
-            typed("dict", [grammar.alt([self.members(shape) for shape in form.objects])])
+            typed("dict", [grammar.alt([self.members(constraint) for constraint in form.objects])])
         return grammar.alt(choices)
 
-    def members(self, shape: ObjectShape) -> Expression:
-        return self.grammar.seq([self.space, object_expression(self, shape)])
+    def members(self, constraint: ObjectConstraint) -> Expression:
+        return self.grammar.seq([self.space, object_expression(self, constraint)])
 
     def item(self, value: Expression) -> Expression:
         return self.grammar.seq([self.write("<cofl:value"), value])
@@ -172,26 +172,26 @@ class _Cohere(_Markup):
 
 
 class _MinimaxM3(_Markup):
-    def _alternatives(self, form: Form) -> Expression:
+    def _alternatives(self, form: NormalForm) -> Expression:
         if form.arrays and form.objects and form.string is not NO_STRING and form.number is not NO_NUMBER:
             raise Unsupported(f"{MINIMAX_M3} cannot tell the types of values apart: give it one", keyword="type")
         choices = self.scalars(form)
         if form.string is not NO_STRING:
             choices.append(raw_string(form.string, self.grammar, (_MARK,)))
-        choices += [self._items(shape) for shape in form.arrays]
-        choices += [self.members(shape) for shape in form.objects]
+        choices += [self._items(constraint) for constraint in form.arrays]
+        choices += [self.members(constraint) for constraint in form.objects]
         return self.grammar.alt(choices)
 
-    def _items(self, shape: ArrayShape) -> Expression:
+    def _items(self, constraint: ArrayConstraint) -> Expression:
         """Nothing at all for an empty array, not even white space."""
-        some = array_expression(self, shape._replace(minimum=max(1, shape.minimum)))
-        return self._or_nothing(array_expression(self, shape._replace(maximum=0)), some)
+        some = array_expression(self, constraint._replace(minimum=max(1, constraint.minimum)))
+        return self._or_nothing(array_expression(self, constraint._replace(maximum=0)), some)
 
-    def members(self, shape: ObjectShape) -> Expression:
-        if shape == ANY_OBJECT:  # what is left to write of "any object"; the parameters of a tool that has none
+    def members(self, constraint: ObjectConstraint) -> Expression:
+        if constraint == ANY_OBJECT:  # what is left to write of "any object"; the parameters of a tool that has none
             return self.grammar.empty()
-        some = object_expression(self, shape._replace(minimum=max(1, shape.minimum)))
-        return self._or_nothing(object_expression(self, shape._replace(maximum=0)), some)
+        some = object_expression(self, constraint._replace(minimum=max(1, constraint.minimum)))
+        return self._or_nothing(object_expression(self, constraint._replace(maximum=0)), some)
 
     def _or_nothing(self, nothing: Expression, some: Expression) -> Expression:
         return self.grammar.alt([nothing, self.grammar.seq([self.space, some])])

@@ -8,7 +8,7 @@ from dotllm.automata.dfa import Budget, Dfa
 from dotllm.charset import ANY_CHAR
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.dispatch import tag_dispatch
-from dotllm.languages.json_schema.extension import ANY_STRING, StringLanguage, holding_one_of, strings_of_length
+from dotllm.languages.json_schema.extension import ANY_STRING, StringLanguage, containing_one_of, strings_of_length
 
 
 def raw_string(language: StringLanguage, grammar: Grammar, texts: tuple[str, ...]) -> Expression:
@@ -30,4 +30,4 @@ def some_characters(grammar: Grammar, most: int, texts: tuple[str, ...]) -> Expr
 
 @lru_cache(maxsize=16)
 def _holding(texts: tuple[str, ...]) -> Dfa:
-    return holding_one_of(texts, Budget())
+    return containing_one_of(texts, Budget())

@@ -19,13 +19,13 @@ from dotllm.languages.json_schema.extension import (
     NULL_BIT,
     TRUE_BIT,
     Emitter,
-    Form,
     Keywords,
     Node,
+    NormalForm,
     Options,
     StringLanguage,
-    begun,
     canonical,
+    from_prelude,
     object_expression,
     parse,
 )
@@ -81,7 +81,7 @@ class _Writer(Emitter):
     """Values below the top level are JSON, as `Emitter` writes them."""
 
     def __init__(self, grammar: Grammar, keywords: Keywords, options: Options, style: Style, text: Text) -> None:
-        super().__init__(begun(grammar, options), keywords, options)
+        super().__init__(from_prelude(grammar, options), keywords, options)
         self.style = style
         self.write = text
 
@@ -91,7 +91,7 @@ class _Writer(Emitter):
         if not form.objects:
             raise InvalidSpec("the schema of parameters must allow objects", location=Pointer(), keyword="type")
         members = _Members(self)
-        found = self.grammar.alt([object_expression(members, shape) for shape in form.objects])
+        found = self.grammar.alt([object_expression(members, constraint) for constraint in form.objects])
         self.finish()
         return found
 
@@ -110,10 +110,10 @@ class _Writer(Emitter):
                 choices.append(grammar.seq([self.write(self.style.kinds[kind]), blank, value, blank]))
         return grammar.seq([grammar.alt(choices), self.write(self.style.close)])
 
-    def _booleans(self, form: Form) -> list[Expression]:
+    def _booleans(self, form: NormalForm) -> list[Expression]:
         return self.constants(form, FALSE_BIT | TRUE_BIT)
 
-    def _nulls(self, form: Form) -> list[Expression]:
+    def _nulls(self, form: NormalForm) -> list[Expression]:
         return self.constants(form, NULL_BIT)
 
 

@@ -16,7 +16,7 @@ from dotllm.grammar import Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.numbers.number_expression import number_expression, spellings
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
-from dotllm.languages.json_schema.numbers.number_text import Shape, magnitudes
+from dotllm.languages.json_schema.numbers.number_text import NumberConstraint, magnitudes
 from dotllm.languages.json_schema.numbers.real_set import RealSet, exact
 from tests.languages.json_schema.scalar_texts import acceptor, grammar_of
 
@@ -200,7 +200,7 @@ def test_bounds_of_any_size() -> None:
     accepts = acceptor(language)
     assert accepts(str(big)) and accepts(str(-big)) and accepts("5")
     assert not accepts(str(big + 1)) and not accepts("1" + "0" * 401)
-    network = magnitudes(RealSet.interval(0, big), Shape(True, 1))
+    network = magnitudes(RealSet.interval(0, big), NumberConstraint(True, 1))
     assert network.states < 3 * 401
     half = N.interval(0, Decimal("0." + "3" * 200))
     accepts = acceptor(half)
@@ -218,8 +218,8 @@ def test_minus_sign_only_where_negative_numbers_are() -> None:
 
 
 def test_multiples_of_a_power_of_ten_need_few_states() -> None:
-    assert magnitudes(RealSet.interval(0, None), Shape(True, 1000)).states < 10
-    assert magnitudes(RealSet.interval(0, None), Shape(True, 429)).states < 440
+    assert magnitudes(RealSet.interval(0, None), NumberConstraint(True, 1000)).states < 10
+    assert magnitudes(RealSet.interval(0, None), NumberConstraint(True, 429)).states < 440
 
 
 def test_budget() -> None:

@@ -1,7 +1,7 @@
 """∧, ∨, ¬ on schemas: nodes, their canonical forms, and what is empty or disjoint.
 
 A node is a sub-schema or a boolean combination of nodes, found again by its parts, so that the combinations a recursive
-schema can lead to are finitely many and recursion ends. Its `Form` is computed when first asked for. Nodes are
+schema can lead to are finitely many and recursion ends. Its `NormalForm` is computed when first asked for. Nodes are
 never forms: making a node costs a dictionary look-up, and what no document can reach is never looked at.
 
 Emptiness and disjointness are used to prune (alternatives of anyOf, pairs of oneOf). They may answer "not known"
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from dotllm import abandonment
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.languages.json_schema.algebra import arrays, object_unions, objects
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_CONSTANTS,
     ANY_ARRAY,
     ANY_NUMBER,
@@ -28,11 +28,11 @@ from dotllm.languages.json_schema.algebra.form import (
     NO_STRING,
     NOTHING,
     TRUE,
-    ArrayShape,
-    Form,
+    ArrayConstraint,
     Node,
+    NormalForm,
     ObjectCondition,
-    ObjectShape,
+    ObjectConstraint,
 )
 from dotllm.languages.json_schema.algebra.object_conditions import conditions
 from dotllm.languages.json_schema.options import Budget
@@ -51,7 +51,7 @@ class Loop(InvalidSpec):
 class FormReader(Protocol):
     """What the algebra needs of whoever reads the sub-schemas (`keywords`)."""
 
-    def form(self, schema: dict[str, Any], scope: Scope) -> Form:
+    def form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
         """The canonical form of a sub-schema."""
         ...
 
@@ -63,7 +63,7 @@ class Algebra:
         self.reader: FormReader
         self.budget = budget
         self.parts: list[tuple[str, Any]] = [(FORM, ANYTHING), (FORM, NOTHING)]
-        self._forms: list[Form | None] = [ANYTHING, NOTHING]
+        self._forms: list[NormalForm | None] = [ANYTHING, NOTHING]
         self._found: dict[object, Node] = {}
         self._complements: dict[Node, Node] = {TRUE: FALSE, FALSE: TRUE}
         self._empty: dict[Node, bool] = {TRUE: False, FALSE: True}
@@ -71,7 +71,9 @@ class Algebra:
         self._lists: dict[Node, frozenset[str] | None] = {}
         self._active: set[Node] = set()
         self._halves: dict[Node, tuple[Node, Node]] = {}
-        self._conditions: dict[int, tuple[ObjectShape, list[ObjectCondition]]] = {}  # by the identity of a shape
+        self._conditions: dict[
+            int, tuple[ObjectConstraint, list[ObjectCondition]]
+        ] = {}  # by the identity of a constraint
         self._checks = 0
         self._steps_left = budget.steps
 
@@ -93,7 +95,7 @@ class Algebra:
         found = self._found.get(key)
         return self._node(SCHEMA, (schema, scope), key) if found is None else found
 
-    def of_form(self, form: Form, key: object = None) -> Node:
+    def of_form(self, form: NormalForm, key: object = None) -> Node:
         """A node that has this form; ``key`` finds it again."""
         found = self._found.get(key) if key is not None else None
         if found is None:
@@ -167,11 +169,11 @@ class Algebra:
             if known.get(node) is not False and self.is_compound(node) and self.is_empty(node):
                 yield node
 
-    def conditions_of(self, shape: ObjectShape) -> list[ObjectCondition]:
+    def conditions_of(self, constraint: ObjectConstraint) -> list[ObjectCondition]:
         """`conditions`, which are asked for again and again."""
-        found = self._conditions.get(id(shape))
+        found = self._conditions.get(id(constraint))
         if found is None:
-            found = self._conditions[id(shape)] = shape, conditions(shape)
+            found = self._conditions[id(constraint)] = constraint, conditions(constraint)
         return found[1]
 
     def spend(self, steps: int) -> None:
@@ -187,7 +189,7 @@ class Algebra:
 
     # -- forms ---------------------------------------------------------------------------------------------------------
 
-    def form(self, node: Node) -> Form:
+    def form(self, node: Node) -> NormalForm:
         """The canonical form. Raises `InvalidSpec` for a schema defined by itself, `BudgetExceeded`, `Unsupported`."""
         form = self._forms[node]
         if form is None:
@@ -202,12 +204,12 @@ class Algebra:
                 self._active.discard(node)
         return form
 
-    def _compute(self, node: Node) -> Form:
+    def _compute(self, node: Node) -> NormalForm:
         kind, payload = self.parts[node]
         if kind is SCHEMA:
             return self.reader.form(*payload)
         if kind is NOT:
-            return self.without(self.form(payload))
+            return self.negation(self.form(payload))
         if kind is AND:
             a, b = self._halves[node]
             known = self._forms[a]
@@ -220,14 +222,14 @@ class Algebra:
             return out
         return self.unite([self.form(member) for member in payload])
 
-    def meet(self, a: Form, b: Form) -> Form:
+    def meet(self, a: NormalForm, b: NormalForm) -> NormalForm:
         """The values of both."""
         if a is ANYTHING:
             return b
         if b is ANYTHING:
             return a
         self.spend(5)
-        return Form(
+        return NormalForm(
             a.constants & b.constants,
             a.number & b.number if a.number is not NO_NUMBER and b.number is not NO_NUMBER else NO_NUMBER,
             a.string & b.string if a.string is not NO_STRING and b.string is not NO_STRING else NO_STRING,
@@ -235,23 +237,27 @@ class Algebra:
             self._meet_objects(a.objects, b.objects),
         )
 
-    def _meet_arrays(self, a: tuple[ArrayShape, ...], b: tuple[ArrayShape, ...]) -> tuple[ArrayShape, ...]:
+    def _meet_arrays(
+        self, a: tuple[ArrayConstraint, ...], b: tuple[ArrayConstraint, ...]
+    ) -> tuple[ArrayConstraint, ...]:
         if len(a) == 1 and a[0] is ANY_ARRAY:
             return b
         if len(b) == 1 and b[0] is ANY_ARRAY:
             return a
         self._check_product(len(a), len(b))
         met = (arrays.meet(self, x, y) for x in a for y in b)
-        return arrays.united([shape for shape in met if shape is not None])
+        return arrays.united([constraint for constraint in met if constraint is not None])
 
-    def _meet_objects(self, a: tuple[ObjectShape, ...], b: tuple[ObjectShape, ...]) -> tuple[ObjectShape, ...]:
+    def _meet_objects(
+        self, a: tuple[ObjectConstraint, ...], b: tuple[ObjectConstraint, ...]
+    ) -> tuple[ObjectConstraint, ...]:
         if len(a) == 1 and a[0] is ANY_OBJECT:
             return b
         if len(b) == 1 and b[0] is ANY_OBJECT:
             return a
         self._check_product(len(a), len(b))
         met = (objects.meet(self, x, y) for x in a for y in b)
-        return object_unions.united([shape for shape in met if shape is not None])
+        return object_unions.united([constraint for constraint in met if constraint is not None])
 
     def _check_product(self, a: int, b: int) -> None:
         if a * b > self.budget.shapes:
@@ -259,41 +265,45 @@ class Algebra:
                 f"anyOf, oneOf, not and if multiply to more than {self.budget.shapes} alternatives", keyword="anyOf"
             )
 
-    def unite(self, forms: Sequence[Form]) -> Form:
+    def unite(self, forms: Sequence[NormalForm]) -> NormalForm:
         """The values of any."""
         if len(forms) == 1:
             return forms[0]
         constants, number, string = 0, NO_NUMBER, NO_STRING
-        array_shapes: list[ArrayShape] = []
-        object_shapes: list[ObjectShape] = []
+        array_constraints: list[ArrayConstraint] = []
+        object_constraints: list[ObjectConstraint] = []
         for form in forms:
             constants |= form.constants
             if form.number is not NO_NUMBER:
                 number = form.number if number is NO_NUMBER else number | form.number
             if form.string is not NO_STRING:
                 string = form.string if string is NO_STRING else string | form.string
-            array_shapes.extend(form.arrays)
-            object_shapes.extend(form.objects)
-        if max(len(array_shapes), len(object_shapes)) > self.budget.shapes:
+            array_constraints.extend(form.arrays)
+            object_constraints.extend(form.objects)
+        if max(len(array_constraints), len(object_constraints)) > self.budget.shapes:
             raise BudgetExceeded(f"more than {self.budget.shapes} alternatives", keyword="anyOf")
-        return Form(constants, number, string, arrays.united(array_shapes), object_unions.united(object_shapes))
+        return NormalForm(
+            constants, number, string, arrays.united(array_constraints), object_unions.united(object_constraints)
+        )
 
-    def without(self, a: Form) -> Form:
+    def negation(self, a: NormalForm) -> NormalForm:
         """All values that are not of ``a``."""
-        array_shapes: tuple[ArrayShape, ...] = (ANY_ARRAY,)
+        array_constraints: tuple[ArrayConstraint, ...] = (ANY_ARRAY,)
         for array in a.arrays:
             others = arrays.negation(self, array)
-            array_shapes = self._meet_arrays(array_shapes, (*others, *array.negated))
-        object_shapes: tuple[ObjectShape, ...] = (ANY_OBJECT,)
-        for shape in a.objects:
-            rest = object_unions.negation(self, shape)
-            object_shapes = self._meet_objects(object_shapes, (*((rest,) if rest else ()), *shape.negated))
-        return Form(
+            array_constraints = self._meet_arrays(array_constraints, (*others, *array.negated))
+        object_constraints: tuple[ObjectConstraint, ...] = (ANY_OBJECT,)
+        for constraint in a.objects:
+            rest = object_unions.negation(self, constraint)
+            object_constraints = self._meet_objects(
+                object_constraints, (*((rest,) if rest else ()), *constraint.negated)
+            )
+        return NormalForm(
             ALL_CONSTANTS & ~a.constants,
             NO_NUMBER if a.number is ANY_NUMBER else ANY_NUMBER if a.number is NO_NUMBER else ~a.number,
             NO_STRING if a.string is ANY_STRING else ANY_STRING if a.string is NO_STRING else ~a.string,
-            array_shapes,
-            object_shapes,
+            array_constraints,
+            object_constraints,
         )
 
     # -- questions -----------------------------------------------------------------------------------------------------
@@ -343,7 +353,9 @@ class Algebra:
         form = self._forms[a]
         if form is None:
             return None
-        only_strings = not (form.constants or form.arrays or form.objects or form.number.parts or form.string.clauses)
+        only_strings = not (
+            form.constants or form.arrays or form.objects or form.number.parts or form.string.constraints
+        )
         found = self._lists[a] = form.string.values if only_strings else None
         return found
 

@@ -1,23 +1,24 @@
-"""∧ and ¬ on array shapes (`form.ArrayShape`), and what makes a shape empty. Built like `objects`, which see."""
+"""∧ and ¬ on array constraints (`ArrayConstraint`), and what makes a constraint empty. Built like `objects`, which
+see."""
 
 from __future__ import annotations
 
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.nodes import Nodes
+from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_ARRAY,
     FALSE,
     TRUE,
     ArrayCondition,
-    ArrayShape,
+    ArrayConstraint,
     Contains,
     Node,
     item_of,
 )
-from dotllm.languages.json_schema.algebra.nodes import Nodes
 
 _ITEMWISE = frozenset({"item", "rest", "minimum", "maximum"})
 
 
-def meet(nodes: Nodes, a: ArrayShape, b: ArrayShape) -> ArrayShape | None:
+def meet(nodes: Nodes, a: ArrayConstraint, b: ArrayConstraint) -> ArrayConstraint | None:
     """a ∧ b, None if it is seen to be empty."""
     if a is ANY_ARRAY or a is b:
         return b
@@ -27,7 +28,7 @@ def meet(nodes: Nodes, a: ArrayShape, b: ArrayShape) -> ArrayShape | None:
     nodes.spend(2 + length)
     return simplified(
         nodes,
-        ArrayShape(
+        ArrayConstraint(
             tuple(nodes.both(item_of(a, i), item_of(b, i)) for i in range(length)),
             nodes.both(a.rest, b.rest),
             max(a.minimum, b.minimum),
@@ -35,16 +36,16 @@ def meet(nodes: Nodes, a: ArrayShape, b: ArrayShape) -> ArrayShape | None:
             a.contains + tuple(c for c in b.contains if c not in a.contains),
             a.unique or b.unique,
             a.repeated or b.repeated,
-            a.negated + tuple(shape for shape in b.negated if shape not in a.negated),
+            a.negated + tuple(constraint for constraint in b.negated if constraint not in a.negated),
         ),
     )
 
 
-def simplified(nodes: Nodes, shape: ArrayShape) -> ArrayShape | None:
-    """The same shape with what follows made explicit; None if it is seen to be empty."""
-    prefix, rest, minimum, maximum = shape.prefix, shape.rest, shape.minimum, shape.maximum
+def simplified(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstraint | None:
+    """The same constraint with what follows made explicit; None if it is seen to be empty."""
+    prefix, rest, minimum, maximum = constraint.prefix, constraint.rest, constraint.minimum, constraint.maximum
     contains: list[Contains] = []
-    for c in shape.contains:
+    for c in constraint.contains:
         if c.node == TRUE:
             minimum = max(minimum, c.minimum)
             if c.maximum is not None:
@@ -69,88 +70,91 @@ def simplified(nodes: Nodes, shape: ArrayShape) -> ArrayShape | None:
         if maximum == len(prefix):
             rest = FALSE
     few = maximum is not None and maximum < 2
-    if shape.repeated and (few or shape.unique):
+    if constraint.repeated and (few or constraint.unique):
         return None
-    if shape.repeated:
+    if constraint.repeated:
         minimum = max(minimum, 2)
-    shape = ArrayShape(
+    constraint = ArrayConstraint(
         prefix,
         rest,
         minimum,
         maximum,
         tuple(contains),
-        shape.unique and not few,
-        shape.repeated,
-        shape.negated,
+        constraint.unique and not few,
+        constraint.repeated,
+        constraint.negated,
     )
-    return _without_decided(nodes, shape) if shape.negated else shape
+    return _without_decided(nodes, constraint) if constraint.negated else constraint
 
 
 # -- negation --------------------------------------------------------------------------------------------------------
 
 
-def conditions(shape: ArrayShape) -> list[ArrayCondition]:
-    """Every single way to break ``shape`` (whose ``negated`` is not looked at)."""
-    out = [ArrayCondition("item", i, node) for i, node in enumerate(shape.prefix) if node != TRUE]
-    if shape.rest != TRUE and shape.maximum != len(shape.prefix):
-        out.append(ArrayCondition("rest", len(shape.prefix), shape.rest))
-    if shape.minimum:
-        out.append(ArrayCondition("minimum", shape.minimum))
-    if shape.maximum is not None:
-        out.append(ArrayCondition("maximum", shape.maximum))
-    for c in shape.contains:
+def conditions(constraint: ArrayConstraint) -> list[ArrayCondition]:
+    """Every single way to break ``constraint`` (whose ``negated`` is not looked at)."""
+    out = [ArrayCondition("item", i, node) for i, node in enumerate(constraint.prefix) if node != TRUE]
+    if constraint.rest != TRUE and constraint.maximum != len(constraint.prefix):
+        out.append(ArrayCondition("rest", len(constraint.prefix), constraint.rest))
+    if constraint.minimum:
+        out.append(ArrayCondition("minimum", constraint.minimum))
+    if constraint.maximum is not None:
+        out.append(ArrayCondition("maximum", constraint.maximum))
+    for c in constraint.contains:
         if c.minimum:
             out.append(ArrayCondition("contains", contains=Contains(c.node, c.minimum, None)))
         if c.maximum is not None:
             out.append(ArrayCondition("contains", contains=Contains(c.node, 0, c.maximum)))
-    if shape.unique:
+    if constraint.unique:
         out.append(ArrayCondition("unique"))
-    if shape.repeated:
+    if constraint.repeated:
         out.append(ArrayCondition("repeated"))
     return out
 
 
-def negation(nodes: Nodes, shape: ArrayShape) -> list[ArrayShape]:
-    """¬ of the positive part of ``shape``: one shape for its items and length, one for each other condition."""
-    found = conditions(shape)
+def negation(nodes: Nodes, constraint: ArrayConstraint) -> list[ArrayConstraint]:
+    """¬ of the positive part of ``constraint``: one constraint for its items and length, one for each other
+    condition."""
+    found = conditions(constraint)
     simple = [c for c in found if c.kind in _ITEMWISE]
     out = [broken(nodes, c) for c in found if c.kind not in _ITEMWISE]
     if len(simple) == 1 and (simple[0].kind != "rest" or not simple[0].number or simple[0].node == FALSE):
         out.append(broken(nodes, simple[0]))
     elif simple:
-        out.append(ArrayShape(negated=(_restricted(shape, simple),)))
+        out.append(ArrayConstraint(negated=(_restricted(constraint, simple),)))
     return out
 
 
-def broken(nodes: Nodes, condition: ArrayCondition) -> ArrayShape:
+def broken(nodes: Nodes, condition: ArrayCondition) -> ArrayConstraint:
     """The arrays that break ``condition`` (which is no "rest" of a tuple, unless that is closed)."""
     kind, number = condition.kind, condition.number
     if kind == "item":
-        return ArrayShape((TRUE,) * number + (nodes.complement(condition.node),), minimum=number + 1)
+        return ArrayConstraint((TRUE,) * number + (nodes.complement(condition.node),), minimum=number + 1)
     if kind == "rest":
         if condition.node == FALSE:
-            return ArrayShape(minimum=number + 1)
-        return ArrayShape(contains=(Contains(nodes.complement(condition.node), 1, None),))
+            return ArrayConstraint(minimum=number + 1)
+        return ArrayConstraint(contains=(Contains(nodes.complement(condition.node), 1, None),))
     if kind == "minimum":
-        return ArrayShape(maximum=number - 1)
+        return ArrayConstraint(maximum=number - 1)
     if kind == "maximum":
-        return ArrayShape(minimum=number + 1)
+        return ArrayConstraint(minimum=number + 1)
     if kind == "unique":
-        return ArrayShape(repeated=True, minimum=2)
+        return ArrayConstraint(repeated=True, minimum=2)
     if kind == "repeated":
-        return ArrayShape(unique=True)
+        return ArrayConstraint(unique=True)
     contains = condition.contains
     assert contains is not None
     if contains.maximum is None:
-        return ArrayShape(contains=(Contains(contains.node, 0, contains.minimum - 1),))
-    return ArrayShape(contains=(Contains(contains.node, contains.maximum + 1, None),), minimum=contains.maximum + 1)
+        return ArrayConstraint(contains=(Contains(contains.node, 0, contains.minimum - 1),))
+    return ArrayConstraint(
+        contains=(Contains(contains.node, contains.maximum + 1, None),), minimum=contains.maximum + 1
+    )
 
 
-def _without_decided(nodes: Nodes, shape: ArrayShape) -> ArrayShape | None:
-    """As `objects._without_decided` (the conditions of a negated shape are all itemwise)."""
-    positive = shape._replace(negated=())
-    kept: list[ArrayShape] = []
-    for other in shape.negated:
+def _without_decided(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstraint | None:
+    """As `objects._without_decided` (the conditions of a negated constraint are all itemwise)."""
+    positive = constraint._replace(negated=())
+    kept: list[ArrayConstraint] = []
+    for other in constraint.negated:
         possible: list[ArrayCondition] = []
         avoided = False
         for condition in conditions(other):
@@ -165,26 +169,26 @@ def _without_decided(nodes: Nodes, shape: ArrayShape) -> ArrayShape | None:
         if not possible:
             return None
         if len(possible) == 1 and (possible[0].kind != "rest" or not possible[0].number or possible[0].node == FALSE):
-            rest = positive._replace(negated=tuple(s for s in shape.negated if s is not other))
+            rest = positive._replace(negated=tuple(s for s in constraint.negated if s is not other))
             return meet(nodes, rest, broken(nodes, possible[0]))
         kept.append(_restricted(other, possible))
     return positive._replace(negated=tuple(kept))
 
 
-def _can_break(nodes: Nodes, shape: ArrayShape, condition: ArrayCondition) -> bool | None:
-    """Whether an array of ``shape`` breaks ``condition``: True always, False never, None sometimes."""
+def _can_break(nodes: Nodes, constraint: ArrayConstraint, condition: ArrayCondition) -> bool | None:
+    """Whether an array of ``constraint`` breaks ``condition``: True always, False never, None sometimes."""
     kind, number, node = condition.kind, condition.number, condition.node
-    least, most = shape.minimum, shape.maximum
+    least, most = constraint.minimum, constraint.maximum
     if kind == "minimum":
         return False if least >= number else True if most is not None and most < number else None
     if kind == "maximum":
         return False if most is not None and most <= number else True if least > number else None
     verdict: bool | None = False
-    indices = [number] if kind == "item" else list(range(number, max(len(shape.prefix), number) + 1))
+    indices = [number] if kind == "item" else list(range(number, max(len(constraint.prefix), number) + 1))
     for i in indices:
         if most is not None and i >= most:
             break
-        here = item_of(shape, i)
+        here = item_of(constraint, i)
         if not _within(nodes, here, node):
             if i < least and nodes.is_empty(nodes.both(here, node)):
                 return True
@@ -196,11 +200,11 @@ def _within(nodes: Nodes, a: Node, b: Node) -> bool:
     return a in (b, FALSE) or b == TRUE or (b != FALSE and nodes.is_empty(nodes.both(a, nodes.complement(b))))
 
 
-def _restricted(shape: ArrayShape, kept: list[ArrayCondition]) -> ArrayShape:
-    """``shape`` with only some of its conditions."""
+def _restricted(constraint: ArrayConstraint, kept: list[ArrayCondition]) -> ArrayConstraint:
+    """``constraint`` with only some of its conditions."""
     items = {c.number: c.node for c in kept if c.kind == "item"}
-    return ArrayShape(
-        tuple(items.get(i, TRUE) for i in range(len(shape.prefix))),
+    return ArrayConstraint(
+        tuple(items.get(i, TRUE) for i in range(len(constraint.prefix))),
         next((c.node for c in kept if c.kind == "rest"), TRUE),
         max((c.number for c in kept if c.kind == "minimum"), default=0),
         min((c.number for c in kept if c.kind == "maximum"), default=None),
@@ -210,14 +214,14 @@ def _restricted(shape: ArrayShape, kept: list[ArrayCondition]) -> ArrayShape:
 # -- union -----------------------------------------------------------------------------------------------------------
 
 
-def united(shapes: list[ArrayShape]) -> tuple[ArrayShape, ...]:
+def united(constraints: list[ArrayConstraint]) -> tuple[ArrayConstraint, ...]:
     """The union, without repetitions."""
-    if len(shapes) < 2:
-        return tuple(shapes)
-    out: list[ArrayShape] = []
-    for shape in shapes:
-        if shape == ANY_ARRAY:
+    if len(constraints) < 2:
+        return tuple(constraints)
+    out: list[ArrayConstraint] = []
+    for constraint in constraints:
+        if constraint == ANY_ARRAY:
             return (ANY_ARRAY,)
-        if shape not in out:
-            out.append(shape)
+        if constraint not in out:
+            out.append(constraint)
     return tuple(out)

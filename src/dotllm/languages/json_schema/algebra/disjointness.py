@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dotllm.languages.json_schema.algebra.algebra import Algebra, Loop
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     FALSE,
     NO_NUMBER,
     NO_STRING,
     TRUE,
-    ArrayShape,
-    Form,
+    ArrayConstraint,
     Node,
-    ObjectShape,
+    NormalForm,
+    ObjectConstraint,
     item_of,
     value_of,
 )
@@ -54,7 +54,7 @@ def are_disjoint(algebra: Algebra, a: Node, b: Node, depth: int = DISJOINT_DEPTH
     return True
 
 
-def _are_disjoint(algebra: Algebra, x: Form, y: Form, depth: int) -> bool:
+def _are_disjoint(algebra: Algebra, x: NormalForm, y: NormalForm, depth: int) -> bool:
     return (
         not x.constants & y.constants
         and (x.number is NO_NUMBER or y.number is NO_NUMBER or (x.number & y.number).is_empty())
@@ -64,7 +64,7 @@ def _are_disjoint(algebra: Algebra, x: Form, y: Form, depth: int) -> bool:
     )
 
 
-def _disjoint_objects(algebra: Algebra, a: ObjectShape, b: ObjectShape, depth: int) -> bool:
+def _disjoint_objects(algebra: Algebra, a: ObjectConstraint, b: ObjectConstraint, depth: int) -> bool:
     if depth == 0:
         return False
     for name in a.required | b.required:
@@ -76,7 +76,7 @@ def _disjoint_objects(algebra: Algebra, a: ObjectShape, b: ObjectShape, depth: i
     )
 
 
-def _disjoint_arrays(algebra: Algebra, a: ArrayShape, b: ArrayShape, depth: int) -> bool:
+def _disjoint_arrays(algebra: Algebra, a: ArrayConstraint, b: ArrayConstraint, depth: int) -> bool:
     if depth == 0:
         return False
     if (a.maximum is not None and a.maximum < b.minimum) or (b.maximum is not None and b.maximum < a.minimum):

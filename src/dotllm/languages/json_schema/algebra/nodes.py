@@ -1,15 +1,15 @@
-"""What the operations on shapes (`objects`, `arrays`) need of the algebra of nodes."""
+"""What the operations on constraints (`objects`, `arrays`) need of the algebra of nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from dotllm.languages.json_schema.algebra.form import Node, ObjectCondition, ObjectShape
+from dotllm.languages.json_schema.algebra.normal_form import Node, ObjectCondition, ObjectConstraint
 
 
 class Nodes(Protocol):
-    """What shapes need of the algebra of nodes."""
+    """What constraints need of the algebra of nodes."""
 
     def both(self, a: Node, b: Node) -> Node:
         """a ∧ b."""
@@ -39,7 +39,7 @@ class Nodes(Protocol):
         """Those of ``nodes`` that are compound and empty; no more is looked at than is asked for."""
         ...
 
-    def conditions_of(self, shape: ObjectShape) -> list[ObjectCondition]:
+    def conditions_of(self, constraint: ObjectConstraint) -> list[ObjectCondition]:
         """`conditions`, which are asked for again and again."""
         ...
 

@@ -1,8 +1,8 @@
-"""∧ on object shapes (`form.ObjectShape`), and what makes a shape empty.
+"""∧ on object constraints (`ObjectConstraint`), and what makes a constraint empty.
 
-A shape is taken apart into *conditions* (a key's value, a key's presence, a count, …). Its negation says that one of
-them fails. Where that is one alternative it becomes a positive shape; where it is many it stays whole in ``negated``,
-so that excluding n schemas costs n entries and not the product of their alternatives.
+A constraint is taken apart into *conditions* (a key's value, a key's presence, a count, …). Its negation says that one
+of them fails. Where that is one alternative it becomes a positive constraint; where it is many it stays whole in
+``negated``, so that excluding n schemas costs n entries and not the product of their alternatives.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ from collections.abc import Iterable
 from itertools import islice
 
 from dotllm.errors import BudgetExceeded
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.nodes import Nodes
+from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
+    ANY_KEY_CLASSES,
     ANY_OBJECT,
-    ANY_REGIONS,
     ANY_STRING,
     FALSE,
-    NO_REGIONS,
+    NO_KEY_CLASSES,
     NO_STRING,
     TRUE,
     Clause,
+    KeyClass,
     Named,
     Node,
     ObjectCondition,
-    ObjectShape,
-    Region,
-    region_value,
+    ObjectConstraint,
+    key_class_value,
     value_of,
 )
-from dotllm.languages.json_schema.algebra.nodes import Nodes
 from dotllm.languages.json_schema.algebra.object_conditions import broken, can_break, restricted
 
-MAX_REGIONS = 64
+MAX_KEY_CLASSES = 64
 
 _TRUE_ONLY = frozenset({TRUE})
 
 
-def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
+def meet(nodes: Nodes, a: ObjectConstraint, b: ObjectConstraint) -> ObjectConstraint | None:
     """a ∧ b, None if it is seen to be empty. Keys keep the order of ``a``; those only ``b`` names follow."""
     if a is ANY_OBJECT or a is b:
         return b
     if b is ANY_OBJECT:
         return a
     nodes.spend(2 + len(a.properties) + len(b.properties))
-    fresh = tuple([shape for shape in b.negated if shape not in a.negated]) if b.negated else ()
+    fresh = tuple([constraint for constraint in b.negated if constraint not in a.negated]) if b.negated else ()
     only_excludes = _only_excludes(b)
     if (
         only_excludes
@@ -65,9 +65,9 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
         if [*islice(properties, len(declared))] != declared:  # nearly always they come first already
             properties = {name: properties[name] for name in dict.fromkeys((*declared, *properties))}
     maximum = a.maximum if b.maximum is None else b.maximum if a.maximum is None else min(a.maximum, b.maximum)
-    met = ObjectShape(
+    met = ObjectConstraint(
         properties,
-        meet_regions(nodes, a.regions, b.regions),
+        meet_key_classes(nodes, a.key_classes, b.key_classes),
         a.required | b.required,
         a.clauses | b.clauses,
         max(a.minimum, b.minimum),
@@ -81,10 +81,10 @@ def meet(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> ObjectShape | None:
     return simplified(nodes, met)
 
 
-def _met_properties(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> dict[str, Node]:
-    """The values of all keys that one of two shapes names: those of ``a``, then those only ``b`` names."""
+def _met_properties(nodes: Nodes, a: ObjectConstraint, b: ObjectConstraint) -> dict[str, Node]:
+    """The values of all keys that one of two constraints names: those of ``a``, then those only ``b`` names."""
     theirs = b.properties
-    if b.regions is ANY_REGIONS:  # nearly always; then what ``b`` does not name stays as it is
+    if b.key_classes is ANY_KEY_CLASSES:  # nearly always; then what ``b`` does not name stays as it is
         properties = dict(a.properties)
         few, many = (theirs, properties) if len(theirs) < len(properties) else (properties, theirs)
         for name in [name for name in few if name in many]:
@@ -93,25 +93,27 @@ def _met_properties(nodes: Nodes, a: ObjectShape, b: ObjectShape) -> dict[str, N
         properties = {name: nodes.both(node, value_of(b, name)) for name, node in a.properties.items()}
     for name, node in theirs.items():
         if name not in properties:
-            properties[name] = node if a.regions is ANY_REGIONS else nodes.both(region_value(a.regions, name), node)
+            properties[name] = (
+                node if a.key_classes is ANY_KEY_CLASSES else nodes.both(key_class_value(a.key_classes, name), node)
+            )
     return properties
 
 
-def _only_excludes(shape: ObjectShape) -> bool:
-    """Whether the shape says nothing but what an object must not be."""
+def _only_excludes(constraint: ObjectConstraint) -> bool:
+    """Whether the constraint says nothing but what an object must not be."""
     return (
-        shape.regions is ANY_REGIONS
-        and not shape.required
-        and not shape.clauses
-        and not shape.minimum
-        and shape.maximum is None
-        and {*shape.properties.values()} <= _TRUE_ONLY
-        and shape.named is None
+        constraint.key_classes is ANY_KEY_CLASSES
+        and not constraint.required
+        and not constraint.clauses
+        and not constraint.minimum
+        and constraint.maximum is None
+        and {*constraint.properties.values()} <= _TRUE_ONLY
+        and constraint.named is None
     )
 
 
 def _both_named(a: Named | None, b: Named | None) -> Named | None:
-    """The keys that one of two shapes names."""
+    """The keys that one of two constraints names."""
     if a is None or b is None or a == b:
         return a or b
     if ANY_STRING in (a.keys, b.keys):
@@ -121,32 +123,34 @@ def _both_named(a: Named | None, b: Named | None) -> Named | None:
     )
 
 
-def closed(nodes: Nodes, shape: ObjectShape) -> ObjectShape | None:
-    """The objects of ``shape`` that have no keys but those it names (``named``); None if it is seen to be empty.
+def closed(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint | None:
+    """The objects of ``constraint`` that have no keys but those it names (``named``); None if it is seen to be empty.
 
     This is not a part of the algebra: what an object must not be (``not``, ``if``, the other branches of ``oneOf``) is
     excluded as the schema says it, and the schemas that an object must all satisfy name its keys together.
     """
-    named = shape.named
+    named = constraint.named
     if named is None:
-        return shape
-    shape = shape._replace(named=None)
+        return constraint
+    constraint = constraint._replace(named=None)
     if named.keys == ANY_STRING:
-        return shape
+        return constraint
     properties = {
         name: node if name in named.names or named.keys.contains(name) else FALSE
-        for name, node in shape.properties.items()
+        for name, node in constraint.properties.items()
     }
-    regions: tuple[Region, ...] = ((named.keys, TRUE), (~named.keys, FALSE))
-    regions = NO_REGIONS if named.keys is NO_STRING else meet_regions(nodes, shape.regions, regions)
-    return simplified(nodes, shape._replace(properties=properties, regions=regions))
+    key_classes: tuple[KeyClass, ...] = ((named.keys, TRUE), (~named.keys, FALSE))
+    key_classes = (
+        NO_KEY_CLASSES if named.keys is NO_STRING else meet_key_classes(nodes, constraint.key_classes, key_classes)
+    )
+    return simplified(nodes, constraint._replace(properties=properties, key_classes=key_classes))
 
 
-def meet_regions(nodes: Nodes, a: tuple[Region, ...], b: tuple[Region, ...]) -> tuple[Region, ...]:
+def meet_key_classes(nodes: Nodes, a: tuple[KeyClass, ...], b: tuple[KeyClass, ...]) -> tuple[KeyClass, ...]:
     """The common refinement of two partitions."""
-    if a is ANY_REGIONS:
+    if a is ANY_KEY_CLASSES:
         return b
-    if b is ANY_REGIONS or a == b:
+    if b is ANY_KEY_CLASSES or a == b:
         return a
     if len(a) == 1:
         (_, x), out = a[0], b
@@ -154,21 +158,21 @@ def meet_regions(nodes: Nodes, a: tuple[Region, ...], b: tuple[Region, ...]) -> 
     if len(b) == 1:
         (_, x), out = b[0], a
         return tuple((language, nodes.both(node, x)) for language, node in out)
-    merged: dict[Node, Region] = {}
+    merged: dict[Node, KeyClass] = {}
     for first, x in a:
         for second, y in b:
             language = first & second
             if not language.is_empty():
                 node = nodes.both(x, y)
                 merged[node] = (merged[node][0] | language, node) if node in merged else (language, node)
-    if len(merged) > MAX_REGIONS:
-        raise BudgetExceeded(f"keys fall into more than {MAX_REGIONS} groups", keyword="patternProperties")
+    if len(merged) > MAX_KEY_CLASSES:
+        raise BudgetExceeded(f"keys fall into more than {MAX_KEY_CLASSES} groups", keyword="patternProperties")
     return tuple(merged.values())
 
 
-def simplified(nodes: Nodes, shape: ObjectShape) -> ObjectShape | None:
-    """The same shape with what follows made explicit; None if it is seen to be empty."""
-    properties, required, clauses = shape.properties, shape.required, shape.clauses
+def simplified(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint | None:
+    """The same constraint with what follows made explicit; None if it is seen to be empty."""
+    properties, required, clauses = constraint.properties, constraint.required, constraint.clauses
     needed = [properties[name] for name in required]
     if FALSE in needed or any(True for _ in nodes.empty_among(needed)):
         return None
@@ -180,10 +184,10 @@ def simplified(nodes: Nodes, shape: ObjectShape) -> ObjectShape | None:
         if known is None:
             return None
         properties, required, clauses = known
-    minimum, maximum = shape.minimum, shape.maximum
+    minimum, maximum = constraint.minimum, constraint.maximum
     if minimum or maximum is not None:
         possible = None
-        if all(node == FALSE for _, node in shape.regions):
+        if all(node == FALSE for _, node in constraint.key_classes):
             possible = sum(node != FALSE for node in properties.values())
         if maximum is not None and possible is not None and possible <= maximum:
             maximum = None
@@ -193,10 +197,18 @@ def simplified(nodes: Nodes, shape: ObjectShape) -> ObjectShape | None:
             maximum is not None and maximum < max(minimum, len(required))
         ):
             return None
-    shape = ObjectShape(
-        properties, shape.regions, required, clauses, minimum, maximum, shape.negated, shape.mentioned, shape.named
+    constraint = ObjectConstraint(
+        properties,
+        constraint.key_classes,
+        required,
+        clauses,
+        minimum,
+        maximum,
+        constraint.negated,
+        constraint.mentioned,
+        constraint.named,
     )
-    return _without_decided(nodes, shape, shape.negated) if shape.negated else shape
+    return _without_decided(nodes, constraint, constraint.negated) if constraint.negated else constraint
 
 
 def _propagated(
@@ -236,15 +248,17 @@ def _propagated(
     return properties, frozenset(needed), frozenset(left)
 
 
-def _without_decided(nodes: Nodes, shape: ObjectShape, fresh: tuple[ObjectShape, ...]) -> ObjectShape | None:
-    """Look at the ``fresh`` ones of the negated shapes in the light of the positive part: one may be excluded anyway,
-    or impossible to avoid, or leave a single way to avoid it, which is then made part of the shape."""
-    positive = shape._replace(negated=())
-    kept = list(shape.negated[: len(shape.negated) - len(fresh)])
+def _without_decided(
+    nodes: Nodes, constraint: ObjectConstraint, fresh: tuple[ObjectConstraint, ...]
+) -> ObjectConstraint | None:
+    """Look at the ``fresh`` ones of the negated constraints in the light of the positive part: one may be excluded
+    anyway, or impossible to avoid, or leave a single way to avoid it, which is then made part of the constraint."""
+    positive = constraint._replace(negated=())
+    kept = list(constraint.negated[: len(constraint.negated) - len(fresh)])
     for other in fresh:
         possible: list[ObjectCondition] = []
         avoided = False
-        # Keys that must be there come first: most often one of them tells the shapes apart.
+        # Keys that must be there come first: most often one of them tells the constraints apart.
         all_conditions = nodes.conditions_of(other)
         nodes.spend(4 + len(all_conditions))
         if positive.required:
@@ -260,8 +274,8 @@ def _without_decided(nodes: Nodes, shape: ObjectShape, fresh: tuple[ObjectShape,
             continue
         if not possible:
             return None
-        if len(possible) == 1 and possible[0].kind != "region":
-            rest = positive._replace(negated=tuple(s for s in shape.negated if s is not other))
+        if len(possible) == 1 and possible[0].kind != "key class":
+            rest = positive._replace(negated=tuple(s for s in constraint.negated if s is not other))
             return meet(nodes, rest, broken(nodes, possible[0]))
         kept.append(restricted(other, possible))
     return positive._replace(negated=tuple(kept))

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from dotllm.errors import BudgetExceeded
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import FALSE, TRUE, Node
+from dotllm.languages.json_schema.algebra.normal_form import FALSE, TRUE, Node
 
-MAX_TOLD_APART = 64
+MAX_VALUE_CLASSES = 64
 
 
-def told_apart(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[tuple[Node, tuple[Node, ...]]]:
+def partition_by(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[tuple[Node, tuple[Node, ...]]]:
     """The values of ``node``, with those of ``others`` they are outside of. Every value is in the answer that names
     all nodes it is outside of, and may be in answers that name fewer."""
     surely: list[Node] = []
@@ -39,8 +39,8 @@ def told_apart(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[tup
             if not apart or not algebra.is_empty(inside):
                 divided.append((inside, outside_of))
         parts = divided
-        if len(parts) > MAX_TOLD_APART:
+        if len(parts) > MAX_VALUE_CLASSES:
             raise BudgetExceeded(
-                f"excluded schemas tell more than {MAX_TOLD_APART} kinds of values apart", keyword="not"
+                f"excluded schemas tell more than {MAX_VALUE_CLASSES} kinds of values apart", keyword="not"
             )
     return parts

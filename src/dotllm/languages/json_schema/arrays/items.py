@@ -8,35 +8,35 @@ from typing import NamedTuple
 
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression
-from dotllm.languages.json_schema.algebra.form import FALSE, TRUE, ArrayShape, Node, item_of
-from dotllm.languages.json_schema.algebra.partition import told_apart
-from dotllm.languages.json_schema.arrays.remembered import remembered_open
+from dotllm.languages.json_schema.algebra.normal_form import FALSE, TRUE, ArrayConstraint, Node, item_of
+from dotllm.languages.json_schema.algebra.partition import partition_by
+from dotllm.languages.json_schema.arrays.runtime_unique import distinct_array_open
 from dotllm.languages.json_schema.arrays.unique import all_different, unique_expression
 from dotllm.languages.json_schema.writer import ArrayWriter
 
 Edge = tuple[int, Expression, int]
 
 
-def array_expression(writer: ArrayWriter, shape: ArrayShape) -> Expression:
-    """The texts of the arrays of a shape."""
-    if shape.unique and all_different(writer.algebra, shape):
-        shape = shape._replace(unique=False)
-    if shape.unique or shape.repeated:
-        listed = unique_expression(writer, shape)
-        return sequence(writer, shape, remembered_open(writer, shape)) if listed is None else listed
-    if shape.contains or shape.negated:
-        return _Automaton(writer, shape).expression()
-    return sequence(writer, shape, writer.text.array_open)
+def array_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression:
+    """The texts of the arrays of a constraint."""
+    if constraint.unique and all_different(writer.algebra, constraint):
+        constraint = constraint._replace(unique=False)
+    if constraint.unique or constraint.repeated:
+        listed = unique_expression(writer, constraint)
+        return sequence(writer, constraint, distinct_array_open(writer, constraint)) if listed is None else listed
+    if constraint.contains or constraint.negated:
+        return _ItemAutomaton(writer, constraint).expression()
+    return sequence(writer, constraint, writer.text.array_open)
 
 
-def sequence(writer: ArrayWriter, shape: ArrayShape, array_open: Expression) -> Expression:
+def sequence(writer: ArrayWriter, constraint: ArrayConstraint, array_open: Expression) -> Expression:
     """The common case: items one after another, between two lengths."""
     grammar, text = writer.grammar, writer.text
-    prefix, minimum, maximum = shape.prefix, shape.minimum, shape.maximum
+    prefix, minimum, maximum = constraint.prefix, constraint.minimum, constraint.maximum
     if maximum is not None:
         prefix = prefix[:maximum]
     n = len(prefix)
-    rest = FALSE if maximum is not None and maximum <= n else shape.rest
+    rest = FALSE if maximum is not None and maximum <= n else constraint.rest
     if not n:
         if rest == FALSE:
             inside = grammar.empty() if not minimum else grammar.never()
@@ -67,39 +67,39 @@ def sequence(writer: ArrayWriter, shape: ArrayShape, array_open: Expression) -> 
     return grammar.seq([array_open, grammar.network(n + 2, 0, (n + 1,), edges), text.array_close])
 
 
-class State(NamedTuple):
+class ItemState(NamedTuple):
     """``length``: items so far, capped where it no longer matters; ``counts``: of each `contains`, capped likewise;
-    ``unbroken``: the excluded shapes that the array still has."""
+    ``undecided``: the excluded constraints that the array still has."""
 
     length: int
     counts: tuple[int, ...]
-    unbroken: frozenset[int]
+    undecided: frozenset[int]
 
 
-class _Automaton:
-    """Arrays with `contains` or excluded shapes, state by state."""
+class _ItemAutomaton:
+    """Arrays with `contains` or excluded constraints, state by state."""
 
-    def __init__(self, writer: ArrayWriter, shape: ArrayShape) -> None:
+    def __init__(self, writer: ArrayWriter, constraint: ArrayConstraint) -> None:
         self.writer = writer
-        self.shape = shape
-        self.keyword = "not" if shape.negated else "contains"
+        self.constraint = constraint
+        self.keyword = "not" if constraint.negated else "contains"
         limits = [1]  # so that the first state, in which no comma comes before the item, is never reached again
-        for limited in (shape, *shape.negated):
+        for limited in (constraint, *constraint.negated):
             limits.extend((limited.minimum, len(limited.prefix)))
             if limited.maximum is not None:
                 limits.append(limited.maximum + 1)
         self.length_limit = max(limits)
-        self.caps = tuple(c.minimum if c.maximum is None else c.maximum for c in shape.contains)
+        self.caps = tuple(c.minimum if c.maximum is None else c.maximum for c in constraint.contains)
         self.edges: list[Edge] = []
-        self.numbers: dict[State, int] = {}
-        self.pending: list[State] = []
+        self.numbers: dict[ItemState, int] = {}
+        self.pending: list[ItemState] = []
         self._items: dict[tuple[Node, bool], Expression] = {}
         self._meets: dict[tuple[Node, ...], Node] = {}
 
     def expression(self) -> Expression:
         """Walk all states that can be reached, then hand the automaton over."""
         grammar, text = self.writer.grammar, self.writer.text
-        self._number(State(0, (0,) * len(self.caps), frozenset(range(len(self.shape.negated)))))
+        self._number(ItemState(0, (0,) * len(self.caps), frozenset(range(len(self.constraint.negated)))))
         finals: list[int] = []
         limit = self.writer.options.budget.edges
         while self.pending:
@@ -107,7 +107,7 @@ class _Automaton:
             number = self.numbers[state]
             if self._accepts(state):
                 finals.append(number)
-            if self.shape.maximum is None or state.length < self.shape.maximum:
+            if self.constraint.maximum is None or state.length < self.constraint.maximum:
                 for node, after in self._steps(state):
                     self.edges.append((number, self._item(node, number == 0), self._number(after)))
             if len(self.edges) > limit:
@@ -116,23 +116,23 @@ class _Automaton:
         network = grammar.network(len(self.numbers), 0, finals, self.edges)
         return grammar.seq([text.array_open, network, text.array_close])
 
-    def _number(self, state: State) -> int:
+    def _number(self, state: ItemState) -> int:
         number = self.numbers.get(state)
         if number is None:
             number = self.numbers[state] = len(self.numbers)
             self.pending.append(state)
         return number
 
-    def _steps(self, state: State) -> Iterator[tuple[Node, State]]:
+    def _steps(self, state: ItemState) -> Iterator[tuple[Node, ItemState]]:
         """What the next item may be, and the state after it."""
-        algebra, shape = self.writer.algebra, self.shape
-        here = item_of(shape, state.length)
+        algebra, constraint = self.writer.algebra, self.constraint
+        here = item_of(constraint, state.length)
         if here == FALSE:
             return
         length = min(state.length + 1, self.length_limit)
         # Each `contains`: (what the item must satisfy, the count after it).
         choices: list[list[tuple[Node, int]]] = []
-        for c, count in zip(shape.contains, state.counts, strict=True):
+        for c, count in zip(constraint.contains, state.counts, strict=True):
             if c.maximum is None:
                 choices.append([(TRUE, count)] + ([(c.node, count + 1)] if count < c.minimum else []))
             else:
@@ -140,16 +140,16 @@ class _Automaton:
                     [(algebra.complement(c.node), count)] + ([(c.node, count + 1)] if count < c.maximum else [])
                 )
         by_node: dict[Node, set[int]] = {}
-        for j in state.unbroken:
-            by_node.setdefault(item_of(shape.negated[j], state.length), set()).add(j)
+        for j in state.undecided:
+            by_node.setdefault(item_of(constraint.negated[j], state.length), set()).add(j)
         for picked in product(*choices):
             item = self._met((here, *[node for node, _ in picked]))
             if item == FALSE:
                 continue
             counts = tuple(count for _, count in picked)
-            for value, others in told_apart(algebra, item, by_node):
+            for value, others in partition_by(algebra, item, by_node):
                 gone = {j for other in others for j in by_node[other]}
-                yield value, State(length, counts, state.unbroken - gone)
+                yield value, ItemState(length, counts, state.undecided - gone)
 
     def _met(self, nodes: tuple[Node, ...]) -> Node:
         """All of ``nodes``, of which many states ask the same; FALSE if no value satisfies them."""
@@ -161,16 +161,16 @@ class _Automaton:
             self._meets[nodes] = found
         return found
 
-    def _accepts(self, state: State) -> bool:
-        shape = self.shape
+    def _accepts(self, state: ItemState) -> bool:
+        constraint = self.constraint
         return (
-            state.length >= shape.minimum
-            and all(count >= c.minimum for c, count in zip(shape.contains, state.counts, strict=True))
-            and all(self._is_broken_by_length(shape.negated[j], state.length) for j in state.unbroken)
+            state.length >= constraint.minimum
+            and all(count >= c.minimum for c, count in zip(constraint.contains, state.counts, strict=True))
+            and all(self._is_broken_by_length(constraint.negated[j], state.length) for j in state.undecided)
         )
 
     @staticmethod
-    def _is_broken_by_length(excluded: ArrayShape, length: int) -> bool:
+    def _is_broken_by_length(excluded: ArrayConstraint, length: int) -> bool:
         return length < excluded.minimum or (excluded.maximum is not None and length > excluded.maximum)
 
     def _item(self, node: Node, first: bool) -> Expression:

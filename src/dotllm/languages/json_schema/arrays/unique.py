@@ -3,7 +3,7 @@
 Which values have been used an automaton cannot remember unless they are finitely many: the items have a finite domain
 (an enum, booleans, a short range of integers, …), or are different for another reason (tuples of different types).
 Without a tuple or a length this is an unordered sequence of the values; with one, an automaton that has a state for
-each set of values already used. All else is left to the guides (`remembered`).
+each set of values already used. All else is left to the guides (`runtime_unique`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.disjointness import are_disjoint
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     FALSE,
     FALSE_BIT,
     NO_NUMBER,
     NO_STRING,
     NULL_BIT,
     TRUE_BIT,
-    ArrayShape,
+    ArrayConstraint,
     Node,
-    ObjectShape,
+    ObjectConstraint,
     item_of,
 )
 from dotllm.languages.json_schema.reading.json_values import form_of_values
@@ -40,41 +40,46 @@ Value = tuple[Any, ...]
 """A JSON value so that equal values are equal: ("null",), ("number", 1), ("object", frozenset of members), …"""
 
 
-def all_different(algebra: Algebra, shape: ArrayShape) -> bool:
+def all_different(algebra: Algebra, constraint: ArrayConstraint) -> bool:
     """Whether two items can never be equal, whatever they are."""
-    if shape.maximum is None or shape.maximum > MAX_COMPARED:
+    if constraint.maximum is None or constraint.maximum > MAX_COMPARED:
         return False
-    items = [item_of(shape, i) for i in range(shape.maximum)]
+    items = [item_of(constraint, i) for i in range(constraint.maximum)]
     return all(are_disjoint(algebra, a, b) for i, a in enumerate(items) for b in items[:i])
 
 
-def unique_expression(writer: ArrayWriter, shape: ArrayShape) -> Expression | None:
-    """The texts of the arrays of a shape that is ``unique`` or ``repeated``; None if that is ``unique`` and takes more
-    than an automaton."""
-    if shape.negated or shape.contains:
+def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression | None:
+    """The texts of the arrays of a constraint that is ``unique`` or ``repeated``; None if that is ``unique`` and takes
+    more than an automaton."""
+    if constraint.negated or constraint.contains:
         raise Unsupported("uniqueItems together with contains, or with not of an array", keyword="uniqueItems")
     grammar, text = writer.grammar, writer.text
-    positions = len(shape.prefix) + (item_of(shape, len(shape.prefix)) != FALSE)
+    positions = len(constraint.prefix) + (item_of(constraint, len(constraint.prefix)) != FALSE)
     numbers: dict[Value, int] = {}
     domains: list[list[tuple[int, Node]]] = []
     for i in range(positions):
-        found = values_of(writer.algebra, item_of(shape, i), MAX_VALUES)
+        found = values_of(writer.algebra, item_of(constraint, i), MAX_VALUES)
         if found is None:
-            if shape.repeated:
+            if constraint.repeated:
                 raise Unsupported(
                     "equal items (not of uniqueItems) can only be enforced over values that are finitely many and few",
                     keyword="uniqueItems",
                 )
             return None
         domains.append([(numbers.setdefault(value, len(numbers)), node) for value, node in found.items()])
-    if shape.unique and not shape.prefix and shape.minimum < 2 and (shape.maximum or len(numbers)) >= len(numbers):
+    if (
+        constraint.unique
+        and not constraint.prefix
+        and constraint.minimum < 2
+        and (constraint.maximum or len(numbers)) >= len(numbers)
+    ):
         values = [text.item(writer.value(node)) for _, node in domains[0]] if domains else []
         inside = grammar.unordered([], values, [], text.comma)
-        if not shape.minimum:
+        if not constraint.minimum:
             inside = grammar.optional(inside)
         return grammar.seq([text.array_open, inside, text.array_close])
     # A state: which values have been used, how many items there are (capped), whether two were equal.
-    cap = max(shape.minimum, len(shape.prefix), 0 if shape.maximum is None else shape.maximum)
+    cap = max(constraint.minimum, len(constraint.prefix), 0 if constraint.maximum is None else constraint.maximum)
     states: dict[tuple[int, int, bool], int] = {(0, 0, False): 0}
     pending = [(0, 0, False)]
     finals: list[int] = []
@@ -83,15 +88,15 @@ def unique_expression(writer: ArrayWriter, shape: ArrayShape) -> Expression | No
     while pending:
         used, length, twice = state = pending.pop()
         here = states[state]
-        if length >= shape.minimum and (twice or not shape.repeated):
+        if length >= constraint.minimum and (twice or not constraint.repeated):
             finals.append(here)
-        if not domains or (shape.maximum is not None and length >= shape.maximum):
+        if not domains or (constraint.maximum is not None and length >= constraint.maximum):
             continue
         for value, node in domains[min(length, positions - 1)]:
             again = bool(used >> value & 1)
-            if again and shape.unique:
+            if again and constraint.unique:
                 continue
-            after = (used | 1 << value, min(length + 1, cap) if shape.repeated else length + 1, twice or again)
+            after = (used | 1 << value, min(length + 1, cap) if constraint.repeated else length + 1, twice or again)
             if after not in states:
                 states[after] = len(states)
                 pending.append(after)
@@ -103,7 +108,7 @@ def unique_expression(writer: ArrayWriter, shape: ArrayShape) -> Expression | No
                 items[node, length == 0] = item
             edges.append((here, item, states[after]))
         if len(edges) > MAX_EDGES:
-            if not shape.repeated:
+            if not constraint.repeated:
                 return None
             raise BudgetExceeded(f"uniqueItems over {len(numbers)} values is too large", keyword="uniqueItems")
     writer.spend(len(edges), "uniqueItems")
@@ -131,8 +136,8 @@ def values_of(algebra: Algebra, node: Node, limit: int) -> dict[Value, Node] | N
         if listed is None:
             return None
         found.extend(listed)
-    for shape in form.objects:
-        listed = _objects_of(algebra, shape, limit)
+    for constraint in form.objects:
+        listed = _objects_of(algebra, constraint, limit)
         if listed is None:
             return None
         found.extend(listed)
@@ -145,19 +150,25 @@ def values_of(algebra: Algebra, node: Node, limit: int) -> dict[Value, Node] | N
     return out
 
 
-def _arrays_of(algebra: Algebra, shape: ArrayShape, limit: int) -> list[Value] | None:
-    if shape.maximum is None or shape.maximum > limit or shape.contains or shape.negated or shape.unique:
+def _arrays_of(algebra: Algebra, constraint: ArrayConstraint, limit: int) -> list[Value] | None:
+    if (
+        constraint.maximum is None
+        or constraint.maximum > limit
+        or constraint.contains
+        or constraint.negated
+        or constraint.unique
+    ):
         return None
-    if shape.repeated:
+    if constraint.repeated:
         return None
     items: list[list[Value]] = []
-    for i in range(shape.maximum):
-        values = values_of(algebra, item_of(shape, i), limit)
+    for i in range(constraint.maximum):
+        values = values_of(algebra, item_of(constraint, i), limit)
         if values is None:
             return None
         items.append(list(values))
     out: list[Value] = []
-    for length in range(shape.minimum, shape.maximum + 1):
+    for length in range(constraint.minimum, constraint.maximum + 1):
         total = 1
         for values_here in items[:length]:
             total *= len(values_here)
@@ -167,24 +178,24 @@ def _arrays_of(algebra: Algebra, shape: ArrayShape, limit: int) -> list[Value] |
     return out
 
 
-def _objects_of(algebra: Algebra, stated: ObjectShape, limit: int) -> list[Value] | None:
-    shape = objects.closed(algebra, stated)
-    if shape is None:
+def _objects_of(algebra: Algebra, stated: ObjectConstraint, limit: int) -> list[Value] | None:
+    constraint = objects.closed(algebra, stated)
+    if constraint is None:
         return []
-    if shape.clauses or shape.negated or shape.minimum or shape.maximum is not None:
+    if constraint.clauses or constraint.negated or constraint.minimum or constraint.maximum is not None:
         return None
-    if any(node != FALSE for _, node in shape.regions):
+    if any(node != FALSE for _, node in constraint.key_classes):
         return None
     members: list[list[tuple[str, Value] | None]] = []
     total = 1
-    for name, node in shape.properties.items():
-        if node == FALSE and name not in shape.required:
+    for name, node in constraint.properties.items():
+        if node == FALSE and name not in constraint.required:
             continue
         values = values_of(algebra, node, limit)
         if values is None:
             return None
         choices: list[tuple[str, Value] | None] = [(name, value) for value in values]
-        if name not in shape.required:
+        if name not in constraint.required:
             choices.append(None)
         members.append(choices)
         total *= len(choices)

@@ -12,7 +12,7 @@ from dotllm import abandonment
 from dotllm.errors import BudgetExceeded, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra.algebra import SCHEMA, Algebra
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_CONSTANTS,
     ANYTHING,
     FALSE,
@@ -21,8 +21,8 @@ from dotllm.languages.json_schema.algebra.form import (
     NO_STRING,
     NULL_BIT,
     TRUE_BIT,
-    Form,
     Node,
+    NormalForm,
 )
 from dotllm.languages.json_schema.arrays.items import array_expression
 from dotllm.languages.json_schema.emission.json_text import JsonText
@@ -30,7 +30,7 @@ from dotllm.languages.json_schema.numbers.number_expression import number_expres
 from dotllm.languages.json_schema.objects.members import object_expression
 from dotllm.languages.json_schema.options import Options
 from dotllm.languages.json_schema.reading.keywords import Keywords
-from dotllm.languages.json_schema.strings import other_keys
+from dotllm.languages.json_schema.strings import additional_keys
 from dotllm.languages.json_schema.strings.string_text import string_expression
 
 _CONSTANTS = ((NULL_BIT, b"null"), (FALSE_BIT, b"false"), (TRUE_BIT, b"true"))
@@ -47,7 +47,7 @@ class Emitter:
         self.text = text
         self.edges_left = options.budget.total_edges
         self._expressions: dict[Node, Expression] = {FALSE: text.grammar.never()}
-        self._pending: list[tuple[Node, Form, int]] = []
+        self._pending: list[tuple[Node, NormalForm, int]] = []
 
     def expression(self, node: Node) -> Expression:
         """The texts of a node, complete."""
@@ -64,7 +64,7 @@ class Emitter:
             except SpecError as error:
                 raise self._located(error, node) from error.__cause__
             self.grammar.define(rule, body)  # type: ignore[arg-type]  # a Rule that went through a tuple
-        other_keys.define(self.text.context)
+        additional_keys.define(self.text.context)
 
     def value(self, node: Node) -> Expression:
         """The texts of a node; the rules it calls may be defined later."""
@@ -99,28 +99,28 @@ class Emitter:
         if self.edges_left < 0:
             raise BudgetExceeded(f"the grammar has more than {self.options.budget.total_edges} edges", keyword=keyword)
 
-    def _alternatives(self, form: Form) -> Expression:
+    def _alternatives(self, form: NormalForm) -> Expression:
         choices = [*self.constants(form), *self.numbers(form)]
         if form.string is not NO_STRING:
             choices.append(string_expression(form.string, self.text.context))
         return self.grammar.alt([*choices, *self.arrays(form), *self.objects(form)])
 
-    def constants(self, form: Form, among: int = ALL_CONSTANTS) -> list[Expression]:
+    def constants(self, form: NormalForm, among: int = ALL_CONSTANTS) -> list[Expression]:
         """null, false and true, as far as they are ``among`` these bits."""
         found = form.constants & among
         return [self.grammar.literal(text) for bit, text in _CONSTANTS if found & bit] if found else []
 
-    def numbers(self, form: Form) -> list[Expression]:
+    def numbers(self, form: NormalForm) -> list[Expression]:
         """The numbers of a form: one expression, or none."""
         return [] if form.number is NO_NUMBER else [number_expression(form.number, self.text.context)]
 
-    def arrays(self, form: Form) -> list[Expression]:
-        """Its arrays, shape by shape."""
-        return [array_expression(self, shape) for shape in form.arrays]
+    def arrays(self, form: NormalForm) -> list[Expression]:
+        """Its arrays, constraint by constraint."""
+        return [array_expression(self, constraint) for constraint in form.arrays]
 
-    def objects(self, form: Form) -> list[Expression]:
-        """Its objects, shape by shape."""
-        return [object_expression(self, shape) for shape in form.objects]
+    def objects(self, form: NormalForm) -> list[Expression]:
+        """Its objects, constraint by constraint."""
+        return [object_expression(self, constraint) for constraint in form.objects]
 
     def _located(self, error: SpecError, node: Node) -> SpecError:
         """The error with the place of a sub-schema it comes from."""

@@ -18,7 +18,7 @@ from dotllm.errors import InvalidSpec, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.options import Options
-from dotllm.languages.json_schema.strings.excludes import without
+from dotllm.languages.json_schema.strings.forbidden_substrings import forbidden_substrings
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_text import key_expression
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
@@ -43,7 +43,8 @@ class JsonText:
         self.whitespace = whitespace(grammar, options)
         self.context = Context(
             grammar, self.whitespace,
-            excludes=without(options.excludes) if options.excludes else None, finite_numbers=options.finite_numbers,
+            forbidden=forbidden_substrings(options.excludes) if options.excludes else None,
+            finite_numbers=options.finite_numbers,
         )  # fmt: skip
         self.anything: Expression | None = None  # any JSON value, once there is a rule for it
         self.comma = self._then_space(b",")
@@ -68,11 +69,11 @@ class JsonText:
         literal = self.grammar.literal(token)
         return literal if self.whitespace == self.grammar.empty() else self.grammar.seq([literal, self.whitespace])
 
-    def unique_open(self) -> Expression:
+    def distinct_array_open(self) -> Expression:
         """The bracket of an array whose items guides remember."""
-        return self._remembered(b"[", "uniqueItems")
+        return self._distinct_open(b"[", "uniqueItems")
 
-    def _remembered(self, bracket: bytes, keyword: str) -> Expression:
+    def _distinct_open(self, bracket: bytes, keyword: str) -> Expression:
         """``keyword`` is why: other styles refuse it by name."""
         return self.grammar.seq([self.grammar.unique_open(bracket), self.whitespace])
 
@@ -83,7 +84,7 @@ class JsonText:
     def named_member(self, name: str, value: Expression) -> Expression:
         """A member whose key the schema names, and the white space after it."""
         if not _NOT_RAW_IN_KEYS.search(name):
-            if self.context.excludes is not None and not self.context.excludes.admits(name):
+            if self.context.forbidden is not None and not self.context.forbidden.admits(name):
                 return self.grammar.never()
             key = b'"%s"' % name.encode()
             if not self.spaced:
@@ -96,7 +97,7 @@ class JsonText:
     def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
         """`named_member` for each: nearly all members there are, so they are made many at a time."""
         joined = "".join(names)
-        if not names or self.context.excludes is not None or _NOT_RAW_IN_KEYS.search(joined):
+        if not names or self.context.forbidden is not None or _NOT_RAW_IN_KEYS.search(joined):
             return [self.named_member(name, value) for name, value in zip(names, values, strict=True)]
         grammar, n = self.grammar, len(names)
         lengths = [*map(len, names)] if joined.isascii() else [len(name.encode()) for name in names]
@@ -126,7 +127,7 @@ class JsonText:
         """An object whose members are what a network reads from state 0; commas are on its edges. ``distinct``: guides
         remember its keys, so that none comes twice, because of this keyword."""
         network = self.grammar.network(states, 0, finals, edges)
-        opening = self.object_open if distinct is None else self._remembered(b"{", distinct)
+        opening = self.object_open if distinct is None else self._distinct_open(b"{", distinct)
         return self.grammar.seq([opening, network, self.object_close])
 
 

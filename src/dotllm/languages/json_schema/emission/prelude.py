@@ -17,7 +17,7 @@ from functools import lru_cache
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.grammar import Grammar
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import TRUE
+from dotllm.languages.json_schema.algebra.normal_form import TRUE
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.emission.json_text import JsonText
 from dotllm.languages.json_schema.numbers.number_expression import number_expression
@@ -26,10 +26,10 @@ from dotllm.languages.json_schema.reading.dialect import dialect_named
 from dotllm.languages.json_schema.reading.document import Document
 from dotllm.languages.json_schema.reading.keyword_values import INTEGERS
 from dotllm.languages.json_schema.reading.keywords import Keywords
-from dotllm.languages.json_schema.strings import other_keys
+from dotllm.languages.json_schema.strings import additional_keys
 
 
-def begun(grammar: Grammar, options: Options) -> JsonText:
+def from_prelude(grammar: Grammar, options: Options) -> JsonText:
     """The pieces of documents for ``grammar``. Raises `InvalidSpec` or `Unsupported` for the pattern of white space."""
     if not grammar.is_new:
         return JsonText(grammar, options)
@@ -47,6 +47,6 @@ def _prelude(
     keywords = Keywords(Document(True, dialect_named(options.default_dialect)), Algebra(options.budget), options)
     text.anything = Emitter(text, keywords, options).expression(TRUE)
     number_expression(INTEGERS, text.context)
-    other_keys.build_ahead(text.context)
+    additional_keys.build_ahead(text.context)
     analyse(text.grammar)
     return text

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from dotllm.errors import BudgetExceeded
-from dotllm.languages.json_schema.numbers.number_text import ByteNetwork, Shape, magnitudes, trimmed
+from dotllm.languages.json_schema.numbers.number_text import ByteNetwork, NumberConstraint, magnitudes, trimmed
 from dotllm.languages.json_schema.numbers.real_set import RealSet
 
 MOST_DIGITS = 40
@@ -37,10 +37,10 @@ def is_finite(number: bytes) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def finite_magnitudes(numbers: RealSet, shape: Shape) -> ByteNetwork:
+def finite_magnitudes(numbers: RealSet, constraint: NumberConstraint) -> ByteNetwork:
     """`magnitudes` without the texts that may not be read as finite numbers. Raises `BudgetExceeded` as it does."""
-    found = magnitudes(numbers, shape)
-    return found if shape.integer else _finite(found)
+    found = magnitudes(numbers, constraint)
+    return found if constraint.integer else _finite(found)
 
 
 def _finite(network: ByteNetwork) -> ByteNetwork:

@@ -1,4 +1,4 @@
-"""How a language of numbers is written. The sets themselves are in `numbers`.
+"""How a language of numbers is written. The sets are in `number_language`.
 
 A text belongs if its exact decimal value does (see `number_text` for the spellings). A single allowed value (const,
 enum, minimum = maximum) is spelled shortest, or as Python or JavaScript print it; unless it must be an integer, ``.0``
@@ -13,8 +13,8 @@ from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.numbers.finite_numbers import finite_magnitudes, is_finite
 from dotllm.languages.json_schema.numbers.number_digits import decimal_places
-from dotllm.languages.json_schema.numbers.number_language import NumberLanguage, has_shape
-from dotllm.languages.json_schema.numbers.number_text import ByteNetwork, Shape, magnitudes
+from dotllm.languages.json_schema.numbers.number_language import NumberLanguage, satisfies
+from dotllm.languages.json_schema.numbers.number_text import ByteNetwork, NumberConstraint, magnitudes
 from dotllm.languages.json_schema.numbers.real_set import Exact, Interval, RealSet
 
 _NEGATIVE = RealSet(True, ((0, 0),))
@@ -27,7 +27,7 @@ def number_expression(language: NumberLanguage, context: Context) -> Expression:
     found = context.memo.get(language)
     if found is None:
         grammar = context.grammar
-        rule = grammar.rule("integer" if all(shape.integer for shape, _ in language.parts) else "number")
+        rule = grammar.rule("integer" if all(constraint.integer for constraint, _ in language.parts) else "number")
         context.memo[language] = found = grammar.call(rule)
         grammar.define(rule, _alternatives(language, grammar, finite=context.finite_numbers))
     return found
@@ -37,14 +37,14 @@ def _alternatives(language: NumberLanguage, grammar: Grammar, *, finite: bool) -
     words: set[bytes] = set()
     choices: list[Expression] = []
     # Sorted, so that equal schemas give equal grammars.
-    for shape, numbers in sorted(language.parts, key=repr) if len(language.parts) > 1 else language.parts:
+    for constraint, numbers in sorted(language.parts, key=repr) if len(language.parts) > 1 else language.parts:
         single, rest = _without_points(numbers)
         for value in single:
-            if has_shape(value, shape):
-                spelled = spellings(value, integer=shape.integer)
+            if satisfies(value, constraint):
+                spelled = spellings(value, integer=constraint.integer)
                 words.update(filter(is_finite, spelled) if finite else spelled)
         if rest:
-            choices.extend(_signed(grammar, rest, shape, finite_magnitudes if finite else magnitudes))
+            choices.extend(_signed(grammar, rest, constraint, finite_magnitudes if finite else magnitudes))
     if words:
         choices.append(grammar.literals(words))
     return grammar.alt(choices)
@@ -86,21 +86,24 @@ def _without_points(numbers: RealSet) -> tuple[list[Exact], RealSet]:
 
 
 def _signed(
-    grammar: Grammar, numbers: RealSet, shape: Shape, texts_of: Callable[[RealSet, Shape], ByteNetwork]
+    grammar: Grammar,
+    numbers: RealSet,
+    constraint: NumberConstraint,
+    texts_of: Callable[[RealSet, NumberConstraint], ByteNetwork],
 ) -> list[Expression]:
     """The texts of a set: its part below 0 is a minus sign and the mirrored part."""
     if not numbers.below and numbers.cuts[0] >= (0, 0):
-        return [texts_of(numbers, shape).copy_into(grammar)]
+        return [texts_of(numbers, constraint).copy_into(grammar)]
     not_negative = numbers & _NOT_NEGATIVE
     negative = (numbers & _NEGATIVE).mirrored()
     if negative and 0 in numbers:
         negative = negative | RealSet.points([0])
     out: list[Expression] = []
     if negative == not_negative:
-        texts = texts_of(not_negative, shape).copy_into(grammar)
+        texts = texts_of(not_negative, constraint).copy_into(grammar)
         return [grammar.seq([grammar.optional(grammar.literal(b"-")), texts])]
     if not_negative:
-        out.append(texts_of(not_negative, shape).copy_into(grammar))
+        out.append(texts_of(not_negative, constraint).copy_into(grammar))
     if negative:
-        out.append(grammar.seq([grammar.literal(b"-"), texts_of(negative, shape).copy_into(grammar)]))
+        out.append(grammar.seq([grammar.literal(b"-"), texts_of(negative, constraint).copy_into(grammar)]))
     return out

@@ -1,7 +1,7 @@
 """Sets of JSON numbers, closed under and, or, not: bounds, integers, multipleOf, enum and const.
 
-A language is a union of parts, one for each *shape* (integer, multiple of, not a multiple of), each with the set of
-reals in which it holds. That form is closed under the three operations, and almost always has one part. Values are
+A language is a union of parts, one for each *constraint* (integer, multiple of, not a multiple of), each with the set
+of reals in which it holds. That form is closed under the three operations, and almost always has one part. Values are
 exact rationals, so `minimum: 0.1` means one tenth and bounds of 400 digits are bounds.
 
 How the numbers of a language are written is in `number_expression`.
@@ -15,7 +15,7 @@ from fractions import Fraction
 from math import ceil, floor, gcd, lcm
 
 from dotllm.errors import BudgetExceeded, InvalidSpec
-from dotllm.languages.json_schema.numbers.number_text import Shape
+from dotllm.languages.json_schema.numbers.number_text import NumberConstraint
 from dotllm.languages.json_schema.numbers.real_set import EMPTY_SET, EVERYTHING, Exact, Interval, RealSet, exact
 
 JsonNumber = int | float | Decimal | Fraction
@@ -23,8 +23,8 @@ JsonNumber = int | float | Decimal | Fraction
 MAX_PARTS = 64
 MAX_CANDIDATES = 20_000
 
-_ANY = Shape()
-_INTEGER = Shape(True, 1)
+_ANY = NumberConstraint()
+_INTEGER = NumberConstraint(True, 1)
 
 
 class NumberLanguage:
@@ -32,8 +32,8 @@ class NumberLanguage:
 
     __slots__ = ("_hash", "parts")
 
-    def __init__(self, parts: Iterable[tuple[Shape, RealSet]] = ()) -> None:
-        self.parts: frozenset[tuple[Shape, RealSet]] = _canonical(parts)
+    def __init__(self, parts: Iterable[tuple[NumberConstraint, RealSet]] = ()) -> None:
+        self.parts: frozenset[tuple[NumberConstraint, RealSet]] = _canonical(parts)
         self._hash = hash(self.parts)
 
     @classmethod
@@ -81,7 +81,7 @@ class NumberLanguage:
         step = exact(divisor)
         if step <= 0:
             raise InvalidSpec(f"multipleOf must be greater than 0, not {divisor}", keyword="multipleOf")
-        return cls(((Shape(False, step), EVERYTHING),))
+        return cls(((NumberConstraint(False, step), EVERYTHING),))
 
     @classmethod
     def finite(cls, values: Iterable[JsonNumber]) -> NumberLanguage:
@@ -111,11 +111,11 @@ class NumberLanguage:
 
     def __invert__(self) -> NumberLanguage:
         out = _EVERY_NUMBER
-        for shape, numbers in self.parts:
+        for constraint, numbers in self.parts:
             not_here = [(_ANY, ~numbers)]
-            if shape.step is not None:
-                not_here.append((Shape(False, None, (shape.step,)), numbers))
-            not_here.extend((Shape(False, step), numbers) for step in shape.not_steps)
+            if constraint.step is not None:
+                not_here.append((NumberConstraint(False, None, (constraint.step,)), numbers))
+            not_here.extend((NumberConstraint(False, step), numbers) for step in constraint.not_steps)
             out = out & NumberLanguage(not_here)
         return out
 
@@ -126,27 +126,27 @@ class NumberLanguage:
     def contains(self, value: JsonNumber) -> bool:
         """Whether this value belongs (however it is written)."""
         number = exact(value)
-        return any(number in numbers and has_shape(number, shape) for shape, numbers in self.parts)
+        return any(number in numbers and satisfies(number, constraint) for constraint, numbers in self.parts)
 
     def finite_values(self, limit: int) -> list[Exact] | None:
         """All values in order, or None if there are more than ``limit``."""
         found: set[Exact] = set()
-        for shape, numbers in self.parts:
+        for constraint, numbers in self.parts:
             for interval in numbers.intervals():
                 low, high = interval
                 if low is None or high is None:
                     return None
                 if low[0] == high[0]:
-                    found.update(value for value in (low[0],) if has_shape(value, shape))
-                elif shape.step is None:
+                    found.update(value for value in (low[0],) if satisfies(value, constraint))
+                elif constraint.step is None:
                     return None
                 else:
-                    first, last = _multiples(interval, shape.step)
+                    first, last = _multiples(interval, constraint.step)
                     assert first is not None and last is not None
                     if last - first > 2 * limit + MAX_CANDIDATES:
                         return None
-                    values = (_simple(k * shape.step) for k in range(first, last + 1))
-                    found.update(value for value in values if has_shape(value, shape))
+                    values = (_simple(k * constraint.step) for k in range(first, last + 1))
+                    found.update(value for value in values if satisfies(value, constraint))
                 if len(found) > limit:
                     return None
         return sorted(found)
@@ -156,13 +156,13 @@ def _simple(value: Exact) -> Exact:
     return value.numerator if value.denominator == 1 else value
 
 
-def _both(a: Shape, b: Shape) -> Shape:
-    """The shape of the numbers that have both shapes."""
+def _both(a: NumberConstraint, b: NumberConstraint) -> NumberConstraint:
+    """The constraint of the numbers that have both constraints."""
     step = _common(a.step, b.step) if a.step is not None and b.step is not None else a.step or b.step
     integer = a.integer or b.integer
     if integer:
         step = _common(step, 1) if step is not None else 1
-    return Shape(integer, step, tuple(sorted({*a.not_steps, *b.not_steps})))
+    return NumberConstraint(integer, step, tuple(sorted({*a.not_steps, *b.not_steps})))
 
 
 def _common(a: Exact, b: Exact) -> Exact:
@@ -176,10 +176,10 @@ def _is_multiple(value: Exact, step: Exact) -> bool:
     return value % step == 0
 
 
-def has_shape(value: Exact, shape: Shape) -> bool:
+def satisfies(value: Exact, constraint: NumberConstraint) -> bool:
     """Whether a value is a multiple of what it must be one of, and of nothing else that it must not be."""
-    return (shape.step is None or _is_multiple(value, shape.step)) and not any(
-        _is_multiple(value, step) for step in shape.not_steps
+    return (constraint.step is None or _is_multiple(value, constraint.step)) and not any(
+        _is_multiple(value, step) for step in constraint.not_steps
     )
 
 
@@ -229,46 +229,50 @@ def _ends_at_integers(numbers: RealSet) -> bool:
     return True
 
 
-def _canonical(parts: Iterable[tuple[Shape, RealSet]]) -> frozenset[tuple[Shape, RealSet]]:
-    """One set per shape, snapped to the step, without what is empty or contained in a wider shape."""
-    union: dict[Shape, RealSet] = {}
-    for shape, numbers in parts:
+def _canonical(parts: Iterable[tuple[NumberConstraint, RealSet]]) -> frozenset[tuple[NumberConstraint, RealSet]]:
+    """One set per constraint, snapped to the step, without what is empty or contained in a wider constraint."""
+    union: dict[NumberConstraint, RealSet] = {}
+    for constraint, numbers in parts:
         if numbers:
-            simple = _simplified(shape)
+            simple = _simplified(constraint)
             if simple is not None:
                 union[simple] = union[simple] | numbers if simple in union else numbers
     if len(union) > MAX_PARTS:
         raise BudgetExceeded(f"a combination of more than {MAX_PARTS} kinds of numbers", keyword="multipleOf")
-    for shape, numbers in list(union.items()):
-        if shape.step is not None:
-            numbers = union[shape] = _snapped(numbers, shape.step)
-        if shape.not_steps:
-            numbers = union[shape] = _without_excluded_ends(shape, numbers)
+    for constraint, numbers in list(union.items()):
+        if constraint.step is not None:
+            numbers = union[constraint] = _snapped(numbers, constraint.step)
+        if constraint.not_steps:
+            numbers = union[constraint] = _without_excluded_ends(constraint, numbers)
         if not numbers:
-            del union[shape]
+            del union[constraint]
     if len(union) > 1:
-        for shape in list(union):
-            if any(_narrower(shape, union[shape], other, union[other]) for other in union if other != shape):
-                del union[shape]
+        for constraint in list(union):
+            if any(
+                _narrower(constraint, union[constraint], other, union[other]) for other in union if other != constraint
+            ):
+                del union[constraint]
     return frozenset(union.items())
 
 
-def _simplified(shape: Shape) -> Shape | None:
+def _simplified(constraint: NumberConstraint) -> NumberConstraint | None:
     """Without the conditions that follow from others; None if nothing can have it."""
-    if not shape.not_steps:
-        return shape
-    if shape.step is None:
-        others = {s for s in shape.not_steps if not any(s != t and _is_multiple(s, t) for t in shape.not_steps)}
+    if not constraint.not_steps:
+        return constraint
+    if constraint.step is None:
+        others = {
+            s for s in constraint.not_steps if not any(s != t and _is_multiple(s, t) for t in constraint.not_steps)
+        }
     else:
         # Among multiples of step, a multiple of s is a multiple of their common multiple.
-        others = {_common(shape.step, s) for s in shape.not_steps}
-        if shape.step in others:
+        others = {_common(constraint.step, s) for s in constraint.not_steps}
+        if constraint.step in others:
             return None
         others = {s for s in others if not any(s != t and _is_multiple(s, t) for t in others)}
-    return Shape(shape.integer, shape.step, tuple(sorted(others)))
+    return NumberConstraint(constraint.integer, constraint.step, tuple(sorted(others)))
 
 
-def _without_excluded_ends(shape: Shape, numbers: RealSet) -> RealSet:
+def _without_excluded_ends(constraint: NumberConstraint, numbers: RealSet) -> RealSet:
     """Drop the bounded intervals in which every candidate is excluded, so that emptiness is seen.
 
     Raises `BudgetExceeded` if that takes more than 20,000 candidates.
@@ -278,28 +282,28 @@ def _without_excluded_ends(shape: Shape, numbers: RealSet) -> RealSet:
         low, high = interval
         if low is not None and high is not None:
             if low[0] == high[0]:
-                if not has_shape(low[0], shape):
+                if not satisfies(low[0], constraint):
                     continue
-            elif shape.step is not None and not _some_member(interval, shape):
+            elif constraint.step is not None and not _some_member(interval, constraint):
                 continue
         kept.append(interval)
     return RealSet.from_intervals(kept)
 
 
-def _some_member(interval: Interval, shape: Shape) -> bool:
-    assert shape.step is not None
-    first, last = _multiples(interval, shape.step)
+def _some_member(interval: Interval, constraint: NumberConstraint) -> bool:
+    assert constraint.step is not None
+    first, last = _multiples(interval, constraint.step)
     assert first is not None and last is not None
     # Most often the first or the second is no multiple: each of not_steps is a proper multiple of the step.
     for tried, k in enumerate(range(first, last + 1)):
         if tried > MAX_CANDIDATES:
             raise BudgetExceeded("a bounded range in which almost every number is excluded", keyword="multipleOf")
-        if not any(_is_multiple(k * shape.step, step) for step in shape.not_steps):
+        if not any(_is_multiple(k * constraint.step, step) for step in constraint.not_steps):
             return True
     return False
 
 
-def _narrower(a: Shape, x: RealSet, b: Shape, y: RealSet) -> bool:
+def _narrower(a: NumberConstraint, x: RealSet, b: NumberConstraint, y: RealSet) -> bool:
     """Whether every text of (a, x) is one of (b, y)."""
     return (
         (a.integer or not b.integer)

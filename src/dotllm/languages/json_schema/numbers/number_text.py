@@ -46,7 +46,7 @@ _POINT, _PLUS, _MINUS = (1 << byte for byte in b".+-")
 _EXPONENT_MARK = 1 << ord("e") | 1 << ord("E")
 
 
-class Shape(NamedTuple):
+class NumberConstraint(NamedTuple):
     """What a number must be besides lying in a set."""
 
     integer: bool = False  # written as an integer; then ``step`` is an integer too
@@ -54,7 +54,7 @@ class Shape(NamedTuple):
     not_steps: tuple[Exact, ...] = ()  # a multiple of none of these
 
 
-_INTEGER = Shape(True, 1)
+_INTEGER = NumberConstraint(True, 1)
 
 
 class ByteNetwork(NamedTuple):
@@ -73,15 +73,15 @@ class ByteNetwork(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def magnitudes(numbers: RealSet, shape: Shape) -> ByteNetwork:
-    """The unsigned texts of the members >= 0 of ``numbers`` that have this shape.
+def magnitudes(numbers: RealSet, constraint: NumberConstraint) -> ByteNetwork:
+    """The unsigned texts of the members >= 0 of ``numbers`` that have this constraint.
 
     Raises `BudgetExceeded` beyond `MAX_STATES` states (a multipleOf with a large denominator or numerator).
     """
-    ends = _ends(numbers) if shape == _INTEGER else None
+    ends = _ends(numbers) if constraint == _INTEGER else None
     if ends is not None:
         return _integers_up_to(*ends) if ends[0] < 2 and ends[1] else _integers(*ends)
-    texts = _Magnitudes(numbers, shape)
+    texts = _Magnitudes(numbers, constraint)
     ids: dict[Key, int] = {("start",): 0}
     queue: deque[Key] = deque(ids)
     finals: set[int] = set()
@@ -230,21 +230,21 @@ class _Exponents(NamedTuple):
 class _Magnitudes:
     """The automaton, state by state: keys are tuples whose first member says where in the number they are."""
 
-    def __init__(self, numbers: RealSet, shape: Shape) -> None:
+    def __init__(self, numbers: RealSet, constraint: NumberConstraint) -> None:
         numbers = numbers & _NOT_NEGATIVE
-        self.integer = shape.integer
+        self.integer = constraint.integer
         self.digits = Digits(numbers)
-        steps = () if shape.step is None else (shape.step,)
+        steps = () if constraint.step is None else (constraint.step,)
         # Digits without a fraction are multiples of 1 whether we count or not.
-        self.residues = Residues(tuple(s for s in steps if not (shape.integer and s == 1)), shape.not_steps)
-        plain = shape.integer or shape.step is not None
+        self.residues = Residues(tuple(s for s in steps if not (constraint.integer and s == 1)), constraint.not_steps)
+        plain = constraint.integer or constraint.step is not None
         # No bound but 0: a change of scale leads from member to member.
-        self.any_exponent = not plain and not shape.not_steps and numbers in (_NOT_NEGATIVE, _POSITIVE)
+        self.any_exponent = not plain and not constraint.not_steps and numbers in (_NOT_NEGATIVE, _POSITIVE)
         scientific = RealSet(False, ()) if plain or self.any_exponent else numbers & _POSITIVE
-        if shape.not_steps:  # what lies between 0 and the smallest step is no multiple
-            scientific = scientific & RealSet.interval(None, min(shape.not_steps), high_open=True)
+        if constraint.not_steps:  # what lies between 0 and the smallest step is no multiple
+            scientific = scientific & RealSet.interval(None, min(constraint.not_steps), high_open=True)
         self.mantissas = Mantissas(scientific) if scientific else None
-        self.zero_exponent = not plain and not self.any_exponent and not shape.not_steps and 0 in numbers
+        self.zero_exponent = not plain and not self.any_exponent and not constraint.not_steps and 0 in numbers
         self.exponents: dict[RealSet, int] = {}
         self.exponent_digits: list[_Exponents] = []
 

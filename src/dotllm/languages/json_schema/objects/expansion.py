@@ -1,4 +1,4 @@
-"""Object shapes as unions of shapes without conditions, for keys in any order."""
+"""Object constraints as unions of constraints without conditions, for keys in any order."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from collections.abc import Iterator
 from dotllm.errors import BudgetExceeded
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     FALSE,
     TRUE,
-    ObjectShape,
-    Region,
+    KeyClass,
+    ObjectConstraint,
     value_of,
 )
 from dotllm.languages.json_schema.algebra.object_conditions import broken, conditions, mentioning
-from dotllm.languages.json_schema.algebra.partition import told_apart
+from dotllm.languages.json_schema.algebra.partition import partition_by
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 MAX_EXPANDED = 128
 
 
 def expanded(
-    algebra: Algebra, shape: ObjectShape, *, by_value: bool
-) -> list[tuple[ObjectShape, tuple[Region, ...]]] | None:
-    """``shape`` as a union of shapes that need no automaton over their members, each with the other keys of which there
-    must be one; None if there is no such union of moderate size.
+    algebra: Algebra, constraint: ObjectConstraint, *, by_value: bool
+) -> list[tuple[ObjectConstraint, tuple[KeyClass, ...]]] | None:
+    """``constraint`` as a union of constraints that need no automaton over their members, each with the other keys of
+    which there must be one; None if there is no such union of moderate size.
 
     For keys in any order: there the states of the automaton would be all subsets of the keys. ``by_value``: excluded
-    shapes are first told apart by the values of keys, which is nearly always better.
+    constraints are first told apart by the values of keys, which is nearly always better.
     """
-    out: list[tuple[ObjectShape, tuple[Region, ...]]] = []
+    out: list[tuple[ObjectConstraint, tuple[KeyClass, ...]]] = []
     # With the keys by whose values it has been taken apart.
-    pending: list[tuple[ObjectShape, tuple[Region, ...], frozenset[str]]] = [(shape, (), frozenset())]
+    pending: list[tuple[ObjectConstraint, tuple[KeyClass, ...], frozenset[str]]] = [(constraint, (), frozenset())]
     while pending:
         one, some, split = pending.pop()
         if one.minimum > 1 or one.maximum is not None or len(out) + len(pending) > MAX_EXPANDED:
@@ -47,27 +47,29 @@ def expanded(
                 if met is not None:
                     pending.append((met, some, split))
         elif one.negated:
-            telling = _telling(one, split) if by_value else None
-            if telling is not None:
-                split |= {telling}
+            discriminator = _choose_discriminator(one, split) if by_value else None
+            if discriminator is not None:
+                split |= {discriminator}
                 try:
-                    pending.extend([(part, some, split) for part in _by_value(algebra, one, telling)])
+                    pending.extend([(part, some, split) for part in _partition_by_value(algebra, one, discriminator)])
                     continue
-                except BudgetExceeded:  # too many kinds of values: one excluded shape after the other, then
+                except BudgetExceeded:  # too many kinds of values: one excluded constraint after the other, then
                     pass
             rest = one._replace(negated=one.negated[1:])
-            pending.extend((part, there, split) for part, there in _breaking(algebra, rest, some, one.negated[0]))
+            pending.extend(
+                (part, there, split) for part, there in _negate_branches(algebra, rest, some, one.negated[0])
+            )
         else:
             out.append((one, some))
     return out
 
 
-def _telling(shape: ObjectShape, split: frozenset[str]) -> str | None:
-    """The key whose value most of several excluded shapes are about, and that has not been looked at; None: no key is
-    in two of them."""
+def _choose_discriminator(constraint: ObjectConstraint, split: frozenset[str]) -> str | None:
+    """The key whose value most of several excluded constraints are about, and that has not been looked at; None: no key
+    is in two of them."""
     counts = Counter(
         condition.name
-        for other in shape.negated
+        for other in constraint.negated
         for condition in conditions(other)
         if condition.kind in ("value", "either") and condition.name not in split
     )
@@ -75,60 +77,60 @@ def _telling(shape: ObjectShape, split: frozenset[str]) -> str | None:
     return name if count > 1 else None
 
 
-def _by_value(algebra: Algebra, shape: ObjectShape, name: str) -> Iterator[ObjectShape]:
-    """``shape`` by the excluded shapes that the value of ``name`` (or its absence) avoids.
+def _partition_by_value(algebra: Algebra, constraint: ObjectConstraint, name: str) -> Iterator[ObjectConstraint]:
+    """``constraint`` by the excluded constraints that the value of ``name`` (or its absence) avoids.
 
     So a key that tells the alternatives of a oneOf apart decides nearly all of them at once.
     """
-    about = [other for other in shape.negated if name in other.properties]
-    here = value_of(shape, name)
-    values = told_apart(algebra, here, dict.fromkeys(value_of(other, name) for other in about))
+    about = [other for other in constraint.negated if name in other.properties]
+    here = value_of(constraint, name)
+    values = partition_by(algebra, here, dict.fromkeys(value_of(other, name) for other in about))
     absent = FALSE
-    if name not in shape.required:
+    if name not in constraint.required:
         # A value that avoids no more than absence does needs no alternative of its own.
         by_absence = {value_of(other, name) for other in about if name in other.required}
         alike = [part for part in values if set(part[1]) == by_absence]
         absent = algebra.any_of([node for node, _ in alike])
         values = [part for part in values if part not in alike]
         way = mentioning({name: absent})
-        left = tuple(other for other in shape.negated if other not in about or name not in other.required)
-        met = objects.meet(algebra, shape._replace(negated=left), way)
+        left = tuple(other for other in constraint.negated if other not in about or name not in other.required)
+        met = objects.meet(algebra, constraint._replace(negated=left), way)
         if met is not None:
             yield met
     for node, _ in values:
-        met = objects.meet(algebra, shape, mentioning({name: node}, [name]))
+        met = objects.meet(algebra, constraint, mentioning({name: node}, [name]))
         if met is not None:
             yield met
 
 
-def _breaking(
-    algebra: Algebra, shape: ObjectShape, some: tuple[Region, ...], other: ObjectShape
-) -> Iterator[tuple[ObjectShape, tuple[Region, ...]]]:
-    """``shape`` (with ``some`` other keys) in all the ways in which it is not ``other``."""
+def _negate_branches(
+    algebra: Algebra, constraint: ObjectConstraint, some: tuple[KeyClass, ...], other: ObjectConstraint
+) -> Iterator[tuple[ObjectConstraint, tuple[KeyClass, ...]]]:
+    """``constraint`` (with ``some`` other keys) in all the ways in which it is not ``other``."""
     for condition in conditions(other):
-        if condition.kind != "region":
-            met = objects.meet(algebra, shape, broken(algebra, condition))
+        if condition.kind != "key class":
+            met = objects.meet(algebra, constraint, broken(algebra, condition))
             if met is not None:
                 yield met, some
             continue
-        language, node = other.regions[condition.number]
-        one_region = len(other.regions) == 1
+        language, node = other.key_classes[condition.number]
+        one_class = len(other.key_classes) == 1
         outside = algebra.complement(node)
-        for name in shape.properties:
-            if name not in other.properties and (one_region or language.contains(name)):
-                met = objects.meet(algebra, shape, mentioning({name: outside}, [name]))
+        for name in constraint.properties:
+            if name not in other.properties and (one_class or language.contains(name)):
+                met = objects.meet(algebra, constraint, mentioning({name: outside}, [name]))
                 if met is not None:
                     yield met, some
         keys = StringLanguage.excluding(other.properties)
-        if not one_region:
+        if not one_class:
             keys = language & keys
-        for language, value in shape.regions:
+        for language, value in constraint.key_classes:
             value = algebra.both(value, outside)
-            here = keys if len(shape.regions) == 1 else language & keys
+            here = keys if len(constraint.key_classes) == 1 else language & keys
             if value != FALSE and not algebra.is_empty(value) and not here.is_empty():
-                yield shape, (*some, (here, value))
-        # One and the same member may do for several excluded shapes.
+                yield constraint, (*some, (here, value))
+        # One and the same member may do for several excluded constraints.
         for i, (others, value) in enumerate(some):
             value, here = algebra.both(value, outside), others & keys
             if value != FALSE and not algebra.is_empty(value) and not here.is_empty():
-                yield shape, (*some[:i], (here, value), *some[i + 1 :])
+                yield constraint, (*some[:i], (here, value), *some[i + 1 :])

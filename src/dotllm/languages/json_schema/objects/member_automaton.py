@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     FALSE,
     TRUE,
     Clause,
     Node,
-    ObjectShape,
+    ObjectConstraint,
     value_of,
 )
-from dotllm.languages.json_schema.algebra.partition import told_apart
+from dotllm.languages.json_schema.algebra.partition import partition_by
 from dotllm.languages.json_schema.objects.unnamed_keys import (
     counts_unnamed,
-    regions_of,
+    key_classes_of,
     with_few_named,
 )
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
@@ -29,71 +29,73 @@ MAX_UNORDERED = 5
 Edge = tuple[int, Expression, int]
 
 
-class State(NamedTuple):
+class MemberState(NamedTuple):
     """What has been written, as far as it matters.
 
     ``position``: how many of the keys with a place are behind; ``written``: which of those without one have been
-    written (bits). ``members``: how many so far, capped. ``open``: clauses not yet decided. ``unbroken``: the excluded
-    shapes that the object still has, with their undecided clauses.
+    written (bits). ``members``: how many so far, capped. ``open``: clauses not yet decided. ``undecided``: the excluded
+    constraints that the object still has, with their undecided clauses.
     """
 
     position: int
     written: int
     members: int
     open: frozenset[Clause]
-    unbroken: tuple[tuple[int, frozenset[Clause]], ...]
+    undecided: tuple[tuple[int, frozenset[Clause]], ...]
 
 
-class _Automaton:
+class _MemberAutomaton:
     """The general case, state by state, as far as states are reached."""
 
-    def __init__(self, writer: ObjectWriter, shape: ObjectShape) -> None:
+    def __init__(self, writer: ObjectWriter, constraint: ObjectConstraint) -> None:
         self.writer = writer
-        remembers = counts_unnamed(shape)
-        shape, self._others = with_few_named(shape) if remembers else (shape, regions_of(shape))
-        self._remembers = remembers and bool(self._others)
-        self.shape = shape
-        self.negated = shape.negated
+        is_stateful = counts_unnamed(constraint)
+        constraint, self._others = (
+            with_few_named(constraint) if is_stateful else (constraint, key_classes_of(constraint))
+        )
+        self._is_stateful = is_stateful and bool(self._others)
+        self.constraint = constraint
+        self.negated = constraint.negated
         self.ordered, self.unordered = self._places()
         self.keyword = (
             "properties"
             if len(self.unordered) > MAX_UNORDERED
             else "not"
-            if shape.negated
+            if constraint.negated
             else "minProperties"
-            if shape.minimum
+            if constraint.minimum
             else "maxProperties"
-            if shape.maximum is not None
+            if constraint.maximum is not None
             else "dependentRequired"
         )
-        limits = [shape.minimum]
-        for limited in (shape, *shape.negated):
+        limits = [constraint.minimum]
+        for limited in (constraint, *constraint.negated):
             limits.append(limited.minimum)
             if limited.maximum is not None:
                 limits.append(limited.maximum + 1)
         self.count_limit = max(limits)
         self.edges: list[Edge] = []
-        self.numbers: dict[tuple[State, bool], int] = {}
-        self.pending: list[tuple[State, bool]] = []
+        self.numbers: dict[tuple[MemberState, bool], int] = {}
+        self.pending: list[tuple[MemberState, bool]] = []
         self._members: dict[object, Expression] = {}
-        self._excluded: dict[str, tuple[Node, ...]] = {}  # by key: its values in the excluded shapes
-        self._told: dict[tuple[Node, tuple[Node, ...], tuple[int, ...]], list[tuple[Node, frozenset[int]]]] = {}
+        self._excluded: dict[str, tuple[Node, ...]] = {}  # by key: its values in the excluded constraints
+        self._partitions: dict[tuple[Node, tuple[Node, ...], tuple[int, ...]], list[tuple[Node, frozenset[int]]]] = {}
         self._breakable = [self._breakable_until(other) for other in self.negated]
         self._decisions: dict[tuple[frozenset[Clause], str, bool], frozenset[Clause] | None] = {}
-        self._concerned: dict[str, set[int]] = {}  # by key: the excluded shapes with a clause about it
+        self._concerned: dict[str, set[int]] = {}  # by key: the excluded constraints with a clause about it
         for j, other in enumerate(self.negated):
             for name in other.required.union(name for clause in other.clauses for name, _ in clause):
                 self._concerned.setdefault(name, set()).add(j)
 
     def _places(self) -> tuple[list[str], list[str]]:
         """The named keys that have a place, in order, and those that have none."""
-        names = dict.fromkeys(self.shape.properties)
+        names = dict.fromkeys(self.constraint.properties)
         for other in self.negated:
             names.update(dict.fromkeys(other.properties))
-        possible = [name for name in names if value_of(self.shape, name) != FALSE]
+        possible = [name for name in names if value_of(self.constraint, name) != FALSE]
         if self.writer.options.order == "any":
             return [], possible
-        placed = self.shape.properties.keys() - self.shape.mentioned
+        placed = self.constraint.properties.keys() - self.constraint.mentioned
         free = [name for name in possible if name not in placed]
         if len(free) > MAX_UNORDERED:
             return [name for name in possible if name in placed] + free, []
@@ -122,31 +124,33 @@ class _Automaton:
             if len(self.edges) > limit:
                 raise BudgetExceeded(f"an object needs an automaton of more than {limit} edges", keyword=self.keyword)
         self.writer.spend(len(self.edges), self.keyword)
-        return text.object(2 + len(self.numbers), (1,), self.edges, self.keyword if self._remembers else None)
+        return text.object(2 + len(self.numbers), (1,), self.edges, self.keyword if self._is_stateful else None)
 
-    def _start(self) -> State | None:
+    def _start(self) -> MemberState | None:
         """Before the first member: of the keys that are impossible it is known that they are not there."""
-        shape = self.shape
-        state = State(
+        constraint = self.constraint
+        state = MemberState(
             0,
             0,
             0,
-            shape.clauses.union(frozenset([(name, True)]) for name in shape.required),
+            constraint.clauses.union(frozenset([(name, True)]) for name in constraint.required),
             tuple(
                 (j, other.clauses.union(frozenset([(name, True)]) for name in other.required))
                 for j, other in enumerate(self.negated)
             ),
         )
         possible = {*self.ordered, *self.unordered}
-        impossible = {name for other in (shape, *self.negated) for name in other.properties if name not in possible}
+        impossible = {
+            name for other in (constraint, *self.negated) for name in other.properties if name not in possible
+        }
         for name in impossible:
             decided = self._decided(state, name, False)
             if decided is None:
                 return None
-            state = state._replace(open=decided[0], unbroken=decided[1])
+            state = state._replace(open=decided[0], undecided=decided[1])
         return state
 
-    def _number(self, state: State, done: bool) -> int:
+    def _number(self, state: MemberState, done: bool) -> int:
         key = (state, done)
         number = self.numbers.get(key)
         if number is None:
@@ -154,62 +158,62 @@ class _Automaton:
             self.pending.append(key)
         return number
 
-    def _expand(self, state: State, number: int) -> None:
+    def _expand(self, state: MemberState, number: int) -> None:
         """The edges of a state in which a member must follow."""
         counted = min(state.members + 1, self.count_limit)
-        room = self.shape.maximum is None or state.members < self.shape.maximum
+        may_add = self.constraint.maximum is None or state.members < self.constraint.maximum
         if state.position < len(self.ordered):
             name = self.ordered[state.position]
-            if room:
+            if may_add:
                 self._write(state, number, name, state.position + 1, state.written, counted)
             skipped = self._decided(state, name, False)
             if skipped is not None:
-                after = State(state.position + 1, state.written, state.members, *skipped)
+                after = MemberState(state.position + 1, state.written, state.members, *skipped)
                 if not self._is_dead(after):
                     self.edges.append((number, self.writer.grammar.empty(), self._number(after, False)))
-        elif room:
+        elif may_add:
             for i, name in enumerate(self.unordered):
                 if not state.written >> i & 1:
                     self._write(state, number, name, state.position, state.written | 1 << i, counted)
             for language, node, excluded in self._others:
-                for value, avoided in self._values(node, excluded, state.unbroken):
-                    left = tuple([other for other in state.unbroken if other[0] not in avoided])
-                    after = state._replace(members=counted, unbroken=left)
+                for value, avoided in self._values(node, excluded, state.undecided):
+                    left = tuple([other for other in state.undecided if other[0] not in avoided])
+                    after = state._replace(members=counted, undecided=left)
                     self.edges.append((number, self._member(language, value), self._number(after, True)))
 
-    def _write(self, state: State, number: int, name: str, position: int, written: int, members: int) -> None:
+    def _write(self, state: MemberState, number: int, name: str, position: int, written: int, members: int) -> None:
         """The edges that write the key ``name``, to states with what is written then."""
         decided = self._decided(state, name, True)
         if decided is None:
             return
-        open_, unbroken = decided
+        open_, undecided = decided
         excluded = self._excluded.get(name)
         if excluded is None:
             excluded = self._excluded[name] = tuple([value_of(other, name) for other in self.negated])
-        for value, avoided in self._values(value_of(self.shape, name), excluded, unbroken):
-            left = tuple([other for other in unbroken if other[0] not in avoided])
-            target = State(position, written, members, open_, left)
+        for value, avoided in self._values(value_of(self.constraint, name), excluded, undecided):
+            left = tuple([other for other in undecided if other[0] not in avoided])
+            target = MemberState(position, written, members, open_, left)
             if not self._is_dead(target):
                 self.edges.append((number, self._member(name, value), self._number(target, True)))
 
     def _values(
-        self, node: Node, excluded: tuple[Node, ...], unbroken: tuple[tuple[int, frozenset[Clause]], ...]
+        self, node: Node, excluded: tuple[Node, ...], undecided: tuple[tuple[int, frozenset[Clause]], ...]
     ) -> list[tuple[Node, frozenset[int]]]:
-        """What a member's value may be, with the excluded shapes it then breaks."""
-        key = node, excluded, tuple([j for j, _ in unbroken])
-        found = self._told.get(key)
+        """What a member's value may be, with the excluded constraints it then breaks."""
+        key = node, excluded, tuple([j for j, _ in undecided])
+        found = self._partitions.get(key)
         if found is None:
             by_node: dict[Node, list[int]] = {}
             for j in key[2]:
                 by_node.setdefault(excluded[j], []).append(j)
-            found = self._told[key] = [
+            found = self._partitions[key] = [
                 (value, frozenset(j for other in others for j in by_node[other]))
-                for value, others in told_apart(self.writer.algebra, node, by_node)
+                for value, others in partition_by(self.writer.algebra, node, by_node)
             ]
         return found
 
     def _decided(
-        self, state: State, name: str, present: bool
+        self, state: MemberState, name: str, present: bool
     ) -> tuple[frozenset[Clause], tuple[tuple[int, frozenset[Clause]], ...]] | None:
         """What is open once it is known whether the key ``name`` is there; None if that must not be."""
         open_ = self._after(state.open, name, present)
@@ -217,17 +221,17 @@ class _Automaton:
             return None
         concerned = self._concerned.get(name)
         if concerned is None:
-            return open_, state.unbroken
-        unbroken = []
-        for excluded in state.unbroken:
+            return open_, state.undecided
+        undecided = []
+        for excluded in state.undecided:
             j, clauses = excluded
             if j in concerned:
                 left = self._after(clauses, name, present)
                 if left is None:
                     continue
                 excluded = (j, left)
-            unbroken.append(excluded)
-        return open_, tuple(unbroken)
+            undecided.append(excluded)
+        return open_, tuple(undecided)
 
     def _after(self, clauses: frozenset[Clause], name: str, present: bool) -> frozenset[Clause] | None:
         """`decide`, of which many states ask the same."""
@@ -238,26 +242,26 @@ class _Automaton:
             self._decisions[key] = decide(clauses, name, present)
         return self._decisions[key]
 
-    def _breakable_until(self, other: ObjectShape) -> int:
+    def _breakable_until(self, other: ObjectConstraint) -> int:
         """The position behind which only the presence of keys can still tell an object from ``other``."""
-        if other.minimum or other.maximum is not None or any(node != TRUE for _, node in other.regions):
+        if other.minimum or other.maximum is not None or any(node != TRUE for _, node in other.key_classes):
             return len(self.ordered) + 1
         if any(value_of(other, name) != TRUE for name in self.unordered):
             return len(self.ordered) + 1
         return max((i + 1 for i, name in enumerate(self.ordered) if value_of(other, name) != TRUE), default=0)
 
-    def _is_dead(self, state: State) -> bool:
-        """Whether some excluded shape can no longer be broken."""
-        return any(not clauses and self._breakable[j] <= state.position for j, clauses in state.unbroken)
+    def _is_dead(self, state: MemberState) -> bool:
+        """Whether some excluded constraint can no longer be broken."""
+        return any(not clauses and self._breakable[j] <= state.position for j, clauses in state.undecided)
 
-    def _accepts(self, state: State) -> bool:
+    def _accepts(self, state: MemberState) -> bool:
         """Whether the object may end here: no other named key follows."""
-        if state.members < self.shape.minimum:
+        if state.members < self.constraint.minimum:
             return False
         # The keys that clauses are still about are all absent: one holds if it asks for an absence.
         if any(all(present for _, present in clause) for clause in state.open):
             return False
-        for j, clauses in state.unbroken:
+        for j, clauses in state.undecided:
             if any(all(present for _, present in clause) for clause in clauses):
                 continue
             least, most = self.negated[j].minimum, self.negated[j].maximum
@@ -274,9 +278,9 @@ class _Automaton:
         return found
 
 
-def general_expression(writer: ObjectWriter, shape: ObjectShape) -> Expression:
-    """The texts of the objects of any shape. Raises `BudgetExceeded` if that takes too many states."""
-    return _Automaton(writer, shape).expression()
+def general_expression(writer: ObjectWriter, constraint: ObjectConstraint) -> Expression:
+    """The texts of the objects of any constraint. Raises `BudgetExceeded` if that takes too many states."""
+    return _MemberAutomaton(writer, constraint).expression()
 
 
 def decide(clauses: frozenset[Clause], name: str, present: bool) -> frozenset[Clause] | None:

@@ -5,10 +5,10 @@ automaton is two chains: in state *next(i)* a member from ``i`` on must follow (
 before ``i`` has just been written. So n optional properties cost 2n states and every member is written once. Keys that
 are named without a place are an unordered sequence (`Grammar.unordered`) behind them; with ``order="any"`` all are.
 
-Counts, conditions on which keys are there, and shapes the object must not have multiply these states by what is still
-open: the count so far, the clauses that are not yet decided, the excluded shapes that are not yet broken; and by
-which of the keys without a place have been written. (With ``order="any"`` such a shape is first made a union of
-shapes without conditions, if that is possible.)
+Counts, conditions on which keys are there, and constraints the object must not have multiply these states by what is
+still open: the count so far, the clauses that are not yet decided, the excluded constraints that are not yet broken;
+and by which of the keys without a place have been written. (With ``order="any"`` such a constraint is first made a
+union of constraints without conditions, if that is possible.)
 
 Keys that the schema does not name may come twice, which changes nothing where all that is said of them is what values
 they have. Where they are counted, or one of them must have some value, guides remember them (`Grammar.unique_open`);
@@ -21,40 +21,42 @@ from collections.abc import Sequence
 
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema.algebra import objects
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     FALSE,
-    ObjectShape,
-    Region,
+    KeyClass,
+    ObjectConstraint,
 )
 from dotllm.languages.json_schema.objects.expansion import expanded
 from dotllm.languages.json_schema.objects.member_automaton import Edge, general_expression
 from dotllm.languages.json_schema.objects.unnamed_keys import (
     few,
-    other_keys,
     special,
+    without_named,
 )
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.writer import ObjectWriter
 
 
-def object_expression(writer: ObjectWriter, stated: ObjectShape) -> Expression:
-    """The texts of the objects of a shape."""
-    shape = objects.closed(writer.algebra, stated)
-    if shape is None:
+def object_expression(writer: ObjectWriter, stated: ObjectConstraint) -> Expression:
+    """The texts of the objects of a constraint."""
+    constraint = objects.closed(writer.algebra, stated)
+    if constraint is None:
         return writer.grammar.never()
-    if not (shape.clauses or shape.negated or shape.minimum > 1 or shape.maximum is not None):
-        return _chains(writer, shape, ())
+    if not (constraint.clauses or constraint.negated or constraint.minimum > 1 or constraint.maximum is not None):
+        return _chains(writer, constraint, ())
     if writer.options.order == "any":
-        plain = expanded(writer.algebra, shape, by_value=True) or expanded(writer.algebra, shape, by_value=False)
+        plain = expanded(writer.algebra, constraint, by_value=True) or expanded(
+            writer.algebra, constraint, by_value=False
+        )
         if plain is not None and not any(few(keys) for one, some in plain for keys, _ in special(one, some)):
             return writer.grammar.alt([_chains(writer, one, others) for one, others in plain])
-    return general_expression(writer, shape)
+    return general_expression(writer, constraint)
 
 
-def _chains(writer: ObjectWriter, shape: ObjectShape, some: Sequence[Region]) -> Expression:
+def _chains(writer: ObjectWriter, constraint: ObjectConstraint, some: Sequence[KeyClass]) -> Expression:
     """The common case: properties, required and what other keys may have; ``some`` of these must be there, one each."""
     grammar, text = writer.grammar, writer.text
-    properties, required = shape.properties, shape.required
+    properties, required = constraint.properties, constraint.required
     possible = properties
     if FALSE in properties.values():
         if any(properties[name] == FALSE for name in required):
@@ -62,7 +64,7 @@ def _chains(writer: ObjectWriter, shape: ObjectShape, some: Sequence[Region]) ->
         possible = {name: node for name, node in properties.items() if node != FALSE}
     others = [
         text.member(language, writer.value(node))
-        for language, node in other_keys(shape.regions, properties)
+        for language, node in without_named(constraint.key_classes, properties)
         if node != FALSE
     ]
     values = writer.values(possible.values())
@@ -71,9 +73,9 @@ def _chains(writer: ObjectWriter, shape: ObjectShape, some: Sequence[Region]) ->
     free: list[tuple[str, Expression]] = []
     if writer.options.order == "any":
         placed, free = free, members
-    elif shape.mentioned:
-        placed = [member for member in members if member[0] not in shape.mentioned]
-        free = [member for member in members if member[0] in shape.mentioned]
+    elif constraint.mentioned:
+        placed = [member for member in members if member[0] not in constraint.mentioned]
+        free = [member for member in members if member[0] in constraint.mentioned]
     n = len(placed)
     last_required = max([i for i, (name, _) in enumerate(placed) if name in required], default=-1)
     # States: 0 the start, 1 the end, 2 + 2i next(i), 3 + 2i done(i). Behind the last name comes what has no place.
@@ -91,7 +93,7 @@ def _chains(writer: ObjectWriter, shape: ObjectShape, some: Sequence[Region]) ->
         edges.append((end, grammar.unordered(needed, optional, others, comma), 1))
     else:
         edges.extend((end, other, end + 1) for other in others)
-    if last_required < 0 and not shape.minimum:
+    if last_required < 0 and not constraint.minimum:
         edges.append((0, skip, 1))
     for i, (name, member) in enumerate(placed):
         here = 2 + 2 * i
@@ -104,4 +106,4 @@ def _chains(writer: ObjectWriter, shape: ObjectShape, some: Sequence[Region]) ->
         if i > last_required:
             edges.append((done, skip, 1))
     writer.spend(len(edges), "properties")
-    return text.object(end + 2, (1,), edges, "not" if special(shape, some) else None)
+    return text.object(end + 2, (1,), edges, "not" if special(constraint, some) else None)

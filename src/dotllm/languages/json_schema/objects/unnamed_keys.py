@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dotllm.errors import BudgetExceeded
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_STRING,
     FALSE,
     TRUE,
+    KeyClass,
     Node,
-    ObjectShape,
-    Region,
+    ObjectConstraint,
     value_of,
 )
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
@@ -19,26 +19,26 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 MAX_FEW_KEYS = 64
 
 Others = tuple[StringLanguage, Node, tuple[Node, ...]]
-"""Keys that are not named, their values, and those of the same keys in each excluded shape."""
+"""Keys that are not named, their values, and those of the same keys in each excluded constraint."""
 
 
-def counts_unnamed(shape: ObjectShape) -> bool:
+def counts_unnamed(constraint: ObjectConstraint) -> bool:
     """Whether it matters that two keys that the schema does not name are different, or that the last one of equal keys
     is the one that counts."""
-    return shape.minimum > len(shape.required) + 1 or any(
-        other.maximum is not None or any(node not in (TRUE, FALSE) for _, node in other.regions)
-        for other in shape.negated
+    return constraint.minimum > len(constraint.required) + 1 or any(
+        other.maximum is not None or any(node not in (TRUE, FALSE) for _, node in other.key_classes)
+        for other in constraint.negated
     )
 
 
-def special(shape: ObjectShape, some: Sequence[Region]) -> list[Region]:
+def special(constraint: ObjectConstraint, some: Sequence[KeyClass]) -> list[KeyClass]:
     """Those of ``some``, other keys of which there must be one each, whose values not all keys like them have."""
-    if len(shape.regions) == 1:
-        return [region for region in some if region[1] != shape.regions[0][1]]
+    if len(constraint.key_classes) == 1:
+        return [key_class for key_class in some if key_class[1] != constraint.key_classes[0][1]]
     return [
         (keys, node)
         for keys, node in some
-        if any(value != node and not (keys & language).is_empty() for language, value in shape.regions)
+        if any(value != node and not (keys & language).is_empty() for language, value in constraint.key_classes)
     ]
 
 
@@ -47,48 +47,50 @@ def few(keys: StringLanguage) -> list[str]:
     return keys.finite_values(MAX_FEW_KEYS) or []
 
 
-def with_few_named(shape: ObjectShape) -> tuple[ObjectShape, list[Others]]:
-    """The same with names for the keys of every region that has only a few, and the regions that are left: of these
-    there is always one more key."""
+def with_few_named(constraint: ObjectConstraint) -> tuple[ObjectConstraint, list[Others]]:
+    """The same with names for the keys of every key class that has only a few, and the key classes that are left: of
+    these there is always one more key."""
     while True:
-        regions = regions_of(shape)
-        few = sorted({name for language, _, _ in regions for name in few(language)})
+        key_classes = key_classes_of(constraint)
+        few = sorted({name for language, _, _ in key_classes for name in few(language)})
         if not few:
             break
-        nodes = {name: value_of(shape, name) for name in few}
-        shape = shape._replace(properties={**shape.properties, **nodes}, mentioned=shape.mentioned.union(few))
-    if shape.minimum > MAX_FEW_KEYS and any(language.dfa().is_finite() for language, _, _ in regions):
-        raise BudgetExceeded(
-            f"at least {shape.minimum} keys out of finitely many that are not named", keyword="minProperties"
+        nodes = {name: value_of(constraint, name) for name in few}
+        constraint = constraint._replace(
+            properties={**constraint.properties, **nodes}, mentioned=constraint.mentioned.union(few)
         )
-    return shape, regions
+    if constraint.minimum > MAX_FEW_KEYS and any(language.dfa().is_finite() for language, _, _ in key_classes):
+        raise BudgetExceeded(
+            f"at least {constraint.minimum} keys out of finitely many that are not named", keyword="minProperties"
+        )
+    return constraint, key_classes
 
 
-def regions_of(shape: ObjectShape) -> list[Others]:
-    """Keys that are not named, by what they must satisfy in a shape and in every one that it excludes."""
-    names = dict.fromkeys(shape.properties)
-    for other in shape.negated:
+def key_classes_of(constraint: ObjectConstraint) -> list[Others]:
+    """Keys that are not named, by what they must satisfy in a constraint and in every one that it excludes."""
+    names = dict.fromkeys(constraint.properties)
+    for other in constraint.negated:
         names.update(dict.fromkeys(other.properties))
-    regions: list[Others] = [
-        (language, node, ()) for language, node in other_keys(shape.regions, names) if node != FALSE
+    key_classes: list[Others] = [
+        (language, node, ()) for language, node in without_named(constraint.key_classes, names) if node != FALSE
     ]
-    for other in shape.negated:
-        if len(other.regions) == 1:
-            regions = [(language, node, (*nodes, other.regions[0][1])) for language, node, nodes in regions]
+    for other in constraint.negated:
+        if len(other.key_classes) == 1:
+            key_classes = [(language, node, (*nodes, other.key_classes[0][1])) for language, node, nodes in key_classes]
             continue
         split = [
             (language & keys, node, (*nodes, value))
-            for language, node, nodes in regions
-            for keys, value in other.regions
+            for language, node, nodes in key_classes
+            for keys, value in other.key_classes
         ]
-        regions = [region for region in split if not region[0].is_empty()]
-    return regions
+        key_classes = [key_class for key_class in split if not key_class[0].is_empty()]
+    return key_classes
 
 
-def other_keys(regions: Iterable[Region], names: Iterable[str]) -> list[Region]:
-    """The regions without the named keys."""
+def without_named(key_classes: Iterable[KeyClass], names: Iterable[str]) -> list[KeyClass]:
+    """The key classes without the named keys."""
     named = StringLanguage.excluding(names) if names else ANY_STRING
-    found = [(language, node) for language, node in regions]
+    found = [(language, node) for language, node in key_classes]
     if len(found) == 1:
         return [(named, found[0][1])]
     return [(language & named, node) for language, node in found]

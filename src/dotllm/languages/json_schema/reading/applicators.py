@@ -8,13 +8,13 @@ from typing import Any
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.disjointness import one_of
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ANYTHING,
     FALSE,
     TRUE,
-    Form,
     Node,
-    ObjectShape,
+    NormalForm,
+    ObjectConstraint,
 )
 from dotllm.languages.json_schema.algebra.object_conditions import broken, conditions, mentioning
 from dotllm.languages.json_schema.reading.document import Scope
@@ -27,7 +27,9 @@ from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 FEW_DEPENDENCIES = 4
 
 
-def with_applicators(reader: SchemaReader, schema: dict[str, Any], scope: Scope, relevant: Set[str], own: Form) -> Form:
+def with_applicators(
+    reader: SchemaReader, schema: dict[str, Any], scope: Scope, relevant: Set[str], own: NormalForm
+) -> NormalForm:
     """``own`` ∧ all that must hold of the same value, met in the order of the schema's text, so that keys are
     declared in the order in which a reader meets them. The place of ``own`` is where its members are declared."""
     algebra = reader.algebra
@@ -85,21 +87,21 @@ def _conditional(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> 
 
 
 def _implied(algebra: Algebra, name: str, node: Node) -> Node | None:
-    """Objects that have the key ``name`` are of ``node``: as one shape that excludes each way to be otherwise, not
+    """Objects that have the key ``name`` are of ``node``: as one constraint that excludes each way to be otherwise, not
     as two alternatives, of which n dependencies would make 2**n. None if ``node`` is not that simple."""
     form = algebra.form(node)
     if len(form.objects) != 1 or form.objects[0].negated or form.objects[0].named is not None:
         return None
-    excluded: list[ObjectShape] = []
+    excluded: list[ObjectConstraint] = []
     for condition in conditions(form.objects[0]):
-        if condition.kind == "region":
+        if condition.kind == "key class":
             return None
         way = objects.meet(algebra, mentioning({name: TRUE}, [name]), broken(algebra, condition))
         if way is not None:
             excluded.append(way)
     names = dict.fromkeys((key for way in excluded for key in way.properties), TRUE)
-    shape = mentioning(names)._replace(negated=tuple(excluded))
-    return algebra.of_form(ANYTHING._replace(objects=(shape,)))
+    constraint = mentioning(names)._replace(negated=tuple(excluded))
+    return algebra.of_form(ANYTHING._replace(objects=(constraint,)))
 
 
 def _absent(algebra: Algebra, name: str) -> Node:

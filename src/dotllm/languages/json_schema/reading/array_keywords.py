@@ -6,10 +6,10 @@ from typing import Any
 
 from dotllm.errors import InvalidSpec
 from dotllm.languages.json_schema.algebra import arrays
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_ARRAY,
     TRUE,
-    ArrayShape,
+    ArrayConstraint,
     Contains,
     Node,
 )
@@ -21,7 +21,7 @@ from dotllm.languages.json_schema.reading.keyword_values import (
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 
 
-def array_shape(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ArrayShape | None:
+def array_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ArrayConstraint | None:
     """What the keywords of arrays say; None if no array satisfies them. Raises `InvalidSpec`."""
     prefix: tuple[Node, ...] = ()
     rest = TRUE
@@ -44,5 +44,7 @@ def array_shape(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> A
     unique = schema.get("uniqueItems", False)
     if not isinstance(unique, bool):
         raise InvalidSpec("uniqueItems must be a boolean", keyword="uniqueItems")
-    shape = ArrayShape(prefix, rest, count(schema, "minItems") or 0, count(schema, "maxItems"), contains, unique)
-    return ANY_ARRAY if shape == ANY_ARRAY else arrays.simplified(reader.algebra, shape)
+    constraint = ArrayConstraint(
+        prefix, rest, count(schema, "minItems") or 0, count(schema, "maxItems"), contains, unique
+    )
+    return ANY_ARRAY if constraint == ANY_ARRAY else arrays.simplified(reader.algebra, constraint)

@@ -42,7 +42,7 @@ class Scope(NamedTuple):
     closes: bool = False
 
 
-Place = tuple[Any, Scope]
+ScopedSchema = tuple[Any, Scope]
 """A sub-schema (dict or bool) and its scope."""
 
 
@@ -59,7 +59,7 @@ class Document:
         self._foreign: frozenset[str] = frozenset()
         self._uri_of: dict[int, str] = {}
         self._dynamic = False
-        self._followed: dict[tuple[str, str, Scope], Place] = {}
+        self._followed: dict[tuple[str, str, Scope], ScopedSchema] = {}
         self._scopes: dict[Scope, Scope] = {self.scope: self.scope}
 
     def enter(self, schema: dict[str, Any], scope: Scope) -> Scope:
@@ -79,7 +79,7 @@ class Document:
         inner = scope._replace(closes=False)
         return self._scopes.setdefault(inner, inner) if scope.closes else scope
 
-    def follow(self, keyword: str, reference: Any, scope: Scope) -> Place:
+    def follow(self, keyword: str, reference: Any, scope: Scope) -> ScopedSchema:
         """What ``$ref``, ``$dynamicRef`` or ``$recursiveRef`` leads to.
 
         Raises `InvalidSpec` if it points to nothing in a known document, `Unsupported` if to an unknown one.
@@ -114,7 +114,7 @@ class Document:
                     pending.append((child, here))
         return Pointer()
 
-    def _follow_static(self, keyword: str, reference: str, scope: Scope) -> Place:
+    def _follow_static(self, keyword: str, reference: str, scope: Scope) -> ScopedSchema:
         if scope.base == self._base and reference.startswith("#"):
             fragment = unquote(reference[1:])
             if not fragment:
@@ -168,7 +168,7 @@ class Document:
         dialect = self._dialect_of(registry, base, scope.dialect)
         return contents, self._within(scope, base, dialect), dynamic
 
-    def _follow_dynamic(self, reference: str, scope: Scope) -> Place:
+    def _follow_dynamic(self, reference: str, scope: Scope) -> ScopedSchema:
         contents, inner, dynamic = self._look_up("$dynamicRef", reference, scope)
         if not dynamic:
             return contents, inner
@@ -185,7 +185,7 @@ class Document:
                 )
         return contents, inner
 
-    def _follow_recursive(self, reference: str, scope: Scope) -> Place:
+    def _follow_recursive(self, reference: str, scope: Scope) -> ScopedSchema:
         if reference != "#":
             raise InvalidSpec('$recursiveRef can only be "#"', keyword="$recursiveRef")
         registry = self._load()

@@ -9,32 +9,32 @@ from typing import Any
 
 from dotllm.errors import InvalidSpec
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
     FALSE,
     FALSE_BIT,
+    NO_KEY_CLASSES,
     NO_NUMBER,
-    NO_REGIONS,
     NO_STRING,
     NULL_BIT,
     TRUE_BIT,
-    ArrayShape,
-    Form,
+    ArrayConstraint,
     Node,
-    ObjectShape,
+    NormalForm,
+    ObjectConstraint,
 )
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
 from dotllm.languages.json_schema.reading.keyword_values import check_keys, check_text
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 
-def form_of_values(algebra: Algebra, values: Iterable[Any]) -> Form:
+def form_of_values(algebra: Algebra, values: Iterable[Any]) -> NormalForm:
     """Exactly these JSON values (numbers as int, float, Decimal or Fraction). Raises `InvalidSpec`."""
     constants = 0
     strings: list[str] = []
     numbers: list[int | float | Decimal | Fraction] = []
-    array_shapes: list[ArrayShape] = []
-    object_shapes: list[ObjectShape] = []
+    array_constraints: list[ArrayConstraint] = []
+    object_constraints: list[ObjectConstraint] = []
     for value in values:
         if isinstance(value, str):
             strings.append(value)
@@ -46,20 +46,20 @@ def form_of_values(algebra: Algebra, values: Iterable[Any]) -> Form:
             numbers.append(value)
         elif isinstance(value, list):
             items = tuple(node_of_value(algebra, item) for item in value)
-            array_shapes.append(ArrayShape(items, FALSE, len(items), len(items)))
+            array_constraints.append(ArrayConstraint(items, FALSE, len(items), len(items)))
         elif isinstance(value, dict):
             check_keys(value, "")
             check_text(value, "")
             members = {name: node_of_value(algebra, member) for name, member in value.items()}
-            object_shapes.append(ObjectShape(members, NO_REGIONS, frozenset(members), named=ALL_NAMED))
+            object_constraints.append(ObjectConstraint(members, NO_KEY_CLASSES, frozenset(members), named=ALL_NAMED))
         else:
             raise InvalidSpec(f"{value!r} is not a JSON value")
-    return Form(
+    return NormalForm(
         constants,
         NumberLanguage.finite(numbers) if numbers else NO_NUMBER,
         StringLanguage.finite(strings) if strings else NO_STRING,
-        tuple(array_shapes),
-        tuple(object_shapes),
+        tuple(array_constraints),
+        tuple(object_constraints),
     )
 
 

@@ -57,11 +57,11 @@ def number(schema: dict[str, Any], keyword: str) -> Any:
         try:
             exact(value)
         except SpecError as error:
-            raise blamed(error, keyword) from None
+            raise with_keyword(error, keyword) from None
     return value
 
 
-def blamed(error: SpecError, keyword: str) -> SpecError:
+def with_keyword(error: SpecError, keyword: str) -> SpecError:
     """An error about a value, which names ``keyword`` if it names none."""
     return error if error.keyword or error.location else error.at(None, keyword)
 

@@ -14,19 +14,19 @@ from typing import Any, get_args
 
 from dotllm.errors import InvalidSpec, Pointer, SpecError
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ANYTHING,
     FALSE,
     NO_NUMBER,
     NO_STRING,
     TRUE,
-    Form,
     Node,
+    NormalForm,
 )
 from dotllm.languages.json_schema.algebra.object_conditions import mentioning
 from dotllm.languages.json_schema.options import Options, Order
 from dotllm.languages.json_schema.reading.applicators import with_applicators
-from dotllm.languages.json_schema.reading.array_keywords import array_shape
+from dotllm.languages.json_schema.reading.array_keywords import array_constraint
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
 from dotllm.languages.json_schema.reading.document import Document, Scope
 from dotllm.languages.json_schema.reading.json_values import form_of_values
@@ -41,10 +41,10 @@ from dotllm.languages.json_schema.reading.keyword_groups import (
     UNEVALUATED,
 )
 from dotllm.languages.json_schema.reading.keyword_values import (
-    blamed,
     numeric,
+    with_keyword,
 )
-from dotllm.languages.json_schema.reading.object_keywords import object_shape
+from dotllm.languages.json_schema.reading.object_keywords import object_constraint
 from dotllm.languages.json_schema.reading.repetition import Repetitions
 from dotllm.languages.json_schema.reading.scalar_keywords import SCALARS, form_of_types, strings_of
 from dotllm.languages.json_schema.reading.unevaluated import Unevaluated
@@ -121,7 +121,7 @@ class Keywords:
 
     # -- forms ---------------------------------------------------------------------------------------------------------
 
-    def form(self, schema: dict[str, Any], scope: Scope) -> Form:
+    def form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
         """The canonical form of a sub-schema."""
         try:
             return self._form(schema, scope)
@@ -130,23 +130,23 @@ class Keywords:
                 raise
             raise self.located(error, schema) from error.__cause__
 
-    def _form(self, schema: dict[str, Any], scope: Scope) -> Form:
+    def _form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
         relevant = ASSERTIONS[scope.dialect].intersection(schema)
         out = form_of_types(self.algebra, schema["type"]) if "type" in relevant else ANYTHING
         if len(relevant) == 1 and out is not ANYTHING:
             return out
-        constants, number, string, array_shapes, object_shapes = out
+        constants, number, string, array_constraints, object_constraints = out
         if number is not NO_NUMBER and not relevant.isdisjoint(NUMERIC):
             number = numeric(schema, number)
         if string is not NO_STRING and not relevant.isdisjoint(STRINGS):
             string = strings_of(schema)
-        if array_shapes and not relevant.isdisjoint(ARRAYS):
-            array = array_shape(self, schema, scope)
-            array_shapes = () if array is None else (array,)
-        if object_shapes and not relevant.isdisjoint(OBJECTS):
-            shape = object_shape(self, schema, scope)
-            object_shapes = () if shape is None else (shape,)
-        out = Form(constants, number, string, array_shapes, object_shapes)
+        if array_constraints and not relevant.isdisjoint(ARRAYS):
+            array = array_constraint(self, schema, scope)
+            array_constraints = () if array is None else (array,)
+        if object_constraints and not relevant.isdisjoint(OBJECTS):
+            constraint = object_constraint(self, schema, scope)
+            object_constraints = () if constraint is None else (constraint,)
+        out = NormalForm(constants, number, string, array_constraints, object_constraints)
         if "enum" in relevant:
             out = self._enum(out, schema["enum"])
         if "const" in relevant:
@@ -159,14 +159,14 @@ class Keywords:
 
     # -- enum and const ------------------------------------------------------------------------------------------------
 
-    def _enum(self, form: Form, values: Any, keyword: str = "enum") -> Form:
+    def _enum(self, form: NormalForm, values: Any, keyword: str = "enum") -> NormalForm:
         """``form`` ∧ one of ``values``."""
         if not isinstance(values, list):
             raise InvalidSpec("enum must be a list", keyword="enum")
         try:
             listed = form_of_values(self.algebra, values)
         except SpecError as error:
-            raise blamed(error, keyword) from error.__cause__
+            raise with_keyword(error, keyword) from error.__cause__
         return listed if form is ANYTHING else self.algebra.meet(form, listed)
 
     def not_of(self, schema: Any, scope: Scope) -> Node:
@@ -175,7 +175,7 @@ class Keywords:
 
     def present(self, name: str) -> Node:
         """An object that has the key ``name``."""
-        form = Form(0, NO_NUMBER, NO_STRING, (), (mentioning({name: TRUE}, [name]),))
+        form = NormalForm(0, NO_NUMBER, NO_STRING, (), (mentioning({name: TRUE}, [name]),))
         return self.algebra.of_form(form, ("present", name))
 
 

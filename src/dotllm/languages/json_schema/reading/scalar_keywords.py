@@ -6,7 +6,7 @@ from typing import Any
 
 from dotllm.errors import InvalidSpec
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_ARRAY,
     ANY_NUMBER,
     ANY_OBJECT,
@@ -16,7 +16,7 @@ from dotllm.languages.json_schema.algebra.form import (
     NO_STRING,
     NULL_BIT,
     TRUE_BIT,
-    Form,
+    NormalForm,
 )
 from dotllm.languages.json_schema.reading.keyword_values import (
     INTEGERS,
@@ -24,14 +24,14 @@ from dotllm.languages.json_schema.reading.keyword_values import (
 )
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
-TYPES: dict[str, Form] = {
-    "null": Form(NULL_BIT, NO_NUMBER, NO_STRING, (), ()),
-    "boolean": Form(FALSE_BIT | TRUE_BIT, NO_NUMBER, NO_STRING, (), ()),
-    "number": Form(0, ANY_NUMBER, NO_STRING, (), ()),
-    "integer": Form(0, INTEGERS, NO_STRING, (), ()),
-    "string": Form(0, NO_NUMBER, ANY_STRING, (), ()),
-    "array": Form(0, NO_NUMBER, NO_STRING, (ANY_ARRAY,), ()),
-    "object": Form(0, NO_NUMBER, NO_STRING, (), (ANY_OBJECT,)),
+TYPES: dict[str, NormalForm] = {
+    "null": NormalForm(NULL_BIT, NO_NUMBER, NO_STRING, (), ()),
+    "boolean": NormalForm(FALSE_BIT | TRUE_BIT, NO_NUMBER, NO_STRING, (), ()),
+    "number": NormalForm(0, ANY_NUMBER, NO_STRING, (), ()),
+    "integer": NormalForm(0, INTEGERS, NO_STRING, (), ()),
+    "string": NormalForm(0, NO_NUMBER, ANY_STRING, (), ()),
+    "array": NormalForm(0, NO_NUMBER, NO_STRING, (ANY_ARRAY,), ()),
+    "object": NormalForm(0, NO_NUMBER, NO_STRING, (), (ANY_OBJECT,)),
 }
 
 SCALARS = {name: form for name, form in TYPES.items() if not form.arrays and not form.objects}
@@ -39,7 +39,7 @@ SCALARS = {name: form for name, form in TYPES.items() if not form.arrays and not
 are one node."""
 
 
-def form_of_types(algebra: Algebra, types: Any) -> Form:
+def form_of_types(algebra: Algebra, types: Any) -> NormalForm:
     """The values of ``type``. Raises `InvalidSpec`."""
     if isinstance(types, str):
         found = TYPES.get(types)

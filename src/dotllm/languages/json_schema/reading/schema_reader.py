@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import Node
+from dotllm.languages.json_schema.algebra.normal_form import Node
 from dotllm.languages.json_schema.reading.document import Document, Scope
 
 

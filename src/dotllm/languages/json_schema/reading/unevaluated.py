@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 from dotllm.errors import BudgetExceeded
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
     ANY_OBJECT,
     ANY_STRING,
@@ -23,11 +23,11 @@ from dotllm.languages.json_schema.algebra.form import (
     FALSE,
     NO_STRING,
     TRUE,
-    ArrayShape,
-    Form,
+    ArrayConstraint,
+    KeyClass,
     Node,
-    ObjectShape,
-    Region,
+    NormalForm,
+    ObjectConstraint,
 )
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
 from dotllm.languages.json_schema.reading.document import Scope
@@ -73,7 +73,7 @@ class Unevaluated:
         self.algebra = reader.algebra
         self.keyword = ""  # whose limits are being looked for
 
-    def limit(self, schema: dict[str, Any], scope: Scope, form: Form) -> Form:
+    def limit(self, schema: dict[str, Any], scope: Scope, form: NormalForm) -> NormalForm:
         """``form``, which is ``schema`` without its unevaluated… keywords, with them."""
         algebra, reader = self.algebra, self.reader
         if scope.closes and "unevaluatedProperties" in schema:
@@ -94,11 +94,11 @@ class Unevaluated:
             alternatives.append(algebra.meet(algebra.meet(form, algebra.form(condition)), algebra.form(limits)))
         return algebra.unite(alternatives)
 
-    def _limited_items(self, evaluated: Evaluated, node: Node) -> ArrayShape:
+    def _limited_items(self, evaluated: Evaluated, node: Node) -> ArrayConstraint:
         if evaluated.items is None or node == TRUE:
             return ANYTHING.arrays[0]
         rest = self.algebra.any_of([node, *sorted(evaluated.matching)])
-        return ArrayShape((TRUE,) * evaluated.items, rest, 0, evaluated.items if rest == FALSE else None)
+        return ArrayConstraint((TRUE,) * evaluated.items, rest, 0, evaluated.items if rest == FALSE else None)
 
     def _cases(self, schema: Any, scope: Scope, depth: int) -> list[Case]:
         """A sub-schema that holds: its node with what it evaluates."""
@@ -196,10 +196,10 @@ def _if_any(kind: type[Held], value: Any) -> Held:
     return value if isinstance(value, kind) else kind()
 
 
-def _limited_members(evaluated: Evaluated, node: Node) -> ObjectShape:
+def _limited_members(evaluated: Evaluated, node: Node) -> ObjectConstraint:
     if node == TRUE or evaluated.keys == ANY_STRING:
         return ANYTHING.objects[0]
-    regions: tuple[Region, ...] = ((ANY_STRING, node),)
+    key_classes: tuple[KeyClass, ...] = ((ANY_STRING, node),)
     if evaluated.keys is not NO_STRING:
-        regions = ((evaluated.keys, TRUE), (~evaluated.keys, node))
-    return ObjectShape(dict.fromkeys(sorted(evaluated.names), TRUE), regions, mentioned=evaluated.names)
+        key_classes = ((evaluated.keys, TRUE), (~evaluated.keys, node))
+    return ObjectConstraint(dict.fromkeys(sorted(evaluated.names), TRUE), key_classes, mentioned=evaluated.names)

@@ -1,4 +1,4 @@
-"""The kernel that writes the keys that an object may have beside some names (see `other_keys`)."""
+"""The kernel that writes the keys that an object may have beside some names (see `additional_keys`)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ Array = NDArray[Any]
 
 
 @kernel("Tuple((int32[::1], int32[::1], int64[:, ::1]))(uint8[::1], int32[::1], int32[::1], int32[::1], int32)")
-def key_networks(text: Array, groups: Array, letters: Array, ways_out: Array, quote: int) -> tuple[Array, Array, Array]:
+def key_networks(
+    text: Array, groups: Array, letters: Array, default_edges: Array, quote: int
+) -> tuple[Array, Array, Array]:
     """What follows the opening quote of all strings but those of a group, for each group of sorted distinct ASCII
     words: layouts of `Grammar.network`, one behind the other, and where each begins (and the last ends).
 
     A word is ended by a NUL byte in ``text``, and a group by one of the places ``groups``. A layout is the prefix tree
-    of the words, with a quote where no word ends, and at each node a way out: any character that leads to no other
-    node. ``letters`` are the expressions of the characters, ``ways_out`` those of the ways out of nodes with one child,
-    by its character (0: with none); 0 for what does not exist yet. The ways out that are not found there are left open:
-    for each its place among the layouts, and the characters of the children as bits, 64 a word.
+    of the words, with a quote where no word ends, and at each node a default edge: any character that leads to no other
+    node. ``letters`` are the expressions of the characters, ``default_edges`` those of the default edges of nodes with
+    one child, by its character (0: with none); 0 for what does not exist yet. The default edges that are not found
+    there are left open: for each its place among the layouts, and the characters of the children as bits, 64 a word.
     """
     size, longest = len(text), 0
     for g in range(len(groups)):
@@ -72,7 +74,7 @@ def key_networks(text: Array, groups: Array, letters: Array, ways_out: Array, qu
             layout[at], layout[at + 1], layout[at + 2] = edges[i, 0], edges[i, 1], edges[i, 2]
             at += 3
         for node in range(nodes):
-            way = ways_out[only[node]] if only[node] >= 0 else 0
+            way = default_edges[only[node]] if only[node] >= 0 else 0
             if way == 0:
                 left_open[n_open, 0] = at + 1
                 left_open[n_open, 1], left_open[n_open, 2] = children[node, 0], children[node, 1]

@@ -8,7 +8,7 @@ from sys import getsizeof
 
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.languages.json_schema.strings import formats, string_network
-from dotllm.languages.json_schema.strings.string_constraints import Atom, Clause
+from dotllm.languages.json_schema.strings.string_constraints import Atom, StringConstraint
 from dotllm.languages.memo import memoised
 from dotllm.languages.regex import regex_to_dfa
 
@@ -29,19 +29,19 @@ _FEW = 16
 _AUTOMATA_MEMO = 16 << 20
 _SMALL_MEMO = 4 << 20
 
-# Building the automaton of a clause, in steps of the algebra (microseconds, about): of each of its conditions, and
+# Building the automaton of a constraint, in steps of the algebra (microseconds, about): of each of its conditions, and
 # moves of the automata's kernels per step.
 _STEPS_PER_CONDITION = 40
 _MOVES_PER_STEP = 300
 
 
-def contains(clause: Clause, text: str) -> bool:
+def contains(constraint: StringConstraint, text: str) -> bool:
     """Whether a string belongs."""
     return (
-        clause.admits_length(len(text))
-        and text not in clause.excluded
-        and all(satisfies(text, atom) for atom in clause.having)
-        and not any(satisfies(text, atom) for atom in clause.lacking)
+        constraint.admits_length(len(text))
+        and text not in constraint.excluded
+        and all(satisfies(text, atom) for atom in constraint.having)
+        and not any(satisfies(text, atom) for atom in constraint.lacking)
     )
 
 
@@ -50,35 +50,35 @@ def format_length(atom: Atom) -> tuple[int, int | None]:
     return 0, formats.FORMATS[str(atom.content)].longest
 
 
-def _without_length(clause: Clause) -> Clause:
-    return clause._replace(low=0, high=None)
+def _without_length(constraint: StringConstraint) -> StringConstraint:
+    return constraint._replace(low=0, high=None)
 
 
-def is_empty(clause: Clause, spend: Callable[[int], None]) -> bool:
+def is_empty(constraint: StringConstraint, spend: Callable[[int], None]) -> bool:
     """Whether no string belongs. ``spend`` is told the steps that the automaton takes, if it comes to one."""
-    if clause.simple:
+    if constraint.simple:
         return False  # `string_language` has seen to the rest: there are more characters than excluded strings
-    if not clause.lacking and not clause.excluded and len(clause.having) == 1:
-        (atom,) = clause.having
-        length = (clause.low, clause.high)
+    if not constraint.lacking and not constraint.excluded and len(constraint.having) == 1:
+        (atom,) = constraint.having
+        length = (constraint.low, constraint.high)
         if atom.kind == "format" and length == format_length(atom):
             return False
         if atom.kind == "pattern" and length == (0, None) and _SURELY_MATCHES.fullmatch(str(atom.content)):
             return False
-    if any(contains(clause, text) for text in _examples(clause)):
+    if any(contains(constraint, text) for text in _examples(constraint)):
         return False
-    dfa, steps = _unlimited(_without_length(clause))
+    dfa, steps = _unlimited(_without_length(constraint))
     spend(steps)
-    return not string_network.has_length(dfa, clause.low, clause.high)
+    return not string_network.has_length(dfa, constraint.low, constraint.high)
 
 
-def _examples(clause: Clause) -> Iterable[str]:
+def _examples(constraint: StringConstraint) -> Iterable[str]:
     """Strings that may well belong: to look at them takes far less time than an automaton of all conditions."""
-    for atom in sorted(clause.having, key=repr):
+    for atom in sorted(constraint.having, key=repr):
         if not _is_irregular(atom):
             shortest = _shortest(atom)
             return () if shortest is None else (shortest,)
-    return tuple(char * max(clause.low, length) for char, length in _UNUSUAL) if clause.low < 64 else ()
+    return tuple(char * max(constraint.low, length) for char, length in _UNUSUAL) if constraint.low < 64 else ()
 
 
 def _bytes_of(value: object, *arguments: object) -> int:
@@ -119,36 +119,38 @@ def _is_irregular(atom: Atom) -> bool:
     return atom.kind == "format" and formats.FORMATS[str(atom.content)].build is not None
 
 
-def unlimited_dfa(clause: Clause) -> Dfa:
-    """A clause without its lengths. Raises `BudgetExceeded`."""
-    return _unlimited(_without_length(clause))[0]
+def unlimited_dfa(constraint: StringConstraint) -> Dfa:
+    """A constraint without its lengths. Raises `BudgetExceeded`."""
+    return _unlimited(_without_length(constraint))[0]
 
 
 @memoised(_bytes_of, limit=_AUTOMATA_MEMO)
-def _unlimited(clause: Clause) -> tuple[Dfa, int]:
+def _unlimited(constraint: StringConstraint) -> tuple[Dfa, int]:
     """`unlimited_dfa`, and the steps that it took."""
     budget = Budget()
     moves = budget.steps
-    dfa = _combined(clause, budget)
-    conditions = 1 + len(clause.having) + len(clause.lacking)
+    dfa = _combined(constraint, budget)
+    conditions = 1 + len(constraint.having) + len(constraint.lacking)
     return dfa, _STEPS_PER_CONDITION * conditions + (moves - budget.steps) // _MOVES_PER_STEP
 
 
-def _combined(clause: Clause, budget: Budget) -> Dfa:
+def _combined(constraint: StringConstraint, budget: Budget) -> Dfa:
     out = Dfa.anything()
     # In a fixed order, so that what a budget stops does not depend on hashes; what is not regular comes last.
-    for atom in sorted(clause.having, key=lambda atom: (_is_irregular(atom), repr(atom))):
+    for atom in sorted(constraint.having, key=lambda atom: (_is_irregular(atom), repr(atom))):
         if not _is_irregular(atom) or not formats.FORMATS[str(atom.content)].covers(out):
             out = out.intersection(_automaton(atom), budget)
-    lacking = [_automaton(atom) for atom in sorted(clause.lacking, key=repr)]
-    if lacking or clause.excluded:
+    lacking = [_automaton(atom) for atom in sorted(constraint.lacking, key=repr)]
+    if lacking or constraint.excluded:
         few = _few_strings(out)
         if few is not None:
             left = [
-                text for text in few if text not in clause.excluded and not any(dfa.accepts(text) for dfa in lacking)
+                text
+                for text in few
+                if text not in constraint.excluded and not any(dfa.accepts(text) for dfa in lacking)
             ]
             return out if len(left) == len(few) else Dfa.literals(left, budget)
-    excluded = set(clause.excluded)
+    excluded = set(constraint.excluded)
     for dfa in lacking:
         few = _few_strings(dfa)
         if few is not None:
@@ -179,6 +181,6 @@ def _shortest(atom: Atom) -> str | None:
     return _automaton(atom).shortest()
 
 
-def clause_dfa(clause: Clause) -> Dfa:
-    """All of a clause as one automaton. Raises `BudgetExceeded`."""
-    return string_network.limited(unlimited_dfa(clause), clause.low, clause.high)
+def constraint_dfa(constraint: StringConstraint) -> Dfa:
+    """All of a constraint as one automaton. Raises `BudgetExceeded`."""
+    return string_network.limited(unlimited_dfa(constraint), constraint.low, constraint.high)

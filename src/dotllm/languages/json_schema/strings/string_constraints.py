@@ -16,7 +16,7 @@ class Atom(NamedTuple):
     content: str | Dfa
 
 
-class Clause(NamedTuple):
+class StringConstraint(NamedTuple):
     """Strings of ``low`` to ``high`` characters with all of ``having``, none of ``lacking``, and not ``excluded``."""
 
     low: int = 0

@@ -1,9 +1,9 @@
 """Sets of strings, closed under and, or, not: lengths, patterns, formats, enum, const and propertyNames.
 
-A language is a finite set of values and a union of *clauses*; a clause is a length together with patterns and formats
-that hold and that do not hold, and single strings left out. That form is symbolic: nothing is computed until a question
-needs it, and the common cases (any string, a length, one pattern, one format, a list of values) never build an
-automaton. The others go through the algebra of `Dfa`; the automata of the latest thousand clauses are kept.
+A language is a finite set of values and a union of *constraints*; a constraint is a length together with patterns and
+formats that hold and that do not hold, and single strings left out. That form is symbolic: nothing is computed until a
+question needs it, and the common cases (any string, a length, one pattern, one format, a list of values) never build an
+automaton. The others go through the algebra of `Dfa`; the automata of the latest thousand constraints are kept.
 
 Lengths count code points (JSON Schema Validation §6.3). How the strings are written is in `string_text`.
 """
@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from dotllm.automata.dfa import Dfa, union_of
 from dotllm.languages.json_schema.strings import formats, spelling
-from dotllm.languages.json_schema.strings.string_automata import clause_dfa, contains, is_empty, unlimited_dfa
-from dotllm.languages.json_schema.strings.string_constraints import NO_TEXTS, Atom, Clause
+from dotllm.languages.json_schema.strings.string_automata import constraint_dfa, contains, is_empty, unlimited_dfa
+from dotllm.languages.json_schema.strings.string_constraints import NO_TEXTS, Atom, StringConstraint
 
-# A union of more clauses than this becomes one automaton.
-MAX_CLAUSES = 16
+# A union of more constraints than this becomes one automaton.
+MAX_CONSTRAINTS = 16
 
 
 def _unmetered(steps: int) -> None:
@@ -26,14 +26,14 @@ def _unmetered(steps: int) -> None:
 
 
 class StringLanguage:
-    """An immutable, hashable set of strings; equal if written with the same clauses and values."""
+    """An immutable, hashable set of strings; equal if written with the same constraints and values."""
 
-    __slots__ = ("_hash", "clauses", "values")
+    __slots__ = ("_hash", "constraints", "values")
 
-    def __init__(self, clauses: Iterable[Clause] = (), values: Iterable[str] = ()) -> None:
-        self.clauses: frozenset[Clause]
+    def __init__(self, constraints: Iterable[StringConstraint] = (), values: Iterable[str] = ()) -> None:
+        self.constraints: frozenset[StringConstraint]
         self.values: frozenset[str]
-        self.clauses, self.values = _canonical(list(clauses), set(values))
+        self.constraints, self.values = _canonical(list(constraints), set(values))
         self._hash = 0  # found when it is first asked for
 
     # -- constructors --------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ class StringLanguage:
     @classmethod
     def length(cls, low: int = 0, high: int | None = None) -> StringLanguage:
         """``low`` to ``high`` (None: any number of) code points."""
-        return cls((Clause(low, high),))
+        return cls((StringConstraint(low, high),))
 
     @classmethod
     def pattern(cls, source: str) -> StringLanguage:
@@ -59,7 +59,7 @@ class StringLanguage:
 
         It is only read when a question or the grammar needs it; then it may raise `InvalidSpec` or `Unsupported`.
         """
-        return cls((Clause(having=frozenset((Atom("pattern", source),))),))
+        return cls((StringConstraint(having=frozenset((Atom("pattern", source),))),))
 
     @classmethod
     def format(cls, name: str) -> StringLanguage | None:
@@ -67,12 +67,12 @@ class StringLanguage:
         known = formats.find(name)
         if known is None:
             return None
-        return cls((Clause(0, known.longest, frozenset((Atom("format", known.name),))),))
+        return cls((StringConstraint(0, known.longest, frozenset((Atom("format", known.name),))),))
 
     @classmethod
     def automaton(cls, dfa: Dfa) -> StringLanguage:
         """The strings of ``dfa``."""
-        return cls((Clause(having=frozenset((Atom("automaton", dfa),))),))
+        return cls((StringConstraint(having=frozenset((Atom("automaton", dfa),))),))
 
     @classmethod
     def finite(cls, values: Iterable[str]) -> StringLanguage:
@@ -87,7 +87,7 @@ class StringLanguage:
             return _EVERY_STRING
         # Already in canonical form; there is one for nearly every object.
         out = cls.__new__(cls)
-        out.clauses, out.values, out._hash = frozenset((Clause(excluded=excluded),)), NO_TEXTS, 0
+        out.constraints, out.values, out._hash = frozenset((StringConstraint(excluded=excluded),)), NO_TEXTS, 0
         return out
 
     # -- algebra -------------------------------------------------------------------------------------------------------
@@ -97,22 +97,24 @@ class StringLanguage:
             return self
         if self is _EVERY_STRING:
             return other
-        if not self.clauses and not other.clauses:  # enum meets enum: the algebra of schemas does this very often
+        if (
+            not self.constraints and not other.constraints
+        ):  # enum meets enum: the algebra of schemas does this very often
             both = self.values & other.values
             return StringLanguage((), both) if both else _NO_STRING
-        clauses = [_both(a, b) for a in self.clauses for b in other.clauses]
+        constraints = [_both(a, b) for a in self.constraints for b in other.constraints]
         values = [v for v in self.values if other.contains(v)] + [v for v in other.values if self.contains(v)]
-        return StringLanguage(clauses, values)
+        return StringLanguage(constraints, values)
 
     def __or__(self, other: StringLanguage) -> StringLanguage:
         if self == other:
             return self
-        return StringLanguage((*self.clauses, *other.clauses), self.values | other.values)
+        return StringLanguage((*self.constraints, *other.constraints), self.values | other.values)
 
     def __invert__(self) -> StringLanguage:
         out = StringLanguage.excluding(self.values) if self.values else _EVERY_STRING
-        for clause in self.clauses:
-            out = out & _complement(clause)
+        for constraint in self.constraints:
+            out = out & _complement(constraint)
         return out
 
     # -- questions -----------------------------------------------------------------------------------------------------
@@ -122,25 +124,25 @@ class StringLanguage:
 
         ``spend`` is told the steps that takes, also where a cache knows the automaton: it may raise.
         """
-        return not self.values and all(is_empty(clause, spend) for clause in self.clauses)
+        return not self.values and all(is_empty(constraint, spend) for constraint in self.constraints)
 
     def is_disjoint(self, other: StringLanguage, spend: Callable[[int], None] = _unmetered) -> bool:
         """Whether no string belongs to both. May build automata, as `is_empty`."""
-        if not self.clauses and not other.clauses:
+        if not self.constraints and not other.constraints:
             return self.values.isdisjoint(other.values)
         return (self & other).is_empty(spend)
 
     def contains(self, text: str) -> bool:
         """Whether ``text`` belongs."""
-        return text in self.values or any(contains(clause, text) for clause in self.clauses)
+        return text in self.values or any(contains(constraint, text) for constraint in self.constraints)
 
     def finite_values(self, limit: int) -> list[str] | None:
         """All strings in order, or None if there are more than ``limit``."""
         found = set(self.values)
-        for clause in self.clauses:
-            if clause.simple:  # at least one of a million characters
+        for constraint in self.constraints:
+            if constraint.simple:  # at least one of a million characters
                 return None
-            dfa = clause_dfa(clause)
+            dfa = constraint_dfa(constraint)
             count = dfa.count()
             if count is None or count > limit:
                 return None
@@ -149,83 +151,89 @@ class StringLanguage:
 
     def parts(self) -> Iterator[tuple[Dfa, int, int | None]]:
         """An automaton and the bounds of the length, for each part of the language beside its ``values``."""
-        for clause in sorted(self.clauses, key=repr):
-            yield unlimited_dfa(clause), clause.low, clause.high
+        for constraint in sorted(self.constraints, key=repr):
+            yield unlimited_dfa(constraint), constraint.low, constraint.high
 
     def dfa(self) -> Dfa:
         """The language as one automaton. Raises `BudgetExceeded`."""
-        return union_of([*map(clause_dfa, self.clauses), *([Dfa.literals(self.values)] if self.values else [])])
+        return union_of([*map(constraint_dfa, self.constraints), *([Dfa.literals(self.values)] if self.values else [])])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StringLanguage) and self.clauses == other.clauses and self.values == other.values
+        return (
+            isinstance(other, StringLanguage) and self.constraints == other.constraints and self.values == other.values
+        )
 
     def __hash__(self) -> int:
         found = self._hash
         if not found:
-            found = self._hash = hash((self.clauses, self.values))
+            found = self._hash = hash((self.constraints, self.values))
         return found
 
     def __repr__(self) -> str:
-        return f"StringLanguage({sorted(self.clauses, key=repr)!r}, {sorted(self.values)!r})"
+        return f"StringLanguage({sorted(self.constraints, key=repr)!r}, {sorted(self.values)!r})"
 
 
-def _both(a: Clause, b: Clause) -> Clause:
+def _both(a: StringConstraint, b: StringConstraint) -> StringConstraint:
     high = a.high if b.high is None else b.high if a.high is None else min(a.high, b.high)
-    return Clause(
+    return StringConstraint(
         max(a.low, b.low), high, a.having | b.having, a.lacking | b.lacking, (a.excluded | b.excluded) or NO_TEXTS
     )
 
 
-def _complement(clause: Clause) -> StringLanguage:
-    out = [Clause(lacking=frozenset((atom,))) for atom in clause.having]
-    out.extend(Clause(having=frozenset((atom,))) for atom in clause.lacking)
-    if clause.low:
-        out.append(Clause(0, clause.low - 1))
-    if clause.high is not None:
-        out.append(Clause(clause.high + 1))
-    return StringLanguage(out, clause.excluded)
+def _complement(constraint: StringConstraint) -> StringLanguage:
+    out = [StringConstraint(lacking=frozenset((atom,))) for atom in constraint.having]
+    out.extend(StringConstraint(having=frozenset((atom,))) for atom in constraint.lacking)
+    if constraint.low:
+        out.append(StringConstraint(0, constraint.low - 1))
+    if constraint.high is not None:
+        out.append(StringConstraint(constraint.high + 1))
+    return StringLanguage(out, constraint.excluded)
 
 
-def _canonical(clauses: list[Clause], values: set[str]) -> tuple[frozenset[Clause], frozenset[str]]:
-    """Without empty, repeated and contained clauses, as far as that is seen without automata."""
+def _canonical(
+    constraints: list[StringConstraint], values: set[str]
+) -> tuple[frozenset[StringConstraint], frozenset[str]]:
+    """Without empty, repeated and contained constraints, as far as that is seen without automata."""
     for value in values:
         if not value.isascii():
             spelling.quoted(value)  # raises if it is not a text
-    if len(clauses) > 1 or (clauses and (clauses[0].excluded or clauses[0].high == 0 or clauses[0].lacking)):
-        clauses = _reduced(clauses, values)
-    elif clauses and clauses[0].high is not None and clauses[0].low > clauses[0].high:
-        clauses = []
-    if clauses and values:
-        _give_back(clauses, values)
-    if len(clauses) > MAX_CLAUSES:
-        dfa = union_of([clause_dfa(clause) for clause in clauses])
-        clauses = [Clause(having=frozenset((Atom("automaton", dfa),)))] if dfa else []
-    return frozenset(clauses), frozenset(values)
+    if len(constraints) > 1 or (
+        constraints and (constraints[0].excluded or constraints[0].high == 0 or constraints[0].lacking)
+    ):
+        constraints = _reduced(constraints, values)
+    elif constraints and constraints[0].high is not None and constraints[0].low > constraints[0].high:
+        constraints = []
+    if constraints and values:
+        _give_back(constraints, values)
+    if len(constraints) > MAX_CONSTRAINTS:
+        dfa = union_of([constraint_dfa(constraint) for constraint in constraints])
+        constraints = [StringConstraint(having=frozenset((Atom("automaton", dfa),)))] if dfa else []
+    return frozenset(constraints), frozenset(values)
 
 
-def _reduced(clauses: list[Clause], values: set[str]) -> list[Clause]:
-    """Drop empty clauses and those that another contains; join lengths that touch. Adds the empty string to ``values``
-    where it is all that is left of a clause."""
-    alive: list[Clause] = []
-    for clause in clauses:
-        if (clause.high is not None and clause.low > clause.high) or clause.having & clause.lacking:
+def _reduced(constraints: list[StringConstraint], values: set[str]) -> list[StringConstraint]:
+    """Drop empty constraints and those that another contains; join lengths that touch. Adds the empty string to
+    ``values`` where it is all that is left of a constraint."""
+    alive: list[StringConstraint] = []
+    for constraint in constraints:
+        if (constraint.high is not None and constraint.low > constraint.high) or constraint.having & constraint.lacking:
             continue
-        if clause.high == 0:
-            if contains(clause, ""):
+        if constraint.high == 0:
+            if contains(constraint, ""):
                 values.add("")
             continue
-        if clause.excluded and (clause.low or clause.high is not None):
-            excluded = frozenset(text for text in clause.excluded if clause.admits_length(len(text)))
-            clause = clause._replace(excluded=excluded)
-        alive.append(clause)
+        if constraint.excluded and (constraint.low or constraint.high is not None):
+            excluded = frozenset(text for text in constraint.excluded if constraint.admits_length(len(text)))
+            constraint = constraint._replace(excluded=excluded)
+        alive.append(constraint)
     if len(alive) < 2:
         return alive
     # Clauses that differ in their lengths only become as few as possible.
     alike: dict[tuple[object, ...], list[tuple[int, int | None]]] = {}
-    for clause in alive:
-        alike.setdefault(tuple(clause[2:]), []).append((clause.low, clause.high))
+    for constraint in alive:
+        alike.setdefault(tuple(constraint[2:]), []).append((constraint.low, constraint.high))
     joined = [
-        Clause(low, high, *conditions)  # type: ignore[arg-type]  # the last three fields of a clause
+        StringConstraint(low, high, *conditions)  # type: ignore[arg-type]  # the last three fields of a constraint
         for conditions, lengths in alike.items()
         for low, high in _union_of_lengths(lengths)
     ]
@@ -246,7 +254,7 @@ def _union_of_lengths(lengths: list[tuple[int, int | None]]) -> list[tuple[int, 
     return out
 
 
-def _contains(wide: Clause, narrow: Clause) -> bool:
+def _contains(wide: StringConstraint, narrow: StringConstraint) -> bool:
     """Whether every string of ``narrow`` is in ``wide``, seen from their form."""
     return (
         wide.low <= narrow.low
@@ -257,16 +265,16 @@ def _contains(wide: Clause, narrow: Clause) -> bool:
     )
 
 
-def _give_back(clauses: list[Clause], values: set[str]) -> None:
-    """Values that a clause about lengths only has already, or has just left out, need not be listed."""
-    for i, clause in enumerate(clauses):
-        if not clause.simple:
+def _give_back(constraints: list[StringConstraint], values: set[str]) -> None:
+    """Values that a constraint about lengths only has already, or has just left out, need not be listed."""
+    for i, constraint in enumerate(constraints):
+        if not constraint.simple:
             continue
-        back = {value for value in values if clause.admits_length(len(value))}
+        back = {value for value in values if constraint.admits_length(len(value))}
         if back:
             values -= back
-            clauses[i] = clause._replace(excluded=clause.excluded - back)
+            constraints[i] = constraint._replace(excluded=constraint.excluded - back)
 
 
-_EVERY_STRING = StringLanguage((Clause(),))
+_EVERY_STRING = StringLanguage((StringConstraint(),))
 _NO_STRING = StringLanguage()

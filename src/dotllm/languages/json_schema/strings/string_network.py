@@ -155,16 +155,16 @@ def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
     shortest, longest = distances(dfa.table, dfa.accepting)
     if shortest[dfa.start] > most or longest[dfa.start] < low:
         return Dfa.never()
-    room, limit = 1024, budget.states_over(dfa.alphabet.size)
+    capacity, limit = 1024, budget.states_over(dfa.alphabet.size)
     while True:
-        table, origin = np.empty((room, dfa.alphabet.size), np.int32), np.empty(room, np.int32)
+        table, origin = np.empty((capacity, dfa.alphabet.size), np.int32), np.empty(capacity, np.int32)
         states = count_characters(dfa.table, dfa.accepting, dfa.start, shortest, longest, low, most, table, origin)
         if states >= 0:
             break
-        if room == limit:
+        if capacity == limit:
             what = f"a pattern or format of {low} to {'any number of' if high is None else high} characters"
             raise BudgetExceeded(f"{what} needs an automaton of more than {limit:,} states", keyword=keyword)
-        room = min(4 * room, limit)
+        capacity = min(4 * capacity, limit)
     accepting = (origin[:states] >= 0) & dfa.accepting[np.maximum(origin[:states], 0)]
     try:
         return Dfa.of_table(dfa.alphabet, table[:states], accepting, 1, budget, "a pattern with a length")

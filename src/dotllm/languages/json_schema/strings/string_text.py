@@ -1,4 +1,4 @@
-"""How a language of strings is written: as values, and as keys (see `spelling`). The sets are in `strings`."""
+"""How a language of strings is written: as values, and as keys (see `spelling`). The sets are in `string_language`."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from functools import partial
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
-from dotllm.languages.json_schema.strings import formats, other_keys, spelling, string_network
-from dotllm.languages.json_schema.strings.excludes import Excludes, inside
+from dotllm.languages.json_schema.strings import additional_keys, formats, spelling, string_network
+from dotllm.languages.json_schema.strings.forbidden_substrings import ForbiddenSubstrings, inside
 from dotllm.languages.json_schema.strings.string_automata import format_length, unlimited_dfa
-from dotllm.languages.json_schema.strings.string_constraints import Clause
+from dotllm.languages.json_schema.strings.string_constraints import StringConstraint
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.regex import regex_to_expression
 
 
 def string_expression(language: StringLanguage, context: Context) -> Expression:
     """The JSON strings of a language, quotes included, as one rule of the grammar shared by all uses."""
-    if context.excludes is not None:
-        return _without_texts(language, context, context.excludes)
+    if context.forbidden is not None:
+        return _without_forbidden(language, context, context.forbidden)
     return _rule(language, context, as_key=False)
 
 
 def key_expression(keys: StringLanguage, context: Context) -> Expression:
     """The same as names of members: canonical spelling only, so that a name cannot hide behind escapes.
 
-    Rules of `other_keys` are defined later.
+    Rules of `additional_keys` are defined later.
     """
-    if context.excludes is not None:
-        return _rule(keys & context.excludes.strings, context, as_key=True)
-    if len(keys.clauses) == 1 and not keys.values:
-        (clause,) = keys.clauses
-        if clause.excluded and clause == Clause(excluded=clause.excluded):
-            return other_keys.all_but(context, clause.excluded)
+    if context.forbidden is not None:
+        return _rule(keys & context.forbidden.strings, context, as_key=True)
+    if len(keys.constraints) == 1 and not keys.values:
+        (constraint,) = keys.constraints
+        if constraint.excluded and constraint == StringConstraint(excluded=constraint.excluded):
+            return additional_keys.keys_except(context, constraint.excluded)
     return _rule(keys, context, as_key=True)
 
 
 def _rule(language: StringLanguage, context: Context, *, as_key: bool) -> Expression:
     # A condition is spelled canonically anyway: only what is about lengths alone has two forms.
-    key = (language, as_key and any(clause.simple for clause in language.clauses))
+    key = (language, as_key and any(constraint.simple for constraint in language.constraints))
     found = context.memo.get(key)
     if found is None:
         grammar = context.grammar
@@ -57,64 +57,68 @@ def _alternatives(language: StringLanguage, context: Context, *, as_key: bool) -
         several = language.values.difference(single)
         choices.extend(spelling.literal(grammar, value) for value in sorted(several))
     # Sorted, so that equal schemas give equal grammars.
-    clauses = sorted(language.clauses, key=repr) if len(language.clauses) > 1 else language.clauses
-    after_quote = [_after_quote(context, clause, as_key=as_key) for clause in clauses]
+    constraints = sorted(language.constraints, key=repr) if len(language.constraints) > 1 else language.constraints
+    after_quote = [_after_quote(context, constraint, as_key=as_key) for constraint in constraints]
     if after_quote:
         choices.append(grammar.seq([grammar.literal(b'"'), grammar.alt(after_quote)]))
     return grammar.alt(choices)
 
 
-def _without_texts(language: StringLanguage, context: Context, excludes: Excludes) -> Expression:
+def _without_forbidden(language: StringLanguage, context: Context, forbidden: ForbiddenSubstrings) -> Expression:
     """The JSON strings of a language that hold none of the excluded texts."""
     grammar, memo = context.grammar, context.memo
-    if language.values or len(language.clauses) != 1:
-        return _rule(language & excludes.strings, context, as_key=False)
-    (clause,) = language.clauses
-    key = (excludes.texts, clause)
+    if language.values or len(language.constraints) != 1:
+        return _rule(language & forbidden.strings, context, as_key=False)
+    (constraint,) = language.constraints
+    key = (forbidden.texts, constraint)
     if key in memo:
         return memo[key]
-    text = inside(grammar, excludes, clause.low, clause.high) if clause.simple and not clause.excluded else None
+    text = (
+        inside(grammar, forbidden, constraint.low, constraint.high)
+        if constraint.simple and not constraint.excluded
+        else None
+    )
     if text is None:
-        return _rule(language & excludes.strings, context, as_key=False)
+        return _rule(language & forbidden.strings, context, as_key=False)
     rule, quote = grammar.rule("string"), grammar.literal(b'"')
     memo[key] = found = grammar.call(rule)
     grammar.define(rule, grammar.seq([quote, text, quote]))
     return found
 
 
-def _after_quote(context: Context, clause: Clause, *, as_key: bool) -> Expression:
+def _after_quote(context: Context, constraint: StringConstraint, *, as_key: bool) -> Expression:
     """What follows the opening quote."""
-    if clause.simple and (clause.low, clause.high) == (0, None):
-        if clause.excluded:
-            return other_keys.after_quote(context, clause.excluded)
+    if constraint.simple and (constraint.low, constraint.high) == (0, None):
+        if constraint.excluded:
+            return additional_keys.after_quote(context, constraint.excluded)
         if as_key:
-            return other_keys.rest_of_string(context)
+            return additional_keys.rest_of_string(context)
     grammar = context.grammar
-    return grammar.seq([_inside(context, clause, as_key=as_key), grammar.literal(b'"')])
+    return grammar.seq([_inside(context, constraint, as_key=as_key), grammar.literal(b'"')])
 
 
-def _inside(context: Context, clause: Clause, *, as_key: bool) -> Expression:
+def _inside(context: Context, constraint: StringConstraint, *, as_key: bool) -> Expression:
     """What stands between the quotes."""
     grammar = context.grammar
-    if clause.simple and not clause.excluded:
+    if constraint.simple and not constraint.excluded:
         make = spelling.any_canonical_character if as_key else spelling.any_character
         character = context.memo.get(make)
         if character is None:
             character = context.memo[make] = make(grammar)
-        return string_network.repeat(grammar, character, clause.low, clause.high)
-    if len(clause.having) == 1 and not clause.lacking and not clause.excluded:
-        (atom,) = clause.having
+        return string_network.repeat(grammar, character, constraint.low, constraint.high)
+    if len(constraint.having) == 1 and not constraint.lacking and not constraint.excluded:
+        (atom,) = constraint.having
         if atom.kind == "pattern":
-            return _pattern(grammar, clause, str(atom.content))
+            return _pattern(grammar, constraint, str(atom.content))
         if atom.kind == "format":
-            length = clause.low, clause.high
+            length = constraint.low, constraint.high
             if length == format_length(atom):
                 return formats.fragment(str(atom.content)).copy_into(grammar)
             return formats.fragment_of_length(str(atom.content), *length).copy_into(grammar)
-    return string_network.content(grammar, unlimited_dfa(clause), clause.low, clause.high)
+    return string_network.content(grammar, unlimited_dfa(constraint), constraint.low, constraint.high)
 
 
-def _pattern(grammar: Grammar, clause: Clause, source: str) -> Expression:
+def _pattern(grammar: Grammar, constraint: StringConstraint, source: str) -> Expression:
     """One pattern with a length: repetitions stay counted where the pattern allows it."""
     try:
         return regex_to_expression(
@@ -125,10 +129,10 @@ def _pattern(grammar: Grammar, clause: Clause, source: str) -> Expression:
             lower_chars=partial(spelling.character, grammar),
             lower_text=partial(spelling.text_inside, grammar),
             lower_dfa=partial(string_network.content, grammar),
-            minimum=clause.low,
-            maximum=clause.high,
+            minimum=constraint.low,
+            maximum=constraint.high,
         )
     except BudgetExceeded:
-        if (clause.low, clause.high) == (0, None):
+        if (constraint.low, constraint.high) == (0, None):
             raise
-        return string_network.content(grammar, unlimited_dfa(clause), clause.low, clause.high)
+        return string_network.content(grammar, unlimited_dfa(constraint), constraint.low, constraint.high)

@@ -14,7 +14,7 @@ from dotllm.grammar.grammar import Grammar
 from dotllm.languages.regex import regex_to_expression
 
 
-def blame_pattern(error: SpecError, schema: Any) -> SpecError:
+def locate_pattern_error(error: SpecError, schema: Any) -> SpecError:
     """``error`` with the pattern and the JSON Pointer of its place in ``schema``, if one of its patterns raises it."""
     for pointer, keyword, pattern in _patterns(schema):
         try:

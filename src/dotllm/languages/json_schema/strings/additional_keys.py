@@ -1,11 +1,11 @@
 """The keys that an object may have beside those that its schema names: every string but some.
 
 Nearly every object has them, each with names of its own, so they are written many at a time: a key is a call of a rule
-(`all_but`), and all such rules of a schema are defined by one kernel when its other rules are (`define`).
+(`keys_except`), and all such rules of a schema are defined by one kernel when its other rules are (`define`).
 
-A rule is the prefix tree of the names with a way out of each node: any character that leads to no other node, then the
-rest of the string. The ways out are rules that all keys of a grammar share, so that the machine meets the same states
-again. They end with the closing quote, and not before it, so that it knows when to return.
+A rule is the prefix tree of the names with a default edge of each node: any character that leads to no other node, then
+the rest of the string. The default edges are rules that all keys of a grammar share, so that the machine meets the same
+states again. They end with the closing quote, and not before it, so that it knows when to return.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _WORD = (1 << 64) - 1
 
 
 def build_ahead(context: Context) -> None:
-    """Build what nearly every schema needs: the characters of ASCII, and the ways out of the nodes of a prefix tree
-    that have no child, or one."""
+    """Build what nearly every schema needs: the characters of ASCII, and the default edges of the nodes of a prefix
+    tree that have no child, or one."""
     characters = [char for char in map(chr, range(0x20, 0x7F)) if char not in '"\\']
     _spell(context, characters)
-    _make_ways_out(context, [0, *(1 << ord(char) for char in characters)])
+    _make_default_edges(context, [0, *(1 << ord(char) for char in characters)])
 
 
-def all_but(context: Context, names: frozenset[str]) -> Expression:
+def keys_except(context: Context, names: frozenset[str]) -> Expression:
     """Every key but ``names``, quotes included: a rule, which `define` defines."""
-    found = context.keys_but.get(names)
+    found = context.keys_except.get(names)
     if found is None:
         grammar = context.grammar
         rule = grammar.rule("key")
-        found = context.keys_but[names] = grammar.call(rule)
+        found = context.keys_except[names] = grammar.call(rule)
         text = _text(names)
         if text is None:
             grammar.define(rule, grammar.seq([grammar.literal(b'"'), _by_automaton(context, names)]))
@@ -62,7 +62,7 @@ def all_but(context: Context, names: frozenset[str]) -> Expression:
 
 
 def define(context: Context) -> None:
-    """Define the rules that `all_but` has declared."""
+    """Define the rules that `keys_except` has declared."""
     undefined = context.undefined
     if not undefined:
         return
@@ -108,12 +108,12 @@ def _written(context: Context, texts: list[str]) -> Sequence[Expression]:
     groups = np.cumsum([len(text) for text in texts], dtype=np.int32)
     data = np.frombuffer(bytearray(text, "ascii"), np.uint8)
     quote = grammar.literal(b'"')
-    layout, starts, left_open = key_networks(data, groups, context.letters, context.single_ways_out, quote)
+    layout, starts, left_open = key_networks(data, groups, context.letters, context.single_default_edges, quote)
     ways = [low & _WORD | high << 64 for low, high in left_open[:, 1:].tolist()]
-    new = [way for way in dict.fromkeys(ways) if way not in context.ways_out]
+    new = [way for way in dict.fromkeys(ways) if way not in context.default_edges]
     if new:
-        _make_ways_out(context, new)
-    layout[left_open[:, 0]] = [context.ways_out[way] for way in ways]
+        _make_default_edges(context, new)
+    layout[left_open[:, 0]] = [context.default_edges[way] for way in ways]
     return grammar.flat_networks(layout.tobytes(), starts.tolist())
 
 
@@ -137,7 +137,7 @@ def _spell(context: Context, characters: Iterable[str]) -> None:
     context.spelled.update(characters)
 
 
-def _make_ways_out(context: Context, new: list[int]) -> None:
+def _make_default_edges(context: Context, new: list[int]) -> None:
     """Of each of some sets of ASCII characters, given as bits: a character but these, then the rest, as a rule."""
     grammar = context.grammar
     rest, unusual = rest_of_string(context), _unusual(context)
@@ -146,9 +146,9 @@ def _make_ways_out(context: Context, new: list[int]) -> None:
     bodies = grammar.each_alt(2, [part for one in usual for part in (one, unusual)])
     calls = grammar.each_rule("another string", bodies)
     for children, call in zip(new, calls, strict=True):
-        context.ways_out[children] = call
+        context.default_edges[children] = call
         if children.bit_count() < 2:
-            context.single_ways_out[max(0, children.bit_length() - 1)] = call
+            context.single_default_edges[max(0, children.bit_length() - 1)] = call
 
 
 def _unusual(context: Context) -> Expression:

@@ -11,13 +11,13 @@ from dotllm.errors import Unsupported
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.form import (
+from dotllm.languages.json_schema.algebra.normal_form import (
     FALSE,
     NO_NUMBER,
     NO_STRING,
-    ArrayShape,
+    ArrayConstraint,
     Node,
-    ObjectShape,
+    ObjectConstraint,
     item_of,
 )
 from dotllm.languages.json_schema.writer import ArrayWriter
@@ -26,22 +26,22 @@ _DEPTH = 8
 _KEYS = 64  # more are many
 
 
-def remembered_open(writer: ArrayWriter, shape: ArrayShape) -> Expression:
+def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression:
     """The bracket of an array that is ``unique``. Raises Unsupported."""
-    if shape.minimum > 1 and writer.options.excludes:
+    if constraint.minimum > 1 and writer.options.excludes:
         raise Unsupported(
             "uniqueItems and minItems together with texts that strings must not hold", keyword="uniqueItems"
         )
-    last = shape.minimum - 1
-    positions = range(min(last, len(shape.prefix)) + 1) if last > 0 else range(0)
+    last = constraint.minimum - 1
+    positions = range(min(last, len(constraint.prefix)) + 1) if last > 0 else range(0)
     for i in positions:
-        needed = shape.minimum if i == len(shape.prefix) else i + 1
-        if not at_least(writer.algebra, item_of(shape, i), needed, _DEPTH):
+        needed = constraint.minimum if i == len(constraint.prefix) else i + 1
+        if not at_least(writer.algebra, item_of(constraint, i), needed, _DEPTH):
             raise Unsupported(
                 f"uniqueItems together with minItems: it is not sure that there are {needed} different values",
                 keyword="uniqueItems",
             )
-    return writer.text.unique_open()
+    return writer.text.distinct_array_open()
 
 
 def at_least(algebra: Algebra, node: Node, count: int, depth: int) -> bool:
@@ -60,35 +60,39 @@ def at_least(algebra: Algebra, node: Node, count: int, depth: int) -> bool:
         return True
     if not depth:
         return False
-    return any(_objects(algebra, shape, count, depth - 1) for shape in form.objects) or any(
-        _arrays(algebra, shape, count, depth - 1) for shape in form.arrays
+    return any(_objects(algebra, constraint, count, depth - 1) for constraint in form.objects) or any(
+        _arrays(algebra, constraint, count, depth - 1) for constraint in form.arrays
     )
 
 
-def _objects(algebra: Algebra, stated: ObjectShape, count: int, depth: int) -> bool:
-    shape = objects.closed(algebra, stated)
-    if shape is None or shape.negated or shape.minimum or shape.maximum is not None:
+def _objects(algebra: Algebra, stated: ObjectConstraint, count: int, depth: int) -> bool:
+    constraint = objects.closed(algebra, stated)
+    if constraint is None or constraint.negated or constraint.minimum or constraint.maximum is not None:
         return False
-    if any(len(clause) > 1 or not next(iter(clause))[1] for clause in shape.clauses):
+    if any(len(clause) > 1 or not next(iter(clause))[1] for clause in constraint.clauses):
         return False
-    needed = [shape.properties.get(name) for name in shape.required]
+    needed = [constraint.properties.get(name) for name in constraint.required]
     if any(node is None or not at_least(algebra, node, 1, depth) for node in needed):
         return False
     if count < 2:
         return True
-    return any(at_least(algebra, node, count, depth) for node in shape.properties.values()) or any(
-        keys.finite_values(_KEYS) is None and at_least(algebra, node, 1, depth) for keys, node in shape.regions
+    return any(at_least(algebra, node, count, depth) for node in constraint.properties.values()) or any(
+        keys.finite_values(_KEYS) is None and at_least(algebra, node, 1, depth) for keys, node in constraint.key_classes
     )
 
 
-def _arrays(algebra: Algebra, shape: ArrayShape, count: int, depth: int) -> bool:
-    if shape.negated or shape.contains or shape.repeated or shape.unique:
+def _arrays(algebra: Algebra, constraint: ArrayConstraint, count: int, depth: int) -> bool:
+    if constraint.negated or constraint.contains or constraint.repeated or constraint.unique:
         return False
-    if not all(at_least(algebra, item_of(shape, i), 1, depth) for i in range(min(shape.minimum, 64))):
+    if not all(at_least(algebra, item_of(constraint, i), 1, depth) for i in range(min(constraint.minimum, 64))):
         return False
     if count < 2:
         return True
-    most = len(shape.prefix) + 1 if shape.maximum is None else min(shape.maximum, len(shape.prefix) + 1)
-    items = [item_of(shape, i) for i in range(most)]
+    most = (
+        len(constraint.prefix) + 1
+        if constraint.maximum is None
+        else min(constraint.maximum, len(constraint.prefix) + 1)
+    )
+    items = [item_of(constraint, i) for i in range(most)]
     reached = [at_least(algebra, node, 1, depth) for node in items]
     return any(all(reached[:i]) and at_least(algebra, node, count, depth) for i, node in enumerate(items))

@@ -16,7 +16,7 @@ from dotllm.grammar import Grammar
 from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema.build import schema_expression
 from dotllm.languages.json_schema.options import Options
-from dotllm.languages.json_schema.strings.excludes import without
+from dotllm.languages.json_schema.strings.forbidden_substrings import forbidden_substrings
 from dotllm.languages.json_schema.strings.spelling import quoted
 
 BYTES = Vocabulary.from_bytes([bytes([i]) for i in range(256)] + [None], eos_token_ids=[256])
@@ -41,7 +41,7 @@ def test_a_value_is_left_out_if_a_spelling_of_it_holds_a_text(texts: tuple[str, 
             ways += [f"\\u{ord(char):04x}", f"\\u{ord(char):04X}"]
         spellings = [before + way for before in spellings for way in ways]
     expected = not any(text in spelling for text in texts for spelling in spellings)
-    assert without(texts).strings.contains(value) == expected
+    assert forbidden_substrings(texts).strings.contains(value) == expected
 
 
 @settings(max_examples=200, deadline=None)
@@ -102,11 +102,11 @@ def test_different_items_are_only_promised_where_that_is_sure() -> None:
 
 def test_too_many_texts_are_a_named_error() -> None:
     with pytest.raises(BudgetExceeded, match="excluded texts are too many"):
-        without(tuple(chr(0x4E00 + i) * 3 for i in range(300)))
+        forbidden_substrings(tuple(chr(0x4E00 + i) * 3 for i in range(300)))
     with pytest.raises(BudgetExceeded, match="excluded texts"):
-        without(("ab" * 1_000,))
+        forbidden_substrings(("ab" * 1_000,))
     with pytest.raises(BudgetExceeded):
-        without(tuple(f"{i:x}" * 200 for i in range(500)))
+        forbidden_substrings(tuple(f"{i:x}" * 200 for i in range(500)))
 
 
 @pytest.mark.parametrize("texts", [["</t>"], ["u003c", "a", "//"], ["<<t", "<t"]], ids=str)

@@ -1,9 +1,9 @@
-"""The canonical form of a schema: for each JSON type, which values of it are allowed.
+"""The normal form of a schema: for each JSON type, which values of it are allowed.
 
-Scalars are languages (sets closed under and, or, not). Arrays and objects are unions of *shapes*: a shape is a
-conjunction of constraints, each on one aspect (a member, an item, a count), plus shapes it must *not* have. So a form
-is a disjunctive normal form, and ∧, ∨, ¬ stay inside it (`algebra`, `objects`, `arrays`). Children are nodes, not
-forms: a form is one level deep, which is what makes recursion end.
+Scalars are languages (sets closed under and, or, not). Arrays and objects are unions of *constraints*. A constraint is
+a conjunction of conditions, each on one aspect (a member, an item, a count), and of constraints that must *not* hold.
+So this is a disjunctive normal form, and ∧, ∨, ¬ stay inside it (`algebra`, `objects`, `arrays`). Children are nodes,
+not forms: a form is one level deep, which is what makes recursion end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALL_CONSTANTS = NULL_BIT | FALSE_BIT | TRUE_BIT
 Clause = frozenset[tuple[str, bool]]
 """At least one of these holds: the key is present (True) or absent (False)."""
 
-Region = tuple[StringLanguage, Node]
+KeyClass = tuple[StringLanguage, Node]
 """Members whose key is in the language (and is not a named property) have a value of the node."""
 
 
@@ -38,37 +38,37 @@ class Named(NamedTuple):
     keys: StringLanguage
 
 
-class ObjectShape(NamedTuple):
-    """A conjunction of constraints on an object.
+class ObjectConstraint(NamedTuple):
+    """A conjunction of conditions on an object.
 
-    ``properties``: the value of each key that the schema names, in declared order (never modified). ``regions``: a
-    partition of all other keys; one region means all of them, whatever its language. ``clauses``: conditions on which
-    named keys are there; ``required`` are those with one key. ``negated``: shapes the object must not have; each is a
-    shape without ``negated``. ``mentioned``: the keys that are named, but not in a ``properties`` that holds, so that
-    they have no declared place (``required`` without ``properties``, …).
+    ``properties``: the value of each key that the schema names, in declared order (never modified). ``key_classes``: a
+    partition of all other keys; one key class means all of them, whatever its language. ``clauses``: conditions on
+    which named keys are there; ``required`` are those with one key. ``negated``: constraints the object must not have;
+    each is a constraint without ``negated``. ``mentioned``: the keys that are named, but not in a ``properties`` that
+    holds, so that they have no declared place (``required`` without ``properties``, …).
 
     ``named`` is no constraint of the schema, and no operation but ∧ looks at it: for `objects.closed`, which is the
-    last thing done to a shape, the keys that one of the sub-schemas of the conjunction names. None: none of them says
-    anything of its keys, so the object stays open.
+    last thing done to a constraint, the keys that one of the sub-schemas of the conjunction names. None: none of them
+    says anything of its keys, so the object stays open.
     """
 
     properties: dict[str, Node]
-    regions: tuple[Region, ...]
+    key_classes: tuple[KeyClass, ...]
     required: frozenset[str] = frozenset()
     clauses: frozenset[Clause] = frozenset()
     minimum: int = 0
     maximum: int | None = None
-    negated: tuple[ObjectShape, ...] = ()
+    negated: tuple[ObjectConstraint, ...] = ()
     mentioned: frozenset[str] = frozenset()
     named: Named | None = None
 
 
 class ObjectCondition(NamedTuple):
-    """One way to break a shape: ``kind`` with what it needs.
+    """One way to break a constraint: ``kind`` with what it needs.
 
     ``value``: ``name`` is present with a value outside ``node``; ``required``: ``name`` is absent; ``either``: one of
-    these two; ``clause``: ``clause`` fails; ``region``: a member of region ``number`` has a value outside ``node``;
-    ``minimum``, ``maximum``: fewer or more than ``number`` members.
+    these two; ``clause``: ``clause`` fails; ``key class``: a member of key class ``number`` has a value outside
+    ``node``; ``minimum``, ``maximum``: fewer or more than ``number`` members.
     """
 
     kind: str
@@ -86,11 +86,11 @@ class Contains(NamedTuple):
     maximum: int | None
 
 
-class ArrayShape(NamedTuple):
-    """A conjunction of constraints on an array.
+class ArrayConstraint(NamedTuple):
+    """A conjunction of conditions on an array.
 
     ``prefix``: the first items, where there are that many; ``rest``: all after them. ``unique``: no two items are
-    equal; ``repeated``: two are. ``negated``: shapes the array must not have; each is only about items and length.
+    equal; ``repeated``: two are. ``negated``: constraints the array must not have; each is only about items and length.
     """
 
     prefix: tuple[Node, ...] = ()
@@ -100,11 +100,11 @@ class ArrayShape(NamedTuple):
     contains: tuple[Contains, ...] = ()
     unique: bool = False
     repeated: bool = False
-    negated: tuple[ArrayShape, ...] = ()
+    negated: tuple[ArrayConstraint, ...] = ()
 
 
 class ArrayCondition(NamedTuple):
-    """One way to break a shape.
+    """One way to break a constraint.
 
     ``item``: there is an item ``number`` and it is outside ``node``; ``rest``: so is one of the items from ``number``
     on; ``minimum``, ``maximum``: fewer or more than ``number`` items; ``contains``: not so many; ``unique``: two are
@@ -117,34 +117,34 @@ class ArrayCondition(NamedTuple):
     contains: Contains | None = None
 
 
-class Form(NamedTuple):
+class NormalForm(NamedTuple):
     """The values a schema allows. ``constants``: bits for null, false and true."""
 
     constants: int
     number: NumberLanguage
     string: StringLanguage
-    arrays: tuple[ArrayShape, ...]
-    objects: tuple[ObjectShape, ...]
+    arrays: tuple[ArrayConstraint, ...]
+    objects: tuple[ObjectConstraint, ...]
 
 
-def value_of(shape: ObjectShape, name: str) -> Node:
+def value_of(constraint: ObjectConstraint, name: str) -> Node:
     """What the value of key ``name`` must satisfy."""
-    node = shape.properties.get(name)
-    return region_value(shape.regions, name) if node is None else node
+    node = constraint.properties.get(name)
+    return key_class_value(constraint.key_classes, name) if node is None else node
 
 
-def region_value(regions: tuple[Region, ...], name: str) -> Node:
+def key_class_value(key_classes: tuple[KeyClass, ...], name: str) -> Node:
     """The same for a key that is not a named property."""
-    if len(regions) > 1:
-        for language, node in regions:
+    if len(key_classes) > 1:
+        for language, node in key_classes:
             if language.contains(name):
                 return node
-    return regions[0][1]
+    return key_classes[0][1]
 
 
-def item_of(shape: ArrayShape, index: int) -> Node:
+def item_of(constraint: ArrayConstraint, index: int) -> Node:
     """What the item at ``index`` must satisfy."""
-    return shape.prefix[index] if index < len(shape.prefix) else shape.rest
+    return constraint.prefix[index] if index < len(constraint.prefix) else constraint.rest
 
 
 ANY_NUMBER = NumberLanguage.any()
@@ -153,10 +153,10 @@ ANY_STRING = StringLanguage.any()
 NO_STRING = StringLanguage.nothing()
 ALL_NAMED = Named(frozenset(), ANY_STRING)
 """Of a schema that says itself what its other keys may be."""
-ANY_REGIONS: tuple[Region, ...] = ((ANY_STRING, TRUE),)
-NO_REGIONS: tuple[Region, ...] = ((ANY_STRING, FALSE),)
-ANY_ARRAY = ArrayShape()
-ANY_OBJECT = ObjectShape({}, ANY_REGIONS)
+ANY_KEY_CLASSES: tuple[KeyClass, ...] = ((ANY_STRING, TRUE),)
+NO_KEY_CLASSES: tuple[KeyClass, ...] = ((ANY_STRING, FALSE),)
+ANY_ARRAY = ArrayConstraint()
+ANY_OBJECT = ObjectConstraint({}, ANY_KEY_CLASSES)
 
-ANYTHING = Form(ALL_CONSTANTS, ANY_NUMBER, ANY_STRING, (ANY_ARRAY,), (ANY_OBJECT,))
-NOTHING = Form(0, NO_NUMBER, NO_STRING, (), ())
+ANYTHING = NormalForm(ALL_CONSTANTS, ANY_NUMBER, ANY_STRING, (ANY_ARRAY,), (ANY_OBJECT,))
+NOTHING = NormalForm(0, NO_NUMBER, NO_STRING, (), ())

@@ -7,7 +7,7 @@ string as it is written, escapes included, between its quotes: ``<`` is another 
 A string without a condition, or with a length only, may be written in all ways that hold none (`inside`): an automaton
 reads it a character at a time, raw or escaped, and is in the state that the automaton which looks for the texts is in
 behind what has been written. Others, and keys, have canonical spellings (see `spelling`), and a value of which one
-holds a text is left out (`Excludes.strings`).
+holds a text is left out (`ForbiddenSubstrings.strings`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAX_IN_ESCAPES = 64  # states; each is told apart by the states that escapes le
 _MAX_STATES = 4_096
 
 
-class Excludes(NamedTuple):
+class ForbiddenSubstrings(NamedTuple):
     """What is left of all strings."""
 
     texts: tuple[str, ...]
@@ -61,33 +61,33 @@ class Excludes(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def without(texts: tuple[str, ...]) -> Excludes:
+def forbidden_substrings(texts: tuple[str, ...]) -> ForbiddenSubstrings:
     """All strings but those that hold one of ``texts``, none of which is empty. Raises BudgetExceeded."""
     budget = Budget()
-    holding = holding_one_of(texts, budget)
-    lacking = ~holding
+    containing = containing_one_of(texts, budget)
+    lacking = ~containing
     if sum(len(set(row)) for row in lacking.rows) > _MAX_EDGES:
         raise BudgetExceeded("the excluded texts are too many, or too long", keyword="excludes")
     raw, escaped = _raw_edges(lacking), _escape_edges(texts, lacking, budget)
-    strings = StringLanguage.automaton(~_some_spelling_in(holding, budget))
-    return Excludes(texts, raw, escaped, len(lacking.table), strings)
+    strings = StringLanguage.automaton(~_some_spelling_in(containing, budget))
+    return ForbiddenSubstrings(texts, raw, escaped, len(lacking.table), strings)
 
 
-def holding_one_of(texts: tuple[str, ...], budget: Budget) -> Dfa:
+def containing_one_of(texts: tuple[str, ...], budget: Budget) -> Dfa:
     """The strings in which one of ``texts`` stands. Raises BudgetExceeded."""
     if not texts:
         return Dfa.never()
     return regex_to_dfa("|".join(map(re.escape, texts)), search=True, budget=budget)
 
 
-def inside(grammar: Grammar, excludes: Excludes, low: int, high: int | None) -> Expression | None:
+def inside(grammar: Grammar, forbidden: ForbiddenSubstrings, low: int, high: int | None) -> Expression | None:
     """What stands between the quotes of a string of ``low`` to ``high`` characters, in any spelling. None if that takes
     too many states."""
-    states = excludes.states
+    states = forbidden.states
     if (low + 1) * states > _MAX_STATES:
         return None
-    edges = [(source, grammar.chars(charset), target) for source, charset, target in excludes.raw]
-    for source, dfa, target in excludes.escaped:
+    edges = [(source, grammar.chars(charset), target) for source, charset, target in forbidden.raw]
+    for source, dfa, target in forbidden.escaped:
         escape = grammar.once(("escape", dfa), partial(dfa_to_grammar, dfa, grammar, grammar.chars))
         edges.append((source, escape, target))
     # A layer of states for each character that must still come, and one in which the string may end.
@@ -139,22 +139,22 @@ def _escape_edges(texts: tuple[str, ...], lacking: Dfa, budget: Budget) -> tuple
     return tuple(edges)
 
 
-def _some_spelling_in(holding: Dfa, budget: Budget) -> Dfa:
-    """The strings of which some canonical spelling is in ``holding``: its automaton, read a character at a time."""
+def _some_spelling_in(containing: Dfa, budget: Budget) -> Dfa:
+    """The strings of which some canonical spelling is in ``containing``: its automaton, read a character at a time."""
     nfa = NfaBuilder(budget)
-    for _ in range(len(holding.table)):
+    for _ in range(len(containing.table)):
         nfa.state()
-    alphabet, rows = holding.alphabet, holding.rows
+    alphabet, rows = containing.alphabet, containing.rows
     points = [point for low, high in MUST_ESCAPE.ranges for point in range(low, high + 1)]
     written = [[alphabet.encode(way).tolist() for way in spellings_of_escaped(point)] for point in points]
-    for state, charset, target in _raw_edges(holding):
+    for state, charset, target in _raw_edges(containing):
         nfa.edge(state, charset, target)
     for state in range(len(rows)):
         for point, spellings in zip(points, written, strict=True):
             for target in {_after(rows, state, spelling) for spelling in spellings}:
                 nfa.edge(state, CharSet.of(point), target)
-    nfa.starts.append(holding.start)
-    nfa.finals.extend(holding.accepting.nonzero()[0].tolist())
+    nfa.starts.append(containing.start)
+    nfa.finals.extend(containing.accepting.nonzero()[0].tolist())
     return Dfa.of_nfa(nfa.arrays("excluded texts"), nfa.budget, "excluded texts")
 
 
