@@ -14,8 +14,8 @@ from dotllm.languages.regex.lengths import with_length, without_implied_limits
 from dotllm.languages.regex.lookaround import automaton
 from dotllm.languages.regex.lowering import LowerChars, LowerDfa, Lowering, LowerText
 from dotllm.languages.regex.measure import has_looks
-from dotllm.languages.regex.parser import parse
-from dotllm.languages.regex.scanner import Dialect, Flags
+from dotllm.languages.regex.reading.parser import parse
+from dotllm.languages.regex.reading.scanner import Dialect, Flags
 from dotllm.languages.regex.simplify_search import simplify_search
 from dotllm.languages.regex.syntax import ANY_TEXT, NO_CHARS, Node, seq
 

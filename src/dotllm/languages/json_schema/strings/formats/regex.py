@@ -17,7 +17,7 @@ from dotllm.errors import InvalidSpec, Unsupported
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.strings.formats.format import Format
 from dotllm.languages.json_schema.strings.spelling import character, text_inside
-from dotllm.languages.regex.parser import parse
+from dotllm.languages.regex.reading.parser import parse
 
 _SYNTAX = "^$\\.*+?()[]{}|"
 _LITERAL = ANY_CHAR - CharSet.of(_SYNTAX)

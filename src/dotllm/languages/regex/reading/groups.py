@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from dotllm.languages.regex.classes import ClassScanner
-from dotllm.languages.regex.scanner import Dialect, Flags
+from dotllm.languages.regex.reading.classes import ClassScanner
+from dotllm.languages.regex.reading.scanner import Dialect, Flags
 from dotllm.languages.regex.syntax import Node, alt, seq
 
 _FLAGS = re.compile(r"\?([aiLmsux]*)(?:-([imsx]+))?([:)])")

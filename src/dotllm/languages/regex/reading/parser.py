@@ -29,9 +29,9 @@ from typing import NamedTuple
 from dotllm.charset import ANY_CHAR, CharSet
 from dotllm.errors import BudgetExceeded, InvalidSpec, Offset
 from dotllm.languages.regex import unicode
-from dotllm.languages.regex.escapes import named_set
-from dotllm.languages.regex.groups import Group, GroupScanner
-from dotllm.languages.regex.scanner import Dialect, Flags
+from dotllm.languages.regex.reading.escapes import named_set
+from dotllm.languages.regex.reading.groups import Group, GroupScanner
+from dotllm.languages.regex.reading.scanner import Dialect, Flags
 from dotllm.languages.regex.syntax import (
     COUNT_LIMIT,
     NEVER,

@@ -8,8 +8,8 @@ from functools import lru_cache
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded, Offset, SpecError
 from dotllm.languages.regex import unicode
-from dotllm.languages.regex.escapes import EscapeScanner
-from dotllm.languages.regex.scanner import Dialect, Flags
+from dotllm.languages.regex.reading.escapes import EscapeScanner
+from dotllm.languages.regex.reading.scanner import Dialect, Flags
 
 MAX_NESTED_CLASSES = 100
 # Ranges of all classes of an expression.

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from dotllm.charset import CharSet
 from dotllm.languages.regex import unicode
-from dotllm.languages.regex.scanner import Dialect, Scanner
+from dotllm.languages.regex.reading.scanner import Dialect, Scanner
 
 _DIGITS = CharSet(((0x30, 0x39),))
 _WORD = CharSet.of((0x30, 0x39), (0x41, 0x5A), "_", (0x61, 0x7A))
