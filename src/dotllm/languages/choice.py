@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dotllm.errors import InvalidSpec, Pointer
 from dotllm.grammar import Grammar
+from dotllm.languages.surrogates import is_unicode
 
 
 def choice_to_grammar(choices: Sequence[str]) -> Grammar:
@@ -24,10 +25,9 @@ def choice_to_grammar(choices: Sequence[str]) -> Grammar:
             raise _invalid(i, f"must be a string, not {type(choice).__name__}")
         if not choice:
             raise _invalid(i, "must not be empty")
-        try:
-            texts.append(choice.encode())
-        except UnicodeEncodeError:
-            raise _invalid(i, "must not contain a lone surrogate, which no UTF-8 text has") from None
+        if not is_unicode(choice):
+            raise _invalid(i, "must not contain a lone surrogate, which no UTF-8 text has")
+        texts.append(choice.encode())
     grammar = Grammar()
     grammar.start = grammar.literals(texts)
     return grammar

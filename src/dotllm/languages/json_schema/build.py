@@ -9,6 +9,7 @@ from typing import Any
 from dotllm.errors import BudgetExceeded, InvalidSpec, Offset, SpecError
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.languages.json_input import stack_limit
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import Node
 from dotllm.languages.json_schema.emission.emitter import Emitter
@@ -59,15 +60,14 @@ def json_object_to_grammar(*, any_whitespace: bool = True, whitespace_pattern: s
 
 def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Expression:
     """The same as part of a larger grammar: an expression of ``grammar`` for the documents of ``schema``."""
+    parsed = parse(schema) if isinstance(schema, str) else schema
     try:
-        parsed = parse(schema) if isinstance(schema, str) else schema
-        keywords, root = canonical(parsed, options)
-        emitter = Emitter(from_prelude(grammar, options), keywords, options)
-        expression = emitter.expression(root)
-        if not analyse(grammar).derives[expression]:
-            raise unsatisfiable(emitter, parsed, keywords.document.scope)
-    except RecursionError:
-        raise BudgetExceeded("the schema is nested too deeply", keyword="nesting") from None
+        with stack_limit("the schema"):
+            keywords, root = canonical(parsed, options)
+            emitter = Emitter(from_prelude(grammar, options), keywords, options)
+            expression = emitter.expression(root)
+            if not analyse(grammar).derives[expression]:
+                raise unsatisfiable(emitter, parsed, keywords.document.scope)
     except SpecError as error:
         if isinstance(error.location, Offset):  # of a regular expression, which does not know where it stands
             raise locate_pattern_error(error, parsed) from None
@@ -85,9 +85,8 @@ def canonical(schema: Any, options: Options) -> tuple[Keywords, Node]:
 def parse(text: str) -> Any:
     """JSON text, with numbers exactly as they are written."""
     try:
-        return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise BudgetExceeded("the schema is nested too deeply", keyword="nesting") from None
+        with stack_limit("the schema"):
+            return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise InvalidSpec(f"the schema is not JSON: {error}") from None
     except SpecError:

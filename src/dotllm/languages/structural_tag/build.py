@@ -13,12 +13,12 @@ in it has its own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from dotllm.errors import BudgetExceeded, InvalidSpec, Pointer
+from dotllm.errors import InvalidSpec, Pointer
 from dotllm.grammar import Expression, Grammar
+from dotllm.languages.json_input import read_json, stack_limit
 from dotllm.languages.json_schema import Options
 from dotllm.languages.structural_tag.combinations import COMBINATIONS
 from dotllm.languages.structural_tag.compiler import TagCompiler
@@ -38,18 +38,11 @@ def structural_tag_to_grammar(
     Raises InvalidSpec, Unsupported or BudgetExceeded with JSON Pointers.
     """
     if isinstance(spec, str):
-        try:
-            spec = json.loads(spec)
-        except RecursionError:
-            raise BudgetExceeded("the structural tag is nested too deeply", keyword="nesting") from None
-        except ValueError as error:  # also for integers of more than 4,300 digits
-            raise InvalidSpec(f"the structural tag is not JSON: {error}") from None
+        spec = read_json(spec, "the structural tag")
     grammar = Grammar()
     compiler = TagCompiler(grammar, token_names or TokenNames(), options or Options(), _FORMATS)
-    try:
+    with stack_limit("the structural tag"):
         grammar.start = _start(compiler, Fields(spec, Pointer()))
-    except RecursionError:
-        raise BudgetExceeded("the structural tag is nested too deeply", keyword="nesting") from None
     return grammar
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dotllm.errors import InvalidSpec, Pointer
-from dotllm.languages.surrogates import HALF
+from dotllm.languages.surrogates import is_unicode
 
 _MISSING = object()
 
@@ -42,7 +42,7 @@ class Fields:
         return value
 
     def _check_text(self, name: str, text: str, pointer: Pointer) -> None:
-        if not text.isascii() and HALF.search(text):
+        if not is_unicode(text):
             raise InvalidSpec(
                 f"{name!r} holds half of a surrogate pair, which no Unicode text contains",
                 location=pointer,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from dotllm.errors import BudgetExceeded, InvalidSpec, Pointer
+from dotllm.errors import InvalidSpec, Pointer
 from dotllm.grammar import Expression
 from dotllm.languages.dispatch import token_tag_dispatch
+from dotllm.languages.json_input import read_json
 from dotllm.languages.structural_tag.compiler import Ends, Format, TagCompiler
 from dotllm.languages.structural_tag.fields import Fields
 
@@ -154,13 +154,7 @@ def _token_dispatch(compiler: TagCompiler, fields: Fields, _: Ends) -> Expressio
 def legacy_tag(compiler: TagCompiler, item: Fields) -> Tag:
     schema = item.any("schema", {})
     if isinstance(schema, str):
-        try:
-            schema = json.loads(schema)
-        except RecursionError:
-            where = item.at("schema")
-            raise BudgetExceeded("the schema is nested too deeply", location=where, keyword="nesting") from None
-        except ValueError as error:
-            raise InvalidSpec(f"the schema is not JSON: {error}", location=item.at("schema")) from None
+        schema = read_json(schema, "the schema", item.at("schema"))
     content = compiler.schema(schema, item.at("schema"), compiler.options)
     begin, end = item.string("begin"), item.string("end")
     item.finish()

@@ -23,6 +23,7 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_text import key_expression
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.regex.lowering import Lowering
+from dotllm.languages.surrogates import is_unicode
 
 MAX_WHITESPACE = 320
 """Characters between two tokens: enough for 4 blanks of indentation at depth 79."""
@@ -90,7 +91,7 @@ class JsonText:
             if not self.spaced:
                 return self.grammar.seq([self.grammar.literal(key + b":"), value])
             return self.grammar.seq([self.grammar.literal(key), self._colon, value, self.whitespace])
-        if any("\ud800" <= char <= "\udfff" for char in name):
+        if not is_unicode(name):
             raise InvalidSpec(f"the key {name!r} is not Unicode text", keyword="properties")
         return self.member(StringLanguage.finite([name]), value)
 

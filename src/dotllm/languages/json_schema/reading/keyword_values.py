@@ -10,7 +10,7 @@ from typing import Any
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
 from dotllm.languages.json_schema.numbers.real_set import exact
-from dotllm.languages.surrogates import HALF
+from dotllm.languages.surrogates import is_unicode
 
 INTEGERS = NumberLanguage.integers()
 
@@ -110,6 +110,6 @@ def check_keys(value: dict[Any, Any], keyword: str) -> None:
 
 def check_text(names: Iterable[str], keyword: str) -> None:
     """Raises `InvalidSpec` if one of ``names`` is no Unicode text, which no key of a document can be."""
-    if HALF.search("".join(names)):
-        wrong = next(name for name in names if HALF.search(name))
+    if not is_unicode("".join(names)):
+        wrong = next(name for name in names if not is_unicode(name))
         raise InvalidSpec(f"the key {wrong!r} is not Unicode text", keyword=keyword)

@@ -30,6 +30,7 @@ from dotllm.languages.json_schema.strings.spelling import (
     spelling,
 )
 from dotllm.languages.json_schema.strings.string_network import copied
+from dotllm.languages.surrogates import is_unicode
 
 Array = NDArray[Any]
 
@@ -90,7 +91,7 @@ def _text(names: frozenset[str]) -> str | None:
 
 def _by_automaton(context: Context, names: frozenset[str]) -> Expression:
     """`after_quote` for any names."""
-    words = [name for name in names if not any("\ud800" <= char <= "\udfff" for char in name)]
+    words = [name for name in names if is_unicode(name)]
     if not words:
         return rest_of_string(context)
     text, grammar = _text(frozenset(words)), context.grammar

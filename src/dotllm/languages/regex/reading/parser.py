@@ -49,6 +49,7 @@ from dotllm.languages.regex.syntax import (
     repeat,
     seq,
 )
+from dotllm.languages.surrogates import is_unicode
 
 MAX_LENGTH = 500_000  # some microseconds a character
 MAX_NESTING = 100  # every pass over a tree recurses at most three calls per group
@@ -196,7 +197,7 @@ class _Parser(GroupScanner):
 
     def _letter(self, char: str) -> Node:
         """One character by itself."""
-        if "\ud800" <= char <= "\udfff":
+        if not is_unicode(char):
             return NEVER
         if self.flags.ignore_case and not char.isdigit():
             return chars(unicode.folded(CharSet(((ord(char), ord(char)),)), self.flags.ascii))

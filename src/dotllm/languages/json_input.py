@@ -1,0 +1,33 @@
+"""JSON that a request brings: read, or refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dotllm.errors import BudgetExceeded, InvalidSpec, Location
+
+
+def read_json(text: str, what: str, location: Location | None = None) -> Any:
+    """The value of a JSON text; ``what`` and ``location`` say in a refusal which text it is.
+
+    Raises:
+        InvalidSpec: it is not JSON, or has an integer of more than 4,300 digits.
+        BudgetExceeded: it is nested too deeply.
+    """
+    with stack_limit(what, location):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise InvalidSpec(f"{what} is not JSON: {error}", location=location) from None
+
+
+@contextmanager
+def stack_limit(what: str, location: Location | None = None) -> Iterator[None]:
+    """Within, a `RecursionError` becomes a `BudgetExceeded` that says ``what`` is nested too deeply."""
+    try:
+        yield
+    except RecursionError:
+        raise BudgetExceeded(f"{what} is nested too deeply", location=location, keyword="nesting") from None
