@@ -38,6 +38,7 @@ MODULES = {
     "vllm.v1.worker.gpu.input_batch": "InputBatchV2",
     "vllm.v1.worker.gpu.model_runner": "GPUModelRunnerV2",
     "vllm.v1.worker.gpu.states": "RequestState",
+    "vllm.v1.worker.gpu.structured_outputs": "StructuredOutputsWorker",
     "vllm.v1.worker.gpu_input_batch": "CachedRequestState InputBatchV1",
     "vllm.v1.worker.gpu_model_runner": "GPUModelRunnerV1",
 }
@@ -301,9 +302,12 @@ class GPUModelRunnerV1(Protocol):
 
 
 class InputBatchV2(Protocol):
-    cu_num_logits_np: npt.NDArray[np.int32]
-    num_draft_tokens: int
+    cu_num_logits: torch.Tensor
     req_ids: list[str]
+
+
+class StructuredOutputsWorker(Protocol):
+    mask_stride: int
 
 
 class StagedWriteTensor(Protocol):

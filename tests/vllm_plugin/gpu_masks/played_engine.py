@@ -21,7 +21,6 @@ from benchmarks.stand_ins import a_backend
 from dotllm import Index
 from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
 from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
-from dotllm.vllm_plugin.gpu_masks import worker_hooks
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 from dotllm.vllm_plugin.jump_forward import runners
 
@@ -96,12 +95,12 @@ class Runner:
         from vllm.v1.worker.gpu.model_runner import GPUModelRunner
         from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
-        worker_hooks.apply()
         self.vllm_sample = GPUModelRunner.sample
         self.states = self.req_states = States()
         self.device = torch.device("cpu")
         self.model = SimpleNamespace(compute_logits=lambda hidden: hidden)
         self.structured_outputs_worker = object.__new__(StructuredOutputsWorker)
+        self.structured_outputs_worker.mask_stride = 1
         self.batch_sharder = self.rejection_sampler = None
         self.last_sampled = torch.zeros(STATES, dtype=torch.int64)
         self.samplings = 0
@@ -163,7 +162,7 @@ class Runner:
         batch = SimpleNamespace(
             req_ids=self.names, idx_mapping=torch.tensor(idx), num_reqs=n, num_draft_tokens=0,
             seq_lens=torch.tensor(lengths, dtype=torch.int32), input_ids=torch.tensor(self.last_run, dtype=torch.int32),
-            logits_indices=torch.arange(n),
+            logits_indices=torch.arange(n), cu_num_logits=torch.arange(n + 1, dtype=torch.int32),
         )  # fmt: skip
         in_prompt = [length < int(states.prefill_len.np[state]) for length, state in zip(lengths, idx, strict=True)]
         self.samplings += 1

@@ -80,9 +80,9 @@ class PlayedRunner(Runner):
 
         class Worker(StructuredOutputsWorker):  # type: ignore[misc]
             def __init__(self) -> None:
-                pass
+                self.mask_stride = 1
 
-            apply_grammar_bitmask = worker_hooks._v2_with(apply_bitmask)
+            apply_grammar_bitmask = worker_hooks.v2_with(apply_bitmask)
 
         self.structured_outputs_worker = Worker()
         self.is_there: Callable[[str], bool] = lambda name: True

@@ -11,28 +11,44 @@ pytest.importorskip("vllm")
 
 from vllm import platforms
 
-from dotllm.vllm_plugin.gpu_masks import manager_hook, worker_hooks
+from dotllm.vllm_plugin.gpu_masks import manager_hook
 
 pytestmark = pytest.mark.serve
 
+WORKER = "vllm.v1.worker.gpu_worker.Worker"
 
-@pytest.mark.parametrize(
-    ("cuda", "pinned", "worker", "reason"),
-    [
-        (True, True, "vllm.v1.worker.gpu_worker.Worker", ""),
-        (False, True, "vllm.v1.worker.gpu_worker.Worker", "not a CUDA device"),
-        (True, False, "vllm.v1.worker.gpu_worker.Worker", "no pinned memory"),
-        (True, True, "mine.Worker", "the worker is mine.Worker"),
-    ],
-)
-def test_automatically_where_kernels_can_read_the_host(
-    monkeypatch: pytest.MonkeyPatch, cuda: bool, pinned: bool, worker: str, reason: str
-) -> None:
+
+def why_not(monkeypatch: pytest.MonkeyPatch, *, cuda: bool = True, pinned: bool = True, **changes: Any) -> str:
     platform = SimpleNamespace(is_cuda_alike=lambda: cuda, is_pin_memory_available=lambda: pinned)
     monkeypatch.setattr(platforms, "_current_platform", platform)
     monkeypatch.setenv("DOTLLM_GPU_MASKS", "auto")
-    worker_hooks.apply()
-    config: Any = SimpleNamespace(
-        parallel_config=SimpleNamespace(worker_cls=worker), model_config=None, num_speculative_tokens=0
+    model = SimpleNamespace(is_diffusion=changes.pop("is_diffusion", False))
+    v2 = changes.pop("v2", True)
+    parallel = SimpleNamespace(
+        **{"worker_cls": WORKER, "enable_batch_sharded_sampling": False, "tensor_parallel_size": 2, **changes}
     )
-    assert manager_hook.why_not(SimpleNamespace(vllm_config=config, reasoner_cls=None)) == reason
+    config = SimpleNamespace(parallel_config=parallel, model_config=model, use_v2_model_runner=v2)
+    manager: Any = SimpleNamespace(vllm_config=config)
+    return manager_hook.why_not(manager)
+
+
+@pytest.mark.parametrize(
+    ("engine", "reason"),
+    [
+        ({}, ""),
+        ({"cuda": False}, "not a CUDA device"),
+        ({"pinned": False}, "no pinned memory"),
+        ({"worker_cls": "mine.Worker"}, "the worker is mine.Worker"),
+        ({"is_diffusion": True}, "the model is a diffusion model"),
+    ],
+)
+def test_automatically_where_kernels_can_read_the_host(
+    monkeypatch: pytest.MonkeyPatch, engine: dict[str, Any], reason: str
+) -> None:
+    assert why_not(monkeypatch, **engine) == reason
+
+
+def test_a_batch_that_ranks_share_out_goes_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only when it is asked for: tensor-parallel ranks that sample all requests each have their own table."""
+    assert "sampl" in why_not(monkeypatch, enable_batch_sharded_sampling=True)
+    assert why_not(monkeypatch, enable_batch_sharded_sampling=True, v2=False) == ""

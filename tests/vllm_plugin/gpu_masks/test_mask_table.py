@@ -8,8 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from dotllm.vllm_plugin.gpu_masks.mask_table import MaskTable  # noqa: E402
-from dotllm.vllm_plugin.gpu_masks.message import NO_MASK, MaskRows  # noqa: E402
+from dotllm.index.draft_rows import NO_MASK  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.mask_table import TURNS, MaskTable, Staging  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.message import MaskRows  # noqa: E402
 
 WORDS, VOCABULARY = 5, 150  # the last word is not full
 
@@ -62,6 +63,46 @@ def test_rows_are_applied_where_they_belong(dtype: torch.dtype) -> None:
     assert torch.equal(few[:5], before[:5])
     table.apply(again, np.array([1], np.int32), message([5000], {5000: rows[2]}))
     assert torch.equal(torch.isinf(again[1]), torch.from_numpy(~allowed(rows[2])))
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_device_knows_which_positions_there_are(most: int) -> None:
+    """Of three requests the second has lost its last draft there, and a fourth is not in this batch."""
+    generator = np.random.default_rng(3)
+    masks = {slot: random_row(generator) for slot in range(5)}
+    begins = [0, 3, 5, 6] if most == 3 else [0, 1, 2, 3]
+    where = np.array([0, 1, 2, 3, 4, 5, 6, -1][: 8 if most == 3 else 3], np.int32)
+    slots = [0, 1, NO_MASK, 2, 3, 4, 4, 0][: len(where)]
+    logits = torch.zeros((7, VOCABULARY))
+    starts = torch.tensor([*begins, 2**30], dtype=torch.int32)
+    MaskTable(torch.device("cpu")).apply(logits, where, message(slots, masks), starts, most)
+    expected = [0, 1, None, 2, 3, 4, None] if most == 3 else [0, 1, None, None, None, None, None]
+    for row, slot in zip(logits, expected, strict=True):
+        blocked = np.zeros(VOCABULARY, bool) if slot is None else ~allowed(masks[slot])
+        assert torch.equal(torch.isinf(row), torch.from_numpy(blocked))
+
+
+def test_rows_that_cannot_be_written_are_copied() -> None:
+    """As those that come from another process; and a table that vLLM's steps have made serves outside of them."""
+    row = random_row(np.random.default_rng(4))
+    table, sent = MaskTable(torch.device("cpu")), message([0], {0: row})
+    sent.new_rows.setflags(write=False)
+    with torch.inference_mode():
+        table.apply(torch.zeros((1, VOCABULARY)), np.zeros(1, np.int32), sent)
+    table.apply(torch.zeros((1, VOCABULARY)), np.zeros(1, np.int32), message([1], {1: row}))
+    assert np.array_equal(table.rows[:2].numpy(), [row, row])
+
+
+def test_nothing_is_overwritten_while_steps_are_in_flight() -> None:
+    staging = Staging(torch.device("cpu"))
+    sizes = [3, 512, 1, 700, 2000, *range(TURNS - 5)]
+    written = []
+    for i, size in enumerate(sizes):
+        first = np.arange(i, i + size, dtype=np.int32)
+        written.append((first, -first, staging.write(first, -first)))
+    for first, second, (one, other) in written:
+        assert one[: len(first)].tolist() == first.tolist()
+        assert other[: len(second)].tolist() == second.tolist()
 
 
 def test_another_sender_begins_anew() -> None:

@@ -61,7 +61,7 @@ def test_rows_are_the_masks_vllm_would_fill(index: Index, stops: tuple[int, ...]
 
 @pytest.mark.parametrize("stops", [(), (EOT,)])
 def test_rows_along_drafts(index: Index, stops: tuple[int, ...]) -> None:
-    drafts = {0: [A, A, B], 2: [B, B, -1], 3: [C, A]}
+    drafts = [[A, A, B], [], [B, B, -1], [C, A]]
     paths = [[], [A], [A, A], [AB]]
     grammars = [grammar(index, path, stops) for path in paths]
     counts, rows = rows_of_step(grammars, drafts)
@@ -95,28 +95,9 @@ def test_budget_errors_stay_with_their_request(index: Index, monkeypatch: pytest
         return np.array([0, -1], np.int32), {1: BudgetExceeded("too much", keyword="steps")}
 
     grammars = [grammar(index, []), grammar(index, [A])]
-    with monkeypatch.context() as patch:
-        patch.setattr(rows_module, "mask_rows", fails)
-        patch.setattr(rows_module, "MAX_GUIDES_ONE_BY_ONE", 1)
-        rows_of_step(grammars)
-    assert [g.failed for g in grammars] == [False, True]
-
-    def fails_alone(self: Index, config: int) -> int:
-        if config == grammars[1].guide.config:
-            raise BudgetExceeded("too much", keyword="steps")
-        return 1
-
-    monkeypatch.setattr(Index, "mask_row", fails_alone)
-    grammars = [grammar(index, []), grammar(index, [A])]
+    monkeypatch.setattr(rows_module, "mask_rows", fails)
     _, rows = rows_of_step(grammars)
-    assert [g.failed for g in grammars] == [False, True] and rows.tolist() == [1, END_ROW]
-
-
-def test_few_have_the_rows_of_many(index: Index) -> None:
-    grammars = [grammar(index, path) for path in ([], [A], [A, A], [ABC], [ABC, EOS])]
-    _, together = rows_of_step(grammars)
-    assert len(grammars) > rows_module.MAX_GUIDES_ONE_BY_ONE
-    assert [rows_of_step([one])[1].tolist() for one in grammars] == [[row] for row in together.tolist()]
+    assert [g.failed for g in grammars] == [False, True] and rows.tolist() == [0, END_ROW]
 
 
 def test_masks_with_stop_tokens_are_found_once_for_all_requests(

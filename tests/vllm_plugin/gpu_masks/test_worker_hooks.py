@@ -1,23 +1,113 @@
-"""Which engines' model runners take our messages."""
+"""A message goes to the table, anything else to vLLM; and our kernel is compiled before the first constrained step."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
+pytest.importorskip("triton")
 pytest.importorskip("vllm")
 
-from dotllm.vllm_plugin.gpu_masks import worker_hooks
+import torch
+
+from dotllm.vllm_plugin.gpu_masks import kernels, worker_hooks
+from dotllm.vllm_plugin.gpu_masks.message import MaskRows
 
 pytestmark = pytest.mark.serve
 
+ONLY = np.array([[1 << n] for n in range(4)], np.int32)  # row n allows token n
+SLOTS = [0, 1, 2, -1, 3]
+MESSAGE = MaskRows(5, np.array([3, 1, 1], np.int32), np.array(SLOTS, np.int32), np.arange(4, dtype=np.int32), ONLY)
 
-def test_a_batch_that_ranks_share_out_goes_the_ordinary_way() -> None:
-    """Only when it is asked for: tensor-parallel ranks that sample all requests each have their own table."""
-    worker_hooks.apply()
-    parallel = SimpleNamespace(tensor_parallel_size=2, pipeline_parallel_size=1)
-    config = SimpleNamespace(use_v2_model_runner=True, parallel_config=parallel, num_speculative_tokens=0)
-    assert worker_hooks.why_not(config) == ""
-    parallel.enable_batch_sharded_sampling = True
-    assert "sampl" in worker_hooks.why_not(config)
+
+def allowed(logits: Any) -> list[Any]:
+    """By row the token that is left, or None where all are."""
+    return [int(row.argmax()) if torch.isinf(row).any() else None for row in logits]
+
+
+def test_drafts_of_the_first_runner() -> None:
+    """In the order of the batch; one of the requests has left it."""
+    left: list[Any] = []
+    apply = worker_hooks.v1_with(lambda *arguments: left.append(arguments))
+    drafts = {"a": [7, 7], "x": [7], "free": []}
+    output: Any = SimpleNamespace(scheduled_spec_decode_tokens=drafts)
+    batch: Any = SimpleNamespace(req_ids=["x", "c", "a"])
+    masks: Any = SimpleNamespace(grammar_bitmask=MESSAGE, structured_output_request_ids=["a", "b", "c"])
+    logits = torch.zeros((6, 4))
+    apply(output, masks, batch, logits)
+    assert allowed(logits) == [None, None, 3, 0, 1, 2] and not left
+    masks.grammar_bitmask = ONLY
+    apply(output, masks, batch, logits)
+    assert left == [(output, masks, batch, logits)]
+
+
+def a_batch(names: list[str], starts: list[int]) -> Any:
+    return SimpleNamespace(req_ids=names, cu_num_logits=torch.tensor(starts, dtype=torch.int32))
+
+
+def test_drafts_of_the_second_runner() -> None:
+    """The device has trimmed the drafts of one request, of which the engine core does not know."""
+    apply = worker_hooks.v2_with(lambda *_: pytest.fail("it is our message"))
+    logits = torch.zeros((5, 4))
+    worker: Any = SimpleNamespace(mask_stride=3)
+    apply(worker, logits, a_batch(["x", "c", "a", "b"], [0, 1, 2, 4, 5]), ["a", "b", "c"], MESSAGE)
+    assert allowed(logits) == [None, 3, 0, 1, None]
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_the_kernel_is_launched_and_masks_nothing(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[Any] = []
+    launcher = kernels._launch_rows
+    monkeypatch.setattr(
+        kernels, "_launch_rows", lambda *arguments: (launched.append(arguments[0]), launcher(*arguments))
+    )
+    monkeypatch.setattr(worker_hooks, "_warmed", set())
+    here = torch.randn(2, 300)
+    before = here.clone()
+
+    class OnTheGPU:
+        """For the hook; the kernel sees the CPU's."""
+
+        device = torch.device("cuda")
+
+    class Table:
+        def apply(self, logits: Any, *arguments: Any) -> None:
+            assert isinstance(logits, OnTheGPU)
+            worker_hooks.table(torch.device("cpu")).apply(here, *arguments)
+
+    monkeypatch.setattr(
+        worker_hooks,
+        "table",
+        lambda device, table=worker_hooks.table: Table() if device.type == "cuda" else table(device),
+    )
+    done: list[Any] = []
+    apply = worker_hooks.v2_with(lambda *arguments: done.append(arguments))
+    worker: Any = SimpleNamespace(mask_stride=most)
+    bitmask = np.full((2 * most, 10), -1, np.int32)
+    for logits in (here, OnTheGPU(), OnTheGPU()):
+        apply(worker, logits, a_batch(["a", "b"], [0, 1, 2]), ["a", "b"], bitmask)
+    assert len(done) == 3 and len(launched) == 1 and launched[0][-1] == most, "once, and not for a CPU"
+    assert torch.equal(here, before)
+    worker_hooks._warmed.clear()
+    monkeypatch.setenv("DOTLLM_GPU_MASKS", "off")
+    apply(worker, OnTheGPU(), a_batch(["a", "b"], [0, 1, 2]), ["a", "b"], bitmask)
+    assert len(launched) == 1, "compiled for nothing"
+
+
+def test_a_fault_while_it_warms_up_is_only_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def table(device: Any) -> Any:
+        asked.append(device)
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(worker_hooks, "table", table)
+    monkeypatch.setattr(worker_hooks, "_warmed", set())
+    apply = worker_hooks.v2_with(lambda *_: None)
+    logits = SimpleNamespace(device=torch.device("cuda"))
+    for _ in range(2):
+        apply(SimpleNamespace(mask_stride=1), logits, a_batch(["a"], [0, 1]), ["a"], np.full((1, 10), -1, np.int32))
+    assert len(asked) == 1

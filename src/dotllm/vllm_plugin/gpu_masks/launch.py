@@ -1,11 +1,10 @@
 """Launching a Triton kernel in every step.
 
 Triton looks at each argument of each launch (its type, whether it is a multiple of 16, …) to find the variant that was
-compiled for it, which takes some 50 µs on the host: twice a step, that is a tenth of a step of a small model, whose
-pace the host sets. Where the caller vouches that the arguments of one ``key`` always ask for the same variant, it is
-found once, and its own ``run`` is called as Triton would do: with the arguments as they are, tensors by their addresses
-(Triton would ask the driver about each of them), and without the hooks of profilers. That is 7 µs, and 11 through
-``variant[grid]``, which makes a closure and a record for these hooks first (H200, Triton 3.6).
+compiled for it, which takes some 50 µs on the host: 3 % of a step of a small model, whose pace the host sets. Where the
+caller vouches that the arguments of one ``key`` always ask for the same variant, it is found once, and its own ``run``
+is called as Triton would do: with the arguments as they are, tensors by their addresses (Triton would ask the driver
+about each of them), and without the hooks of profilers. That is 7 µs (H200, Triton 3.6).
 
 https://github.com/triton-lang/triton/blob/release/3.6.x/python/triton/runtime/jit.py (JITFunction.run)
 https://github.com/triton-lang/triton/blob/release/3.6.x/python/triton/compiler/compiler.py (CompiledKernel.__getitem__)
@@ -13,49 +12,36 @@ https://github.com/triton-lang/triton/blob/release/3.6.x/python/triton/compiler/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any
+
+Grid = tuple[int, int, int]
 
 
 class Launcher:
     """See the module. One per kernel."""
 
-    def __init__(self, kernel: Any, **options: Any) -> None:
+    def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
-        self._options = options
-        self._variants: dict[Hashable, Callable[..., None]] = {}
+        self._variants: dict[Hashable, Callable[[Grid, list[int]], None]] = {}
 
-    def variant(self, key: Hashable) -> Callable[[tuple[int, int, int], list[int]], None] | None:
-        """What launches the variant of ``key`` on a grid, with numbers and the addresses of tensors; None before it has
-        been launched once."""
-        return self._variants.get(key)
-
-    def __call__(self, key: Hashable, grid: tuple[int, int, int], *arguments: Any) -> None:
+    def __call__(self, key: Hashable, grid: Grid, *arguments: Any) -> None:
         """Launch with ``arguments``, all of them positional, compile-time constants too."""
-        launch = self.variant(key)
+        launch = self._variants.get(key)
         if launch is not None:
-            launch(grid, plain(arguments))
+            launch(grid, [a if type(a) is int else a.data_ptr() for a in arguments])
             return
-        launched = self._kernel[grid](*arguments, **self._options)
+        launched = self._kernel[grid](*arguments)
         if hasattr(launched, "__getitem__"):  # (the interpreter returns nothing)
             self._variants[key] = _launch_of(launched)
 
 
-def plain(arguments: Iterable[Any]) -> list[int]:
-    """``arguments`` as what `Launcher.variant` gives takes them: tensors by their addresses."""
-    return [a if type(a) is int else a.data_ptr() for a in arguments]
-
-
-def _launch_of(variant: Any) -> Callable[..., None]:
-    """A function (grid, arguments) that launches a compiled kernel on the current stream."""
+def _launch_of(variant: Any) -> Callable[[Grid, list[int]], None]:
+    """What launches a compiled kernel on the current stream."""
     from triton.runtime import driver
 
     run, function, packed = (getattr(variant, name, None) for name in ("run", "function", "packed_metadata"))
     if not callable(run) or not function or packed is None:  # another Triton
         return lambda grid, arguments: variant[grid](*arguments)
     stream, device = driver.active.get_current_stream, driver.active.get_current_device
-
-    def launch(grid: tuple[int, int, int], arguments: list[int]) -> None:
-        run(*grid, stream(device()), function, packed, None, None, None, *arguments)
-
-    return launch
+    return lambda grid, arguments: run(*grid, stream(device()), function, packed, None, None, None, *arguments)

@@ -1,16 +1,54 @@
-"""Worker: the table of mask rows on the device."""
+"""Worker: the table of mask rows on the device, and how a step's numbers come to it.
+
+New rows are few, and copied together. Numbers come in each step, and to bring a few hundred of them to the device
+takes the host longer than to launch the kernel that needs them. But a kernel can read the host's pinned memory by
+itself, and does so while the host is at something else
+(https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#mapped-memory).
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from itertools import cycle
+from typing import Any
+
 import torch
 
-from dotllm.vllm_plugin.gpu_masks.host_numbers import HostNumbers
-from dotllm.vllm_plugin.gpu_masks.message import Int32, MaskRows, NewRows
-from dotllm.vllm_plugin.gpu_masks.upload import runs_of, upload
+from dotllm.arrays import Int32
+from dotllm.vllm_plugin.gpu_masks.message import MaskRows
 
 _FIRST_SLOTS = 512
-MAX_ROWS_ONE_BY_ONE = 2  # rows whose masks are launched one by one, with numbers for arguments
+_MIN_NUMBERS = 512  # numbers there is room for
+TURNS = 64
+
+
+class Staging:
+    """Pairs of int32 arrays of one length, for kernels on ``device``.
+
+    Pinning memory takes the host as long as launching a kernel. So there is some, and what is written takes turns in
+    it: nothing is written again before the device has read it, since there are more turns than an engine has steps in
+    flight (two, or one for each pipeline stage), and nobody waits.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._pinned = device.type != "cpu"
+        self._outgrown: list[Any] = []  # a launch may still wait to read it
+        self._make_room(_MIN_NUMBERS)
+
+    def write(self, first: Int32, second: Int32) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tensors that begin with ``first`` and ``second``."""
+        count = len(first)
+        if count > self._room:
+            self._outgrown.append(self._turns)
+            self._make_room(2 * count)
+        numbers, tensors = next(self._turns)
+        numbers[0, :count] = first
+        numbers[1, :count] = second
+        return tensors
+
+    def _make_room(self, numbers: int) -> None:
+        self._room = numbers
+        memory = torch.zeros((TURNS, 2, numbers), dtype=torch.int32, pin_memory=self._pinned)
+        self._turns = cycle([(turn.numpy(), (turn[0], turn[1])) for turn in memory])
 
 
 class MaskTable:
@@ -20,40 +58,44 @@ class MaskTable:
         self.device = device
         self.sender: int | None = None
         self.rows = torch.zeros((0, 0), dtype=torch.int32, device=device)
-        self._numbers = HostNumbers(device)
+        self._staging = Staging(device)
 
-    def make_room(self, message: NewRows) -> None:
-        """For the slots that ``message`` brings."""
+    def apply(
+        self,
+        logits: torch.Tensor,
+        where: Int32,
+        message: MaskRows,
+        starts: torch.Tensor | None = None,
+        most_positions: int = 1,
+    ) -> None:
+        """Mask the row of the logits at ``where[i]`` with the row of position i of ``message``, for all positions.
+
+        where, starts, most_positions: see `kernels.apply_rows`.
+        """
+        from dotllm.vllm_plugin.gpu_masks.kernels import apply_rows
+
+        if len(message.new_slots) or message.sender != self.sender:
+            self._take(message)
+        apply_rows(logits, len(where), *self._staging.write(where, message.slots), self.rows, starts, most_positions)
+
+    @torch.inference_mode()  # as vLLM's steps: a tensor of theirs cannot be written outside of one
+    def _take(self, message: MaskRows) -> None:
+        """The rows that ``message`` brings."""
         if message.sender != self.sender:  # another engine core: its slots mean other rows
             self.sender = message.sender
             words = message.new_rows.shape[1]
             self.rows = torch.zeros((_FIRST_SLOTS, words), dtype=torch.int32, device=self.device)
         if not len(message.new_slots):
             return
-        needed = int(message.new_slots.max()) + 1
-        if needed > len(self.rows):
-            larger = torch.zeros(
-                (max(needed, 2 * len(self.rows)), self.rows.shape[1]), dtype=torch.int32, device=self.device
-            )
-            larger[: len(self.rows)] = self.rows
-            self.rows = larger
-
-    def runs(self, message: NewRows, source: int) -> Int32:
-        """What fills these slots, as runs into target 1 for `kernels.write_runs`; new_rows lie at ``source``."""
-        words = np.full(len(message.new_slots), self.rows.shape[1], np.int32)
-        return runs_of(1, message.new_slots * self.rows.shape[1], words, source)
-
-    def apply(self, logits: torch.Tensor, where: Int32, message: MaskRows) -> None:
-        """Mask ``logits[where[i]]`` with the row of position i of ``message``, for all positions (-1: not here)."""
-        from dotllm.vllm_plugin.gpu_masks.kernels import apply_row, apply_rows, write_runs
-
-        self.make_room(message)
-        if len(message.new_slots):
-            stage, (_, runs) = upload(self.device, (message.new_rows, self.runs(message, source=0)))
-            write_runs(runs, stage, self.rows, self.rows)
-        if len(where) > MAX_ROWS_ONE_BY_ONE:
-            apply_rows(logits, len(where), *self._numbers.write(where, message.slots), self.rows)
-            return
-        for row, slot in zip(where.tolist(), message.slots.tolist(), strict=True):
-            if row >= 0 and slot >= 0:
-                apply_row(logits, row, slot, self.rows)
+        room, needed = len(self.rows), int(message.new_slots.max()) + 1
+        if needed > room:
+            more = (max(needed, 2 * room) - room, self.rows.shape[1])
+            self.rows = torch.cat([self.rows, torch.zeros(more, dtype=torch.int32, device=self.device)])
+        # One copy, for which nobody waits: torch keeps pinned memory until it has been copied
+        # (https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers).
+        count, words = message.new_rows.shape
+        host = torch.empty(count * (1 + words), dtype=torch.int32, pin_memory=self.device.type != "cpu")
+        numbers = host.numpy()
+        numbers[:count], numbers[count:] = message.new_slots, message.new_rows.ravel()
+        slots, rows = host.to(self.device, non_blocking=True).split([count, count * words])
+        self.rows.index_copy_(0, slots.long(), rows.view(count, words))

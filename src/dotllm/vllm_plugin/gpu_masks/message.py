@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-Int32 = npt.NDArray[np.int32]
-
-NO_MASK = -1  # in place of a slot: everything is allowed
+from dotllm.arrays import Int32
 
 TABLE_SLOTS = 16384  # rows kept on the device at most (256 MiB at 131,072 tokens); others are sent each time
-
-
-class NewRows(Protocol):
-    """What every message says about the table of masks; see `MaskRows` for the fields."""
-
-    sender: int
-    new_slots: Int32
-    new_rows: Int32
 
 
 @dataclass
@@ -31,7 +20,7 @@ class MaskRows:
 
     sender: which engine core's table the slots belong to (a worker that meets another one begins anew).
     counts: int32 [requests], positions of each constrained request: one, and one more for each of its drafts.
-    slots: int32 [sum(counts)], the table slot of each position's mask, or NO_MASK.
+    slots: int32 [sum(counts)], the table slot of each position's mask; below 0: everything is allowed.
     new_slots, new_rows: int32 [n] and [n, words], slots to fill before anything is applied.
     """
 
@@ -40,3 +29,13 @@ class MaskRows:
     slots: Int32
     new_slots: Int32
     new_rows: Int32
+
+
+def positions(counts: Int32, first: Sequence[int]) -> Int32:
+    """int32 [sum(counts)]: request i owns first[i], first[i] + 1, … (below 0: it is not in this batch)."""
+    start = np.asarray(first, np.int32)
+    before = np.cumsum(counts) - counts
+    steps = np.arange(int(counts.sum()), dtype=np.int32) - np.repeat(before, counts)
+    out = np.repeat(start, counts) + steps
+    out[np.repeat(start < 0, counts)] = -1
+    return out.astype(np.int32)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 
-from dotllm.automata.machine.layout import FINISHED
-from dotllm.errors import SpecError
-from dotllm.index import Guide, mask_rows
-from dotllm.index.batch import Failures
-from dotllm.index.draft_rows import mask_rows_along
+from dotllm.arrays import Int32
+from dotllm.index import mask_rows
+from dotllm.index.draft_rows import NO_MASK, mask_rows_along
+from dotllm.index.index import FINISHED
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.gpu_masks.forbidden_rows import ForbiddenRows
-from dotllm.vllm_plugin.gpu_masks.message import NO_MASK, TABLE_SLOTS, Int32, MaskRows
+from dotllm.vllm_plugin.gpu_masks.message import TABLE_SLOTS, MaskRows, positions
+from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
+from dotllm.vllm_plugin.workarounds.implicit_ends import masked_ends
 
-MAX_GUIDES_ONE_BY_ONE = 3  # guides, whose rows are found sooner one by one
-_NO_SLOTS: Int32 = np.zeros(0, np.int32)
+Drafts = Sequence[Sequence[int]]
+"""By request its draft tokens, padded with -1; none where nothing is drafted."""
 
 
 class RowSender:
@@ -31,65 +31,59 @@ class RowSender:
 
     def __init__(self, space: TokenSpace) -> None:
         self.space = space
-        self.forbidden = ForbiddenRows(space)
         self.sender = secrets.randbits(62)
         # The version of each row that the workers have: row numbers are used again (see `TokenSpace`).
         self._sent = np.zeros(TABLE_SLOTS, np.int64)
-
-    def fresh(self, rows: Int32) -> tuple[Int32, Int32]:
-        """(slots, rows) of those ``rows`` (all below TABLE_SLOTS) that the workers do not have; they are sent now."""
-        versions = self.space.versions
-        rows = rows[self._sent[rows] != versions[rows]]
-        if len(rows):
-            rows = np.unique(rows)
-            self._sent[rows] = versions[rows]
-        return rows, self.space.rows[rows]
-
-    def _are_there(self, rows: Int32) -> bool:
-        """Whether the workers have all of ``rows`` in their table; some may be NO_MASK."""
-        if len(rows) <= MAX_GUIDES_ONE_BY_ONE:
-            sent, versions = self._sent, self.space.versions
-            return all(r < 0 or (r < TABLE_SLOTS and sent[r] == versions[r]) for r in rows.tolist())
-        if rows.min() < 0:
-            rows = rows[rows >= 0]
-        if len(rows) and rows.max() >= TABLE_SLOTS:
-            return False
-        return bool((self._sent[rows] == self.space.versions[rows]).all())
+        self._all_but: dict[tuple[int, ...], tuple[int, int]] = {}  # (epoch, row)
 
     def message(self, counts: Int32, rows: Int32) -> MaskRows:
         """The message for ``rows`` (int32 [positions], row numbers or NO_MASK)."""
-        if self._are_there(rows):  # which they nearly always are
-            return MaskRows(self.sender, counts, rows, _NO_SLOTS, self.space.rows[:0])
-        slots = rows
-        new_slots, new_rows = self.fresh(rows[(rows >= 0) & (rows < TABLE_SLOTS)])
+        space, slots = self.space, rows
+        kept = rows[(rows >= 0) & (rows < TABLE_SLOTS)]
+        new = kept[self._sent[kept] != space.versions[kept]]
+        if len(new):
+            new = np.unique(new)
+            self._sent[new] = space.versions[new]
+        new_rows = space.rows[new]
         beyond = rows >= TABLE_SLOTS
         if beyond.any():
             passing, place = np.unique(rows[beyond], return_inverse=True)
             slots = rows.copy()
             slots[beyond] = TABLE_SLOTS + place
-            new_slots = np.concatenate([new_slots, TABLE_SLOTS + np.arange(len(passing), dtype=np.int32)])
-            new_rows = np.concatenate([new_rows, self.space.rows[passing]])
-        return MaskRows(self.sender, counts, slots, new_slots, new_rows)
+            new = np.concatenate([new, TABLE_SLOTS + np.arange(len(passing), dtype=np.int32)])
+            new_rows = np.concatenate([new_rows, space.rows[passing]])
+        return MaskRows(self.sender, counts, slots, new, new_rows)
+
+    def all_but(self, tokens: tuple[int, ...]) -> int:
+        """The row that allows everything but ``tokens``, or NO_MASK without any. A server has one or two of them. No
+        index knows it, so its number is good for an epoch (see `TokenSpace`). Raises BudgetExceeded when there is no
+        room for it."""
+        if not tokens:
+            return NO_MASK
+        space = self.space
+        epoch, row = self._all_but.get(tokens, (-1, -1))
+        if epoch != space.epoch:
+            mask = np.full(space.words, -1, np.int32)
+            for token in tokens:
+                mask.view(np.uint32)[token >> 5] &= ~np.uint32(1 << (token & 31))
+            row = space.intern(mask)
+            self._all_but[tokens] = (space.epoch, row)
+        return row
 
 
-def rows_of_step(
-    grammars: Sequence[RequestGrammar], drafts: Mapping[int, Sequence[int]] | None = None
-) -> tuple[Int32, Int32]:
-    """(counts, rows) for the grammars of a step; drafts: by position in ``grammars``.
+def rows_of_step(grammars: Sequence[RequestGrammar], drafts: Drafts = ()) -> tuple[Int32, Int32]:
+    """(counts, rows) for the grammars of a step.
 
     A text that has ended has no mask (with ``ignore_eos`` generation goes on freely), as vLLM has it. A grammar that
     fails ends its request, and may only produce the end until then.
     """
-    n = len(grammars)
     guides = [g.guide for g in grammars]
+    counts, configs = np.ones(len(grammars), np.int32), None
     if drafts:
-        lists = [drafts.get(i, ()) for i in range(n)]
-        counts = np.fromiter((1 + len(d) for d in lists), np.int32, n)
-        rows, configs, failures = mask_rows_along(guides, lists)
+        counts += np.fromiter(map(len, drafts), np.int32, len(drafts))
+        rows, configs, failures = mask_rows_along(guides, drafts)
     else:
-        counts = np.ones(n, np.int32)
-        rows, failures = masks_of(guides)
-        configs = None
+        rows, failures = mask_rows(guides)
     for i, error in failures.items():
         grammars[i].fail("masks", error)
     forced = set()
@@ -120,22 +114,46 @@ def rows_of_step(
     return counts, rows
 
 
-def masks_of(guides: Sequence[Guide]) -> tuple[Int32, Failures]:
-    """`mask_rows`, as it is soonest."""
-    return mask_rows(guides) if len(guides) > MAX_GUIDES_ONE_BY_ONE else _one_by_one(guides)
+def message_of(
+    manager: StructuredOutputManager, sender: RowSender, asked: Sequence[Request], drafts: Drafts
+) -> MaskRows | None:
+    """The message for the requests that a step constrains; None if a grammar is another backend's.
+
+    Where a reasoning parser decides, a request is free until its reasoning ends, which it may do within its drafts.
+    """
+    if manager.reasoner_cls is None:
+        grammars = _grammars(asked)
+        return None if grammars is None else sender.message(*rows_of_step(grammars, drafts))
+    from vllm.v1.structured_output.utils import strip_speculative_padding
+
+    counts, free, behind = [], [], []
+    at = 0
+    for request, tokens in zip(asked, drafts or repeat(()), strict=False):
+        valid = strip_speculative_padding(list(tokens))
+        # the first draft that the grammar takes, and the first position that it constrains
+        begins, holds = manager._get_constraint_bounds(request, valid)
+        if holds:
+            free.append((at, at + holds, sender.all_but(masked_ends(manager, request))))
+        if holds <= len(valid):
+            behind.append((request, tokens[begins:], at + begins))
+        counts.append(1 + len(tokens))
+        at += counts[-1]
+    rows = np.full(at, NO_MASK, np.int32)
+    if behind:
+        constrained, left, first = zip(*behind, strict=True)
+        grammars = _grammars(constrained)
+        if grammars is None:
+            return None
+        own_counts, own = rows_of_step(grammars, left if drafts else ())
+        rows[positions(own_counts, first)] = own
+    for start, end, row in free:
+        rows[start:end] = row
+    return sender.message(np.array(counts, np.int32), rows)
 
 
-def _one_by_one(guides: Sequence[Guide]) -> tuple[Int32, Failures]:
-    """`mask_rows`."""
-    rows, failures = np.empty(len(guides), np.int32), {}
-    for i, guide in enumerate(guides):
-        try:
-            rows[i] = guide.mask_row
-        except SpecError as error:
-            rows[i], failures[i] = NO_MASK, error
-    return rows, failures
-
-
-def are_ours(grammars: Iterable[Any]) -> bool:
-    """Whether vLLM's grammar objects are all dotllm's."""
-    return set(map(type, grammars)) == {RequestGrammar}
+def _grammars(asked: Sequence[Request]) -> list[RequestGrammar] | None:
+    structured = [request.structured_output_request for request in asked]
+    grammars = [one._grammar for one in structured if one is not None]
+    if set(map(type, grammars)) != {RequestGrammar}:  # a compile that nobody has looked at since it ended, or others'
+        grammars = [one.grammar for one in structured if one is not None]
+    return grammars if set(map(type, grammars)) == {RequestGrammar} else None

@@ -1,0 +1,180 @@
+"""With a reasoning parser the rows of a step are the masks that vLLM's own way would fill."""
+
+from __future__ import annotations
+
+import inspect
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from played_engine import EOS, TOKENS
+
+pytest.importorskip("vllm")
+
+from benchmarks.stand_ins import a_backend
+from dotllm import Index
+from dotllm.compilation.metrics import Metrics
+from dotllm.index.draft_rows import NO_MASK
+from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.gpu_masks import rows
+from dotllm.vllm_plugin.gpu_masks.message import MaskRows
+from dotllm.vllm_plugin.gpu_masks.rows import RowSender
+from tests.serve.releases import INSTALLED
+
+pytestmark = pytest.mark.serve
+
+END = ord("!")  # of the reasoning
+
+
+class Reasoner:
+    """vLLM's ``ReasoningParser``, as far as the manager asks it."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def is_reasoning_end(self, token_ids: list[int]) -> bool:
+        return END in token_ids
+
+    def is_reasoning_end_streaming(self, token_ids: list[int], delta: list[int]) -> bool:
+        return END in delta
+
+
+@pytest.fixture
+def manager(vllm_config: Any, index: Index) -> Any:
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    made = StructuredOutputManager(vllm_config)
+    made.reasoner_cls = Reasoner
+    made.tokenizer = None
+    backend = a_backend(vocabulary=index.vocabulary, compiler=SimpleNamespace(metrics=Metrics()))
+    backend.row_sender = RowSender(index.space)
+    made.backend = backend
+    # as in an engine of 256 requests
+    made._grammar_bitmask = backend.allocate_token_bitmask(1024)
+    made.fill_bitmask_parallel_threshold, made.fill_bitmask_parallel_batch_size = 128, 16
+    made.executor_for_fillmask = ThreadPoolExecutor(2)
+    return made
+
+
+def request(index: Index, prompt: list[int], said: list[int], ended: bool | None) -> Any:
+    grammar = RequestGrammar(index.guide(), (), index.vocabulary, BitmaskView())
+    assert grammar.accept_tokens("r", said)
+    structured = SimpleNamespace(
+        grammar=grammar,
+        _grammar=grammar,
+        reasoning_ended=ended,
+        reasoner=None,
+        reasoning_parser_kwargs=None,
+        masked_reasoning_end_ids=None,
+    )
+    return SimpleNamespace(
+        structured_output_request=structured, prompt_token_ids=prompt, use_structured_output=True, all_token_ids=prompt
+    )
+
+
+def requests(index: Index, copies: int) -> dict[str, Any]:
+    kinds = (
+        ([1, 2], [], None),  # has to reason first
+        ([1, END], [], None),  # the prompt ends the reasoning
+        ([1, 2], [], False),
+        ([1, 2], [ord("{")], True),
+        ([1, 2], [*b'{"number_of_items":7,"shipping_address":"","is_gift":true}', EOS], True),  # has ended
+    )
+    return {f"{n}-{i}": request(index, *kind) for n in range(copies) for i, kind in enumerate(kinds)}
+
+
+@pytest.mark.parametrize("copies", [1, 40])  # vLLM fills many bitmasks on threads
+def test_rows_are_vllms_bitmasks(manager: Any, index: Index, copies: int) -> None:
+    original = inspect.unwrap(type(manager).grammar_bitmask)
+    expected = np.array(original(manager, requests(index, copies), list(requests(index, copies)), {}))
+    asked = requests(index, copies)
+    found = manager.grammar_bitmask(asked, list(asked), {})
+    assert isinstance(found, MaskRows) and found.counts.tolist() == [1] * len(asked)
+    rows = dict(zip(found.new_slots.tolist(), found.new_rows, strict=True))
+    for slot, mask in zip(found.slots.tolist(), expected, strict=True):
+        assert np.array_equal(np.full_like(mask, -1) if slot == NO_MASK else rows[slot], mask)
+    assert found.slots.tolist().count(NO_MASK) == 3 * copies
+
+
+def test_rows_along_drafts_are_vllms_bitmasks(manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reasoning ends within them, at their end, or not; behind padding nothing is masked."""
+    monkeypatch.setattr(type(manager.vllm_config), "num_speculative_tokens", 4)
+    begins = list(b'{"n')
+    drafts = {
+        "reasons": [1, 2, 3, 4],
+        "ends": [1, END, *begins[:2]],
+        "ends last": [1, 2, 3, END],
+        "ends at once": [END, *begins],
+        "padded": [END, begins[0], -1, -1],
+        "reasons, padded": [1, -1, -1, -1],
+        "answers": begins,
+        "none": [],
+    }
+
+    def asked() -> dict[str, Any]:
+        return {
+            name: request(index, [1, 2], [], name == "answers") for name in drafts if name != "none"
+        } | {"none": request(index, [1, 2], begins, True)}  # fmt: skip
+
+    original = inspect.unwrap(type(manager).grammar_bitmask)
+    expected = original(manager, asked(), list(drafts), drafts).copy()
+    found = manager.grammar_bitmask(asked(), list(drafts), drafts)
+    assert isinstance(found, MaskRows) and found.counts.tolist() == [1 + len(tokens) for tokens in drafts.values()]
+    table = dict(zip(found.new_slots.tolist(), found.new_rows, strict=True))
+    slots, at = iter(found.slots.tolist()), 0
+    for number, (name, tokens) in enumerate(drafts.items()):
+        at = 5 * number if INSTALLED[:2] >= (0, 33) else at  # (a block of rows for each request, since then)
+        for position in range(1 + len(tokens)):
+            slot, mask = next(slots), expected[at + position]
+            assert np.array_equal(np.full_like(mask, -1) if slot == NO_MASK else table[slot], mask), (name, position)
+        at += 1 + len(tokens)
+    assert found.slots.tolist().count(NO_MASK) == 5 + 2 + 4 + 1 + 3 + 5, "free, and behind padding"
+
+
+def test_nothing_but_free_requests(manager: Any, index: Index) -> None:
+    asked = {"a": request(index, [1], [], None)}
+    assert manager.grammar_bitmask(asked, ["a"], {}).slots.tolist() == [NO_MASK]
+
+
+def test_others_grammars_are_left_to_vllm(manager: Any, index: Index) -> None:
+    asked = requests(index, 1)
+    names = list(asked)
+    sender = manager.backend.row_sender
+    assert rows.message_of(manager, sender, list(asked.values()), ()) is not None
+    asked[names[3]].structured_output_request.grammar = asked[names[3]].structured_output_request._grammar = object()
+    assert rows.message_of(manager, sender, list(asked.values()), ()) is None
+
+
+def test_tokens_that_would_end_the_reasoning_wrongly_are_masked(
+    manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a model reasons, in each of its positions; rows serve for that, in any epoch."""
+    masked = {"a": (3, 40), "b": (), "c": (3, 40), "d": (3,)}
+    asked = {name: request(index, [1, 2], [], False) for name in masked}
+    by_request = {id(one): masked[name] for name, one in asked.items()}
+    monkeypatch.setattr(rows, "masked_ends", lambda _, one: by_request[id(one)])
+    asked["d"].structured_output_request.reasoning_ended = True
+    sender, drafts = manager.backend.row_sender, [[1], [], [-1, -1], []]
+    for _ in range(4):
+        message = rows.message_of(manager, sender, list(asked.values()), drafts)
+        assert message is not None and message.counts.tolist() == [2, 1, 3, 1]
+        first, second, none, third, *padding, answers = message.slots.tolist()
+        bits = index.space.rows[first].view(np.uint32)
+        allowed = [token for token in range(len(TOKENS)) if bits[token >> 5] >> (token & 31) & 1]
+        assert sorted(set(range(len(TOKENS))) - set(allowed)) == [3, 40]
+        assert first == second == third and none == NO_MASK and padding == [NO_MASK, NO_MASK]
+        assert answers not in (first, NO_MASK)
+        index.space.collect()
+
+
+def test_an_end_that_belongs_to_the_answer_is_taken_by_the_grammar(manager: Any, index: Index) -> None:
+    """As that of a tool call: sampled freely, and the grammar begins with it."""
+    manager._get_constraint_bounds = lambda one, tokens: (1, 2)
+    grammar = request(index, [1], [ord("{")], True).structured_output_request.grammar
+    one = request(index, [1], [], False)
+    message = rows.message_of(manager, manager.backend.row_sender, [one], [[1, ord("{"), ord('"')]])
+    assert message is not None
+    behind = rows.rows_of_step([grammar], [[ord('"')]])[1]
+    assert message.slots.tolist() == [NO_MASK, NO_MASK, *behind.tolist()]
