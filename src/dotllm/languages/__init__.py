@@ -1,0 +1,1 @@
+"""The notations of specifications, each as a Grammar."""

@@ -29,6 +29,10 @@ def grammar_to_grammar(text: str, dialect: Dialect = "auto", token_names: TokenN
     ``token_names``: the tokenizer's; without them a grammar that names one is refused. Raises
     InvalidSpec, Unsupported or BudgetExceeded with line and column as ``location``. The result may be left-recursive:
     see `dotllm.grammar.transform.prepare`.
+
+    Raises:
+        InvalidSpec: ``text`` is no string, or no grammar; ``location`` is a line and column.
+        ValueError: there is no such dialect.
     """
     if not isinstance(text, str):
         raise InvalidSpec(f"a grammar must be a string, not {type(text).__name__}", keyword="grammar")

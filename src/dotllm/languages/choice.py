@@ -12,8 +12,9 @@ from dotllm.languages.surrogates import is_unicode
 def choice_to_grammar(choices: Sequence[str]) -> Grammar:
     """The Grammar of the strings in ``choices``; duplicates do no harm, and one may be a prefix of another.
 
-    Raises InvalidSpec, with a JSON Pointer to the choice where there is one, when ``choices`` is no list, is empty, or
-    has a member that is not a string, is empty (an answer must say something), or has a lone surrogate.
+    Raises:
+        InvalidSpec: ``choices`` is no list or empty, or one of them is no string, empty, or holds half of a surrogate
+            pair; ``location`` is that choice.
     """
     if isinstance(choices, (str, bytes)) or not isinstance(choices, Sequence):
         raise InvalidSpec(f"choice must be a list of strings, not {type(choices).__name__}", keyword="choice")

@@ -97,7 +97,11 @@ def tag_dispatch(
 
 
 def refuse_excluded(tags: Iterable[str], excluded: Sequence[str]) -> None:
-    """Raise InvalidSpec if a tag could never be written, because an excluded string stands in it."""
+    """Refuse tags that could never be written.
+
+    Raises:
+        InvalidSpec: an excluded string stands in a tag.
+    """
     for tag in tags:
         for text in excluded:
             if text in tag:

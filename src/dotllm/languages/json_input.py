@@ -14,8 +14,8 @@ def read_json(text: str, what: str, location: Location | None = None) -> Any:
     """The value of a JSON text; ``what`` and ``location`` say in a refusal which text it is.
 
     Raises:
-        InvalidSpec: it is not JSON, or has an integer of more than 4,300 digits.
-        BudgetExceeded: it is nested too deeply.
+        InvalidSpec: ``text`` is not JSON, or has an integer of more than 4,300 digits.
+        BudgetExceeded: the value is nested too deeply.
     """
     with stack_limit(what, location):
         try:
@@ -26,7 +26,11 @@ def read_json(text: str, what: str, location: Location | None = None) -> Any:
 
 @contextmanager
 def stack_limit(what: str, location: Location | None = None) -> Iterator[None]:
-    """Within, a `RecursionError` becomes a `BudgetExceeded` that says ``what`` is nested too deeply."""
+    """Within, a `RecursionError` becomes a `BudgetExceeded` that says ``what`` is nested too deeply.
+
+    Raises:
+        BudgetExceeded: Python's stack was not deep enough.
+    """
     try:
         yield
     except RecursionError:

@@ -16,12 +16,15 @@ class Source:
         self.text = text
 
     def location(self, at: int) -> LineColumn:
+        """The place of the character at offset ``at``."""
         return LineColumn(self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at))
 
     def invalid(self, message: str, at: int, keyword: str = "") -> InvalidSpec:
+        """The refusal of what stands at ``at``."""
         return InvalidSpec(message, location=self.location(at), keyword=keyword)
 
     def unsupported(self, message: str, at: int, keyword: str) -> Unsupported:
+        """The refusal of what is correct at ``at`` and cannot be enforced."""
         return Unsupported(message, location=self.location(at), keyword=keyword)
 
     @contextmanager
@@ -29,6 +32,9 @@ class Source:
         """Refusals of what is embedded at ``at`` (a schema, a regular expression) say where in the grammar that is.
 
         ``first``: where the offset 0 of an expression is that stands in the grammar as it is.
+
+        Raises:
+            SpecError: what was raised within, with its place in the grammar.
         """
         try:
             yield

@@ -59,7 +59,11 @@ def json_object_to_grammar(*, any_whitespace: bool = True, whitespace_pattern: s
 
 
 def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Expression:
-    """The same as part of a larger grammar: an expression of ``grammar`` for the documents of ``schema``."""
+    """The same as part of a larger grammar: an expression of ``grammar`` for the documents of ``schema``.
+
+    Raises:
+        SpecError: the schema is refused; ``location`` is a JSON Pointer.
+    """
     parsed = parse(schema) if isinstance(schema, str) else schema
     try:
         with stack_limit("the schema"):
@@ -83,7 +87,12 @@ def canonical(schema: Any, options: Options) -> tuple[Keywords, Node]:
 
 
 def parse(text: str) -> Any:
-    """JSON text, with numbers exactly as they are written."""
+    """JSON text, with numbers exactly as they are written.
+
+    Raises:
+        InvalidSpec: ``text`` is not JSON.
+        BudgetExceeded: the value is nested too deeply, or has a number of too many digits.
+    """
     try:
         with stack_limit("the schema"):
             return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)

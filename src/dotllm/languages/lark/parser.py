@@ -54,9 +54,11 @@ class Parser:
 
     @property
     def token(self) -> LarkToken:
+        """The next one, which is not yet read."""
         return self.tokens[self.i]
 
     def parse(self) -> LarkGrammar:
+        """The whole grammar. Raises `InvalidSpec` or `Unsupported` with line and column."""
         while True:
             while self.token.kind == "NEWLINE":
                 self.i += 1

@@ -60,7 +60,11 @@ class _Resolver:
         self.work = 0
 
     def _seq(self, parts: list[Node]) -> Node:
-        """``parts`` from the edge inwards, in the order of the text."""
+        """``parts`` from the edge inwards, in the order of the text.
+
+        Raises:
+            BudgetExceeded: there are too many anchors.
+        """
         for part in parts:
             self.work += len(part.parts) if isinstance(part, Seq) else len(part.text) if isinstance(part, Text) else 1
         if self.work > _MAX_WORK:

@@ -21,9 +21,12 @@ from dotllm.languages.regex.thompson import plain_automaton
 
 
 def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
-    """``node`` without `Atomic`, which means the same; raises Unsupported where it might not.
+    """``node`` without `Atomic`, which means the same.
 
     ``follow``: the characters that may come after a match of ``node``.
+
+    Raises:
+        Unsupported: a group matches otherwise when it is not backtracked into.
     """
     if isinstance(node, Atomic):
         body = without_atomic(node.body, follow, budget)

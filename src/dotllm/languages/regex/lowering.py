@@ -28,7 +28,9 @@ LowerText = Callable[[str], Expression]
 class LowerDfa(Protocol):
     """The strings of an automaton with ``low`` to ``high`` characters, as an expression."""
 
-    def __call__(self, dfa: Dfa, low: int = 0, high: int | None = None, /) -> Expression: ...
+    def __call__(self, dfa: Dfa, low: int = 0, high: int | None = None, /) -> Expression:
+        """The expression; ``high`` None: no limit."""
+        ...
 
 
 class Lowering:
@@ -78,7 +80,11 @@ class Lowering:
         return grammar.empty() if isinstance(node, Empty) else grammar.never()
 
     def lower(self, node: Node) -> Expression:
-        """An expression without anchors, whose assertions see nothing beyond it: there is nothing, or it is too far."""
+        """An expression without anchors, whose assertions see nothing beyond it: there is nothing, or it is too far.
+
+        Raises:
+            BudgetExceeded: assertions stand in too many separate parts.
+        """
         if not has_looks(node):
             return self.plain(node)
         if isinstance(node, Alt):

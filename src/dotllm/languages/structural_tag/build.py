@@ -35,7 +35,8 @@ def structural_tag_to_grammar(
 ) -> Grammar:
     """The texts of a structural tag. ``token_names``: the tokenizer's; ``options``: how JSON is written.
 
-    Raises InvalidSpec, Unsupported or BudgetExceeded with JSON Pointers.
+    Raises:
+        SpecError: the structural tag is refused; ``location`` is a JSON Pointer.
     """
     if isinstance(spec, str):
         spec = read_json(spec, "the structural tag")
@@ -47,7 +48,11 @@ def structural_tag_to_grammar(
 
 
 def _start(compiler: TagCompiler, spec: Fields) -> Expression:
-    """The whole specification."""
+    """The whole specification.
+
+    Raises:
+        InvalidSpec: ``type`` is another one.
+    """
     if spec.has("structures"):
         triggers = spec.strings("triggers")
         items = [Fields(item, Pointer() / "structures" / i) for i, item in enumerate(spec.items("structures"))]

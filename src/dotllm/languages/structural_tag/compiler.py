@@ -36,7 +36,13 @@ class TagCompiler:
         self._schemas: dict[str, Expression] = {}
 
     def format(self, value: Any, pointer: Pointer, ends: Ends) -> Expression:
-        """One format. ``ends``: the strings that end the innermost tag around it (free text does not hold them)."""
+        """One format. ``ends``: the strings that end the innermost tag around it (free text does not hold them).
+
+        Raises:
+            Unsupported: there is no such format.
+            BudgetExceeded: formats are nested too deeply.
+            SpecError: the format is refused; ``location`` is its JSON Pointer.
+        """
         abandonment.check()
         fields = Fields(value, pointer)
         kind = fields.string("type")
@@ -69,9 +75,11 @@ class TagCompiler:
         )  # fmt: skip
 
     def text(self, text: str) -> Expression:
+        """Fixed text, its special tokens matched by their ids."""
         return literal(self.grammar, text, self.token_names.special)
 
     def symbols(self, text: str) -> Symbols:
+        """The characters and special tokens of ``text``."""
         return symbols(text, self.token_names.special)
 
     def texts(self, ends: Ends) -> list[str]:
@@ -80,6 +88,11 @@ class TagCompiler:
         return [*(end for end in ends if isinstance(end, str)), *named]
 
     def token_of_format(self, value: Any, pointer: Pointer) -> int:
+        """The id in a format of type ``token``.
+
+        Raises:
+            InvalidSpec: ``value`` is no such format.
+        """
         fields = Fields(value, pointer)
         if fields.string("type", "token") != "token":
             raise InvalidSpec("a string or a token is expected here", location=pointer, keyword="type")
@@ -87,10 +100,12 @@ class TagCompiler:
         fields.finish()
         return token
 
-    def token_format(self, value: Any, pointer: Pointer) -> Expression:
-        return self.grammar.tokens([self.token_of_format(value, pointer)])
-
     def token(self, value: Any, pointer: Pointer) -> int:
+        """The id of a token, given by its id or its name.
+
+        Raises:
+            InvalidSpec: the tokenizer has no such token.
+        """
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
             return value
         if isinstance(value, str):
@@ -103,10 +118,16 @@ class TagCompiler:
         raise InvalidSpec("a token is an id or a name", location=pointer, keyword="token")
 
     def tokens(self, fields: Fields, name: str) -> list[int]:
+        """The ids of the field ``name``, a list of tokens; absent: none."""
         return [self.token(v, fields.at(name) / i) for i, v in enumerate(fields.items(name, []))]
 
     def schema(self, schema: Any, pointer: Pointer, options: Options) -> Expression:
-        """A schema as one rule, shared by all uses of an equal schema."""
+        """A schema as one rule, shared by all uses of an equal schema.
+
+        Raises:
+            SpecError: the schema is refused.
+            BudgetExceeded: the schema has a number of too many digits.
+        """
         try:
             key = json.dumps([schema, options], sort_keys=False, default=str)
         except ValueError:  # Python writes integers of 4,300 digits

@@ -30,7 +30,11 @@ class Fields:
         return self._value.get(name) is not None
 
     def any(self, name: str, default: Any = _MISSING) -> Any:
-        """A field of any type."""
+        """A field of any type.
+
+        Raises:
+            InvalidSpec: the field is missing, or no Unicode text.
+        """
         self._read.add(name)
         value = self._value.get(name)
         if value is None:
@@ -66,7 +70,11 @@ class Fields:
         return found
 
     def count(self, name: str, default: Any = _MISSING, minimum: int = 0) -> Any:
-        """An integer not below ``minimum``."""
+        """An integer not below ``minimum``.
+
+        Raises:
+            InvalidSpec: the value is no integer, or out of range.
+        """
         found = self._of(name, int, "an integer", default)
         if found is not default and not minimum <= found < 2**30:
             raise InvalidSpec(f"{name!r} is out of range", location=self.at(name), keyword=name)
@@ -78,7 +86,11 @@ class Fields:
         return found
 
     def strings(self, name: str) -> list[str]:
-        """A list of non-empty strings; absent: none."""
+        """A list of non-empty strings; absent: none.
+
+        Raises:
+            InvalidSpec: the value is no such list.
+        """
         found = self.items(name, [])
         for i, text in enumerate(found):
             if not isinstance(text, str) or not text:
@@ -87,7 +99,11 @@ class Fields:
         return found
 
     def finish(self) -> None:
-        """Refuse fields that nobody has read: ignoring one could mean not enforcing it."""
+        """Refuse fields that nobody has read: ignoring one could mean not enforcing it.
+
+        Raises:
+            InvalidSpec: nobody has read a field: ignoring it could mean not enforcing it.
+        """
         for name in self._value:
             if name not in self._read and self._value[name] is not None:
                 raise InvalidSpec(f"unknown field {name!r}", location=self.at(str(name)), keyword=str(name))

@@ -72,7 +72,11 @@ class _Markup(Emitter):
         self.text = _Pieces(self, self.text)
 
     def top(self, node: Node) -> Expression:
-        """The whole object, without a mark around it."""
+        """The whole object, without a mark around it.
+
+        Raises:
+            InvalidSpec: the schema allows no objects.
+        """
         form = self.algebra.form(node)
         if not form.objects:
             raise InvalidSpec("the schema of parameters must allow objects", location=Pointer(), keyword="type")

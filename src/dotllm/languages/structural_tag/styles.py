@@ -86,7 +86,11 @@ class _Writer(Emitter):
         self.write = text
 
     def top(self, node: Node) -> Expression:
-        """The whole object."""
+        """The whole object.
+
+        Raises:
+            InvalidSpec: the schema allows no objects.
+        """
         form = self.algebra.form(node)
         if not form.objects:
             raise InvalidSpec("the schema of parameters must allow objects", location=Pointer(), keyword="type")

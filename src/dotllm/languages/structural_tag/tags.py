@@ -23,12 +23,19 @@ class Tag(NamedTuple):
 def _tag(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
     begin = fields.any("begin")
     rest = _tag_rest(compiler, fields)
-    opening = compiler.text(begin) if isinstance(begin, str) else compiler.token_format(begin, fields.at("begin"))
+    if isinstance(begin, str):
+        opening = compiler.text(begin)
+    else:
+        opening = compiler.grammar.tokens([compiler.token_of_format(begin, fields.at("begin"))])
     return compiler.grammar.seq([opening, rest])
 
 
 def _tag_rest(compiler: TagCompiler, fields: Fields) -> Expression:
-    """Content and end of a tag."""
+    """Content and end of a tag.
+
+    Raises:
+        InvalidSpec: the end is no string, strings, or token.
+    """
     end = fields.any("end")
     content = fields.any("content")
     if isinstance(end, Mapping):
@@ -47,7 +54,11 @@ def _tag_of(compiler: TagCompiler, begin: str, rest: Expression) -> Tag:
 
 
 def _tags(compiler: TagCompiler, fields: Fields) -> list[Tag]:
-    """The tags of a list, which must begin with strings."""
+    """The tags of a list, which must begin with strings.
+
+    Raises:
+        InvalidSpec: there is none.
+    """
     tags = []
     for i, value in enumerate(fields.items("tags")):
         tag = Fields(value, fields.at("tags") / i)
@@ -72,7 +83,11 @@ def triggered(
     compiler: TagCompiler, tags: list[Tag], triggers: list[str], excluded: list[str], ends: Ends, pointer: Pointer, *,
     at_least_one: bool, stop_after_first: bool,
 ) -> Expression:  # fmt: skip
-    """Free text with tags behind their triggers; ``at_least_one``: it begins with a tag."""
+    """Free text with tags behind their triggers; ``at_least_one``: it begins with a tag.
+
+    Raises:
+        InvalidSpec: there is no trigger, or a tag does not begin with exactly one.
+    """
     grammar = compiler.grammar
     if not triggers:
         raise InvalidSpec("'triggers' must not be empty", location=pointer, keyword="triggers")
@@ -152,6 +167,7 @@ def _token_dispatch(compiler: TagCompiler, fields: Fields, _: Ends) -> Expressio
 
 
 def legacy_tag(compiler: TagCompiler, item: Fields) -> Tag:
+    """One of ``structures``: a begin, a schema and an end. Raises `SpecError`."""
     schema = item.any("schema", {})
     if isinstance(schema, str):
         schema = read_json(schema, "the schema", item.at("schema"))

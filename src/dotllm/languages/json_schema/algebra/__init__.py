@@ -1,0 +1,1 @@
+"""∧, ∨, ¬ on the normal forms of schemas."""

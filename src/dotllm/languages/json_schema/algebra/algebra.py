@@ -177,7 +177,11 @@ class Algebra:
         return found[1]
 
     def spend(self, steps: int) -> None:
-        """Count work against the budget (see `nodes.Nodes`)."""
+        """Count work against the budget (see `nodes.Nodes`).
+
+        Raises:
+            BudgetExceeded: there are no steps left.
+        """
         abandonment.check()
         self._steps_left -= steps
         if self._steps_left < 0:
@@ -190,7 +194,12 @@ class Algebra:
     # -- forms ---------------------------------------------------------------------------------------------------------
 
     def form(self, node: Node) -> NormalForm:
-        """The canonical form. Raises `InvalidSpec` for a schema defined by itself, `BudgetExceeded`, `Unsupported`."""
+        """The canonical form.
+
+        Raises:
+            Loop: the schema is defined by itself, in place.
+            BudgetExceeded: schemas are nested in place too deeply.
+        """
         form = self._forms[node]
         if form is None:
             if node in self._active:
@@ -266,7 +275,11 @@ class Algebra:
             )
 
     def unite(self, forms: Sequence[NormalForm]) -> NormalForm:
-        """The values of any."""
+        """The values of any.
+
+        Raises:
+            BudgetExceeded: one type has too many alternatives.
+        """
         if len(forms) == 1:
             return forms[0]
         constants, number, string = 0, NO_NUMBER, NO_STRING

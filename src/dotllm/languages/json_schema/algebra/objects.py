@@ -147,7 +147,11 @@ def closed(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint | Non
 
 
 def meet_key_classes(nodes: Nodes, a: tuple[KeyClass, ...], b: tuple[KeyClass, ...]) -> tuple[KeyClass, ...]:
-    """The common refinement of two partitions."""
+    """The common refinement of two partitions.
+
+    Raises:
+        BudgetExceeded: there are too many classes.
+    """
     if a is ANY_KEY_CLASSES:
         return b
     if b is ANY_KEY_CLASSES or a == b:

@@ -13,7 +13,11 @@ MAX_VALUE_CLASSES = 64
 
 def partition_by(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[tuple[Node, tuple[Node, ...]]]:
     """The values of ``node``, with those of ``others`` they are outside of. Every value is in the answer that names
-    all nodes it is outside of, and may be in answers that name fewer."""
+    all nodes it is outside of, and may be in answers that name fewer.
+
+    Raises:
+        BudgetExceeded: there are too many parts.
+    """
     surely: list[Node] = []
     possible: list[Node] = []
     for other in others:

@@ -1,0 +1,1 @@
+"""Array constraints → automata over items."""

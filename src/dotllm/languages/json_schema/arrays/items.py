@@ -97,7 +97,11 @@ class _ItemAutomaton:
         self._meets: dict[tuple[Node, ...], Node] = {}
 
     def expression(self) -> Expression:
-        """Walk all states that can be reached, then hand the automaton over."""
+        """Walk all states that can be reached, then hand the automaton over.
+
+        Raises:
+            BudgetExceeded: the automaton has too many edges.
+        """
         grammar, text = self.writer.grammar, self.writer.text
         self._number(ItemState(0, (0,) * len(self.caps), frozenset(range(len(self.constraint.negated)))))
         finals: list[int] = []

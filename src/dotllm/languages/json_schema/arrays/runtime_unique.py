@@ -27,7 +27,11 @@ _KEYS = 64  # more are many
 
 
 def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression:
-    """The bracket of an array that is ``unique``. Raises Unsupported."""
+    """The bracket of an array that is ``unique``.
+
+    Raises:
+        Unsupported: nothing shows that there are enough different values.
+    """
     if constraint.minimum > 1 and writer.options.excludes:
         raise Unsupported(
             "uniqueItems and minItems together with texts that strings must not hold", keyword="uniqueItems"

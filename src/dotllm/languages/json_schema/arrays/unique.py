@@ -50,7 +50,12 @@ def all_different(algebra: Algebra, constraint: ArrayConstraint) -> bool:
 
 def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression | None:
     """The texts of the arrays of a constraint that is ``unique`` or ``repeated``; None if that is ``unique`` and takes
-    more than an automaton."""
+    more than an automaton.
+
+    Raises:
+        Unsupported: ``uniqueItems`` stands beside ``contains`` or ``not``, or ``repeated`` is asked of too many values.
+        BudgetExceeded: the automaton of ``repeated`` has too many edges.
+    """
     if constraint.negated or constraint.contains:
         raise Unsupported("uniqueItems together with contains, or with not of an array", keyword="uniqueItems")
     grammar, text = writer.grammar, writer.text

@@ -1,0 +1,1 @@
+"""Normal forms → rules of a grammar, and how documents are written."""

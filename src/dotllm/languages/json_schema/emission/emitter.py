@@ -94,7 +94,11 @@ class Emitter:
         return [known(node) or value(node) for node in nodes]
 
     def spend(self, edges: int, keyword: str) -> None:
-        """Count the edges of an automaton against the budget of the whole grammar."""
+        """Count the edges of an automaton against the budget of the whole grammar.
+
+        Raises:
+            BudgetExceeded: all edges are spent.
+        """
         self.edges_left -= edges
         if self.edges_left < 0:
             raise BudgetExceeded(f"the grammar has more than {self.options.budget.total_edges} edges", keyword=keyword)

@@ -83,7 +83,11 @@ class JsonText:
         return self.grammar.seq([value, self.whitespace]) if self.spaced else value
 
     def named_member(self, name: str, value: Expression) -> Expression:
-        """A member whose key the schema names, and the white space after it."""
+        """A member whose key the schema names, and the white space after it.
+
+        Raises:
+            InvalidSpec: the key is no Unicode text.
+        """
         if not _NOT_RAW_IN_KEYS.search(name):
             if self.context.forbidden is not None and not self.context.forbidden.admits(name):
                 return self.grammar.never()
@@ -163,6 +167,9 @@ def _blank_part(pattern: str) -> Dfa | None:
 
     ``\\s`` has form feeds and no-break spaces, too, with which a text is no JSON: those are left out. Raises
     `InvalidSpec` if nothing is left, or for what nobody calls white space.
+
+    Raises:
+        InvalidSpec: nothing is left, or the pattern matches what is white space to nobody.
     """
     if _PLAINLY_BLANK.fullmatch(pattern):  # with any count, also one that is too large for an automaton
         return None

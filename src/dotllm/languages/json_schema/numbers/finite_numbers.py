@@ -44,7 +44,11 @@ def finite_magnitudes(numbers: RealSet, constraint: NumberConstraint) -> ByteNet
 
 
 def _finite(network: ByteNetwork) -> ByteNetwork:
-    """The texts of ``network`` that are such numbers: the product of two automata."""
+    """The texts of ``network`` that are such numbers: the product of two automata.
+
+    Raises:
+        BudgetExceeded: the automaton has too many states.
+    """
     head = 3 + int(network.layout[2])
     finals = set(network.layout[3:head].tolist())
     ways: list[list[tuple[int, int]]] = [[] for _ in range(network.states)]

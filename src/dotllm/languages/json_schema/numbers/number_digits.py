@@ -39,7 +39,11 @@ def digit_groups(key: Key) -> tuple[tuple[int, ...], ...]:
 
 
 def decimal_places(value: Exact) -> int:
-    """How many digits after the point ``value`` needs. Raises `Unsupported` if no finite number is enough."""
+    """How many digits after the point ``value`` needs.
+
+    Raises:
+        Unsupported: ``value`` has no finite decimal form.
+    """
     rest, places = value.denominator, 0
     twos = fives = 0
     while rest % 2 == 0:

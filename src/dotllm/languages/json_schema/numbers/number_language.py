@@ -77,7 +77,11 @@ class NumberLanguage:
 
     @classmethod
     def multiple_of(cls, divisor: JsonNumber) -> NumberLanguage:
-        """The multiples of ``divisor`` > 0. Raises `InvalidSpec` if it is not positive."""
+        """The multiples of ``divisor`` > 0.
+
+        Raises:
+            InvalidSpec: ``divisor`` is not positive.
+        """
         step = exact(divisor)
         if step <= 0:
             raise InvalidSpec(f"multipleOf must be greater than 0, not {divisor}", keyword="multipleOf")
@@ -230,7 +234,11 @@ def _ends_at_integers(numbers: RealSet) -> bool:
 
 
 def _canonical(parts: Iterable[tuple[NumberConstraint, RealSet]]) -> frozenset[tuple[NumberConstraint, RealSet]]:
-    """One set per constraint, snapped to the step, without what is empty or contained in a wider constraint."""
+    """One set per constraint, snapped to the step, without what is empty or contained in a wider constraint.
+
+    Raises:
+        BudgetExceeded: there are too many parts.
+    """
     union: dict[NumberConstraint, RealSet] = {}
     for constraint, numbers in parts:
         if numbers:

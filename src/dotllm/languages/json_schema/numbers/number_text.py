@@ -76,7 +76,8 @@ class ByteNetwork(NamedTuple):
 def magnitudes(numbers: RealSet, constraint: NumberConstraint) -> ByteNetwork:
     """The unsigned texts of the members >= 0 of ``numbers`` that have this constraint.
 
-    Raises `BudgetExceeded` beyond `MAX_STATES` states (a multipleOf with a large denominator or numerator).
+    Raises:
+        BudgetExceeded: the automaton has more than `MAX_STATES` (multipleOf with a large denominator or numerator).
     """
     ends = _ends(numbers) if constraint == _INTEGER else None
     if ends is not None:

@@ -29,7 +29,9 @@ _MAX_BITS = int(MAX_DIGITS * 3.33)
 def exact(value: int | float | Decimal | Fraction) -> Exact:
     """The rational a JSON number stands for. A float means its shortest decimal form (0.1 is one tenth).
 
-    Raises `InvalidSpec` for NaN, infinities and booleans, `BudgetExceeded` for numbers of more than `MAX_DIGITS`.
+    Raises:
+        InvalidSpec: the value is no finite number.
+        BudgetExceeded: the number has too many digits.
     """
     if isinstance(value, bool):
         raise InvalidSpec(f"{value} is not a number")

@@ -1,0 +1,1 @@
+"""Object constraints → automata over members."""

@@ -102,7 +102,11 @@ class _MemberAutomaton:
         return [name for name in possible if name in placed], free
 
     def expression(self) -> Expression:
-        """Walk all states that can be reached, then hand the automaton over."""
+        """Walk all states that can be reached, then hand the automaton over.
+
+        Raises:
+            BudgetExceeded: the automaton has too many edges.
+        """
         grammar, text = self.writer.grammar, self.writer.text
         skip = grammar.empty()
         start = self._start()

@@ -49,7 +49,11 @@ def few(keys: StringLanguage) -> list[str]:
 
 def with_few_named(constraint: ObjectConstraint) -> tuple[ObjectConstraint, list[Others]]:
     """The same with names for the keys of every key class that has only a few, and the key classes that are left: of
-    these there is always one more key."""
+    these there is always one more key.
+
+    Raises:
+        BudgetExceeded: too many keys are needed out of a finite class.
+    """
     while True:
         key_classes = key_classes_of(constraint)
         few = sorted({name for language, _, _ in key_classes for name in few(language)})

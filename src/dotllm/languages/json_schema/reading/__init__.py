@@ -1,0 +1,1 @@
+"""Schema documents → normal forms: what each keyword means."""

@@ -22,7 +22,11 @@ from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 
 
 def array_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ArrayConstraint | None:
-    """What the keywords of arrays say; None if no array satisfies them. Raises `InvalidSpec`."""
+    """What the keywords of arrays say; None if no array satisfies them.
+
+    Raises:
+        InvalidSpec: a keyword has a malformed value.
+    """
     prefix: tuple[Node, ...] = ()
     rest = TRUE
     items = schema.get("items", True)

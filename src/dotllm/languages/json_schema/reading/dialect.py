@@ -87,7 +87,11 @@ ASSERTIONS: dict[Dialect, frozenset[str]] = {
 
 
 def dialect_named(name: str) -> Dialect:
-    """``"2020-12"``, ``"7"``, ``"draft-07"`` … or a ``$schema`` URI. Raises `InvalidSpec` for anything else."""
+    """``"2020-12"``, ``"7"``, ``"draft-07"`` … or a ``$schema`` URI.
+
+    Raises:
+        InvalidSpec: there is no such dialect.
+    """
     found = _BY_NAME.get(name)
     if found is None:
         found = _BY_URI.get(name.split("://")[-1].rstrip("#"))
@@ -97,7 +101,12 @@ def dialect_named(name: str) -> Dialect:
 
 
 def detect(schema: object, default: Dialect) -> Dialect:
-    """The dialect a (sub-)schema declares with ``$schema``, else ``default``. `Unsupported` if it is a foreign one."""
+    """The dialect a (sub-)schema declares with ``$schema``, else ``default``. `Unsupported` if it is a foreign one.
+
+    Raises:
+        InvalidSpec: ``$schema`` is no string.
+        Unsupported: ``$schema`` names a dialect that is not known.
+    """
     if not isinstance(schema, dict):
         return default
     if "$schema" not in schema:

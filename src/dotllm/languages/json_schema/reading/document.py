@@ -82,7 +82,9 @@ class Document:
     def follow(self, keyword: str, reference: Any, scope: Scope) -> ScopedSchema:
         """What ``$ref``, ``$dynamicRef`` or ``$recursiveRef`` leads to.
 
-        Raises `InvalidSpec` if it points to nothing in a known document, `Unsupported` if to an unknown one.
+        Raises:
+            InvalidSpec: the reference points to nothing in a known document.
+            Unsupported: the reference leads to a document that is not here.
         """
         if not isinstance(reference, str):
             raise InvalidSpec(f"{keyword} must be a string", keyword=keyword)
@@ -126,7 +128,11 @@ class Document:
         return self._look_up(keyword, reference, scope)[:2]
 
     def _walk(self, fragment: str, reference: str, keyword: str) -> tuple[Any] | None:
-        """Follow a pointer from the root; None when it passes through another resource (a sub-schema with an id)."""
+        """Follow a pointer from the root; None when it passes through another resource (a sub-schema with an id).
+
+        Raises:
+            InvalidSpec: the reference points to nothing.
+        """
         at = self.root
         for token in fragment[1:].split("/"):
             found = below(at, token)
@@ -138,7 +144,12 @@ class Document:
         return (at,)
 
     def _look_up(self, keyword: str, reference: str, scope: Scope) -> tuple[Any, Scope, bool]:
-        """Through the registry: (schema, scope, whether the reference named a dynamic anchor)."""
+        """Through the registry: (schema, scope, whether the reference named a dynamic anchor).
+
+        Raises:
+            InvalidSpec: the reference points to nothing.
+            Unsupported: the reference leads to a document that is not here.
+        """
         registry = self._load()
         if reference.startswith("#"):
             uri, fragment = scope.base, reference[1:]
@@ -230,7 +241,11 @@ class Document:
             raise error.at(self.pointer(schema) / "$schema") from None
 
     def _load(self) -> Registry[Any]:
-        """The registry of everything this document contains, crawled once."""
+        """The registry of everything this document contains, crawled once.
+
+        Raises:
+            InvalidSpec: the identifiers cannot be read.
+        """
         if self._registry is None:
             specification = _specification(self.scope.dialect)
             meta_schemas = _meta_schemas()
@@ -269,7 +284,11 @@ def _leads_somewhere(value: Any, pointer: str) -> bool:
 
 
 def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
-    """What ``reference`` stands for beside ``base``: the URI and its fragment."""
+    """What ``reference`` stands for beside ``base``: the URI and its fragment.
+
+    Raises:
+        InvalidSpec: ``reference`` is no URI reference.
+    """
     try:
         uri, fragment = urldefrag(urljoin(base, reference))
     except ValueError as error:

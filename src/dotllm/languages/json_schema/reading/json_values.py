@@ -29,7 +29,11 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 
 def form_of_values(algebra: Algebra, values: Iterable[Any]) -> NormalForm:
-    """Exactly these JSON values (numbers as int, float, Decimal or Fraction). Raises `InvalidSpec`."""
+    """Exactly these JSON values (numbers as int, float, Decimal or Fraction).
+
+    Raises:
+        InvalidSpec: one is no JSON value, or a key of it is no Unicode text.
+    """
     constants = 0
     strings: list[str] = []
     numbers: list[int | float | Decimal | Fraction] = []

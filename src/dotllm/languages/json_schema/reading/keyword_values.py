@@ -47,7 +47,11 @@ def numeric(schema: dict[str, Any], among: NumberLanguage) -> NumberLanguage:
 
 
 def number(schema: dict[str, Any], keyword: str) -> Any:
-    """The number a keyword has, None if it is not there."""
+    """The number a keyword has, None if it is not there.
+
+    Raises:
+        InvalidSpec: the value is no number.
+    """
     value = schema.get(keyword)
     if value is None and keyword not in schema:
         return None
@@ -67,7 +71,12 @@ def with_keyword(error: SpecError, keyword: str) -> SpecError:
 
 
 def count(schema: dict[str, Any], keyword: str) -> int | None:
-    """The non-negative integer a keyword has (1.0 is one), None if it is not there."""
+    """The non-negative integer a keyword has (1.0 is one), None if it is not there.
+
+    Raises:
+        InvalidSpec: the value is no non-negative integer.
+        BudgetExceeded: a lower limit is larger than `MAX_LENGTH`.
+    """
     if keyword not in schema:
         return None
     value = number(schema, keyword)
@@ -81,7 +90,11 @@ def count(schema: dict[str, Any], keyword: str) -> int | None:
 
 
 def mapping(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
-    """The object a keyword has, empty if it is not there."""
+    """The object a keyword has, empty if it is not there.
+
+    Raises:
+        InvalidSpec: the value is no object.
+    """
     value = schema.get(keyword)
     if value is None and keyword not in schema:
         return {}
@@ -92,7 +105,11 @@ def mapping(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
 
 
 def name_list(keyword: str, value: Any) -> list[str]:
-    """A list of keys."""
+    """A list of keys.
+
+    Raises:
+        InvalidSpec: the value is no list of strings.
+    """
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise InvalidSpec(f"{keyword} must be a list of strings", keyword=keyword)
     check_text(value, keyword)
@@ -100,7 +117,11 @@ def name_list(keyword: str, value: Any) -> list[str]:
 
 
 def check_keys(value: dict[Any, Any], keyword: str) -> None:
-    """Raises `InvalidSpec` if a key is no string, as in Python it may be."""
+    """Refuse keys that are no strings, as in Python they may be.
+
+    Raises:
+        InvalidSpec: a key is no string.
+    """
     if {*map(type, value)} <= _STRINGS:  # nearly always
         return
     for name in value:
@@ -109,7 +130,11 @@ def check_keys(value: dict[Any, Any], keyword: str) -> None:
 
 
 def check_text(names: Iterable[str], keyword: str) -> None:
-    """Raises `InvalidSpec` if one of ``names`` is no Unicode text, which no key of a document can be."""
+    """Refuse names that are no Unicode text, which no key of a document can be.
+
+    Raises:
+        InvalidSpec: one is no Unicode text.
+    """
     if not is_unicode("".join(names)):
         wrong = next(name for name in names if not is_unicode(name))
         raise InvalidSpec(f"the key {wrong!r} is not Unicode text", keyword=keyword)

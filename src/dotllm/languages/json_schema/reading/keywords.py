@@ -102,7 +102,11 @@ class Keywords:
                 raise self.located(error, *via) from None
 
     def nodes(self, keyword: str, schemas: Any, scope: Scope) -> list[Node]:
-        """The nodes of a non-empty list of sub-schemas."""
+        """The nodes of a non-empty list of sub-schemas.
+
+        Raises:
+            InvalidSpec: the value is no such list.
+        """
         if not isinstance(schemas, list) or not schemas:
             raise InvalidSpec(f"{keyword} must be a non-empty list of schemas", keyword=keyword)
         return [self.node(schema, scope) for schema in schemas]
@@ -122,7 +126,11 @@ class Keywords:
     # -- forms ---------------------------------------------------------------------------------------------------------
 
     def form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
-        """The canonical form of a sub-schema."""
+        """The canonical form of a sub-schema.
+
+        Raises:
+            SpecError: a keyword is malformed or cannot be enforced; ``location`` is its JSON Pointer.
+        """
         try:
             return self._form(schema, scope)
         except SpecError as error:
@@ -160,7 +168,11 @@ class Keywords:
     # -- enum and const ------------------------------------------------------------------------------------------------
 
     def _enum(self, form: NormalForm, values: Any, keyword: str = "enum") -> NormalForm:
-        """``form`` ∧ one of ``values``."""
+        """``form`` ∧ one of ``values``.
+
+        Raises:
+            InvalidSpec: ``values`` is no list of JSON values.
+        """
         if not isinstance(values, list):
             raise InvalidSpec("enum must be a list", keyword="enum")
         try:

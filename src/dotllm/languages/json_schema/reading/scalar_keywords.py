@@ -40,7 +40,11 @@ are one node."""
 
 
 def form_of_types(algebra: Algebra, types: Any) -> NormalForm:
-    """The values of ``type``. Raises `InvalidSpec`."""
+    """The values of ``type``.
+
+    Raises:
+        InvalidSpec: there is no such type.
+    """
     if isinstance(types, str):
         found = TYPES.get(types)
         if found is None:
@@ -53,7 +57,11 @@ def form_of_types(algebra: Algebra, types: Any) -> NormalForm:
 
 
 def strings_of(schema: dict[str, Any]) -> StringLanguage:
-    """The strings with minLength, maxLength, pattern and format. Raises `InvalidSpec` or `Unsupported`."""
+    """The strings with minLength, maxLength, pattern and format.
+
+    Raises:
+        InvalidSpec: a keyword has a malformed value.
+    """
     low, high = count(schema, "minLength") or 0, count(schema, "maxLength")
     out = ANY_STRING if not low and high is None else StringLanguage.length(low, high)
     if "pattern" in schema:

@@ -101,7 +101,11 @@ class Unevaluated:
         return ArrayConstraint((TRUE,) * evaluated.items, rest, 0, evaluated.items if rest == FALSE else None)
 
     def _cases(self, schema: Any, scope: Scope, depth: int) -> list[Case]:
-        """A sub-schema that holds: its node with what it evaluates."""
+        """A sub-schema that holds: its node with what it evaluates.
+
+        Raises:
+            BudgetExceeded: schemas are nested in place too deeply.
+        """
         node = self.reader.node(schema, scope)
         self.algebra.form(node)  # if anything is malformed, it is named now: an "if" alone is read nowhere else
         if not isinstance(schema, dict):
@@ -175,7 +179,11 @@ class Unevaluated:
         return [case for case in cases if case[1] != NOTHING_EVALUATED]
 
     def _product(self, groups: list[list[Case]]) -> list[Case]:
-        """All ways to choose one case of each group."""
+        """All ways to choose one case of each group.
+
+        Raises:
+            BudgetExceeded: there are more than `MAX_CASES`.
+        """
         groups = [group for group in groups if len(group) > 1 or group[0] != (TRUE, NOTHING_EVALUATED)]
         total = 1
         for group in groups:

@@ -1,0 +1,1 @@
+"""Sets of strings, and how they are written."""

@@ -62,7 +62,11 @@ class ForbiddenSubstrings(NamedTuple):
 
 @lru_cache(maxsize=16)
 def forbidden_substrings(texts: tuple[str, ...]) -> ForbiddenSubstrings:
-    """All strings but those that hold one of ``texts``, none of which is empty. Raises BudgetExceeded."""
+    """All strings but those that hold one of ``texts``, none of which is empty.
+
+    Raises:
+        BudgetExceeded: the texts are too many, or too long.
+    """
     budget = Budget()
     containing = containing_one_of(texts, budget)
     lacking = ~containing

@@ -181,7 +181,8 @@ def any_character(grammar: Grammar) -> Expression:
 def quoted(text: str) -> bytes:
     """The canonical spelling of a whole string, quotes included (control characters: short or lower-case hexadecimal).
 
-    Raises `InvalidSpec` for a lone surrogate, which is no character (RFC 8259 §8.2).
+    Raises:
+        InvalidSpec: ``text`` holds half of a surrogate pair, which is no character (RFC 8259 §8.2).
     """
     try:
         return encode_basestring(text).encode()

@@ -31,4 +31,5 @@ class StringConstraint(NamedTuple):
         return not self.having and not self.lacking
 
     def admits_length(self, length: int) -> bool:
+        """Whether strings of ``length`` characters may belong."""
         return self.low <= length and (self.high is None or length <= self.high)

@@ -108,7 +108,8 @@ def has_length(dfa: Dfa, low: int, high: int | None) -> bool:
 def repeat(grammar: Grammar, character: Expression, low: int, high: int | None) -> Expression:
     """``low`` to ``high`` characters. No text has 2**30 of them, so a larger ``high`` is that limit.
 
-    Raises `BudgetExceeded` for a larger ``low``.
+    Raises:
+        BudgetExceeded: ``low`` is larger than `MAX_LENGTH`.
     """
     if low > MAX_LENGTH:
         raise BudgetExceeded(f"strings of at least {low} characters", keyword="minLength")
@@ -145,7 +146,11 @@ def _network(grammar: Grammar, states: int, start: int, finals: Any, edges: list
 
 
 def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
-    """The strings of ``dfa`` with ``low`` to ``high`` characters, counted state by state. Raises `BudgetExceeded`."""
+    """The strings of ``dfa`` with ``low`` to ``high`` characters, counted state by state.
+
+    Raises:
+        BudgetExceeded: the automaton has too many states.
+    """
     low, high = bounds(dfa, low, high)
     if not low and high is None:
         return dfa
@@ -275,6 +280,9 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
     """The strings of ``low`` to ``high`` characters where that needs no counting in loops, else None.
 
     That is: every loop reads one character out of a set, is left by nothing and may end anywhere.
+
+    Raises:
+        BudgetExceeded: the automaton has too many states.
     """
     edges, uses, sets = group_edges(dfa.table)
     characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]

@@ -119,7 +119,11 @@ def _inside(context: Context, constraint: StringConstraint, *, as_key: bool) -> 
 
 
 def _pattern(grammar: Grammar, constraint: StringConstraint, source: str) -> Expression:
-    """One pattern with a length: repetitions stay counted where the pattern allows it."""
+    """One pattern with a length: repetitions stay counted where the pattern allows it.
+
+    Raises:
+        BudgetExceeded: its automaton has too many states.
+    """
     try:
         return regex_to_expression(
             source,

@@ -76,8 +76,11 @@ class Parsed(NamedTuple):
 def parse(pattern: str, dialect: Dialect = "python", flags: Flags | None = None) -> Parsed:
     """The syntax tree of ``pattern``.
 
-    Raises InvalidSpec for what is not a regular expression, Unsupported for what is none in the sense of automata
-    (``keyword`` says which construct), BudgetExceeded for more than `MAX_LENGTH` or `MAX_NESTING`.
+    Raises:
+        InvalidSpec: ``pattern`` is no regular expression.
+        Unsupported: ``pattern`` has a construct that is none in the sense of automata; ``keyword`` names it.
+        BudgetExceeded: ``pattern`` is longer than `MAX_LENGTH`, or nested deeper than `MAX_NESTING`.
+        ValueError: there is no such dialect.
     """
     if not isinstance(pattern, str):
         raise InvalidSpec(f"a regular expression must be a string, not {type(pattern).__name__}", keyword="regex")
@@ -206,7 +209,11 @@ class _Parser(GroupScanner):
     # -- quantifiers -------------------------------------------------------------------------------------------------
 
     def _quantified(self, node: Node, start: int) -> Node:
-        """``node`` with the quantifier that stands here, if any."""
+        """``node`` with the quantifier that stands here, if any.
+
+        Raises:
+            BudgetExceeded: a count is too large.
+        """
         text = self.text
         while self.flags.verbose and self.at < len(text) and (text[self.at].isspace() or text[self.at] == "#"):
             self._skip_comment(text[self.at])

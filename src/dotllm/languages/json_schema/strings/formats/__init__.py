@@ -50,7 +50,8 @@ _UNDECIDABLE = {"idn-hostname": "Punycode and normal form C are not regular"}
 def find(name: str) -> Format | None:
     """The format of this name (names are case-sensitive), or None: then ``format`` is an annotation.
 
-    Raises `Unsupported` for a standard format that no automaton can decide.
+    Raises:
+        Unsupported: no automaton can decide this standard format.
     """
     reason = _UNDECIDABLE.get(name)
     if reason is not None:

@@ -31,7 +31,8 @@ class Format(NamedTuple):
     def dfa(self) -> Dfa:
         """The language without its limit of length; built once per process.
 
-        Raises `Unsupported` if it is not regular.
+        Raises:
+            Unsupported: the format is not regular.
         """
         if self.build is not None:
             raise Unsupported(
