@@ -20,7 +20,7 @@ BEGIN, END = "<!-- hooks: begin -->\n", "<!-- hooks: end -->\n"
 
 def table(hooks: Iterable[Hook]) -> str:
     """One row for each hook; required ones are bold."""
-    rows = ["| hook | functions of vLLM | what it does | without it |", "|---|---|---|---|"]
+    rows = ["| hook | functions | what it does | without it |", "|---|---|---|---|"]
     for hook in hooks:
         name = f"**{hook.name}**" if hook.required else hook.name
         cells = (name, functions(hook.targets) or "none", hook.summary, hook.without_it)

@@ -18,7 +18,7 @@ def register() -> None:
     """
     from vllm.version import __version__
 
-    from dotllm.vllm_plugin import logs, releases
+    from dotllm.vllm_plugin import releases
     from dotllm.vllm_plugin.hook import HookError
 
     fault = releases.too_old(__version__)
@@ -26,5 +26,5 @@ def register() -> None:
         raise HookError(fault)
     from dotllm.vllm_plugin import registry
 
-    logs.join_vllm()
+    registry.join_vllms_log()
     registry.apply_required()

@@ -12,7 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import reduce, wraps
 from types import ModuleType
 from typing import Any
 
@@ -76,10 +76,8 @@ class Hook:
     @property
     def targets(self) -> tuple[Target, ...]:
         """All that it rests on; a function that is replaced must have the positional parameters that ours names."""
-        found = []
-        for module, name, make in self._replacements:
-            found.append(Target(module, name, positional(make(None))))
-        return (*found, *self._needs)
+        replaced = (Target(module, name, positional(make(None))) for module, name, make in self._replacements)
+        return (*replaced, *self._needs)
 
     def apply(self) -> None:
         """Make the change; nothing is replaced where one of the functions is not there."""
@@ -88,9 +86,7 @@ class Hook:
         found = []
         for module, name, make in self._replacements:
             *owners, function = name.split(".")
-            holder: Any = importlib.import_module(module)
-            for owner in owners:
-                holder = getattr(holder, owner)
+            holder: Any = reduce(getattr, owners, importlib.import_module(module))
             getattr(holder, function)
             found.append((holder, function, make))
         for holder, function, make in found:

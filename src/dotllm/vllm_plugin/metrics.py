@@ -31,38 +31,10 @@ def _share_directory() -> None:
     atexit.register(remove)
 
 
-def _expose_of_many_processes() -> None:
-    from prometheus_client import CollectorRegistry, multiprocess
-
-    original = multiprocess.MultiProcessCollector
-    if getattr(original, "is_dotllm", False):
-        return
-
-    class MultiProcessCollector(original):  # type: ignore[misc, valid-type]
-        """What all API servers count, and with it what the engine does."""
-
-        is_dotllm = True
-
-        def __init__(self, registry: CollectorRegistry | None, path: str | None = None) -> None:
-            from dotllm.compilation.exposition import register
-
-            super().__init__(registry, path)
-            if registry is not None:
-                register(registry)
-
-    multiprocess.MultiProcessCollector = MultiProcessCollector
-
-
-def _expose() -> None:
-    """What of this is no replacement of a function."""
-    _share_directory()
-    _expose_of_many_processes()
-
-
 HOOK = Hook(
     name="metrics",
     summary="compiles, caches and refusals in /metrics",
-    apply=_expose,
+    apply=_share_directory,
     without_it="/metrics shows nothing of dotllm",
 )
 
@@ -77,3 +49,15 @@ def _get_prometheus_registry_with(original: Any) -> Any:
         return registry
 
     return get_prometheus_registry
+
+
+@HOOK.replaces("prometheus_client.multiprocess:MultiProcessCollector.__init__")
+def _init_with(original: Any) -> Any:
+    def __init__(self: Any, registry: Any, path: str | None = None) -> None:
+        from dotllm.compilation.exposition import register
+
+        original(self, registry, path)
+        if registry is not None:
+            register(registry)
+
+    return __init__

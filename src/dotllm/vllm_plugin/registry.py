@@ -62,6 +62,17 @@ HOOKS: tuple[Hook, ...] = (
 )
 
 
+def join_vllms_log() -> None:
+    """Our log lines in vLLM's log, with its handlers, format and level, unless somebody has configured ours.
+
+    vLLM sets up its own logger later than it loads plugins (it parses the command line first), so to copy its handlers
+    here would copy nothing.
+    """
+    ours = logging.getLogger("dotllm")
+    if not ours.handlers and ours.level == logging.NOTSET:
+        ours.parent = logging.getLogger("vllm")
+
+
 @functools.cache
 def apply_all() -> tuple[Outcome, ...]:
     """Apply every hook, whatever becomes of the others; the outcome of each. Runs once per process."""

@@ -13,9 +13,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook, replace_once
+from dotllm.vllm_plugin.hook import Hook
+
+HOOK = Hook(
+    name="cpu-kernels",
+    summary="a CPU worker starts although Numba is loaded",
+    without_it="a CPU server may die at its start, depending on which of two threads is first",
+)
 
 
+@HOOK.replaces("llvmlite.binding.ffi:_lib_wrapper.__getattr__")
 def _getattr_with(original: Any) -> Any:
     def __getattr__(self: Any, name: str) -> Any:
         if name.startswith("__"):
@@ -23,19 +30,3 @@ def _getattr_with(original: Any) -> Any:
         return original(self, name)
 
     return __getattr__
-
-
-def _apply() -> None:
-    from llvmlite.binding import ffi
-
-    replace_once(type(ffi.lib), "__getattr__", _getattr_with)
-    if hasattr(ffi.lib, "__dict__") and not isinstance(ffi.lib.__dict__, dict):
-        raise TypeError("llvmlite's library still answers to __dict__")
-
-
-HOOK = Hook(
-    name="cpu-kernels",
-    summary="a CPU worker starts although Numba is loaded",
-    apply=_apply,
-    without_it="a CPU server may die at its start, depending on which of two threads is first",
-)

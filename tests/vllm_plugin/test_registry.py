@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dotllm.vllm_plugin import logs
+from dotllm.vllm_plugin import registry
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def loggers() -> Iterator[tuple[logging.Logger, logging.Logger]]:
 
 def test_vllms_handlers_and_level(loggers: tuple[logging.Logger, logging.Logger]) -> None:
     _, theirs = loggers
-    logs.join_vllm()
+    registry.join_vllms_log()
     seen: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]  # a handler that lists
@@ -40,5 +40,5 @@ def test_a_logger_somebody_has_configured_stays(loggers: tuple[logging.Logger, l
     ours, theirs = loggers
     ours.handlers = [logging.NullHandler()]
     ours.parent = logging.getLogger()
-    logs.join_vllm()
+    registry.join_vllms_log()
     assert ours.parent is not theirs
