@@ -79,7 +79,7 @@ HISTOGRAMS: dict[str, tuple[str, Labels, tuple[float, ...]]] = {
     "dotllm_compile_seconds": ("Seconds of one compile, first mask included.", ("kind",), SECONDS_BUCKETS),
     "dotllm_wait_seconds": ("Seconds from request to index, by the level that had it.", ("level",), SECONDS_BUCKETS),
     "dotllm_held_seconds": (
-        "Seconds a request that was scheduled before its index was there stood still for it, by where.",
+        "Seconds a request that was scheduled before its index was there waited for it, by where it was needed.",
         ("where",),
         SECONDS_BUCKETS,
     ),

@@ -77,7 +77,6 @@ class CompilationOptions:
     failure_ttl: float = _option(60.0, "SECONDS", "how long a failed specification is remembered", float)
     warm_interval: float = _option(2.0, "SECONDS", "least time until a grown index is stored again (doubling)", float)
     overlap: bool = _option(True, "{0,1}", "1 (default): prefill runs while the index compiles", parse_switch)
-    overlap_requests: int = _option(64, "N", "requests that may hold KV blocks while they wait for their index", int)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> CompilationOptions:

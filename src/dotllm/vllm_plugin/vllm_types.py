@@ -199,13 +199,10 @@ class StructuredOutputManager(Protocol):
 class Scheduler(Protocol):
     connector: Any
     ec_connector: Any
-    hash_block_size: int
     is_encoder_decoder: bool
     max_model_len: int
     max_num_running_reqs: int
-    max_num_scheduled_tokens: int
     need_mamba_block_aligned_split: bool
-    num_prefill_lookahead: int
     num_spec_tokens: int
     parallel_config: ParallelConfig
     prev_step_scheduled_req_ids: set[str]
@@ -247,9 +244,6 @@ if TYPE_CHECKING:
         def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None: ...
         def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None: ...
         def _handle_blocked_waiting_request(self, request: Request) -> bool: ...
-        def _reserve_prefill_lookahead(
-            self, request: Request, num_computed_tokens: int, num_new_tokens: int
-        ) -> int: ...
         def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None: ...
         def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any: ...
 

@@ -80,7 +80,7 @@ def test_the_same_as_one_after_another(vllm_config: Any, index: Index, one_by_on
         for name, one in grammars.items():
             alone = index.guide()
             assert all(alone.advance(token) for token in says[name][: step + 1])
-            assert one.guide.config == alone.config and not one.followed
+            assert one.guide.config == alone.config and not one.accepted_ahead
             assert one.guide.tokens_taken == step + 1, "each token once"
     assert not one_by_one
     for name in says:
@@ -195,7 +195,7 @@ def test_results_in_flight_when_their_request_is_preempted(
         monkeypatch.setattr(batch_accept, "MIN_BATCH", least)
         one_by_one.clear()
         bench = InFlight(vllm_config, blocks)
-        assert isinstance(bench.scheduler, AsyncScheduler) and bench.scheduler._takes_batches
+        assert isinstance(bench.scheduler, AsyncScheduler) and bench.scheduler._accepts_batches
         grammars = {str(i): grammar(index) for i in range(9)}
         for name, own in grammars.items():
             bench.add(name, 3, own, max_tokens=30)

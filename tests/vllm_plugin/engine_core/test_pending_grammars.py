@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from benchmarks.stand_ins import a_backend
 from dotllm.compilation.errors import CompilationError, QueueFull
 from dotllm.errors import BudgetExceeded, Pointer, Unsupported
 from dotllm.vllm_plugin import register
-from dotllm.vllm_plugin.engine_core import errors
+from dotllm.vllm_plugin.engine_core import errors, pending_grammars
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
 from dotllm.vllm_plugin.engine_core.pending_grammars import why_no_reasoning, why_not
 from tests.serve.releases import INSTALLED
@@ -125,10 +125,11 @@ class Bench:
         from vllm.v1.outputs import ModelRunnerOutput
 
         scheduled = self.scheduler.schedule()
-        grammar = self.scheduler.get_grammar_bitmask(scheduled)
         names = list(scheduled.num_scheduled_tokens)
         requests = [self.scheduler.requests[name] for name in names]
-        sampled = [[] if request.is_prefill_chunk else [self.next_token(request)] for request in requests]
+        samples = [not request.is_prefill_chunk for request in requests]
+        grammar = self.scheduler.get_grammar_bitmask(scheduled)
+        sampled = [[self.next_token(r)] if does else [] for r, does in zip(requests, samples, strict=True)]
         constrained = set() if grammar is None else set(grammar.structured_output_request_ids)
         unmasked = [one for one in requests if one.use_structured_output and one.request_id not in constrained]
         before = [request.num_output_tokens for request in unmasked]
@@ -172,16 +173,16 @@ def test_the_class_is_vllms_with_ours_before_it(bench: Bench) -> None:
     from dotllm.vllm_plugin.engine_core.pending_grammars import PendingGrammarsScheduler
 
     assert isinstance(bench.scheduler, Scheduler) and isinstance(bench.scheduler, PendingGrammarsScheduler)
-    assert bench.scheduler._hold_limit == 8
+    assert bench.scheduler._runs_ahead and not bench.scheduler._lets_reason
 
 
-def test_prompt_runs_but_for_its_last_token_until_the_grammar_comes(bench: Bench) -> None:
+def test_prompt_runs_and_waits_where_its_grammar_is_needed(bench: Bench) -> None:
     pending = Pending()
     bench.add("a", 100, pending)
-    assert [bench.step() for _ in range(4)] == [{"a": 64}, {"a": 35}, {}, {}]
-    assert bench.tokens_of("a") == []
+    assert [bench.step() for _ in range(4)] == [{"a": 64}, {"a": 36}, {}, {}]
+    assert bench.tokens_of("a") == [], "what was sampled without a mask does not count"
     pending.set_result(grammar := Grammar())
-    assert bench.step() == {"a": 1}, "its first token within one step"
+    assert bench.step() == {"a": 4}, "its first token within one step; the blocks of its prompt are cached"
     assert bench.tokens_of("a") == [7] == grammar.accepted
     while bench.finish_reason("a") is None:
         bench.step()
@@ -198,8 +199,6 @@ def test_grammar_that_comes_during_the_prompt_costs_nothing(bench: Bench) -> Non
 
 def test_while_nothing_runs_the_mask_is_asked_for_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step for the last prompt token alone would cost more than most compiles."""
-    from dotllm.vllm_plugin.engine_core import pending_grammars
-
     waits: list[float] = []
 
     def comes(futures: list[Any], timeout: float) -> None:
@@ -213,32 +212,31 @@ def test_while_nothing_runs_the_mask_is_asked_for_late(bench: Bench, monkeypatch
     assert bench.step() == {"a": 30, "a2": 30} and bench.tokens_of("a") == bench.tokens_of("a2") == [7]
     assert waits == [pending_grammars.COMPILE_WAIT_S] and pending_grammars.COMPILE_WAIT_S <= 0.01
     bench.add("b", 30, Pending(), start=500)
-    assert bench.step() == {"a": 1, "a2": 1, "b": 29} and len(waits) == 1, "it would be the others' time"
+    assert bench.step() == {"a": 1, "a2": 1, "b": 30} and len(waits) == 1, "it would be the others' time"
+    assert bench.tokens_of("b") == []
     while bench.finish_reason("a") is None:
         bench.step()
     bench.scheduler.finish_requests(["b"], _aborted())
     bench.add("long", 100, Pending(), start=1000)
-    assert bench.step() == {"long": 64} and len(waits) == 1, "its prompt takes several steps as it is"
+    assert bench.step() == {"long": 64} and len(waits) == 1, "nothing is needed yet"
+    assert bench.step() == {"long": 36} and len(waits) == 2 and bench.tokens_of("long") == [7]
     bench.add("theirs", 20, Pending(), ours=False, start=2000)
     bench.step()
-    assert len(waits) == 1
+    assert len(waits) == 2
 
 
 def test_a_mask_that_comes_too_late_costs_the_step_and_nothing_else(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dotllm.vllm_plugin.engine_core import pending_grammars
-
     monkeypatch.setattr(pending_grammars, "COMPILE_WAIT_S", 0.001)
     pending = Pending()
     bench.add("a", 40, pending)
     assert bench.step() == {"a": 40} and bench.tokens_of("a") == [], "what it sampled without a mask does not count"
-    assert bench.step() == {"a": 7}, "two blocks of its prompt are cached, and its last token waits"
-    assert bench.step() == {}
+    assert bench.step() == {} and bench.step() == {}, "it runs ahead once"
     bench.add("b", 30, start=500)
     assert bench.step() == {"b": 30} and bench.tokens_of("b") == [7], "nobody waits for it"
     pending.set_result(grammar := Grammar())
-    assert bench.step() == {"a": 1, "b": 1}
+    assert bench.step() == {"a": 8, "b": 1}, "two blocks of its prompt are cached"
     assert bench.tokens_of("a") == [7] == grammar.accepted
     while bench.finish_reason("a") is None:
         bench.step()
@@ -249,8 +247,6 @@ def test_a_mask_that_comes_too_late_costs_the_step_and_nothing_else(
 def test_a_compile_that_fails_where_the_mask_is_asked_for_late(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    from dotllm.vllm_plugin.engine_core import pending_grammars
-
     pending = Pending()
     if when == "before the mask":
         monkeypatch.setattr(pending_grammars, "wait", lambda *_: pending.set_exception(Unsupported("no")))
@@ -267,8 +263,6 @@ def test_a_compile_that_fails_where_the_mask_is_asked_for_late(
 
 
 def test_abort_where_the_mask_is_asked_for_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dotllm.vllm_plugin.engine_core import pending_grammars
-
     monkeypatch.setattr(pending_grammars, "COMPILE_WAIT_S", 0.001)
     pending = Pending()
     bench.add("a", 40, pending)
@@ -299,7 +293,7 @@ def test_others_are_not_held_up(bench: Bench) -> None:
     quick = Pending()
     quick.set_result(Grammar())
     bench.add("quick", 10, quick, start=2000)
-    assert bench.step() == {"free": 1, "quick": 10, "slow": 13}, "a block of its prompt is cached"
+    assert bench.step() == {"free": 1, "quick": 10}
     while bench.finish_reason("quick") is None or bench.finish_reason("free") is None:
         bench.step()
     assert bench.tokens_of("free") == bench.tokens_of("quick") == [7] * 4
@@ -330,45 +324,43 @@ def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
     assert bench.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 199, "its blocks are free again"
 
 
-def test_failure_between_the_look_and_the_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trap that killed the engine of the prototype: a compile that fails while a step is being put together."""
+@pytest.mark.parametrize("tokens", [30, 100])
+def test_failure_while_a_step_is_put_together(bench: Bench, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
+    """The trap that killed the engine of the prototype."""
     pending = Pending()
-    bench.scheduler._may_be_late = False
-    bench.add("bad", 30, pending)
+    bench.add("bad", tokens, pending)
+    if tokens == 100:
+        assert bench.step() == {"bad": 64}
+    _while_the_next_step_is_put_together(bench, monkeypatch, lambda: pending.set_exception(ValueError("refused")))
+    assert bench.step() and pending.done() and bench.tokens_of("bad") == []
     bench.step()
-    original = bench.scheduler._reserve_prefill_lookahead
-
-    def fails_now(request: Any, *numbers: int) -> int:
-        if not pending.done():
-            pending.set_exception(ValueError("refused"))
-        return original(request, *numbers)
-
-    monkeypatch.setattr(bench.scheduler, "_reserve_prefill_lookahead", fails_now)
-    assert bench.step() == {}
-    bench.step()
-    assert bench.finish_reason("bad") == "error"
+    assert bench.finish_reason("bad") == "error" and bench.tokens_of("bad") == []
 
 
-def test_success_between_the_look_and_the_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tokens", [30, 100])
+def test_success_while_a_step_is_put_together(bench: Bench, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
     pending = Pending()
-    bench.scheduler._may_be_late = False
-    bench.add("a", 30, pending)
-    bench.step()
-    original = bench.scheduler._reserve_prefill_lookahead
+    bench.add("a", tokens, pending)
+    if tokens == 100:
+        assert bench.step() == {"a": 64}
+    _while_the_next_step_is_put_together(bench, monkeypatch, lambda: pending.set_result(Grammar()))
+    assert bench.step() and pending.done() and bench.tokens_of("a") == [7]
 
-    def comes_now(request: Any, *numbers: int) -> int:
-        if not pending.done():
-            pending.set_result(Grammar())
-        return original(request, *numbers)
 
-    monkeypatch.setattr(bench.scheduler, "_reserve_prefill_lookahead", comes_now)
-    assert bench.step() == {}
-    assert bench.step() == {"a": 1}
+def _while_the_next_step_is_put_together(bench: Bench, monkeypatch: pytest.MonkeyPatch, happens: Any) -> None:
+    manager = bench.scheduler.kv_cache_manager
+    original = manager.allocate_slots
+
+    def allocate_slots(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(manager, "allocate_slots", original)
+        happens()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(manager, "allocate_slots", allocate_slots)
 
 
 @pytest.mark.parametrize("tokens", [1, BLOCK + 1, 3 * BLOCK + 1])
-def test_one_token_left_at_admission_blocks_nobody(bench: Bench, tokens: int) -> None:
-    """A prompt whose all but last tokens are cached would be admitted with zero tokens to run."""
+def test_a_prompt_that_is_cached_but_for_its_last_token(bench: Bench, tokens: int) -> None:
     first = Pending()
     first.set_result(Grammar())
     bench.add("warm", tokens, first)
@@ -377,50 +369,46 @@ def test_one_token_left_at_admission_blocks_nobody(bench: Bench, tokens: int) ->
     pending = Pending()
     bench.add("same", tokens, pending)
     bench.add("behind", 10, start=1000)
-    assert bench.step() == {"behind": 10}
+    assert bench.step() == {"same": 1, "behind": 10} and bench.tokens_of("same") == []
     pending.set_result(Grammar())
     bench.step()
     assert bench.tokens_of("same") == [7]
 
 
-def test_zero_tokens_at_admission_are_taken_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same, should the block size not tell: one step is lost (since 0.33 none), then the request waits as vLLM has
-    it."""
-    pending = Pending()
-    bench.scheduler._may_be_late = False
-    monkeypatch.setattr(bench.scheduler, "hash_block_size", 1 << 20)
-    first = Pending()
-    first.set_result(Grammar())
-    bench.add("warm", BLOCK + 1, first)
-    while bench.finish_reason("warm") is None:
-        bench.step()
-    bench.add("same", BLOCK + 1, pending)
-    bench.add("behind", 10, start=1000)
-    assert (bench.step() or bench.step()) == {"behind": 10}
-    pending.set_result(Grammar())
-    bench.step()
-    assert bench.tokens_of("same") == [7]
-    while bench.finish_reason("same") is None:
-        bench.step()
-    assert not bench.scheduler._one_token_left and not bench.scheduler._pending
-
-
-def test_number_of_held_requests_is_limited(bench: Bench) -> None:
+def test_requests_that_wait_hold_nothing(bench: Bench) -> None:
     pending = [Pending() for _ in range(12)]
     for number, one in enumerate(pending):
         bench.add(f"r{number}", 6, one, start=100 * number)
-    bench.add("free", 6, start=5000)
-    scheduled = bench.step()
-    assert len(scheduled) == 9 and scheduled["free"] == 6
-    assert len(bench.scheduler._pending) == 8
+    bench.add("free", 6, start=5000, max_tokens=40)
+    while bench.tokens_of("free") == []:
+        bench.step()
+    bench.step()
+    assert [request.request_id for request in bench.scheduler.running] == ["free"]
+    assert bench.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 198
     for one in pending:
         one.set_result(Grammar())
     for _ in range(12):
         bench.step()
     assert all(bench.finish_reason(f"r{number}") == "length" for number in range(12))
+    assert not bench.scheduler._pending
 
 
-def test_abort_while_held(bench: Bench) -> None:
+def test_nothing_is_drafted_behind_a_step_that_is_dropped(bench: Bench) -> None:
+    """There is no grammar to ask about the drafts."""
+    from vllm.v1.outputs import DraftTokenIds
+
+    pending = Pending()
+    request = bench.add("a", 30, pending)
+    bench.step()
+    bench.scheduler.update_draft_token_ids(DraftTokenIds(["a"], [[7, 7]]))
+    assert request.spec_token_ids == []
+    pending.set_result(Grammar())
+    assert bench.step() == {"a": 14} and bench.tokens_of("a") == [7]
+    bench.scheduler.update_draft_token_ids(DraftTokenIds(["a"], [[7, 7]]))
+    assert request.spec_token_ids == [7, 7]
+
+
+def test_abort_while_pending(bench: Bench) -> None:
     from vllm.v1.request import RequestStatus
 
     pending = Pending()
@@ -495,7 +483,6 @@ def test_features_it_does_not_go_with(bench: Bench) -> None:
         ("ec_connector", object()),
         ("is_encoder_decoder", True),
         ("need_mamba_block_aligned_split", True),
-        ("num_prefill_lookahead", 2),
     ):
         before = getattr(bench.scheduler, name)
         setattr(bench.scheduler, name, value)
@@ -504,7 +491,7 @@ def test_features_it_does_not_go_with(bench: Bench) -> None:
 
 
 def test_engines_in_which_a_request_does_not_reason_first(reasoning: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert why_no_reasoning(reasoning.scheduler) == "" and reasoning.scheduler._may_reason
+    assert why_no_reasoning(reasoning.scheduler) == "" and reasoning.scheduler._lets_reason
     monkeypatch.setattr(reasoning.scheduler, "num_spec_tokens", 3)
     assert "speculative" in why_no_reasoning(reasoning.scheduler)
     monkeypatch.setattr(reasoning.scheduler, "num_spec_tokens", 0)
@@ -522,24 +509,6 @@ def test_a_failed_compile_of_a_held_request_is_named_as_one(bench: Bench) -> Non
         bench.step()
     found = errors.decode(bench.outputs["bad"][-1].stop_reason)
     assert found == (500, "the specification could not be compiled: boom")
-
-
-def test_vllm_looks_ahead_without_a_detour_while_nobody_is_held(bench: Bench) -> None:
-    asked: list[str] = []
-    ours, theirs = type(bench.scheduler)._reserve_prefill_lookahead, bench.scheduler._vllm_looks_ahead
-    bench.scheduler._vllm_looks_ahead = lambda request, *numbers: (
-        asked.append(request.request_id) or theirs(request, *numbers)
-    )
-    bench.add("free", 20)
-    bench.step()
-    assert asked == ["free"] and bench.scheduler._reserve_prefill_lookahead is bench.scheduler._vllm_looks_ahead
-    pending: Future[Any] = Future()
-    bench.add("held", 20, pending, start=100)
-    assert bench.step() == {"free": 1, "held": 19}, "it is held in the very step that lets it in"
-    assert bench.scheduler._reserve_prefill_lookahead.__func__ is ours
-    pending.set_result(Grammar())
-    assert bench.step() == {"free": 1, "held": 1}
-    assert bench.scheduler._reserve_prefill_lookahead is bench.scheduler._vllm_looks_ahead
 
 
 def test_a_scheduler_of_somebody_else(vllm_config: Any) -> None:
@@ -685,14 +654,15 @@ def test_vllms_own_words_about_a_compile_give_way(
     failed.structured_output_request = SimpleNamespace(_grammar=error)
 
     class Scheduler:
-        vllm_config = SimpleNamespace(model_config=None)
+        vllm_config = SimpleNamespace(model_config=SimpleNamespace(logits_processors=None))
 
-        def _free_request(self, request: Any) -> None: ...
+        def __init__(self) -> None:
+            self.requests = {"failed": failed, "other": other}
 
         def update_from_output(self) -> Any:
             outputs = []
             for request in (failed, other):
-                self._free_request(request)
+                del self.requests[request.request_id]
                 words = theirs(f"Invalid structured outputs: {error}" if request is failed else "not ours")
                 why = stop_reason if request is failed else None
                 outputs.append(
@@ -763,12 +733,12 @@ def test_a_request_reasons_while_its_index_compiles(reasoning: Bench) -> None:
     pending = Pending()
     request = reasoning.add("a", 30, pending, start=200)
     request.max_tokens = 20
-    reasoning.says["a"] = [1, 2, 3, END, 5, 6]
-    assert [reasoning.step() for _ in range(4)] == [{"a": 30}, {"a": 1}, {"a": 1}, {"a": 1}]
-    assert reasoning.tokens_of("a") == [1, 2, 3, END]
-    assert reasoning.step() == {} and reasoning.step() == {}, "the constraint begins, and there is no mask"
+    reasoning.says["a"] = [1, 2, 3, END, 4, 5, 6]
+    assert [reasoning.step() for _ in range(5)] == [{"a": 30}, {"a": 1}, {"a": 1}, {"a": 1}, {"a": 1}]
+    assert reasoning.tokens_of("a") == [1, 2, 3, END], "the constraint begins, and there is no mask"
+    assert reasoning.step() == {} and reasoning.step() == {}
     pending.set_result(grammar := Grammar())
-    assert reasoning.step() == {"a": 1}
+    assert reasoning.step() == {"a": 2}
     reasoning.step()
     assert reasoning.tokens_of("a") == [1, 2, 3, END, 5, 6] and grammar.accepted == [5, 6]
 
@@ -785,13 +755,13 @@ def test_the_index_comes_while_it_reasons(reasoning: Bench) -> None:
     assert not reasoning.scheduler._pending
 
 
-def test_reasoning_that_ended_in_the_prompt_is_held_at_its_end(reasoning: Bench) -> None:
+def test_reasoning_that_ended_in_the_prompt(reasoning: Bench) -> None:
     pending = Pending()
     request = reasoning.add("a", 30, pending)
     request.prompt_token_ids[5] = END
-    assert reasoning.step() == {"a": 29} and reasoning.step() == {}
+    assert reasoning.step() == {"a": 30} and reasoning.step() == {} and reasoning.tokens_of("a") == []
     pending.set_result(Grammar())
-    assert reasoning.step() == {"a": 1}
+    assert reasoning.step() == {"a": 14} and reasoning.tokens_of("a") == [7]
 
 
 @pytest.mark.parametrize("when", ["reasoning", "ended"])
@@ -827,15 +797,17 @@ def test_a_stand_in_asked_too_early_answers_late_and_right() -> None:
 
     future: Future[Any] = Future()
     late = DeferredGrammar(future)
-    assert late.accept_tokens("r", [1, 2]) and not late.is_terminated() and late.error is None
+    assert late.accept_tokens("r", []) and not late.is_terminated() and not future.done()
     grammar = Grammar()
     threading.Timer(0.1, future.set_result, (grammar,)).start()
-    assert late.validate_tokens([3]) == [3] and grammar.accepted == [1, 2]
-    assert late.accept_tokens("r", [4]) and grammar.accepted == [1, 2, 4]
-    withdrawn: Future[Any] = Future()
+    assert late.validate_tokens([3]) == [3]
+    assert late.accept_tokens("r", [4]) and grammar.accepted == [4]
+
+
+def test_a_compile_that_was_withdrawn_or_failed_has_no_grammar() -> None:
+    withdrawn, failed, there = Pending(), Pending(), Pending()
     withdrawn.cancel()
-    withdrawn.set_running_or_notify_cancel()
-    assert isinstance(DeferredGrammar(withdrawn).error, CancelledError), "nobody gets it by waiting"
-    failed: Future[Any] = Future()
     failed.set_exception(ValueError("no"))
-    assert isinstance(DeferredGrammar(failed).error, ValueError) and DeferredGrammar(failed).accept_tokens("r", [1])
+    there.set_result(Grammar())
+    found = [pending_grammars.Pending(None, None, one, False) for one in (Pending(), withdrawn, failed, there)]  # type: ignore[arg-type]
+    assert [one.is_compiled for one in found] == [False, False, False, True], "nobody gets it by waiting"

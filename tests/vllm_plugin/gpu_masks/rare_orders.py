@@ -411,8 +411,7 @@ class Trouble:
     def _check_empty(self) -> None:
         scheduler = self.scheduler
         left = {
-            "pending grammars": scheduler._pending, "one token left": scheduler._one_token_left,
-            "takers": getattr(scheduler, "_takers", ()), "requests": scheduler.requests, "running": scheduler.running,
+            "pending grammars": scheduler._pending, "requests": scheduler.requests, "running": scheduler.running,
         }  # fmt: skip
         assert not any(left.values()), {name: what for name, what in left.items() if what}
         pool = scheduler.kv_cache_manager.block_pool

@@ -1,4 +1,4 @@
-"""Which of our mixins an engine's scheduler keeps, and the short ways of vLLM's loop."""
+"""The mixins of an engine's scheduler, and the short ways of vLLM's loop."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from played_engine import Engine
 
 from dotllm import Index
 from dotllm.vllm_plugin.engine_core import batch_accept, draft_limit, errors, pending_grammars
+from dotllm.vllm_plugin.jump_forward import jump_forward
 from tests.vllm_plugin.engine_core.test_pending_grammars import Bench
 
 pytestmark = pytest.mark.serve
@@ -22,14 +23,16 @@ def an_engine(vllm_config: Any, index: Index) -> Engine:
     return Engine(vllm_config, index, seed=3, blocks=200)
 
 
-def test_mixins_without_a_use_leave(vllm_config: Any, index: Index) -> None:
+def test_the_class_is_vllms_with_ours_before_it(vllm_config: Any, index: Index) -> None:
     engine = an_engine(vllm_config, index)
     found = type(engine.scheduler)
     assert found.__name__ == "DotllmAsyncScheduler" and found.__module__ == "vllm.v1.core.sched.async_scheduler"
-    assert [base.__name__ for base in found.__bases__[1:]] == [
+    assert [base.__name__ for base in found.__bases__] == [
         pending_grammars.PendingGrammarsScheduler.__name__,
         errors.FailureScheduler.__name__,
         batch_accept.BatchAcceptScheduler.__name__,
+        jump_forward.JumpForwardScheduler.__name__,
+        draft_limit.DraftLimitScheduler.__name__,
         "AsyncScheduler",
     ]
     assert type(an_engine(vllm_config, index).scheduler) is found
@@ -44,15 +47,7 @@ def test_an_engine_on_another_backend_has_none(
     monkeypatch.setattr(vllm_config.structured_outputs_config, "backend", backend)
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
-    assert type(Bench(vllm_config).scheduler).__bases__[1:] == (AsyncScheduler,)
-
-
-def test_each_mixin_knows_whether_it_is_of_use(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_accept, "why_not", lambda *_: "")
-    monkeypatch.setattr(draft_limit, "most_drafting", lambda _: 4)
-    found = type(an_engine(vllm_config, index).scheduler)
-    for mixin in (batch_accept.BatchAcceptScheduler, draft_limit.DraftLimitScheduler):
-        assert issubclass(found, mixin), mixin
+    assert type(Bench(vllm_config).scheduler) is AsyncScheduler
 
 
 def test_vllm_is_told_at_once_what_has_been_taken(vllm_config: Any, index: Index) -> None:
@@ -60,12 +55,12 @@ def test_vllm_is_told_at_once_what_has_been_taken(vllm_config: Any, index: Index
     engine = an_engine(vllm_config, index)
     manager = engine.scheduler.structured_output_manager
     asked: list[list[int]] = []
-    grammar = SimpleNamespace(followed=True, failed=False, accept_tokens=lambda _, tokens: asked.append(tokens))
+    grammar = SimpleNamespace(accepted_ahead=True, failed=False, accept_tokens=lambda _, tokens: asked.append(tokens))
     request = engine.add("one", 8)
     request.structured_output_request._grammar = grammar
     assert manager.accept_tokens(request, [1]) is True and not asked
     grammar.failed = True
     assert manager.accept_tokens(request, [2]) is False and asked == [[2]]
-    grammar.followed = grammar.failed = False
+    grammar.accepted_ahead = grammar.failed = False
     assert manager.accept_tokens(request, [3]) is False and asked == [[2], [3]]
     assert manager.accept_tokens(engine.add("free", 8, structured_outputs=None), [4]) is True

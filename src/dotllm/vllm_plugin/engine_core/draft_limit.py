@@ -17,11 +17,12 @@ from typing import Any
 
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
+from dotllm.vllm_plugin.vllm_types import DraftTokenIds, Scheduler, SchedulerMixin
 
 logger = logging.getLogger(__name__)
 
 
-class DraftLimitScheduler:
+class DraftLimitScheduler(SchedulerMixin):
     """Goes before vLLM's scheduler."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -30,44 +31,36 @@ class DraftLimitScheduler:
         if self._most_drafting is not None:
             logger.info("drafts of constrained requests: in batches of at most %d requests", self._most_drafting)
 
-    def idles(self) -> bool:
-        """Whether this engine's drafts have no limit (see `scheduler_mixins`)."""
-        return self._most_drafting is None
+    def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
+        """The drafts for the next step have come."""
+        if self._most_drafting is not None and len(self.running) > self._most_drafting:
+            self._drop_constrained(draft_token_ids)
+        super().update_draft_token_ids(draft_token_ids)
 
-    def update_draft_token_ids(self, draft_token_ids: Any) -> None:
-        """The drafts for the next step have come (vLLM's ``DraftTokenIds``)."""
-        running: list[Any] = self.running  # type: ignore[attr-defined]  # vLLM's scheduler has it
-        if self._most_drafting is not None and len(running) > self._most_drafting:
-            draft_token_ids = self._without_constrained(draft_token_ids)
-        super().update_draft_token_ids(draft_token_ids)  # type: ignore[misc]  # the class after us has it
-
-    def _without_constrained(self, drafts: Any) -> Any:
-        requests: dict[str, Any] = self.requests  # type: ignore[attr-defined]
+    def _drop_constrained(self, drafts: DraftTokenIds) -> None:
         kept: tuple[list[str], list[list[int]]] = ([], [])
         dropped = 0
         for name, tokens in zip(drafts.req_ids, drafts.draft_token_ids, strict=True):
-            request = requests.get(name)
+            request = self.requests.get(name)
             if request is not None and request.use_structured_output:
                 request.spec_token_ids = []
                 dropped += len(tokens)
             else:
                 kept[0].append(name)
                 kept[1].append(tokens)
-        backend = backend_of(self.structured_output_manager)  # type: ignore[attr-defined]
+        backend = backend_of(self.structured_output_manager)
         if backend is not None and dropped:
             backend.compiler.metrics.add("dotllm_drafts_dropped", amount=float(dropped))
-        return type(drafts)(*kept)
+        drafts.req_ids, drafts.draft_token_ids = kept
 
 
-def most_drafting(scheduler: Any) -> int | None:
+def most_drafting(scheduler: Scheduler) -> int | None:
     """How many requests may run for drafts of constrained ones to be verified; None: any number."""
-    config = scheduler.vllm_config.speculative_config
-    largest = scheduler.vllm_config.compilation_config.max_cudagraph_capture_size
-    if config is None or not largest or scheduler.vllm_config.scheduler_config.async_scheduling:
+    config = scheduler.vllm_config
+    largest, speculation = config.compilation_config.max_cudagraph_capture_size, config.speculative_config
+    if speculation is None or not largest or config.scheduler_config.async_scheduling:
         return None
-    if config.num_speculative_tokens_per_batch_size:
-        return None
-    return int(largest // (1 + scheduler.num_spec_tokens))
+    return None if speculation.num_speculative_tokens_per_batch_size else largest // (1 + scheduler.num_spec_tokens)
 
 
 HOOK = scheduler_mixins.hook(
@@ -75,5 +68,4 @@ HOOK = scheduler_mixins.hook(
     name="draft-limit",
     summary="drafts of constrained requests do not outgrow vLLM's largest CUDA graph",
     without_it="a user's speculative method can make large batches of constrained requests slower than no speculation",
-    overrides="update_draft_token_ids",
 )

@@ -22,6 +22,7 @@ from typing import Any
 from dotllm.compilation.errors import QueueFull
 from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
+from dotllm.vllm_plugin.vllm_types import ModelConfig, Request, SchedulerMixin
 
 logger = logging.getLogger(__name__)
 
@@ -56,35 +57,29 @@ def decode(stop_reason: Any) -> tuple[int, str] | None:
     return data["status"], data["message"]
 
 
-class FailureScheduler:
+class FailureScheduler(SchedulerMixin):
     """Goes before vLLM's scheduler class: outputs of requests that ended with an error of ours say why."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._reasons: dict[str, str] = {}  # of requests that have ended in this step
-        self._processors = logits_processors(self.vllm_config.model_config)  # type: ignore[attr-defined]
+        self._processors = logits_processors(self.vllm_config.model_config)
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
         """vLLM's, plus the reasons."""
-        self._reasons.clear()
-        outputs = super().update_from_output(*args, **kwargs)  # type: ignore[misc]  # the class after us has it
-        if self._reasons:
-            for client in outputs.values():
-                for output in client.outputs:
-                    reason = self._reasons.get(output.request_id)
-                    if reason is None or str(output.finish_reason) != "error":
-                        continue
-                    # (Where the token that is not allowed is one of the request's stop tokens, vLLM has said so here.)
-                    output.stop_reason = reason
-                    if getattr(output, "error", None) is not None:  # since 0.33, of a compile that failed
-                        output.error = _in_our_words(output.error, reason)
+        requests = self.requests.copy()  # (those that end in this step are gone after it)
+        outputs = super().update_from_output(*args, **kwargs)
+        for client in outputs.values():
+            for output in client.outputs:
+                if output.finish_reason is None or str(output.finish_reason) != "error":
+                    continue
+                reason = _reason(requests[output.request_id], self._processors)
+                if reason is None:
+                    continue
+                # (Where the token that is not allowed is one of the request's stop tokens, vLLM has said so here.)
+                output.stop_reason = reason
+                if getattr(output, "error", None) is not None:  # since 0.33, of a compile that failed
+                    output.error = _in_our_words(output.error, reason)
         return outputs
-
-    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        reason = _reason(request, self._processors) if request.structured_output_request is not None else None
-        if reason is not None:
-            self._reasons[request.request_id] = reason
-        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
 
 def _in_our_words(error: Any, reason: str) -> Any:
@@ -94,21 +89,16 @@ def _in_our_words(error: Any, reason: str) -> Any:
     return type(error)(code=code, message=message, retryable=status == 503)
 
 
-def logits_processors(model_config: Any) -> tuple[str, ...]:
+def logits_processors(model_config: ModelConfig) -> tuple[str, ...]:
     """Names of the logits processors that the server's operator has added to vLLM's."""
-    named = getattr(model_config, "logits_processors", None) or ()
+    named = model_config.logits_processors or ()
     installed = (point.value for point in entry_points(group="vllm.logits_processors"))
     return (*(one if isinstance(one, str) else one.__qualname__ for one in named), *installed)
 
 
-def _reason(request: Any, processors: tuple[str, ...]) -> str | None:
+def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
     """Why ``request`` was ended, if that is ours to say. ``processors``: see `logits_processors`."""
-    from dotllm.vllm_plugin.engine_core.deferred_grammar import DeferredGrammar
-
-    # not ``grammar``, which would wait a little for a compile that is still running
-    grammar = request.structured_output_request._grammar
-    if isinstance(grammar, DeferredGrammar):
-        grammar = grammar.error or grammar.resolved
+    grammar = getattr(request.structured_output_request, "_grammar", None)
     if isinstance(grammar, Exception):
         return encode(without_frames(grammar))  # vLLM caught it in a frame that holds the request
     error = getattr(grammar, "error", None)  # of another backend's none
@@ -163,7 +153,6 @@ HOOK = scheduler_mixins.hook(
     name="request-errors",
     summary="a request that its constraint ends with an error says why",
     without_it='the client is only told "Internal server error"',
-    overrides="update_from_output _free_request",
 )
 
 

@@ -92,7 +92,7 @@ class RequestGrammar(StructuredOutputGrammar):
         """Whether masks leave one spelling of forced text, which may be entered (`jump_forward`)."""
         self.own_masks = bool(self.stops)
         """Whether masks may differ from the guide's for other reasons, even while the text goes on."""
-        self.followed = False
+        self.accepted_ahead = False
         """Whether this step's token was taken ahead of vLLM's call, by `batch_accept`."""
         if isinstance(guide, Compiled):
             self._compiled = guide
@@ -136,7 +136,7 @@ class RequestGrammar(StructuredOutputGrammar):
         """
         if self.failed:
             return False
-        if self.followed:
+        if self.accepted_ahead:
             return True
         advanced = 0
         try:
@@ -234,7 +234,7 @@ class RequestGrammar(StructuredOutputGrammar):
             return ()
         try:
             guide = self.guide
-            config = guide.config if self.followed else guide.index.advance(guide.config, token)
+            config = guide.config if self.accepted_ahead else guide.index.advance(guide.config, token)
             tokens = () if config < 0 else spelling.after(guide.index, config)
             return () if self.stops and self._stops_within(tokens) else tokens
         except Exception as error:

@@ -49,10 +49,6 @@ class JumpForwardScheduler:
         self._entered: dict[str, int] = {}
         """by request the position from which on the model runner does not know its tokens yet"""
 
-    def idles(self) -> bool:
-        """Whether no text is entered in this engine (see `scheduler_mixins`)."""
-        return not self._enters_text
-
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """The results of a step, and what is forced after them."""
         entered = self._enter(model_runner_output) if self._enters_text else ()
@@ -120,14 +116,12 @@ class JumpForwardScheduler:
     def _append(self, request: Any, sampled: list[int], one: Found) -> None:
         """Let the step that sampled ``sampled`` have produced forced tokens as well, and nothing be in flight."""
         grammar = request.structured_output_request._grammar
-        if grammar.followed:
+        if grammar.accepted_ahead:
             grammar.take(one.tokens)  # (else vLLM lets it take all that has been produced)
         self._entered.setdefault(request.request_id, request.num_tokens)
         if request.num_output_placeholders:  # asynchronous: of the result that has come, and of those in flight
             request.num_output_placeholders = 1 + len(one.tokens)
         sampled.extend(one.tokens)
-        # Results that do not count are not for `batch_accept`, which asks about them when it meets a request anew.
-        getattr(self, "_takers", {}).pop(request.request_id, None)
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
         """A step has been put together: tell the model runner of what it runs and does not know."""
@@ -152,7 +146,6 @@ HOOK = scheduler_mixins.hook(
     name="jump-forward",
     summary="forced text is entered into requests, not generated",
     without_it="forced text is generated token by token",
-    overrides="update_from_output _update_after_schedule _free_request",
     targets=(
         Target("vllm.v1.worker.gpu_model_runner", "GPUModelRunner._update_states", ("self", "scheduler_output")),
         Target("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.add_requests", ("self", "scheduler_output")),
