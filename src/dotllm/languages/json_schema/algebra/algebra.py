@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from dotllm import abandonment
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.languages.json_schema.algebra import arrays, object_unions, objects
+from dotllm.languages.json_schema.algebra.nodes import ObjectCondition
 from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_CONSTANTS,
     ANY_ARRAY,
@@ -31,7 +32,6 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     ArrayConstraint,
     Node,
     NormalForm,
-    ObjectCondition,
     ObjectConstraint,
 )
 from dotllm.languages.json_schema.algebra.object_conditions import conditions

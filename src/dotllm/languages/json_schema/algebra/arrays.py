@@ -3,7 +3,7 @@ see."""
 
 from __future__ import annotations
 
-from dotllm.languages.json_schema.algebra.nodes import Nodes
+from dotllm.languages.json_schema.algebra.nodes import Breaks, Nodes
 from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_ARRAY,
     FALSE,
@@ -158,11 +158,11 @@ def _without_decided(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstrai
         possible: list[ArrayCondition] = []
         avoided = False
         for condition in conditions(other):
-            verdict = _can_break(nodes, positive, condition)
-            if verdict is True:
+            verdict = _breaks(nodes, positive, condition)
+            if verdict is Breaks.ALWAYS:
                 avoided = True
                 break
-            if verdict is None:
+            if verdict is Breaks.SOMETIMES:
                 possible.append(condition)
         if avoided:
             continue
@@ -175,15 +175,19 @@ def _without_decided(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstrai
     return positive._replace(negated=tuple(kept))
 
 
-def _can_break(nodes: Nodes, constraint: ArrayConstraint, condition: ArrayCondition) -> bool | None:
-    """Whether an array of ``constraint`` breaks ``condition``: True always, False never, None sometimes."""
+def _breaks(nodes: Nodes, constraint: ArrayConstraint, condition: ArrayCondition) -> Breaks:
+    """Whether the arrays of ``constraint`` break ``condition``."""
     kind, number, node = condition.kind, condition.number, condition.node
     least, most = constraint.minimum, constraint.maximum
     if kind == "minimum":
-        return False if least >= number else True if most is not None and most < number else None
+        if least >= number:
+            return Breaks.NEVER
+        return Breaks.ALWAYS if most is not None and most < number else Breaks.SOMETIMES
     if kind == "maximum":
-        return False if most is not None and most <= number else True if least > number else None
-    verdict: bool | None = False
+        if most is not None and most <= number:
+            return Breaks.NEVER
+        return Breaks.ALWAYS if least > number else Breaks.SOMETIMES
+    verdict = Breaks.NEVER
     indices = [number] if kind == "item" else list(range(number, max(len(constraint.prefix), number) + 1))
     for i in indices:
         if most is not None and i >= most:
@@ -191,8 +195,8 @@ def _can_break(nodes: Nodes, constraint: ArrayConstraint, condition: ArrayCondit
         here = item_of(constraint, i)
         if not _within(nodes, here, node):
             if i < least and nodes.is_empty(nodes.both(here, node)):
-                return True
-            verdict = None
+                return Breaks.ALWAYS
+            verdict = Breaks.SOMETIMES
     return verdict
 
 

@@ -1,11 +1,38 @@
-"""What the operations on constraints (`objects`, `arrays`) need of the algebra of nodes."""
+"""What the operations on constraints (`objects`, `arrays`) need: the algebra of nodes, and conditions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from enum import Enum
 from typing import Protocol
 
-from dotllm.languages.json_schema.algebra.normal_form import Node, ObjectCondition, ObjectConstraint
+from dotllm.languages.json_schema.algebra.normal_form import Clause, Node, ObjectConstraint
+
+
+class Breaks(Enum):
+    """Whether the values of a constraint break a condition."""
+
+    ALWAYS = "always"
+    NEVER = "never"
+    SOMETIMES = "sometimes"
+
+
+class ObjectCondition:
+    """One of the conditions that an object constraint consists of (see `object_conditions`)."""
+
+    __slots__ = ()
+
+    def broken(self, nodes: Nodes) -> ObjectConstraint | None:
+        """The objects that break it; None if that is no single constraint."""
+        return None
+
+    def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
+        """Whether the objects of ``constraint`` break this condition of ``other``."""
+        raise NotImplementedError
+
+    def as_clause(self) -> Clause | None:
+        """The condition as a clause, None if it is about more than which keys are there."""
+        return None
 
 
 class Nodes(Protocol):

@@ -63,21 +63,6 @@ class ObjectConstraint(NamedTuple):
     named: Named | None = None
 
 
-class ObjectCondition(NamedTuple):
-    """One way to break a constraint: ``kind`` with what it needs.
-
-    ``value``: ``name`` is present with a value outside ``node``; ``required``: ``name`` is absent; ``either``: one of
-    these two; ``clause``: ``clause`` fails; ``key class``: a member of key class ``number`` has a value outside
-    ``node``; ``minimum``, ``maximum``: fewer or more than ``number`` members.
-    """
-
-    kind: str
-    name: str = ""
-    node: Node = TRUE
-    clause: Clause = frozenset()
-    number: int = 0
-
-
 class Contains(NamedTuple):
     """Between ``minimum`` and ``maximum`` (None: any number of) items satisfy ``node``."""
 

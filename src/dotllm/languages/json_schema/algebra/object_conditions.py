@@ -1,4 +1,4 @@
-"""The conditions of an object constraint, one by one: what breaks it, and whether another constraint can.
+"""The conditions of an object constraint, one by one: what breaks each, and whether another constraint does.
 
 A constraint holds where all of its conditions do (a key's value, a key's presence, a count, …), so its negation says
 that one of them fails.
@@ -7,17 +7,150 @@ that one of them fails.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from dotllm.languages.json_schema.algebra.nodes import Nodes
+from dotllm.languages.json_schema.algebra.nodes import Breaks, Nodes, ObjectCondition
 from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_KEY_CLASSES,
     FALSE,
     TRUE,
+    Clause,
     Node,
-    ObjectCondition,
     ObjectConstraint,
     value_of,
 )
+
+
+@dataclass(slots=True, eq=False)
+class ValueCondition(ObjectCondition):
+    """The key ``name`` is absent, or its value is of ``node``."""
+
+    name: str
+    node: Node
+
+    def broken(self, nodes: Nodes) -> ObjectConstraint:
+        return mentioning({self.name: nodes.complement(self.node)}, [self.name])
+
+    def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
+        here = value_of(constraint, self.name)
+        if here == FALSE or _within(nodes, here, self.node):
+            return Breaks.NEVER
+        sure = self.name in constraint.required and nodes.are_apart(here, self.node)
+        return Breaks.ALWAYS if sure else Breaks.SOMETIMES
+
+    def as_clause(self) -> Clause | None:
+        return frozenset([(self.name, False)]) if self.node == FALSE else None
+
+
+@dataclass(slots=True, eq=False)
+class PresenceCondition(ObjectCondition):
+    """The key ``name`` is there."""
+
+    name: str
+
+    def broken(self, nodes: Nodes) -> ObjectConstraint:
+        return mentioning({self.name: FALSE})
+
+    def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
+        if value_of(constraint, self.name) == FALSE:
+            return Breaks.ALWAYS
+        return Breaks.NEVER if self.name in constraint.required else Breaks.SOMETIMES
+
+    def as_clause(self) -> Clause:
+        return frozenset([(self.name, True)])
+
+
+@dataclass(slots=True, eq=False)
+class RequiredValueCondition(ObjectCondition):
+    """The key ``name`` is there, and its value is of ``node``."""
+
+    name: str
+    node: Node
+
+    def broken(self, nodes: Nodes) -> ObjectConstraint:
+        return mentioning({self.name: nodes.complement(self.node)})
+
+    def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
+        here = value_of(constraint, self.name)
+        if here == FALSE:
+            return Breaks.ALWAYS
+        if _within(nodes, here, self.node):
+            return Breaks.NEVER if self.name in constraint.required else Breaks.SOMETIMES
+        return Breaks.ALWAYS if nodes.are_apart(here, self.node) else Breaks.SOMETIMES
+
+
+@dataclass(slots=True, eq=False)
+class ClauseCondition(ObjectCondition):
+    """The clause holds."""
+
+    clause: Clause
+
+    def broken(self, nodes: Nodes) -> ObjectConstraint:
+        absent = {key: FALSE if present else TRUE for key, present in sorted(self.clause)}
+        needed = frozenset(key for key, present in self.clause if not present)
+        return mentioning(absent, needed)
+
+    def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
+        all_decided = True
+        for key, present in self.clause:
+            if key in constraint.required:
+                holds = present
+            elif value_of(constraint, key) == FALSE:
+                holds = not present
+            else:
+                all_decided = holds = False
+            if holds:
+                return Breaks.NEVER
+        return Breaks.ALWAYS if all_decided else Breaks.SOMETIMES
+
+    def as_clause(self) -> Clause:
+        return self.clause
+
+
+@dataclass(slots=True, eq=False)
+class KeyClassCondition(ObjectCondition):
+    """The members of key class ``number`` have values of ``node``. What breaks it is no single constraint."""
+
+    number: int
+    node: Node
+
+    def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
+        language, node = other.key_classes[self.number]
+        verdict = Breaks.NEVER
+        one_class = len(other.key_classes) == 1
+        for name, here in constraint.properties.items():
+            if name in other.properties or here == FALSE or not (one_class or language.contains(name)):
+                continue
+            if not _within(nodes, here, node):
+                if name in constraint.required and nodes.are_apart(here, node):
+                    return Breaks.ALWAYS
+                verdict = Breaks.SOMETIMES
+        if any(here != FALSE and not _within(nodes, here, node) for _, here in constraint.key_classes):
+            verdict = Breaks.SOMETIMES
+        return verdict
+
+
+@dataclass(slots=True, eq=False)
+class CountCondition(ObjectCondition):
+    """There are at least ``minimum`` or at most ``maximum`` members: one of the two is given."""
+
+    minimum: int = 0
+    maximum: int | None = None
+
+    def broken(self, nodes: Nodes) -> ObjectConstraint:
+        if self.maximum is None:
+            return ObjectConstraint({}, ANY_KEY_CLASSES, maximum=self.minimum - 1)
+        return ObjectConstraint({}, ANY_KEY_CLASSES, minimum=self.maximum + 1)
+
+    def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
+        least, most = max(constraint.minimum, len(constraint.required)), constraint.maximum
+        if self.maximum is None:
+            if least >= self.minimum:
+                return Breaks.NEVER
+            return Breaks.ALWAYS if most is not None and most < self.minimum else Breaks.SOMETIMES
+        if most is not None and most <= self.maximum:
+            return Breaks.NEVER
+        return Breaks.ALWAYS if least > self.maximum else Breaks.SOMETIMES
 
 
 def conditions(constraint: ObjectConstraint) -> list[ObjectCondition]:
@@ -25,20 +158,49 @@ def conditions(constraint: ObjectConstraint) -> list[ObjectCondition]:
     out: list[ObjectCondition] = []
     for name, node in constraint.properties.items():
         if name in constraint.required:
-            out.append(ObjectCondition("required", name) if node == TRUE else ObjectCondition("either", name, node))
+            out.append(PresenceCondition(name) if node == TRUE else RequiredValueCondition(name, node))
         elif node != TRUE:
-            out.append(ObjectCondition("value", name, node))
-    out.extend(
-        ObjectCondition("key class", "", node, number=i)
-        for i, (_, node) in enumerate(constraint.key_classes)
-        if node != TRUE
-    )
-    out.extend(ObjectCondition("clause", clause=clause) for clause in sorted(constraint.clauses, key=sorted))
+            out.append(ValueCondition(name, node))
+    out.extend(KeyClassCondition(i, node) for i, (_, node) in enumerate(constraint.key_classes) if node != TRUE)
+    out.extend(ClauseCondition(clause) for clause in sorted(constraint.clauses, key=sorted))
     if constraint.minimum:
-        out.append(ObjectCondition("minimum", number=constraint.minimum))
+        out.append(CountCondition(minimum=constraint.minimum))
     if constraint.maximum is not None:
-        out.append(ObjectCondition("maximum", number=constraint.maximum))
+        out.append(CountCondition(maximum=constraint.maximum))
     return out
+
+
+def restricted(constraint: ObjectConstraint, kept: list[ObjectCondition]) -> ObjectConstraint:
+    """``constraint`` with only some of its conditions."""
+    values: dict[str, Node] = {}
+    required: set[str] = set()
+    clauses: set[Clause] = set()
+    classes: set[int] = set()
+    minimum, maximum = 0, None
+    for condition in kept:
+        if isinstance(condition, (ValueCondition, RequiredValueCondition)):
+            values[condition.name] = condition.node
+        if isinstance(condition, (PresenceCondition, RequiredValueCondition)):
+            required.add(condition.name)
+        elif isinstance(condition, ClauseCondition):
+            clauses.add(condition.clause)
+        elif isinstance(condition, KeyClassCondition):
+            classes.add(condition.number)
+        elif isinstance(condition, CountCondition):
+            minimum, maximum = (
+                max(minimum, condition.minimum),
+                maximum if condition.maximum is None else condition.maximum,
+            )
+    return ObjectConstraint(
+        {name: values.get(name, TRUE) for name in constraint.properties},
+        tuple((language, node if i in classes else TRUE) for i, (language, node) in enumerate(constraint.key_classes))
+        if classes
+        else ANY_KEY_CLASSES,
+        frozenset(required),
+        frozenset(clauses),
+        minimum,
+        maximum,
+    )
 
 
 def mentioning(properties: dict[str, Node], required: Iterable[str] = ()) -> ObjectConstraint:
@@ -46,94 +208,6 @@ def mentioning(properties: dict[str, Node], required: Iterable[str] = ()) -> Obj
     return ObjectConstraint(properties, ANY_KEY_CLASSES, frozenset(required), mentioned=frozenset(properties))
 
 
-def broken(nodes: Nodes, condition: ObjectCondition) -> ObjectConstraint:
-    """The constraint of the objects that break ``condition`` (not for key classes)."""
-    kind, name = condition.kind, condition.name
-    if kind == "value":
-        return mentioning({name: nodes.complement(condition.node)}, [name])
-    if kind == "required":
-        return mentioning({name: FALSE})
-    if kind == "either":
-        return mentioning({name: nodes.complement(condition.node)})
-    if kind == "clause":
-        absent = {key: FALSE if present else TRUE for key, present in sorted(condition.clause)}
-        needed = frozenset(key for key, present in condition.clause if not present)
-        return mentioning(absent, needed)
-    if kind == "minimum":
-        return ObjectConstraint({}, ANY_KEY_CLASSES, maximum=condition.number - 1)
-    assert kind == "maximum", kind
-    return ObjectConstraint({}, ANY_KEY_CLASSES, minimum=condition.number + 1)
-
-
-def can_break(
-    nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint, condition: ObjectCondition
-) -> bool | None:
-    """Whether an object of ``constraint`` breaks ``condition`` of ``other``: True always, False never, None
-    sometimes."""
-    kind, name, node = condition.kind, condition.name, condition.node
-    if kind in ("value", "required", "either"):
-        here = value_of(constraint, name)
-        if here == FALSE:
-            return kind != "value"
-        needed = name in constraint.required
-        if kind == "required":
-            return False if needed else None
-        if _within(nodes, here, node):
-            return False if needed or kind == "value" else None
-        return True if (needed or kind == "either") and nodes.are_apart(here, node) else None
-    if kind == "key class":
-        return _can_break_key_class(nodes, constraint, other, condition)
-    if kind == "clause":
-        verdicts = [
-            present if key in constraint.required else (not present) if value_of(constraint, key) == FALSE else None
-            for key, present in condition.clause
-        ]
-        return False if any(verdicts) else None if None in verdicts else True
-    least = max(constraint.minimum, len(constraint.required))
-    if kind == "minimum":
-        if least >= condition.number:
-            return False
-        return True if constraint.maximum is not None and constraint.maximum < condition.number else None
-    if constraint.maximum is not None and constraint.maximum <= condition.number:
-        return False
-    return True if least > condition.number else None
-
-
-def _can_break_key_class(
-    nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint, condition: ObjectCondition
-) -> bool | None:
-    language, node = other.key_classes[condition.number]
-    verdict: bool | None = False
-    for name, here in constraint.properties.items():
-        if name in other.properties or here == FALSE or (len(other.key_classes) > 1 and not language.contains(name)):
-            continue
-        if not _within(nodes, here, node):
-            if name in constraint.required and nodes.are_apart(here, node):
-                return True
-            verdict = None
-    if any(here != FALSE and not _within(nodes, here, node) for _, here in constraint.key_classes):
-        verdict = None
-    return verdict
-
-
 def _within(nodes: Nodes, a: Node, b: Node) -> bool:
     """Whether every value of ``a`` is seen to be one of ``b``."""
     return a == b or b == TRUE or (b != FALSE and nodes.is_within(a, b))
-
-
-def restricted(constraint: ObjectConstraint, kept: list[ObjectCondition]) -> ObjectConstraint:
-    """``constraint`` with only some of its conditions."""
-    values = {c.name: c.node for c in kept if c.kind in ("value", "either")}
-    key_classes = {c.number for c in kept if c.kind == "key class"}
-    return ObjectConstraint(
-        {name: values.get(name, TRUE) for name in constraint.properties},
-        tuple(
-            (language, node if i in key_classes else TRUE) for i, (language, node) in enumerate(constraint.key_classes)
-        )
-        if key_classes
-        else ANY_KEY_CLASSES,
-        frozenset(c.name for c in kept if c.kind in ("required", "either")),
-        frozenset(c.clause for c in kept if c.kind == "clause"),
-        max((c.number for c in kept if c.kind == "minimum"), default=0),
-        min((c.number for c in kept if c.kind == "maximum"), default=None),
-    )

@@ -12,10 +12,9 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     TRUE,
     Clause,
     Node,
-    ObjectCondition,
     ObjectConstraint,
 )
-from dotllm.languages.json_schema.algebra.object_conditions import broken, conditions, mentioning
+from dotllm.languages.json_schema.algebra.object_conditions import conditions, mentioning
 
 MAX_CLAUSES = 64
 
@@ -98,9 +97,10 @@ def negation(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint | N
     found = conditions(constraint)
     if not found:
         return None
-    if len(found) == 1 and found[0].kind != "key class":
-        return broken(nodes, found[0])
-    presence = [_presence(condition) for condition in found]
+    only_way = found[0].broken(nodes) if len(found) == 1 else None
+    if only_way is not None:
+        return only_way
+    presence = [condition.as_clause() for condition in found]
     if None not in presence:
         clauses = _distribute([frozenset([(name, not there)]) for name, there in c or ()] for c in presence)
         if clauses is not None:
@@ -108,12 +108,3 @@ def negation(nodes: Nodes, constraint: ObjectConstraint) -> ObjectConstraint | N
     return mentioning(dict.fromkeys(constraint.properties, TRUE))._replace(
         negated=(constraint._replace(negated=(), named=None),)
     )
-
-
-def _presence(condition: ObjectCondition) -> Clause | None:
-    """The condition as a clause that fails, None if it is about more than which keys are there."""
-    if condition.kind == "required":
-        return frozenset([(condition.name, True)])
-    if condition.kind == "value" and condition.node == FALSE:
-        return frozenset([(condition.name, False)])
-    return condition.clause if condition.kind == "clause" else None

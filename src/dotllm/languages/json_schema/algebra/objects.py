@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from dotllm.errors import BudgetExceeded
-from dotllm.languages.json_schema.algebra.nodes import Nodes
+from dotllm.languages.json_schema.algebra.nodes import Breaks, Nodes, ObjectCondition
 from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
     ANY_KEY_CLASSES,
@@ -25,12 +25,11 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     KeyClass,
     Named,
     Node,
-    ObjectCondition,
     ObjectConstraint,
     key_class_value,
     value_of,
 )
-from dotllm.languages.json_schema.algebra.object_conditions import broken, can_break, restricted
+from dotllm.languages.json_schema.algebra.object_conditions import restricted
 
 MAX_KEY_CLASSES = 64
 
@@ -266,20 +265,23 @@ def _without_decided(
         all_conditions = nodes.conditions_of(other)
         nodes.spend(4 + len(all_conditions))
         if positive.required:
-            all_conditions = sorted(all_conditions, key=lambda condition: condition.name not in positive.required)
+            all_conditions = sorted(
+                all_conditions, key=lambda condition: getattr(condition, "name", None) not in positive.required
+            )
         for condition in all_conditions:
-            verdict = can_break(nodes, positive, other, condition)
-            if verdict is True:
+            verdict = condition.breaks(nodes, positive, other)
+            if verdict is Breaks.ALWAYS:
                 avoided = True
                 break
-            if verdict is None:
+            if verdict is Breaks.SOMETIMES:
                 possible.append(condition)
         if avoided:
             continue
         if not possible:
             return None
-        if len(possible) == 1 and possible[0].kind != "key class":
+        only_way = possible[0].broken(nodes) if len(possible) == 1 else None
+        if only_way is not None:
             rest = positive._replace(negated=tuple(s for s in constraint.negated if s is not other))
-            return meet(nodes, rest, broken(nodes, possible[0]))
+            return meet(nodes, rest, only_way)
         kept.append(restricted(other, possible))
     return positive._replace(negated=tuple(kept))

@@ -15,7 +15,13 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     ObjectConstraint,
     value_of,
 )
-from dotllm.languages.json_schema.algebra.object_conditions import broken, conditions, mentioning
+from dotllm.languages.json_schema.algebra.object_conditions import (
+    KeyClassCondition,
+    RequiredValueCondition,
+    ValueCondition,
+    conditions,
+    mentioning,
+)
 from dotllm.languages.json_schema.algebra.partition import partition_by
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
@@ -71,7 +77,7 @@ def _choose_discriminator(constraint: ObjectConstraint, split: frozenset[str]) -
         condition.name
         for other in constraint.negated
         for condition in conditions(other)
-        if condition.kind in ("value", "either") and condition.name not in split
+        if isinstance(condition, (ValueCondition, RequiredValueCondition)) and condition.name not in split
     )
     name, count = min(counts.items(), key=lambda item: (-item[1], item[0]), default=("", 0))
     return name if count > 1 else None
@@ -108,11 +114,13 @@ def _negate_branches(
 ) -> Iterator[tuple[ObjectConstraint, tuple[KeyClass, ...]]]:
     """``constraint`` (with ``some`` other keys) in all the ways in which it is not ``other``."""
     for condition in conditions(other):
-        if condition.kind != "key class":
-            met = objects.meet(algebra, constraint, broken(algebra, condition))
+        broken = condition.broken(algebra)
+        if broken is not None:
+            met = objects.meet(algebra, constraint, broken)
             if met is not None:
                 yield met, some
             continue
+        assert isinstance(condition, KeyClassCondition)
         language, node = other.key_classes[condition.number]
         one_class = len(other.key_classes) == 1
         outside = algebra.complement(node)

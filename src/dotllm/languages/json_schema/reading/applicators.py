@@ -16,7 +16,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     NormalForm,
     ObjectConstraint,
 )
-from dotllm.languages.json_schema.algebra.object_conditions import broken, conditions, mentioning
+from dotllm.languages.json_schema.algebra.object_conditions import conditions, mentioning
 from dotllm.languages.json_schema.reading.document import Scope
 from dotllm.languages.json_schema.reading.keyword_groups import DECLARING, IN_PLACE, REFERENCES
 from dotllm.languages.json_schema.reading.keyword_values import (
@@ -94,9 +94,10 @@ def _implied(algebra: Algebra, name: str, node: Node) -> Node | None:
         return None
     excluded: list[ObjectConstraint] = []
     for condition in conditions(form.objects[0]):
-        if condition.kind == "key class":
+        broken = condition.broken(algebra)
+        if broken is None:
             return None
-        way = objects.meet(algebra, mentioning({name: TRUE}, [name]), broken(algebra, condition))
+        way = objects.meet(algebra, mentioning({name: TRUE}, [name]), broken)
         if way is not None:
             excluded.append(way)
     names = dict.fromkeys((key for way in excluded for key in way.properties), TRUE)
