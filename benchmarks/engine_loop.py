@@ -43,7 +43,7 @@ from benchmarks.stand_ins import a_backend
 from dotllm import Index, Vocabulary
 from dotllm.bench import workloads
 from dotllm.compilation.metrics import Metrics
-from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
 PROMPT = 40
 BLOCK = 16
@@ -143,7 +143,7 @@ class Engine:
         sampling.update_from_generation_config({}, index.vocabulary.eos_token_ids[0])
         request = Request(name, [self.made % 1000] * PROMPT, sampling, None)
         if constrained:
-            grammar = RequestGrammar(index.guide(), (), index.vocabulary, BitmaskView())
+            grammar = RequestGrammar(index.guide(), (), index.vocabulary)
             request.structured_output_request.grammar = grammar
         self.device.answers[name] = chain(answer, repeat(0))
         self.scheduler.add_request(request)

@@ -121,7 +121,7 @@ class Loop:
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
         from vllm.v1.request import Request
 
-        from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+        from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
         number = self.made
         self.made += 1
@@ -142,9 +142,7 @@ class Loop:
         )  # fmt: skip
         if self.indexes is not None:
             index = self.indexes[number % len(self.indexes)]
-            request.structured_output_request.grammar = RequestGrammar(
-                index.guide(), (), self.vocabulary, BitmaskView(), None
-            )
+            request.structured_output_request.grammar = RequestGrammar(index.guide(), (), self.vocabulary)
         text = np.zeros(2048, np.int32)
         text[:PROMPT] = prompt
         self.texts[name] = text

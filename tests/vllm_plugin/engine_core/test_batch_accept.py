@@ -14,7 +14,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from dotllm import Index, Vocabulary
 from dotllm.vllm_plugin.engine_core import batch_accept
 from dotllm.vllm_plugin.engine_core.batch_accept import MIN_BATCH
-from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from tests.vllm_plugin.engine_core.test_pending_grammars import Bench, vllm_config
 
 pytestmark = pytest.mark.serve
@@ -49,7 +49,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def grammar(index: Index, stops: tuple[int, ...] = ()) -> RequestGrammar:
-    return RequestGrammar(index.guide(), stops, index.vocabulary, BitmaskView(), None)
+    return RequestGrammar(index.guide(), stops, index.vocabulary)
 
 
 def batch(config: Any, index: Index, says: dict[str, list[int]]) -> Bench:

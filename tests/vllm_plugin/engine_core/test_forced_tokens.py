@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
-from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
+from dotllm.vllm_plugin.engine_core.forced_tokens import Spelling
 
 
 def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:
     """The number of a row in one table was once taken for the same token's in another."""
-    forced = ForcedTokens()
     for words in ([], [b"ab"]):
         tokens = [bytes([i]) for i in range(256)] + words
         vocabulary = Vocabulary.from_bytes([*tokens, None], eos_token_ids=len(tokens))
         for text in ("x", "y") if words else ("y", "x"):
             index = Index.from_regex(text, vocabulary)
-            row = forced.of(index).row(index, index.guide().config)
+            row = Spelling.of(index).row(index, index.guide().config)
             mask = index.space.rows[row]
             assert [i for i in range(len(tokens)) if mask[i >> 5] >> (i & 31) & 1] == [ord(text)]
 
@@ -33,7 +32,7 @@ def test_no_stop_token_ends_an_answer_within_forced_text() -> None:
     """``choice: ["alpha"]`` with a stop token in the middle of its spelling gave "al"."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("vllm")
-    from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+    from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
     from dotllm.vllm_plugin.gpu_masks.rows import rows_of_step
 
     tokens: list[bytes | None] = [bytes([i]) for i in range(256)] + WORDS
@@ -44,7 +43,7 @@ def test_no_stop_token_ends_an_answer_within_forced_text() -> None:
     single = 0
     for trial in range(60):
         stops = () if trial < 5 else draw.sample(range(256, len(tokens)), draw.randint(1, 4))
-        grammar = RequestGrammar(index.guide(), stops, vocabulary, BitmaskView(), ForcedTokens.shared())
+        grammar = RequestGrammar(index.guide(), stops, vocabulary, spells_forced_text=True)
         text = b""
         while True:
             grammar.fill_bitmask(bitmask, 0)

@@ -16,7 +16,7 @@ from dotllm import Index, Vocabulary  # noqa: E402  # after the checks for what 
 from dotllm.errors import BudgetExceeded, InvalidSpec  # noqa: E402
 from dotllm.grammar import Grammar  # noqa: E402
 from dotllm.index import Guide  # noqa: E402
-from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar  # noqa: E402
 
 TOKENS: list[bytes | None] = [b"a", b"b", b"c", b"ab", b"bc", b"abc", b"\n", None, None, None]
 A, B, C, AB, BC, ABC, NEWLINE, EOS, EOT, CALL = range(10)
@@ -38,7 +38,7 @@ def literal(text: str, *, token: int | None = None) -> Grammar:
 
 def make(vocabulary: Vocabulary, grammar: Grammar, stops: tuple[int, ...] = ()) -> RequestGrammar:
     index = Index.from_grammar_object(grammar, vocabulary)
-    return RequestGrammar(index.guide(), stops, vocabulary, BitmaskView())
+    return RequestGrammar(index.guide(), stops, vocabulary)
 
 
 def mask(grammar: RequestGrammar) -> set[int]:
@@ -230,7 +230,7 @@ USES: dict[str, Any] = {
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_no_exception_leaves_a_grammar(vocabulary: Vocabulary, use: Any) -> None:
     guide: Any = FailingGuide()
-    grammar = RequestGrammar(guide, (), vocabulary, BitmaskView())
+    grammar = RequestGrammar(guide, (), vocabulary)
     use(grammar)
     assert grammar.failed
     assert not grammar.is_terminated()
@@ -267,7 +267,7 @@ def test_a_failed_request_frees_its_index(vocabulary: Vocabulary, use: Any) -> N
     """At once: not when somebody makes a full collection, which a server hardly ever does."""
     index = Index.from_grammar_object(literal("abc"), vocabulary)
     guide = BreakingGuide(index)
-    grammar = RequestGrammar(guide, (), vocabulary, BitmaskView())
+    grammar = RequestGrammar(guide, (), vocabulary)
     seen = [weakref.ref(one) for one in (index, guide, grammar)]
     gc.disable()
     try:

@@ -19,8 +19,7 @@ import torch
 
 from benchmarks.stand_ins import a_backend
 from dotllm import Index
-from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
-from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 from dotllm.vllm_plugin.jump_forward import runners
 
@@ -252,8 +251,7 @@ class Engine:
         return request
 
     def grammar(self) -> RequestGrammar:
-        forced = ForcedTokens.shared()
-        return RequestGrammar(self.index.guide(), (), self.index.vocabulary, BitmaskView(), forced)
+        return RequestGrammar(self.index.guide(), (), self.index.vocabulary, spells_forced_text=True)
 
     def run(self, before: dict[int, Callable[[], Any]] | None = None) -> None:
         """Until all requests have ended; ``before`` some steps (by number) something happens."""

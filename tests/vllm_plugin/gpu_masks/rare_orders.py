@@ -23,8 +23,7 @@ from played_engine import BLOCK, EOS, STATES, TOKENS, Engine, Runner
 
 from dotllm import Index
 from dotllm.vllm_plugin.engine_core import pending_grammars
-from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
-from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu_masks import rows, worker_hooks
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 
@@ -185,7 +184,7 @@ class Trouble:
         blocks = int(draw.choice([10, 12, 14, 16, 24, 200]))
         self.priority = bool(draw.random() < 0.2)
         monkeypatch.setattr(vllm_config.scheduler_config, "policy", "priority" if self.priority else "fcfs")
-        self.forced = ForcedTokens.shared() if draw.random() < 0.5 else None
+        self.forced = bool(draw.random() < 0.5)
         monkeypatch.setenv("DOTLLM_COALESCENCE", "canonical" if self.forced else "off")
         self.engine = Engine(vllm_config, index, seed=seed, blocks=blocks, reasoner=self.reasoner)
         self.scheduler = self.engine.scheduler
@@ -249,10 +248,10 @@ class Trouble:
             first = 0
         length = min(length, self.scheduler.max_model_len - 4)
         which_index = self.indexes[int(draw.integers(0, len(self.indexes)))]
-        forced = None if PENALTY.items() <= parameters.items() else self.forced  # (see `coalesced.may_be`)
+        forced = self.forced and not PENALTY.items() <= parameters.items()  # (see `coalesced.may_be`)
 
         def grammar() -> RequestGrammar:
-            return RequestGrammar(which_index.guide(), stops, which_index.vocabulary, BitmaskView(), forced)
+            return RequestGrammar(which_index.guide(), stops, which_index.vocabulary, spells_forced_text=forced)
 
         pending: Any = grammar()
         if parameters.get("structured_outputs", True) is not None and draw.random() < 0.3:

@@ -17,7 +17,7 @@ from benchmarks.stand_ins import a_backend
 from dotllm import Index
 from dotllm.compilation.metrics import Metrics
 from dotllm.index.draft_rows import NO_MASK
-from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu_masks import rows
 from dotllm.vllm_plugin.gpu_masks.message import MaskRows
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender
@@ -59,7 +59,7 @@ def manager(vllm_config: Any, index: Index) -> Any:
 
 
 def request(index: Index, prompt: list[int], said: list[int], ended: bool | None) -> Any:
-    grammar = RequestGrammar(index.guide(), (), index.vocabulary, BitmaskView())
+    grammar = RequestGrammar(index.guide(), (), index.vocabulary)
     assert grammar.accept_tokens("r", said)
     structured = SimpleNamespace(
         grammar=grammar,

@@ -12,7 +12,7 @@ from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along  # noqa: E402
 from dotllm.index.token_space import END_ROW, TokenSpace  # noqa: E402
 from dotllm.vllm_plugin.engine_core import request_grammar  # noqa: E402
-from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar  # noqa: E402
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar  # noqa: E402
 from dotllm.vllm_plugin.gpu_masks import rows as rows_module  # noqa: E402
 from dotllm.vllm_plugin.gpu_masks.message import TABLE_SLOTS  # noqa: E402
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender, rows_of_step  # noqa: E402
@@ -32,7 +32,7 @@ def index(vocabulary: Vocabulary) -> Index:
 
 
 def grammar(index: Index, taken: list[int], stops: tuple[int, ...] = ()) -> RequestGrammar:
-    made = RequestGrammar(index.guide(), stops, index.vocabulary, BitmaskView())
+    made = RequestGrammar(index.guide(), stops, index.vocabulary)
     assert made.accept_tokens("r", taken)
     return made
 
@@ -114,10 +114,10 @@ def test_masks_with_stop_tokens_are_found_once_for_all_requests(
     other_index = Index.from_regex("(abc|a{2,5}b*)c?", vocabulary)
     again = rows_of_step([grammar(other_index, path, (EOT, CALL)) for path in paths])[1].tolist()
     assert interned and others != first and again == first
-    monkeypatch.setattr(request_grammar, "_MOST_STOPS", 3)
+    monkeypatch.setattr(request_grammar, "_MEMO", 3)
     for stop in range(EOT):
         rows_of_step([grammar(index, [], (stop, EOT))])
-        assert len(request_grammar._shared_rows[index]) <= 3
+        assert len(request_grammar._rows_with_stops[index]) <= 3
 
 
 def test_each_row_travels_once(index: Index) -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("vllm")
 import torch
 
 from dotllm import Index, Vocabulary
-from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.workarounds import implicit_ends
 
 pytestmark = pytest.mark.serve
@@ -41,7 +41,7 @@ def vocabulary() -> Vocabulary:
 
 
 def request(index: Index | None, ended: bool | None = None) -> Any:
-    grammar = None if index is None else RequestGrammar(index.guide(), (), index.vocabulary, BitmaskView())
+    grammar = None if index is None else RequestGrammar(index.guide(), (), index.vocabulary)
     return SimpleNamespace(structured_output_request=SimpleNamespace(grammar=grammar, reasoning_ended=ended))
 
 

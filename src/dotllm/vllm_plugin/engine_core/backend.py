@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,7 @@ from dotllm.compilation import Compiled, Specification
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.engine_core import coalesced, warm_start
-from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens
-from dotllm.vllm_plugin.engine_core.request_grammar import BitmaskView, RequestGrammar
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +31,6 @@ class DotllmBackend(StructuredOutputBackend):
         self._ends = warm_start.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
         self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size, self._ends)
         self.compiler = warm_start.compiler(self.vocabulary)
-        self._view = BitmaskView()
         self._enters_text = not coalesced.why_not(self.vllm_config)
         self.row_sender: Any = None
         """Decided at the first step (see `gpu_masks.manager_hook`): a `RowSender`, or False where bitmasks are used."""
@@ -42,12 +40,9 @@ class DotllmBackend(StructuredOutputBackend):
 
         Whoever drops the future withdraws the request: its compile is not started, or abandoned.
         """
-        generators = not self.vllm_config.use_v2_model_runner
-        enters = self._enters_text and coalesced.may_be(request, keeps_generators=generators)
-        forced = ForcedTokens.shared() if enters else None
-        return self.compiler.submit(
-            specification, self._grammar_maker(request.sampling_params.all_stop_token_ids, forced)
-        )
+        keeps_generators = not self.vllm_config.use_v2_model_runner
+        spells = self._enters_text and coalesced.may_be(request, keeps_generators=keeps_generators)
+        return self._compile(specification, request.sampling_params.all_stop_token_ids, spells_forced_text=spells)
 
     def compile_grammar(
         self, request_type: Any, grammar_spec: str, stop_token_ids: set[int] | None = None, **_: Any
@@ -59,10 +54,7 @@ class DotllmBackend(StructuredOutputBackend):
             dotllm.errors.SpecError: the specification is refused.
         """
         specification = requests.of_key(request_type, grammar_spec, self.vllm_config.structured_outputs_config)
-        grammar: RequestGrammar = self.compiler.submit(
-            specification, self._grammar_maker(stop_token_ids or self._ends)
-        ).result()
-        return grammar
+        return self._compile(specification, stop_token_ids or self._ends).result()
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> torch.Tensor:
         """int32 [max_num_seqs, ceil(vocab_size / 32)], all tokens allowed."""
@@ -77,8 +69,12 @@ class DotllmBackend(StructuredOutputBackend):
         """The table of mask rows that all grammars share."""
         return TokenSpace.of(self.vocabulary)
 
-    def _grammar_maker(
-        self, stop_token_ids: Iterable[int], forced: ForcedTokens | None = None
-    ) -> Callable[[Compiled], RequestGrammar]:
-        stops, vocabulary, view = tuple(stop_token_ids), self.vocabulary, self._view
-        return lambda compiled: RequestGrammar(compiled, stops, vocabulary, view, forced)
+    def _compile(
+        self, specification: Specification, stop_token_ids: Iterable[int], *, spells_forced_text: bool = False
+    ) -> Future[RequestGrammar]:
+        stops, vocabulary = tuple(stop_token_ids), self.vocabulary
+
+        def make(compiled: Compiled) -> RequestGrammar:
+            return RequestGrammar(compiled, stops, vocabulary, spells_forced_text=spells_forced_text)
+
+        return self.compiler.submit(specification, make)

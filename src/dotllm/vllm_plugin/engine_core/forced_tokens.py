@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import weakref
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -13,26 +12,7 @@ from dotllm.index.forced import MAX_FORCED, stable_tokens
 from dotllm.index.token_space import TokenSpace
 
 _MEMO = 1 << 16  # configurations of an index that are remembered
-
-
-class ForcedTokens:
-    """`Spelling` by index."""
-
-    def __init__(self) -> None:
-        self._spellings: weakref.WeakKeyDictionary[Walkable, Spelling] = weakref.WeakKeyDictionary()
-
-    @staticmethod
-    @functools.cache
-    def shared() -> ForcedTokens:
-        """The one of this process."""
-        return ForcedTokens()
-
-    def of(self, index: Walkable) -> Spelling:
-        """That of ``index``."""
-        found = self._spellings.get(index)
-        if found is None:
-            found = self._spellings[index] = Spelling()
-        return found
+_spellings: WeakKeyDictionary[Walkable, Spelling] = WeakKeyDictionary()
 
 
 class Spelling:
@@ -46,6 +26,11 @@ class Spelling:
         self._tokens: dict[int, tuple[int, ...]] = {}
         self._rows: dict[int, int] = {}
         self._epoch = -1
+
+    @staticmethod
+    def of(index: Walkable) -> Spelling:
+        """The one of ``index`` in this process."""
+        return _spellings.setdefault(index, Spelling())
 
     def after(self, index: Walkable, config: int) -> tuple[int, ...]:
         """Tokens that spell what must come after ``config``; empty if nothing is forced. Raises BudgetExceeded."""
@@ -75,20 +60,19 @@ class Spelling:
         text = b"" if config == FINISHED else index.forced_bytes(config, MAX_FORCED)
         spelt = stable_tokens(index.space, text, index.vocabulary.encode(text)) if text else []
         tokens: list[int] = []
-        places = [config]
+        configs = [config]
         for token in spelt:
-            here = places[-1]
-            earlier = known.get(here)
+            earlier = known.get(configs[-1])
             if earlier:  # this far the text has been spelt before: it goes on as it did then
                 tokens.extend(earlier)
                 break
-            after = index.advance(here, token)
+            after = index.advance(configs[-1], token)
             if after < 0:
                 break
             tokens.append(token)
-            places.append(after)
-        for i, place in enumerate(places[:-1]):
-            known.setdefault(place, tuple(tokens[i:]))
+            configs.append(after)
+        for i, passed in enumerate(configs[:-1]):
+            known.setdefault(passed, tuple(tokens[i:]))
         return known.setdefault(config, tuple(tokens))
 
 

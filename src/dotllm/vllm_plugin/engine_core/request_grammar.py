@@ -1,16 +1,16 @@
 """RequestGrammar: one request's `Guide`, as vLLM's ``StructuredOutputGrammar``.
 
 vLLM calls these methods from its engine loop, where an exception would end the server and all its requests. None
-leaves this class: whatever goes wrong is logged, and from then on this request accepts no token, which makes the
-scheduler end it, and it alone.
+leaves this class (`contained`): whatever goes wrong is logged, and from then on this request accepts no token, which
+makes the scheduler end it, and it alone.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from functools import cached_property
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, wraps
+from typing import ClassVar, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,33 +23,36 @@ from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.index import Guide, Walkable
 from dotllm.index.token_space import END_ROW
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
-from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedTokens, Spelling
+from dotllm.vllm_plugin.engine_core.forced_tokens import Spelling
 from dotllm.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
 Bitmask = npt.NDArray[np.int32]
 
-_MEMO = 1 << 12  # rows that are remembered for an index and some stop tokens
+_MEMO = 1 << 12  # rows that are remembered for an index
 _MOST_NAMED = 8  # stop tokens in a message
-_MOST_STOPS = 16  # sets of stop tokens of an index for which they are
-_shared_rows: WeakKeyDictionary[Walkable, dict[tuple[int, ...], dict[tuple[int, int, int], int]]] = WeakKeyDictionary()
+_rows_with_stops: WeakKeyDictionary[Walkable, dict[tuple[tuple[int, ...], int, int, int], int]] = WeakKeyDictionary()
+
+Method = TypeVar("Method", bound=Callable[..., object])
 
 
-class BitmaskView:
-    """The NumPy array over vLLM's bitmask tensor. There is one tensor per engine, and making a view costs more than
-    copying a row, so the last one is kept."""
+def contained(otherwise: Callable[[], object]) -> Callable[[Method], Method]:
+    """A decorator of methods: an error ends the request, and then and from then on they return ``otherwise()``."""
 
-    def __init__(self) -> None:
-        self._tensor: torch.Tensor | None = None
-        self._array: Bitmask = np.zeros((0, 0), np.int32)
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        def contained_method(self: RequestGrammar, *args: object) -> object:
+            if not self.failed:
+                try:
+                    return method(self, *args)
+                except Exception as error:
+                    self.fail(method.__name__, error)
+            return otherwise()
 
-    def __call__(self, tensor: torch.Tensor) -> Bitmask:
-        """int32 [rows, words], sharing memory with ``tensor`` (on the CPU, as vLLM's is)."""
-        if tensor is not self._tensor:
-            self._array = tensor.numpy()
-            self._tensor = tensor
-        return self._array
+        return cast(Method, contained_method)
+
+    return decorate
 
 
 class RequestGrammar(StructuredOutputGrammar):
@@ -70,30 +73,27 @@ class RequestGrammar(StructuredOutputGrammar):
         guide: Guide | Compiled,
         stop_token_ids: Iterable[int],
         vocabulary: Vocabulary,
-        view: BitmaskView,
-        forced: ForcedTokens | None = None,
+        *,
+        spells_forced_text: bool = False,
     ) -> None:
-        """``forced``: where forced text is entered into the request, what it is spelt with."""
+        """``spells_forced_text``: masks leave one spelling of forced text, which may be entered (`jump_forward`)."""
         self._vocabulary = vocabulary
         self._eos = vocabulary.eos_token_ids
         stop_token_ids = set(stop_token_ids)
         self.stops = tuple(sorted(stop_token_ids.difference(self._eos)))
         """The request's further stop tokens, sorted."""
         self._further_eos = tuple(token for token in self._eos[1:] if token in stop_token_ids)
-        self._view = view
         self.stopped = False
         """Whether a further stop token has ended the text."""
         self.failed = False
         """Whether an internal error has ended this request."""
         self.error: Exception | None = None
         """Why it is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
-        self._forced = forced
-        self.spells_forced_text = forced is not None
-        """Whether masks leave one spelling of forced text, which may be entered (`jump_forward`)."""
+        self.spells_forced_text = spells_forced_text
         self.own_masks = bool(self.stops)
         """Whether masks may differ from the guide's for other reasons, even while the text goes on."""
         self.accepted_ahead = False
-        """Whether this step's token was taken ahead of vLLM's call, by `batch_accept`."""
+        """Whether this step's token was accepted ahead of vLLM's call, by `batch_accept`."""
         if isinstance(guide, Compiled):
             self._compiled = guide
         else:
@@ -102,7 +102,7 @@ class RequestGrammar(StructuredOutputGrammar):
 
     @cached_property
     def guide(self) -> Guide:
-        """The guide; to look ahead (forced tokens), and for those who take tokens for it.
+        """The guide, for those who ask or move many in one call.
 
         Made when first needed, when the prompt has been run: by then a warmer index may have come from the store.
         """
@@ -118,177 +118,136 @@ class RequestGrammar(StructuredOutputGrammar):
                 self.stops = tuple(sorted({*self.stops, *asked}))
                 self.own_masks = True
 
-    @cached_property
-    def _rows_with_stops(self) -> dict[tuple[int, int, int], int]:
-        """`row_with_stops` by (config, row, epoch): shared with all requests of this index and these stop tokens, but
-        for a guide whose masks depend on more than its configuration."""
-        if self.guide.remembers:
-            return {}
-        of_index = _shared_rows.setdefault(self.guide.index, {})
-        if self.stops not in of_index and len(of_index) >= _MOST_STOPS:  # every request may name others
-            of_index.clear()
-        return of_index.setdefault(self.stops, {})
-
+    @contained(bool)
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advance by sampled tokens (-1 is padding and ends the list). False: not allowed, and nothing has changed.
 
         Tokens after the end of the text are ignored: with ``ignore_eos`` generation goes on freely.
         """
-        if self.failed:
-            return False
         if self.accepted_ahead:
             return True
-        advanced = 0
-        try:
-            for token in tokens:
-                if token < 0 or self.is_terminated():
-                    break
-                if not self._advance(token):
-                    logger.error("request %s: token %d is not allowed here; ending the request", request_id, token)
-                    self.rollback(advanced)
-                    self.error = self.error or TokenNotAllowed(token)
-                    return False
-                advanced += 1
-        except Exception as error:
-            self.fail("accept", error)
-            return False
-        return True
+        for advanced, token in enumerate(tokens):
+            if token < 0 or self.is_terminated():
+                break
+            if not self._advance(token):
+                logger.error("request %s: token %d is not allowed here; ending the request", request_id, token)
+                self.rollback(advanced)
+                self.error = self.error or TokenNotAllowed(token)
+                return False
+        return not self.failed
 
+    @contained(list)
     def validate_tokens(self, tokens: list[int]) -> list[int]:
         """The longest prefix of draft tokens that would be accepted; the state does not change."""
-        if self.failed or self.stopped:
+        if self.stopped:
             return []
-        try:
-            drafts = _without_padding(tokens)
-            accepted = self.guide.accepts(drafts)
-            if accepted < len(drafts) and drafts[accepted] in self.stops and self._can_finish_after(drafts[:accepted]):
-                accepted += 1
-        except Exception as error:
-            self.fail("validate", error)
-            return []
+        drafts = _without_padding(tokens)
+        accepted = self.guide.accepts(drafts)
+        if (
+            accepted < len(drafts)
+            and drafts[accepted] in self.stops
+            and self._can_finish_after(drafts[:accepted], self.guide)
+        ):
+            accepted += 1
         return drafts[:accepted]
 
+    @contained(type(None))
     def rollback(self, num_tokens: int) -> None:
         """Take back the last ``num_tokens`` accepted tokens."""
-        if num_tokens <= 0 or self.failed:
-            return
-        try:
-            if self.stopped:
-                self.stopped = False
-                num_tokens -= 1
-            if num_tokens:
-                self.guide.rollback(num_tokens)
-        except Exception as error:
-            self.fail("rollback", error)
+        if self.stopped and num_tokens > 0:
+            self.stopped = False
+            num_tokens -= 1
+        if num_tokens > 0:
+            self.guide.rollback(num_tokens)
 
     def fill_bitmask(self, bitmask: torch.Tensor, batch_index: int) -> None:
         """Write the mask of the next token into row ``batch_index``."""
-        array = self._view(bitmask)
-        if not self.failed:
-            try:
-                only = self.only_row()
-                if only >= 0:
-                    masks = self.guide.index.masks
-                    array[batch_index, : masks.shape[1]] = masks[only]
-                    array[batch_index, masks.shape[1] :] = 0
-                    return
-                self.guide.write_mask(array, batch_index)
-                if self.stops:
-                    self._mask_stops(array[batch_index])
-                return
-            except Exception as error:
-                self.fail("fill", error)
-        # The scheduler ends a failed request at its next token; until then it must not produce text.
-        row = array[batch_index]
-        row[:] = 0
-        for token in self._eos:
-            _set(row, token, True)
+        row: Bitmask = bitmask[batch_index].numpy()
+        if not self._fill(row):
+            # The scheduler ends a failed request at its next token; until then it must not produce text.
+            row[:] = 0
+            for token in self._eos:
+                _set(row, token, True)
 
+    @contained(bool)
+    def _fill(self, row: Bitmask) -> bool:
+        only = self.only_row()
+        if only >= 0:
+            mask = self.guide.index.masks[only]
+            row[: mask.size] = mask
+            row[mask.size :] = 0
+        else:
+            self.guide.write_mask(row[None], 0)
+            if self.stops:
+                self._mask_stops(row, self.guide)
+        return True
+
+    @contained(bool)
     def is_terminated(self) -> bool:
         """Whether the text has ended with EOS or a stop token."""
-        if self.failed:
-            return False
-        try:
-            return self.stopped or bool(self.guide.is_finished)
-        except Exception as error:
-            self.fail("is_terminated", error)
-            return False
+        return self.stopped or bool(self.guide.is_finished)
 
+    @contained(type(None))
     def reset(self) -> None:
         """Back to the first token."""
         self.stopped = False
-        try:
-            self.guide.reset()
-        except Exception as error:
-            self.fail("reset", error)
+        self.guide.reset()
 
     @cached_property
     def _spelling(self) -> Spelling | None:
         """How forced text is spelt; None where the model spells it as it likes."""
-        return None if self._forced is None or self.guide.remembers else self._forced.of(self.guide.index)
+        return Spelling.of(self.guide.index) if self.spells_forced_text and not self.guide.remembers else None
 
+    @contained(tuple)
     def forced_after(self, token: int) -> Sequence[int]:
         """The tokens that must come after ``token``, which has been sampled; none if nothing is forced."""
-        spelling = self._spelling
-        if spelling is None or self.failed or self.stopped or token in self.stops:
+        spelling, guide = self._spelling, self.guide
+        if spelling is None or self.stopped or token in self.stops:
             return ()
-        try:
-            guide = self.guide
-            config = guide.config if self.accepted_ahead else guide.index.advance(guide.config, token)
-            tokens = () if config < 0 else spelling.after(guide.index, config)
-            return () if self.stops and self._stops_within(tokens) else tokens
-        except Exception as error:
-            self.fail("forced text", error)
-            return ()
+        config = guide.config if self.accepted_ahead else guide.index.advance(guide.config, token)
+        tokens = () if config < 0 else spelling.after(guide.index, config)
+        return () if self._stops_within(tokens) else tokens
 
+    @contained(type(None))
     def take(self, tokens: Iterable[int]) -> None:
         """Advance by forced tokens."""
-        try:
-            if not all(map(self.guide.advance, tokens)):
-                raise RuntimeError("a forced token is not allowed")
-        except Exception as error:
-            self.fail("forced text", error)
+        if not all(map(self.guide.advance, tokens)):
+            raise RuntimeError("a forced token is not allowed")
 
+    @contained(lambda: -1)
     def only_row(self) -> int:
         """The mask of forced text, which allows the one token it is spelt with; -1 where nothing is forced."""
         spelling = self._spelling
-        if spelling is None or self.failed or self.stopped:
+        if spelling is None or self.stopped:
             return -1
-        try:
-            index, config = self.guide.index, self.guide.config
-            stops = self.stops and self._stops_within(spelling.after(index, config))
-            return -1 if stops else spelling.row(index, config)
-        except Exception as error:
-            self.fail("forced text", error)
-            return -1
+        index, config = self.guide.index, self.guide.config
+        return -1 if self._stops_within(spelling.after(index, config)) else spelling.row(index, config)
 
     def _stops_within(self, tokens: Sequence[int]) -> bool:
         """Whether a stop token would end the answer in forced text: it is spelt as without coalescence then."""
-        return not set(self.stops).isdisjoint(tokens)
+        return bool(self.stops) and not set(self.stops).isdisjoint(tokens)
 
+    @contained(lambda: END_ROW)
     def row_with_stops(self, row: int, config: int) -> int:
         """The mask row of ``config`` with this request's stop tokens in it; ``row`` is that without them."""
-        try:
-            index = self.guide.index
-            if not self.stops:
-                return row
-            # No index knows these rows, so a number is good for an epoch (see `TokenSpace`); so is ``row``.
-            key = (config, row, index.space.epoch)
-            known = self._rows_with_stops
-            found = known.get(key)
-            if found is None:
-                if len(known) >= _MEMO:
-                    known.clear()
-                place = self.guide if config == self.guide.config else self.guide.fork()
-                if place is not self.guide:
-                    place.config = config
-                mask = index.masks[row].copy()
-                self._mask_stops(mask, place)
-                found = known[key] = index.space.intern(mask)
-            return found
-        except Exception as error:
-            self.fail("stops", error)
-            return END_ROW
+        if not self.stops:
+            return row
+        guide, index = self.guide, self.guide.index
+        # For all requests of this index, but where masks depend on more than the configuration. No index knows these
+        # rows, so a number is good for an epoch (see `TokenSpace`); so is ``row``.
+        known = {} if guide.remembers else _rows_with_stops.setdefault(index, {})
+        key = (self.stops, config, row, index.space.epoch)
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _MEMO:
+                known.clear()
+            if config != guide.config:
+                guide = guide.fork()
+                guide.config = config
+            mask = index.masks[row].copy()
+            self._mask_stops(mask, guide)
+            found = known[key] = index.space.intern(mask)
+        return found
 
     def _advance(self, token: int) -> bool:
         if self.guide.advance(token):
@@ -298,17 +257,16 @@ class RequestGrammar(StructuredOutputGrammar):
             return True
         return False
 
-    def _can_finish_after(self, tokens: list[int], guide: Guide | None = None) -> bool:
-        place = guide or self.guide
+    def _can_finish_after(self, tokens: list[int], guide: Guide) -> bool:
         if not tokens:
-            return bool(place.can_finish)
-        return any(place.accepts([*tokens, eos]) > len(tokens) for eos in self._eos)
+            return bool(guide.can_finish)
+        return any(guide.accepts([*tokens, eos]) > len(tokens) for eos in self._eos)
 
-    def _mask_stops(self, row: Bitmask, guide: Guide | None = None) -> None:
-        place = guide or self.guide
-        can_finish = place.can_finish
+    def _mask_stops(self, row: Bitmask, guide: Guide) -> None:
+        """Let ``row``, the mask of ``guide``, allow stop tokens where they may end the text, and forbid them else."""
+        can_finish = guide.can_finish
         for token in self.stops:
-            _set(row, token, can_finish or (_get(row, token) and self._ends_with(token, place)))
+            _set(row, token, can_finish or (_get(row, token) and self._ends_with(token, guide)))
         if not row.any():
             named = ", ".join(map(str, self.stops[:_MOST_NAMED])) + (", …" if len(self.stops) > _MOST_NAMED else "")
             message = f"stop_token_ids [{named}] leave no token to go on with where the text may not end yet"
