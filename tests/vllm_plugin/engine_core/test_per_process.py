@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dotllm.vllm_plugin.engine_core import warm_start
+from dotllm.vllm_plugin.engine_core import per_process
 
 
 @pytest.mark.parametrize(("named", "ends"), [(None, ()), (2, (2,)), ([2, 0], (2, 0))])
@@ -22,5 +22,5 @@ def test_the_generation_config_is_read_once(named: Any, ends: tuple[int, ...]) -
         return {} if named is None else {"eos_token_id": named}
 
     model_config = SimpleNamespace(try_get_generation_config=read_config)
-    assert [warm_start.further_ends(model_config) for _ in range(3)] == [ends] * 3
+    assert [per_process.further_ends(model_config) for _ in range(3)] == [ends] * 3
     assert len(read) == 1

@@ -14,7 +14,7 @@ from vllm.v1.structured_output.backend_types import StructuredOutputBackend, Str
 from dotllm.compilation import Compiled, Specification
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import specification as requests
-from dotllm.vllm_plugin.engine_core import coalesced, warm_start
+from dotllm.vllm_plugin.engine_core import coalesced, per_process
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
 logger = logging.getLogger(__name__)
@@ -28,9 +28,9 @@ class DotllmBackend(StructuredOutputBackend):
     """Whether all tokens that the model's generation config names end a text, or the tokenizer's own alone."""
 
     def __post_init__(self) -> None:
-        self._ends = warm_start.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
-        self.vocabulary = warm_start.vocabulary(self.tokenizer, self.vocab_size, self._ends)
-        self.compiler = warm_start.compiler(self.vocabulary)
+        self._ends = per_process.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
+        self.vocabulary = per_process.vocabulary(self.tokenizer, self.vocab_size, self._ends)
+        self.compiler = per_process.compiler(self.vocabulary)
         self._enters_text = not coalesced.why_not(self.vllm_config)
         self.row_sender: Any = None
         """Decided at the first step (see `gpu_masks.manager_hook`): a `RowSender`, or False where bitmasks are used."""
@@ -62,7 +62,7 @@ class DotllmBackend(StructuredOutputBackend):
 
     def destroy(self) -> None:
         """Stop compiling; what is new goes to the caches that outlive this process."""
-        warm_start.close_compiler(self.vocabulary)
+        per_process.close_compiler(self.vocabulary)
 
     @property
     def token_space(self) -> TokenSpace:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dotllm.compilation import Kind, Specification
-from dotllm.vllm_plugin.engine_core import warm_start
+from dotllm.vllm_plugin.engine_core import per_process, warm_start
 from dotllm.vllm_plugin.frontend import reasoning_warning, validation_cache
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
@@ -69,7 +69,7 @@ def token_names() -> TokenNames | None:
     from vllm.tokenizers import cached_tokenizer_from_config
 
     model_config = _vllm_config.model_config
-    return warm_start.token_names(cached_tokenizer_from_config(model_config=model_config), model_config)
+    return per_process.token_names(cached_tokenizer_from_config(model_config=model_config), model_config)
 
 
 def prepare(vllm_config: Any) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from dotllm.compilation import Specification
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
-from dotllm.vllm_plugin.engine_core import warm_start
+from dotllm.vllm_plugin.engine_core import per_process
 from dotllm.vllm_plugin.frontend import engine_info, validation_cache
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
@@ -61,7 +61,7 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
     try:
         specification = specification_of(params, config)
         if structured._backend != BACKEND:
-            validation_cache.check(specification, functools.partial(warm_start.token_names, tokenizer, model_config))
+            validation_cache.check(specification, functools.partial(per_process.token_names, tokenizer, model_config))
     except SpecError as error:
         raise VLLMValidationError(str(error)) from error
     claim(params, config)

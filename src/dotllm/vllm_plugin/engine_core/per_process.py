@@ -1,0 +1,84 @@
+"""What a process has one of: the vocabulary of each tokenizer, the compiler of each vocabulary."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dotllm.compilation import CompilationManager
+    from dotllm.languages.token_names import TokenNames
+
+_lock = threading.Lock()
+_vocabularies: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_compilers: dict[Any, CompilationManager] = {}
+_further_ends: dict[int, tuple[Any, tuple[int, ...]]] = {}  # by the id of a model config, which is kept with them
+
+
+def further_ends(model_config: Any) -> tuple[int, ...]:
+    """The ids that end a text by the model's generation config, as vLLM reads it. Chat models often have several.
+
+    vLLM tells us of them with each request, among its stop tokens. But tokens that only some requests stop at make
+    these requests' masks others than their index's, which costs each step; those that all stop at need not.
+    """
+    known = _further_ends.get(id(model_config))
+    if known is None:  # reading it may take a request to a model hub
+        from dotllm.vocabulary.content import ids_of
+
+        ends = ids_of(model_config.try_get_generation_config().get("eos_token_id"))
+        known = _further_ends[id(model_config)] = model_config, ends
+    return known[1]
+
+
+def vocabulary(tokenizer: Any, size: int, further_eos: tuple[int, ...]) -> Any:
+    """The `Vocabulary` of ``tokenizer``, padded to ``size`` ids (a model's output may be wider); made once per process.
+    ``further_eos`` end a text, too.
+
+    Raises:
+        dotllm.errors.SpecError: the bytes of this tokenizer's tokens cannot be known.
+    """
+    from dotllm.vocabulary import Vocabulary
+
+    with _lock:
+        made = _vocabularies.setdefault(tokenizer, {})
+        key = size, further_eos
+        if key not in made:
+            made[key] = Vocabulary.from_tokenizer(tokenizer, further_eos_token_ids=further_eos, size=size)
+        return made[key]
+
+
+def compiler(vocabulary: Any) -> CompilationManager:
+    """The `CompilationManager` of ``vocabulary``: one per process, until `close_compiler`."""
+    from vllm.platforms import current_platform
+
+    from dotllm.compilation import CompilationManager
+
+    with _lock:
+        made = _compilers.get(vocabulary)
+        if made is None:
+            made = _compilers[vocabulary] = CompilationManager(vocabulary)
+            if current_platform.is_cuda_alike():  # to launch a step of a GPU takes Python longer than a compile does
+                made.spare_the_loop()
+        return made
+
+
+def close_compiler(vocabulary: Any) -> None:
+    """Close the one of ``vocabulary``; what is new goes to the caches that outlive this process."""
+    with _lock:
+        made = _compilers.pop(vocabulary, None)
+    if made is not None:
+        made.close()
+
+
+def vocabulary_of_model(tokenizer: Any, model_config: Any) -> Any:
+    """The `vocabulary` of an engine."""
+    return vocabulary(tokenizer, model_config.get_vocab_size(), further_ends(model_config))
+
+
+def token_names(tokenizer: Any, model_config: Any) -> TokenNames:
+    """The tokens that a specification may name."""
+    from dotllm.languages.token_names import TokenNames
+
+    tokens = vocabulary_of_model(tokenizer, model_config)
+    return TokenNames(tokens.special_tokens, tokens.added_tokens)
