@@ -29,7 +29,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 from dotllm.languages.json_schema.objects.expansion import expanded
 from dotllm.languages.json_schema.objects.member_automaton import Edge, general_expression
 from dotllm.languages.json_schema.objects.unnamed_keys import (
-    few,
+    few_keys,
     special,
     without_named,
 )
@@ -48,7 +48,7 @@ def object_expression(writer: ObjectWriter, stated: ObjectConstraint) -> Express
         plain = expanded(writer.algebra, constraint, by_value=True) or expanded(
             writer.algebra, constraint, by_value=False
         )
-        if plain is not None and not any(few(keys) for one, some in plain for keys, _ in special(one, some)):
+        if plain is not None and not any(few_keys(keys) for one, some in plain for keys, _ in special(one, some)):
             return writer.grammar.alt([_chains(writer, one, others) for one, others in plain])
     return general_expression(writer, constraint)
 

@@ -42,7 +42,7 @@ def special(constraint: ObjectConstraint, some: Sequence[KeyClass]) -> list[KeyC
     ]
 
 
-def few(keys: StringLanguage) -> list[str]:
+def few_keys(keys: StringLanguage) -> list[str]:
     """All strings of a language of a few."""
     return keys.finite_values(MAX_FEW_KEYS) or []
 
@@ -56,12 +56,12 @@ def with_few_named(constraint: ObjectConstraint) -> tuple[ObjectConstraint, list
     """
     while True:
         key_classes = key_classes_of(constraint)
-        few = sorted({name for language, _, _ in key_classes for name in few(language)})
-        if not few:
+        names = sorted({name for language, _, _ in key_classes for name in few_keys(language)})
+        if not names:
             break
-        nodes = {name: value_of(constraint, name) for name in few}
+        nodes = {name: value_of(constraint, name) for name in names}
         constraint = constraint._replace(
-            properties={**constraint.properties, **nodes}, mentioned=constraint.mentioned.union(few)
+            properties={**constraint.properties, **nodes}, mentioned=constraint.mentioned.union(names)
         )
     if constraint.minimum > MAX_FEW_KEYS and any(language.dfa().is_finite() for language, _, _ in key_classes):
         raise BudgetExceeded(
