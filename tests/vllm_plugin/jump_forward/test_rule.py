@@ -11,13 +11,12 @@ from dotllm.vllm_plugin.jump_forward.rule import Found, Rule
 
 def rule(graph_tokens: int | None, decode: str = "FULL", mixed: str = "PIECEWISE") -> Rule:
     mode = SimpleNamespace(decode_mode=lambda: decode, mixed_mode=lambda: mixed)
-    compilation = SimpleNamespace(max_cudagraph_capture_size=graph_tokens, cudagraph_mode=mode)
-    return Rule(SimpleNamespace(compilation_config=compilation))
+    return Rule(SimpleNamespace(max_cudagraph_capture_size=graph_tokens, cudagraph_mode=mode))
 
 
 def found(*lengths: int) -> list[Found]:
     """Forced text of so many tokens, the first of which is in flight."""
-    return [Found(position, [7] * length, length - 1) for position, length in enumerate(lengths)]
+    return [Found(position, None, [7] * length, length - 1) for position, length in enumerate(lengths)]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.hook import Target
 from dotllm.vllm_plugin.jump_forward import runners
 from dotllm.vllm_plugin.jump_forward.rule import Found, Rule
+from dotllm.vllm_plugin.vllm_types import ModelRunnerOutput, Request, SchedulerMixin, SchedulerOutput
 
 logger = logging.getLogger(__name__)
 
@@ -35,35 +36,33 @@ STEPS_TO_LOOK_AGAIN = 32
 takes time for each, and what has come together by the next step is little."""
 
 
-class JumpForwardScheduler:
+class JumpForwardScheduler(SchedulerMixin):
     """Goes before vLLM's scheduler, behind those of ours that change or take the results of a step."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        config: Any = self.vllm_config  # type: ignore[attr-defined]  # vLLM's scheduler has it
-        reason = why_not(config)
+        reason = why_not(self.vllm_config)
         logger.info("coalescence: %s", f"no ({reason})" if reason else "canonical")
         self._enters_text = not reason
-        self._worth = Rule(config)
+        self._worth = Rule(self.vllm_config.compilation_config)
         self._pause = 0  # steps
         self._entered: dict[str, int] = {}
         """by request the position from which on the model runner does not know its tokens yet"""
 
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+    def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput) -> Any:
         """The results of a step, and what is forced after them."""
         entered = self._enter(model_runner_output) if self._enters_text else ()
-        result = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        result = super().update_from_output(scheduler_output, model_runner_output)
         for request in entered:
             if request.num_in_flight_tokens and not request.is_finished():
                 request.num_stale_output_tokens = request.num_in_flight_tokens
                 request.drop_stale_output = True
         return result
 
-    def _enter(self, output: Any) -> list[Any]:
-        """Append forced tokens to the results in vLLM's ``ModelRunnerOutput``; the requests that have got some."""
-        scheduler: Any = self
-        running = len(scheduler.running)
-        prompt_comes = bool(scheduler.waiting) and running < scheduler.max_num_running_reqs
+    def _enter(self, output: ModelRunnerOutput) -> list[Request]:
+        """Append forced tokens to the results; the requests that have got some."""
+        running = len(self.running)
+        prompt_comes = bool(self.waiting) and running < self.max_num_running_reqs
         if self._pause and not prompt_comes:
             self._pause -= 1
             return []
@@ -73,28 +72,30 @@ class JumpForwardScheduler:
             self._pause = running // STEPS_TO_LOOK_AGAIN
         requests = []
         for one in chosen:
-            request = scheduler.requests[output.req_ids[one.position]]
+            request = self.requests[output.req_ids[one.position]]
             self._append(request, output.sampled_token_ids[one.position], one)
             requests.append(request)
         if chosen:
-            metrics = backend_of(scheduler.structured_output_manager).compiler.metrics
+            metrics = backend_of(self.structured_output_manager).compiler.metrics
             metrics.add("dotllm_forced_tokens", amount=float(sum(len(one.tokens) for one in chosen)))
             metrics.add("dotllm_steps_saved", amount=float(sum(one.steps_saved for one in chosen)))
         return requests
 
-    def _find(self, output: Any) -> list[Found]:
+    def _find(self, output: ModelRunnerOutput) -> list[Found]:
         """What is forced after the tokens of a step, as far as each request may go on."""
         from vllm.v1.request import RequestStatus
 
         from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
-        requests, manager = self.requests, self.structured_output_manager  # type: ignore[attr-defined]
+        manager = self.structured_output_manager
         reasons = manager.reasoner_cls is not None and not manager.enable_in_reasoning
         found = []
         for position, (name, sampled) in enumerate(zip(output.req_ids, output.sampled_token_ids, strict=False)):
-            request = requests.get(name)
-            structured = None if request is None else request.structured_output_request
-            if structured is None or len(sampled) != 1 or (reasons and not structured.reasoning_ended):
+            request = self.requests.get(name)
+            if request is None or request.structured_output_request is None or len(sampled) != 1:
+                continue
+            structured = request.structured_output_request
+            if reasons and not structured.reasoning_ended:
                 continue
             grammar = structured._grammar
             if type(grammar) is not RequestGrammar or not grammar.spells_forced_text:
@@ -105,40 +106,37 @@ class JumpForwardScheduler:
             if len(forced) > in_flight and counts:
                 tokens = forced[: max(0, self._room(request))]
                 if len(tokens) > in_flight:
-                    found.append(Found(position, tokens, len(tokens) - in_flight))
+                    found.append(Found(position, grammar, tokens, len(tokens) - in_flight))
         return found
 
-    def _room(self, request: Any) -> int:
+    def _room(self, request: Request) -> int:
         """How many tokens ``request`` may have behind the one that has been sampled."""
-        further = request.max_tokens - request.num_output_tokens
-        return int(min(further, self.max_model_len - request.num_tokens)) - 1  # type: ignore[attr-defined]
+        return min(request.max_tokens - request.num_output_tokens, self.max_model_len - request.num_tokens) - 1
 
-    def _append(self, request: Any, sampled: list[int], one: Found) -> None:
+    def _append(self, request: Request, sampled: list[int], one: Found) -> None:
         """Let the step that sampled ``sampled`` have produced forced tokens as well, and nothing be in flight."""
-        grammar = request.structured_output_request._grammar
-        if grammar.accepted_ahead:
-            grammar.take(one.tokens)  # (else vLLM lets it take all that has been produced)
+        if one.grammar.accepted_ahead:
+            one.grammar.take(one.tokens)  # (else vLLM lets it take all that has been produced)
         self._entered.setdefault(request.request_id, request.num_tokens)
         if request.num_output_placeholders:  # asynchronous: of the result that has come, and of those in flight
             request.num_output_placeholders = 1 + len(one.tokens)
         sampled.extend(one.tokens)
 
-    def _update_after_schedule(self, scheduler_output: Any) -> None:
+    def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         """A step has been put together: tell the model runner of what it runs and does not know."""
         if self._entered:
-            scheduled, requests = scheduler_output.num_scheduled_tokens, self.requests  # type: ignore[attr-defined]
             sent = []
-            for name in [name for name in self._entered if name in scheduled]:
-                start, request = self._entered.pop(name), requests[name]
+            for name in [name for name in self._entered if name in scheduler_output.num_scheduled_tokens]:
+                start, request = self._entered.pop(name), self.requests[name]
                 tokens = list(request.all_token_ids[start:])
                 sent.append(runners.Entered(name, start, tokens, request.num_computed_tokens))
             if sent:
                 runners.send(scheduler_output, sent)
-        super()._update_after_schedule(scheduler_output)  # type: ignore[misc]
+        super()._update_after_schedule(scheduler_output)
 
-    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         self._entered.pop(request.request_id, None)
-        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+        return super()._free_request(request, *args, **kwargs)
 
 
 HOOK = scheduler_mixins.hook(

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from dotllm.vllm_plugin.vllm_types import CompilationConfig
+
 
 class Found(NamedTuple):
     """Forced text of one request."""
 
     position: int
     """in the results of the step"""
+    grammar: Any
+    """its `RequestGrammar`"""
     tokens: Sequence[int]
     steps_saved: int
 
@@ -27,11 +31,9 @@ class Rule:
     A step never becomes longer than vLLM's largest graph on account of forced text, unless it has none as it is.
     """
 
-    def __init__(self, config: Any) -> None:
-        """config: vLLM's ``VllmConfig``."""
-        compilation = config.compilation_config
-        mode = compilation.cudagraph_mode
-        self._graph_tokens = int(compilation.max_cudagraph_capture_size or 0)
+    def __init__(self, config: CompilationConfig) -> None:
+        mode = config.cudagraph_mode
+        self._graph_tokens = config.max_cudagraph_capture_size or 0
         self._costs = bool(self._graph_tokens and mode and mode.decode_mode() != mode.mixed_mode())
 
     def __call__(self, found: Sequence[Found], running: int, *, prompt_comes: bool) -> Sequence[Found]:

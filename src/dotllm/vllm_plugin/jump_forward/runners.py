@@ -13,6 +13,14 @@ from typing import Any, NamedTuple
 
 from dotllm.vllm_plugin.hook import replace_once
 from dotllm.vllm_plugin.settings import coalescence
+from dotllm.vllm_plugin.vllm_types import (
+    CachedRequestState,
+    GPUModelRunnerV1,
+    GPUModelRunnerV2,
+    InputBatchV1,
+    RequestState,
+    SchedulerOutput,
+)
 
 _ENTERED = "dotllm_entered"  # of a scheduler output: list[Entered]
 
@@ -26,7 +34,7 @@ class Entered(NamedTuple):
     computed: int
 
 
-def send(scheduler_output: Any, entered: list[Entered]) -> None:
+def send(scheduler_output: SchedulerOutput, entered: list[Entered]) -> None:
     """Let a step tell the model runners."""
     setattr(scheduler_output, _ENTERED, entered)
 
@@ -60,7 +68,7 @@ def wrap_runner(runner: Any) -> None:
 
 
 def _update_states_with(original: Any) -> Any:
-    def _update_states(self: Any, scheduler_output: Any) -> Any:
+    def _update_states(self: GPUModelRunnerV1, scheduler_output: SchedulerOutput) -> Any:
         for entered in getattr(scheduler_output, _ENTERED, ()):
             write_v1(self.requests, self.input_batch, entered)
         return original(self, scheduler_output)
@@ -68,7 +76,7 @@ def _update_states_with(original: Any) -> Any:
     return _update_states
 
 
-def write_v1(requests: Any, batch: Any, entered: Entered) -> None:
+def write_v1(requests: dict[str, CachedRequestState], batch: InputBatchV1, entered: Entered) -> None:
     """Write into the V1 runner's ``requests`` and its ``InputBatch``.
 
     The list of a request's output tokens stays the same object: logits processors hold it.
@@ -89,7 +97,7 @@ def write_v1(requests: Any, batch: Any, entered: Entered) -> None:
 
 
 def _add_requests_with(original: Any) -> Any:
-    def add_requests(self: Any, scheduler_output: Any) -> Any:
+    def add_requests(self: GPUModelRunnerV2, scheduler_output: SchedulerOutput) -> Any:
         entered = getattr(scheduler_output, _ENTERED, None)
         if entered is None:
             return original(self, scheduler_output)
@@ -102,7 +110,7 @@ def _add_requests_with(original: Any) -> Any:
     return add_requests
 
 
-def stage_v2(states: Any, entered: list[Entered]) -> None:
+def stage_v2(states: RequestState, entered: list[Entered]) -> None:
     """Write into the V2 runner's ``RequestState``; its ``apply_staged_writes`` brings them to the device.
 
     A request that has been preempted since has no state here, and is sent whole when it is resumed.
