@@ -43,6 +43,7 @@ SECONDS = {
     "automata/machine": 45,
     "grammar": 3,
     "index": 19,
+    "index/storage": 5,
     "index/unique": 1,
     "languages/json_schema/strings": 5,
     "vocabulary": 6,

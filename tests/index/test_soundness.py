@@ -17,7 +17,7 @@ import pytest
 from dotllm import Index, Vocabulary
 from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as at
-from dotllm.index.storage import _PARTS, _SAVED
+from dotllm.index.storage.file import _PARTS, _SAVED
 from tests.index.walk_damaged import HEAD, SCHEMA, indexes, vocabulary, walk
 
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,6 @@
-"""Kernels: whether the automaton of a saved index can be used, that is its numbers as places in memory.
+"""Kernels: can the numbers of a saved automaton be used as places in memory?
 
-See `sound_arena`, which is about all that a machine has found out with it.
+`verify_arena` says why, and checks what a machine has found out with the automaton.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def ascending(numbers: Int32, first: int, end: int, most: int) -> bool:
 
 
 @kernel(nb.boolean(MEM, I, I, I))
-def are_sound_nodes(block: Int32, nodes: int, loops: int, token_sets: int) -> bool:
-    """Whether the two ints of every node are what its kind makes of them (see `NodeKind`)."""
+def verify_nodes(block: Int32, nodes: int, loops: int, token_sets: int) -> bool:
+    """Whether the two ints of every node are in the ranges of its kind (see `NodeKind`)."""
     for node in range(nodes):
         kind = block[block[KIND] + node]
         a, b = I(block[block[A] + node]), I(block[block[B] + node])
@@ -77,8 +77,8 @@ def are_sound_nodes(block: Int32, nodes: int, loops: int, token_sets: int) -> bo
 
 
 @kernel(nb.boolean(MEM, I, I))
-def is_sound_automaton(block: Int32, charsets: int, token_sets: int) -> bool:
-    """Of the block of an `Nfa` that refers to so many character sets and token sets."""
+def verify_nfa(block: Int32, charsets: int, token_sets: int) -> bool:
+    """Whether the ``block`` of an `Nfa` is valid, with so many character sets and token sets to refer to."""
     if block.shape[0] < HEAD or block[0] != HEAD or block[PARTS] != block.shape[0]:
         return False
     if not ascending(block, 0, PARTS + 1, block.shape[0]):
@@ -115,5 +115,5 @@ def is_sound_automaton(block: Int32, charsets: int, token_sets: int) -> bool:
         and within(block, block[LOOP_BODY], block[LOOP_AFTER + 1], 0, nodes)
         and within(block, block[CLASS_OF], block[CLASS_OF + 1], 0, classes)
         and within(block, block[CLASS_BYTE], block[CLASS_BYTE + 1], 0, BYTES)
-        and are_sound_nodes(block, nodes, loops, token_sets)
+        and verify_nodes(block, nodes, loops, token_sets)
     )

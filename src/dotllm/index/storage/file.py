@@ -6,7 +6,7 @@ stronger checksum). Of the arena only what is in use is written (hash tables are
 differences, because most are either nearly empty or nearly equal to another one.
 
 No pickle. The checksum finds accidents (a file cut off, a flipped bit); it proves nothing about who wrote the file. So
-all numbers that are used as places in memory are looked at (`sound_automaton`, `sound_arena`), and a made-up file does
+all numbers that are used as places in memory are looked at (`verify_nfa`, `verify_arena`), and a made-up file does
 not crash the process. It can still allow any text, so load only what comes from somebody you trust. The caches
 authenticate their entries if they have a secret (`compilation.envelope`).
 """
@@ -28,9 +28,9 @@ from dotllm.automata.machine.arena import DEFAULT_LIMIT, laid_out
 from dotllm.automata.machine.memory import contents
 from dotllm.automata.nfa import HEAD, Part
 from dotllm.charset import CharSet
-from dotllm.index.sound_arena import SOUND
-from dotllm.index.sound_automaton import is_sound_automaton
-from dotllm.index.thaw import SCRATCH, TABLES, UNSAVED, renumber_rows, thaw, unpack_rows
+from dotllm.index.storage.restore import SCRATCH, TABLES, UNSAVED, renumber_rows, restore, unpack_rows
+from dotllm.index.storage.verify_arena import ALL_VALID
+from dotllm.index.storage.verify_nfa import verify_nfa
 from dotllm.index.token_space import END_ROW, TokenSpace
 from dotllm.index.walkable import TokenSets
 from dotllm.vocabulary import Vocabulary
@@ -183,7 +183,7 @@ def _load(header: dict[str, Any], numbers: Int32, vocabulary: Vocabulary, make: 
     if not 0 <= row_count <= len(space.rows):
         raise ValueError("damaged index: more masks than there is room for")
     block = numbers[:block_end]
-    if not is_sound_automaton(block, len(charsets), len(token_sets)):
+    if not verify_nfa(block, len(charsets), len(token_sets)):
         raise ValueError("damaged index: automaton")
     unique_nodes = frozenset(map(int, header["unique_nodes"]))
     if any(not 0 <= node < block[1] - block[0] for node in unique_nodes):
@@ -191,8 +191,8 @@ def _load(header: dict[str, Any], numbers: Int32, vocabulary: Vocabulary, make: 
     used = set(block[block[Part.CHARSET] : block[Part.CHARSET + 1]].tolist())
     of_charset = np.array([_number(c, space) if i in used else -1 for i, c in enumerate(charsets)], np.int32)
     mem = _arena(block, of_charset, lengths, header["scratch"], space.reach)
-    region = int(thaw(mem, numbers[block_end:rows_at], np.array(lengths[1:-1], np.int64), row_count))
-    if region != SOUND:
+    region = int(restore(mem, numbers[block_end:rows_at], np.array(lengths[1:-1], np.int64), row_count))
+    if region != ALL_VALID:
         raise ValueError(f"damaged index: numbers of region {region}")
     rows = np.zeros((row_count, space.words), np.int32)
     if not unpack_rows(numbers[rows_at:], rows):

@@ -1,17 +1,18 @@
-"""Kernels: whether the numbers of a saved index can be used, that is as places in memory.
+"""Kernels: can the numbers of a saved arena be used as places in memory?
 
-A checksum says that a file is what somebody wrote, not who did. So an index is looked at number by number before a
-kernel works on it: whatever these accept, no kernel reads or writes outside of its arrays or goes round for ever. They
-do not say that the index is right: a file that somebody made up may allow what its specification does not.
+A checksum finds accidents; it does not say who wrote a file. So every number of a saved index is checked before a
+kernel works on it. Whatever these checks accept, no kernel reads or writes outside of its arrays, and none loops for
+ever. They do not say that the index is right: a made-up file may allow what its specification does not.
 
-It takes one pass over the file, since every rule is about an entry and those it refers to, and what the machine makes
-of entries that obey the rules obeys them again. Most are about ranges. The others:
+One pass over the file suffices. Every rule is about an entry and the entries it refers to, and what the machine makes
+of entries that obey the rules obeys them again. Most rules are about ranges. The others:
 
-* What is built of something else comes behind it (a frame set behind those its frames stand on, a stack behind the one
-  below, a memo behind the one it continues), so nothing is a part of itself.
-* Holes. A frame set *needs* as many places of the symbol below as its highest hole says; a state and a symbol need what
-  their frame sets do, and a symbol offers as many places as it has frame sets. Nothing lies on a symbol that offers
-  less than it needs, and what a step, a return or a memo makes of something needs no more than that allows.
+* Order. What is built of something else comes behind it (a frame set behind those that its frames stand on, a stack
+  behind the one below, a memo behind the one it continues). So nothing is a part of itself.
+* Arity. The arity of a frame set is the number of frame sets that the symbol below must offer (its highest hole, plus
+  one). The arity of a state or a symbol is the largest of its frame sets'. A symbol offers its own number of frame
+  sets. Nothing lies on a symbol that offers less than its arity, and the result of a step, a return or a memo has no
+  larger arity than its source allows.
 """
 
 from __future__ import annotations
@@ -65,19 +66,19 @@ from dotllm.automata.machine.layout import (
     WIDTH,
     R,
 )  # fmt: skip
-from dotllm.index.sound_automaton import within
+from dotllm.index.storage.verify_nfa import within
 from dotllm.jit import kernel
 
-SOUND = -1
-_OF_PARTS = -1  # instead of what a frame set needs: it is one of parts (see `settle.part_set`)
+ALL_VALID = -1
+_HAS_PARTS = -1  # instead of an arity: the frame set is one of parts (see `settle.part_set`)
 _WIDTH = np.array(WIDTH, np.int64)
 
 L1, I1, I2 = nb.int64[::1], nb.int32[::1], nb.int32[:, ::1]
 
 
 @kernel(nb.boolean(MEM))
-def are_sound_frames(mem: Int32) -> bool:
-    """Whether frames are labelled with what there is and stand on frame sets there are."""
+def verify_frames(mem: Int32) -> bool:
+    """Whether the labels of frames exist, and the frame sets they stand on."""
     frames, sets = mem[R + 3 * FRAME], mem[R + 3 * FRAMESET + 2]
     nodes, loops = mem[H_NODES], mem[H_LOOP_AFTER] - mem[H_LOOP_BODY]
     if mem[R + 3 * FRAME + 2] < 1 or mem[frames] != HOLE or mem[frames + 1] != -1 or mem[frames + 2] != 0:
@@ -96,9 +97,9 @@ def are_sound_frames(mem: Int32) -> bool:
 
 
 @kernel(nb.boolean(MEM))
-def are_sound_lists(mem: Int32) -> bool:
-    """Whether states, frame sets and symbols are lists in the pool, which has room for all of them, the first of each
-    empty."""
+def verify_lists(mem: Int32) -> bool:
+    """Whether states, frame sets and symbols are lists in the pool, which is long enough for all of them, and the
+    first of each is empty."""
     left = I(mem[R + 3 * POOL + 2])
     pool = left
     for region in (STATE, FRAMESET, SYMBOL):
@@ -114,16 +115,16 @@ def are_sound_lists(mem: Int32) -> bool:
 
 
 @kernel(nb.boolean(MEM, L1))
-def find_needs(mem: Int32, needs: Int64) -> bool:
-    """Set what every frame set needs, which are all sound if this is true."""
+def find_frame_set_arities(mem: Int32, arities: Int64) -> bool:
+    """Set the arity of every frame set. True: all of them are valid."""
     sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
     count = mem[R + 3 * FRAME + 2]
-    for i in range(needs.shape[0]):
+    for i in range(arities.shape[0]):
         first, n = pool + mem[sets + 2 * i], mem[sets + 2 * i + 1]
         if n > 0 and mem[first] < 0:
             if not within(mem, first, first + n, -(2**31), 0):
                 return False
-            needs[i] = _OF_PARTS
+            arities[i] = _HAS_PARTS
             continue
         for j in range(first, first + n):
             if mem[j] < 1 or mem[j] >= count:
@@ -131,37 +132,37 @@ def find_needs(mem: Int32, needs: Int64) -> bool:
             frame = frames + 3 * mem[j]
             label = mem[frame]
             if label == HOLE:
-                needs[i] = max(needs[i], I(mem[frame + 1]) + 1)
+                arities[i] = max(arities[i], I(mem[frame + 1]) + 1)
             elif label != ROOT:
                 parent = mem[frame + 2]
-                if parent >= i or needs[parent] == _OF_PARTS:
+                if parent >= i or arities[parent] == _HAS_PARTS:
                     return False
-                needs[i] = max(needs[i], needs[parent])
+                arities[i] = max(arities[i], arities[parent])
     return True
 
 
 @kernel(I(MEM, I, I, I, L1))
-def need_of_list(mem: Int32, first: int, end: int, every: int, needs: Int64) -> int:
-    """What the frame sets mem[first:end:every] need together; -1: there are none such."""
-    need = I(0)
+def max_arity(mem: Int32, first: int, end: int, every: int, arities: Int64) -> int:
+    """The largest arity of the frame sets mem[first:end:every]; -1: some are no frame sets, or have parts."""
+    arity = I(0)
     for i in range(first, end, every):
         fs = mem[i]
-        if fs < 0 or fs >= needs.shape[0] or needs[fs] == _OF_PARTS:
+        if fs < 0 or fs >= arities.shape[0] or arities[fs] == _HAS_PARTS:
             return -1
-        need = max(need, needs[fs])
-    return need
+        arity = max(arity, arities[fs])
+    return arity
 
 
 @kernel(nb.boolean(MEM, L1, L1))
-def find_symbol_needs(mem: Int32, needs: Int64, symbol_needs: Int64) -> bool:
-    """Set what every symbol needs, and whether it only renames holes. True: all are sound."""
+def find_symbol_arities(mem: Int32, arities: Int64, symbol_arities: Int64) -> bool:
+    """Set the arity of every symbol, and in the arena whether it only renames holes. True: all are valid."""
     sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
-    for i in range(symbol_needs.shape[0]):
+    for i in range(symbol_arities.shape[0]):
         entry = mem[R + 3 * SYMBOL] + 3 * i
         first = pool + mem[entry]
         end = first + mem[entry + 1]
-        symbol_needs[i] = need_of_list(mem, first, end, 1, needs)
-        if symbol_needs[i] < 0:
+        symbol_arities[i] = max_arity(mem, first, end, 1, arities)
+        if symbol_arities[i] < 0:
             return False
         bare = 1
         for j in range(first, end):
@@ -173,9 +174,9 @@ def find_symbol_needs(mem: Int32, needs: Int64, symbol_needs: Int64) -> bool:
 
 
 @kernel(nb.boolean(MEM, L1, L1, L1, I))
-def are_sound_states(mem: Int32, needs: Int64, symbol_needs: Int64, state_needs: Int64, rows: int) -> bool:
-    """Set what every state needs. True: all are sound."""
-    states, symbols, count = mem[R + 3 * STATE], mem[R + 3 * SYMBOL], state_needs.shape[0]
+def verify_states(mem: Int32, arities: Int64, symbol_arities: Int64, state_arities: Int64, rows: int) -> bool:
+    """Set the arity of every state. True: all are valid. rows: how many rows of masks there are."""
+    states, symbols, count = mem[R + 3 * STATE], mem[R + 3 * SYMBOL], state_arities.shape[0]
     for i in range(count):
         entry = states + 8 * i
         first, length = mem[R + 3 * POOL] + mem[entry + S_OFFSET], mem[entry + S_LENGTH]
@@ -184,13 +185,13 @@ def are_sound_states(mem: Int32, needs: Int64, symbol_needs: Int64, state_needs:
         for j in range(first, first + length, 2):
             if mem[j] < 0 or mem[j] >= mem[H_NODES]:
                 return False
-        state_needs[i] = need_of_list(mem, first + 1, first + length, 2, needs)
-        if state_needs[i] < 0 or mem[entry + S_MEMO] < MEMO_DEEPER or mem[entry + S_MEMO] >= rows:
+        state_arities[i] = max_arity(mem, first + 1, first + length, 2, arities)
+        if state_arities[i] < 0 or mem[entry + S_MEMO] < MEMO_DEEPER or mem[entry + S_MEMO] >= rows:
             return False
     for i in range(count):
         entry = states + 8 * i
         core, push, holes = mem[entry + S_CORE], mem[entry + S_PUSH], mem[entry + S_HOLES]
-        if core < 0 or core >= count or push < -1 or push >= symbol_needs.shape[0]:
+        if core < 0 or core >= count or push < -1 or push >= symbol_arities.shape[0]:
             return False
         if core == 0:  # the dead one, or one that was begun when memory ended
             if push != 0 or holes != 0 or mem[entry + S_FLAGS] != 0:
@@ -199,21 +200,21 @@ def are_sound_states(mem: Int32, needs: Int64, symbol_needs: Int64, state_needs:
             if core != i or push >= 0:
                 return False
         elif push < 0:
-            if core != i or holes != state_needs[i]:
+            if core != i or holes != state_arities[i]:
                 return False
         else:
             other = states + 8 * core
             if mem[other + S_CORE] != core or mem[other + S_PUSH] >= 0 or mem[other + S_FLAGS] & PENDING:
                 return False
-            if mem[symbols + 3 * push + 1] != mem[other + S_HOLES] or symbol_needs[push] > state_needs[i]:
+            if mem[symbols + 3 * push + 1] != mem[other + S_HOLES] or symbol_arities[push] > state_arities[i]:
                 return False
     return True
 
 
 @kernel(nb.boolean(MEM, L1))
-def are_sound_steps(mem: Int32, state_needs: Int64) -> bool:
-    """Whether every step leads to a state that needs no more."""
-    classes, count = I(mem[H_CLASSES]), state_needs.shape[0]
+def verify_transitions(mem: Int32, state_arities: Int64) -> bool:
+    """Whether every transition leads to a state of no larger arity."""
+    classes, count = I(mem[H_CLASSES]), state_arities.shape[0]
     first = I(mem[R + 3 * DELTA])
     for i in range(count):
         before = nb.int32(UNKNOWN)
@@ -221,49 +222,49 @@ def are_sound_steps(mem: Int32, state_needs: Int64) -> bool:
             after = mem[j]
             if after != before:  # mostly neighbouring classes lead to one state
                 before = after
-                if after < UNKNOWN or after >= count or (after > 0 and state_needs[after] > state_needs[i]):
+                if after < UNKNOWN or after >= count or (after > 0 and state_arities[after] > state_arities[i]):
                     return False
         first += classes
     return True
 
 
 @kernel(nb.boolean(MEM, I, I, L1))
-def fits(mem: Int32, need: int, stack: int, symbol_needs: Int64) -> bool:
-    """Whether there is such a stack, with a symbol on top that offers ``need``."""
+def fits(mem: Int32, arity: int, stack: int, symbol_arities: Int64) -> bool:
+    """Whether ``stack`` exists and the symbol on its top offers ``arity`` frame sets."""
     if stack < 0 or stack >= mem[R + 3 * STACK + 2]:
         return False
     symbol = mem[mem[R + 3 * STACK] + 3 * stack]
-    return 0 <= symbol < symbol_needs.shape[0] and need <= mem[mem[R + 3 * SYMBOL] + 3 * symbol + 1]
+    return 0 <= symbol < symbol_arities.shape[0] and arity <= mem[mem[R + 3 * SYMBOL] + 3 * symbol + 1]
 
 
 @kernel(nb.boolean(MEM, L1))
-def are_sound_stacks(mem: Int32, symbol_needs: Int64) -> bool:
-    """Whether every cell is one deeper than the one below, which comes before it and offers what it needs."""
+def verify_stacks(mem: Int32, symbol_arities: Int64) -> bool:
+    """Whether every cell is one deeper than the cell below, which comes before it and offers its arity."""
     cells = mem[R + 3 * STACK]
     if mem[R + 3 * STACK + 2] < 1 or mem[cells] != 0 or mem[cells + 1] != 0 or mem[cells + 2] != 0:
         return False
     for i in range(1, mem[R + 3 * STACK + 2]):
         symbol, below = mem[cells + 3 * i], mem[cells + 3 * i + 1]
-        if symbol < 0 or symbol >= symbol_needs.shape[0] or below < 0 or below >= i:
+        if symbol < 0 or symbol >= symbol_arities.shape[0] or below < 0 or below >= i:
             return False
         if mem[cells + 3 * i + 2] != mem[cells + 3 * below + 2] + 1:
             return False
-        if not fits(mem, symbol_needs[symbol], below, symbol_needs):
+        if not fits(mem, symbol_arities[symbol], below, symbol_arities):
             return False
     return True
 
 
 @kernel(nb.boolean(MEM, L1, L1, I))
-def are_sound_configurations(mem: Int32, state_needs: Int64, symbol_needs: Int64, rows: int) -> bool:
-    """Whether every configuration is a state on a stack that offers what it needs."""
+def verify_configurations(mem: Int32, state_arities: Int64, symbol_arities: Int64, rows: int) -> bool:
+    """Whether every configuration is a state on a stack that offers its arity."""
     configs, count = mem[R + 3 * CONFIG], mem[R + 3 * CONFIG + 2]
     if count <= INITIAL:
         return False
     for i in range(count):
         state, stack, row = mem[configs + 3 * i], mem[configs + 3 * i + 1], mem[configs + 3 * i + 2]
-        if state < 0 or state >= state_needs.shape[0] or row < MEMO_DEEPER or row >= rows:
+        if state < 0 or state >= state_arities.shape[0] or row < MEMO_DEEPER or row >= rows:
             return False
-        if not fits(mem, state_needs[state], stack, symbol_needs):
+        if not fits(mem, state_arities[state], stack, symbol_arities):
             return False
     return True
 
@@ -275,10 +276,10 @@ def among(number: int, count: int) -> bool:
 
 
 @kernel(nb.boolean(MEM, I1, L1, L1, L1))
-def is_sound_triple(mem: Int32, triple: Int32, needs: Int64, symbol_needs: Int64, state_needs: Int64) -> bool:
-    """Whether what is remembered under a key fits it. triple: (kind + 1, a, b, c, value)."""
+def verify_triple(mem: Int32, triple: Int32, arities: Int64, symbol_arities: Int64, state_arities: Int64) -> bool:
+    """Whether the value of a memo fits its key. triple int32 [5]: (kind + 1, a, b, c, value)."""
     kind, a, b, c, value = triple[0] - 1, triple[1], triple[2], triple[3], triple[4]
-    sets, symbols, states = needs.shape[0], symbol_needs.shape[0], state_needs.shape[0]
+    sets, symbols, states = arities.shape[0], symbol_arities.shape[0], state_arities.shape[0]
     if kind == T_FRAME or kind == T_STACK or kind == T_CONFIG:
         region = FRAME if kind == T_FRAME else (STACK if kind == T_STACK else CONFIG)
         if not among(value, mem[R + 3 * region + 2]):
@@ -286,18 +287,18 @@ def is_sound_triple(mem: Int32, triple: Int32, needs: Int64, symbol_needs: Int64
         entry = mem[R + 3 * region] + 3 * value
         return mem[entry] == a and mem[entry + 1] == b and (kind != T_FRAME or mem[entry + 2] == c)
     if kind == T_REDUCE:
-        return among(value, states) and among(b, symbols) and state_needs[value] <= symbol_needs[b]
+        return among(value, states) and among(b, symbols) and state_arities[value] <= symbol_arities[b]
     if kind == T_SUBST:
-        return among(value, sets) and among(b, symbols) and 0 <= needs[value] <= symbol_needs[b]
+        return among(value, sets) and among(b, symbols) and 0 <= arities[value] <= symbol_arities[b]
     if kind == T_CANON_FRAMES:
-        return among(value, sets) and among(a, sets) and 0 <= needs[value] <= needs[a]
+        return among(value, sets) and among(a, sets) and 0 <= arities[value] <= arities[a]
     if kind == T_UNION:
         return (
             among(value, sets) and among(a, sets) and among(b, sets)
-            and 0 <= needs[value] <= max(needs[a], needs[b])
+            and 0 <= arities[value] <= max(arities[a], arities[b])
         )  # fmt: skip
     if kind == T_CANON or kind == T_COMPOSE:
-        other = a if kind == T_CANON else b  # what the value lies on offers at least what this one needs
+        other = a if kind == T_CANON else b  # what the value lies on offers at least the arity of this one
         if kind == T_COMPOSE and c == 1:  # 1 + symbol; 0: see `run.absorb`
             if value == 0:
                 return True
@@ -306,41 +307,41 @@ def is_sound_triple(mem: Int32, triple: Int32, needs: Int64, symbol_needs: Int64
             return False
         entries = mem[R + 3 * SYMBOL]
         same = mem[entries + 3 * value + 1] == mem[entries + 3 * a + 1]
-        return same and symbol_needs[value] <= symbol_needs[other]
+        return same and symbol_arities[value] <= symbol_arities[other]
     # behind the memo it continues, so that a look-up comes to an end
     return kind == T_MEMO and value > a and among(value, mem[R + 3 * MEMO + 2])
 
 
 @kernel(I(MEM, I2, I))
-def unsound_region(mem: Int32, triples: Int32, rows: int) -> int:
-    """The first region of an arena with a sound automaton that is not sound itself; SOUND: all are.
+def first_invalid_region(mem: Int32, triples: Int32, rows: int) -> int:
+    """The first region that is not valid, of an arena whose automaton is; ALL_VALID if there is none.
 
-    Hash tables are not looked at: ``triples`` is what one of them is to be filled with. rows: how many rows of masks
-    there are. Writes which symbols only rename holes, as other numbers say that, too.
+    Hash tables are not checked: ``triples`` int32 [n, 5] is what one of them is to be filled with. rows: how many rows
+    of masks there are. The flag of symbols that only rename holes is written, not checked, as it follows from others.
     """
-    if not are_sound_lists(mem):
+    if not verify_lists(mem):
         return POOL
-    if not are_sound_frames(mem):
+    if not verify_frames(mem):
         return FRAME
-    needs = np.zeros(mem[R + 3 * FRAMESET + 2], np.int64)
-    if not find_needs(mem, needs):
+    arities = np.zeros(mem[R + 3 * FRAMESET + 2], np.int64)
+    if not find_frame_set_arities(mem, arities):
         return FRAMESET
-    symbol_needs = np.zeros(mem[R + 3 * SYMBOL + 2], np.int64)
-    if not find_symbol_needs(mem, needs, symbol_needs):
+    symbol_arities = np.zeros(mem[R + 3 * SYMBOL + 2], np.int64)
+    if not find_symbol_arities(mem, arities, symbol_arities):
         return SYMBOL
-    state_needs = np.zeros(mem[R + 3 * STATE + 2], np.int64)
-    if not are_sound_states(mem, needs, symbol_needs, state_needs, rows):
+    state_arities = np.zeros(mem[R + 3 * STATE + 2], np.int64)
+    if not verify_states(mem, arities, symbol_arities, state_arities, rows):
         return STATE
-    if not are_sound_steps(mem, state_needs):
+    if not verify_transitions(mem, state_arities):
         return DELTA
-    if not are_sound_stacks(mem, symbol_needs):
+    if not verify_stacks(mem, symbol_arities):
         return STACK
-    if not are_sound_configurations(mem, state_needs, symbol_needs, rows):
+    if not verify_configurations(mem, state_arities, symbol_arities, rows):
         return CONFIG
     memos = mem[R + 3 * MEMO]
     if not within(mem, memos, memos + mem[R + 3 * MEMO + 2], MEMO_DEEPER, rows):
         return MEMO
     for i in range(triples.shape[0]):
-        if triples[i, 0] != 0 and not is_sound_triple(mem, triples[i], needs, symbol_needs, state_needs):
+        if triples[i, 0] != 0 and not verify_triple(mem, triples[i], arities, symbol_arities, state_arities):
             return TRIPLES
-    return SOUND
+    return ALL_VALID

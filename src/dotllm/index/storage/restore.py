@@ -1,7 +1,7 @@
-"""From what `storage.save` wrote to an arena that works, in few kernels.
+"""Kernels: restore an arena from a saved index, without the GIL.
 
-They run without the interpreter's lock: an index is loaded on a thread beside an engine's loop, often while a request
-waits for it (`compilation.process`), and what is Python here is taken from the loop.
+An index is loaded on a thread beside an engine's loop, often while a request waits for it (`compilation.process`). Each
+moment of Python here would be taken from that loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dotllm.automata.machine.layout import (
     R,
 )
 from dotllm.automata.machine.memory import fill_triples
-from dotllm.index.sound_arena import SOUND, unsound_region
+from dotllm.index.storage.verify_arena import ALL_VALID, first_invalid_region
 from dotllm.jit import kernel
 
 TABLES = (LISTS, TRIPLES)
@@ -42,12 +42,12 @@ DOES_NOT_FIT = -2
 
 
 @kernel(I(MEM, MEM, nb.int64[::1], I))
-def thaw(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
-    """Fill the regions of an arena that has room for them, and its hash tables. The first region whose numbers cannot
-    be used (`sound_arena`), DOES_NOT_FIT if the parts are no regions at all, or SOUND.
+def restore(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
+    """Fill the regions of an arena and its hash tables. Returns ALL_VALID, or the first region whose numbers cannot be
+    used (`verify_arena`), or DOES_NOT_FIT if the lengths are not those of regions with enough capacity.
 
-    saved: the parts `storage.save` wrote back to back, between the automaton and the rows of masks: the entries of
-    TRIPLES, then the regions that are saved; lengths: ints in each of them; rows: how many rows there are.
+    saved: the parts that `file.dump` wrote between the automaton and the rows of masks, back to back: the entries of
+    TRIPLES, then the regions that are saved; lengths int64 [parts]: ints in each; rows: how many rows there are.
     """
     source, part = lengths[0], 1
     for r in range(REGIONS):
@@ -62,8 +62,8 @@ def thaw(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
         source += count
         part += 1
     triples = saved[: lengths[0]].copy().reshape((lengths[0] // 5, 5))
-    region = unsound_region(mem, triples, rows)
-    if region == SOUND:
+    region = first_invalid_region(mem, triples, rows)
+    if region == ALL_VALID:
         fill_triples(mem, triples)
         rehash_lists(mem)
     return region
@@ -71,7 +71,7 @@ def thaw(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
 
 @kernel(nb.boolean(MEM, nb.int32[:, ::1]))
 def unpack_rows(packed: Int32, rows: Int32) -> bool:
-    """Rows of masks (zeroed) from their differences, see `storage`. False: they are damaged."""
+    """Fill rows of masks int32 [n, words] (zeroed) from their differences (see `file`). False: these are damaged."""
     count, words = rows.shape
     position = 0
     for i in range(count):
@@ -94,7 +94,7 @@ def unpack_rows(packed: Int32, rows: Int32) -> bool:
 
 @kernel(nb.void(MEM, MEM, I))
 def renumber_rows(mem: Int32, renumber: Int32, end_row: int) -> None:
-    """Give the rows that an arena knows (see `storage.row_places`) the numbers they have here; end_row: that of the
+    """Give the rows that an arena knows (see `file.row_places`) the numbers they have here; end_row: that of the
     configuration behind the end."""
     configs, states, memos = mem[R + 3 * CONFIG], mem[R + 3 * STATE], mem[R + 3 * MEMO]
     for i in range(mem[R + 3 * CONFIG + 2]):
