@@ -72,7 +72,7 @@ def walk(index: Index, chance: random.Random) -> None:
     """Take tokens at random, and ask all that may be asked on the way."""
     guide = index.guide()
     for _ in range(STEPS):
-        if not guide.remembers:
+        if not guide.is_stateful:
             mask_rows([guide, guide.fork()])
         allowed = [int(token) for token in guide.allowed_tokens() if token < index.vocabulary.size]
         if not allowed or guide.is_finished:

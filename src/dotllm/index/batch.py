@@ -92,7 +92,7 @@ def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, F
     indexes = [guide.index for guide in guides]
     with Locks(indexes):
         rows, failures = rows_of(indexes, _configs(guides), threads)
-        if indexes[0].space.remembering:
+        if indexes[0].space.has_stateful_guides:
             _set_own_rows(guides, rows, failures)
     return rows, failures
 
@@ -131,7 +131,7 @@ def row_of(index: Walkable, config: int) -> int:
 def for_each_stateful(guides: Sequence[Guide], failures: Failures, act: Callable[[int, Guide], None]) -> None:
     """Call act(i, guides[i]) for the guides that remember and have not failed. A refusal is a failure of that guide."""
     for i, guide in enumerate(guides):
-        if guide.remembers and i not in failures:
+        if guide.is_stateful and i not in failures:
             try:
                 act(i, guide)
             except SpecError as error:
@@ -243,7 +243,7 @@ def fill_masks(
     rows = np.empty(len(guides), np.int32)
     with Locks(indexes):
         machines, configs = machines_of(indexes), _configs(guides)
-        remembering = space.remembering
+        remembering = space.has_stateful_guides
         try:
             missing = fill_known(machines, configs, space.rows, bitmask, where, rows, not remembering)
         except TypeError:
@@ -277,7 +277,7 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
     mine: Sequence[Guide] = guides
     todo: Sequence[int] = range(len(guides))
     with Locks([guide.index for guide in guides]):
-        if space.remembering:
+        if space.has_stateful_guides:
             if len(ids) != len(guides):
                 raise error_of(WRONG_COUNT, guides, ids)
             if any(guide.index.space is not space for guide in guides):
@@ -287,7 +287,7 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
                 accepted[i] = guide.advance(int(ids[i]))
 
             for_each_stateful(guides, failures, advance)
-            todo = [i for i in todo if not guides[i].remembers]
+            todo = [i for i in todo if not guides[i].is_stateful]
             mine, ids = [guides[i] for i in todo], ids[todo]
         while todo:
             out = np.empty(len(mine), np.int32)

@@ -108,7 +108,7 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
             rows[missing] = computed
             for at, refusal in trouble.items():
                 failures[int(owner[missing[at]])] = refusal
-        if space.remembering:
+        if space.has_stateful_guides:
             _set_own_rows(guides, drafts, starts, rows, failures)
     for g in failures:
         rows[owner == g], out[owner == g] = NO_MASK, NOWHERE

@@ -36,7 +36,7 @@ class Guide:
 
     __slots__ = ("_history", "config", "index")
 
-    remembers = False
+    is_stateful = False
     """Whether the masks depend on more than ``config`` (see `unique`)."""
 
     def __init__(self, index: Walkable) -> None:
@@ -120,7 +120,7 @@ class Guide:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether there is more than one configuration (see `unique.threads`)."""
+        """Whether there is more than one configuration (see `unique.branches`)."""
         return False
 
     def forced_bytes(self) -> bytes:

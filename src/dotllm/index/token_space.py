@@ -277,8 +277,8 @@ class TokenSpace:
         self._about = np.zeros((capacity, 3), np.int64)
         self._free = np.empty(capacity, np.int32)
         self._indexes: weakref.WeakSet[RowOwner] = weakref.WeakSet()
-        self.remembering = False
-        """Whether some index has guides that remember (`Guide.remembers`)."""
+        self.has_stateful_guides = False
+        """Whether guides of some index are stateful (`Guide.is_stateful`)."""
         self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
         self.row_store = (self.rows, self.rows_used, self._table, self._about, self._free)
         """What `intern_row` takes."""
@@ -305,7 +305,7 @@ class TokenSpace:
         """``index`` from now on may know rows."""
         with self.lock:
             self._indexes.add(index)
-            self.remembering = self.remembering or bool(index.unique_nodes)
+            self.has_stateful_guides = self.has_stateful_guides or bool(index.unique_nodes)
 
     def collect(self) -> int:
         """Begin an epoch: free the rows that no living index knows and nobody interned of late; how many.

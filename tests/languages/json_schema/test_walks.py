@@ -72,7 +72,7 @@ def walk(index: Index, way_out: WayOut, budget: int, random: Random) -> bytes:
     while not guide.can_finish:
         for byte in way_out.bytes_from(guide.config):
             if not guide.advance(byte):  # the shortest way would repeat an item: another one, from here
-                assert guide.remembers, bytes(text)
+                assert guide.is_stateful, bytes(text)
                 byte = random.choice(list(guide.allowed_tokens()))
                 assert guide.advance(byte), bytes(text)
                 text.append(byte)

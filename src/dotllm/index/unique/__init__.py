@@ -1,13 +1,12 @@
-"""``uniqueItems`` over values that are not finitely many, and objects whose keys are counted: what a sequence has
-already said, remembered by its guide.
+"""``uniqueItems`` over infinitely many values, and objects whose keys are counted: guides remember what their text holds.
 
-No pushdown automaton can hold it, so the machine knows only where such an array or object begins
-(`Grammar.unique_open`); from there a guide reads its text, keeps its items (its keys), and takes out of the machine's
-masks what would repeat one.
+No pushdown automaton can do that. The machine knows only where such an array or object begins (`Nfa.unique_nodes`).
+From there a guide reads the text, keeps the items (or keys), and removes from the machine's masks the tokens that would
+repeat one.
 
-In files: `values` (equal values, equal keys), `scanner` (JSON text, byte by byte), `likeness` (may what has begun still
-become a value that was?), `paths` (the machine's steps, remembered), `room` (is there another way on?), `tokens` (of
-the vocabulary), `masks` (what is taken out), `guide`.
+In files: `values` (equality of values and keys), `scanner` (JSON text, byte by byte), `conflicts` (can the unfinished
+value still equal an earlier one?), `paths` (the machine's steps, cached), `completions` (can the value be completed?),
+`branches` (a text read in several ways at once), `tokens` (the vocabulary), `masks` (what is removed), `guide`.
 """
 
 from dotllm.index.unique.guide import UniqueGuide

@@ -1,7 +1,7 @@
 """UniqueGuide: a sequence on an Index with arrays without equal items, or objects without equal keys.
 
-It holds threads (see `threads`) where a `Guide` holds a configuration; they are immutable, so it goes back and forks in
-the same way. Its masks are its own.
+It holds branches (see `branches`) where a `Guide` holds a configuration. They are immutable, so it goes back and forks
+in the same way. Its masks are its own.
 """
 
 from __future__ import annotations
@@ -14,129 +14,129 @@ from dotllm.arrays import Int32
 from dotllm.automata.machine.layout import FINISHED, INITIAL
 from dotllm.index.guide import Guide, write_mask
 from dotllm.index.unique import masks
+from dotllm.index.unique.branches import Branch, Branches, walk
+from dotllm.index.unique.completions import any_can_complete
 from dotllm.index.unique.paths import Paths
-from dotllm.index.unique.room import any_has_room
 from dotllm.index.unique.scanner import OUTSIDE
-from dotllm.index.unique.threads import Thread, Threads, walk
 from dotllm.index.unique.tokens import Tokens
 from dotllm.index.walkable import Walkable
 
-_BEGINNING: Threads = (Thread(INITIAL, OUTSIDE),)
+_BEGINNING: Branches = (Branch(INITIAL, OUTSIDE),)
 
 
 class UniqueGuide(Guide):
-    """See the module. Not thread-safe, as a `Guide`."""
+    """See the module. Not branch-safe, as a `Guide`."""
 
-    __slots__ = ("_mask", "_past", "_paths", "_threads", "_tokens")
+    __slots__ = ("_branches", "_mask", "_past", "_paths", "_tokens")
 
-    remembers = True
+    is_stateful = True
 
     def __init__(self, index: Walkable) -> None:
         super().__init__(index)
         self._paths = Paths.of(index)
         self._tokens = Tokens.of(index.vocabulary)
-        self._threads = _BEGINNING
-        self._past: list[Threads] = []
-        self._mask: tuple[Threads, Int32] | None = None
+        self._branches = _BEGINNING
+        self._past: list[Branches] = []
+        self._mask: tuple[Branches, Int32] | None = None
 
     @property
     def config(self) -> int:
-        """The configuration (of the first thread). Whoever sets it says that nothing need be remembered."""
-        return self._threads[0].config
+        """The configuration (of the first branch). Whoever sets it says that nothing need be remembered."""
+        return self._branches[0].config
 
     @config.setter
     def config(self, config: int) -> None:
-        self._threads = (Thread(config, OUTSIDE),)
+        self._branches = (Branch(config, OUTSIDE),)
 
     def advance(self, token_id: int) -> bool:
-        after = self._after(self._threads, token_id)
+        after = self._after(self._branches, token_id)
         if not after:
             return False
-        self._past.append(self._threads)
+        self._past.append(self._branches)
         self._history.append(self.config)
-        self._threads = after
+        self._branches = after
         return True
 
     def move(self, config: int) -> None:
         """As `Guide.move`, to a configuration where nothing need be remembered."""
-        self._past.append(self._threads)
+        self._past.append(self._branches)
         super().move(config)
 
-    def _after(self, threads: Threads, token: int) -> Threads:
+    def _after(self, branches: Branches, token: int) -> Branches:
         """Where a token leads; () if it is not allowed."""
         index = self.index
         if not 0 <= token < index.space.size:
             return ()
         data = self._tokens.bytes_of(token)
         is_end = bool(index.space.ends[token])
-        if len(threads) == 1 and threads[0].state is OUTSIDE and (is_end or not self._opens(data)):
-            after = index.advance(threads[0].config, token)
-            return (Thread(after, OUTSIDE),) if after >= 0 else ()
-        if is_end and any(thread.state is OUTSIDE and index.can_finish(thread.config) for thread in threads):
-            return (Thread(FINISHED, OUTSIDE),)
-        out: list[Thread] = []
-        for thread in threads:
-            if thread.config == FINISHED:
+        if len(branches) == 1 and branches[0].state is OUTSIDE and (is_end or not self._opens(data)):
+            after = index.advance(branches[0].config, token)
+            return (Branch(after, OUTSIDE),) if after >= 0 else ()
+        if is_end and any(branch.state is OUTSIDE and index.can_finish(branch.config) for branch in branches):
+            return (Branch(FINISHED, OUTSIDE),)
+        out: list[Branch] = []
+        for branch in branches:
+            if branch.config == FINISHED:
                 continue
             if data:
-                out.extend(walk(self._paths, (thread,), data))
-            if thread.state is OUTSIDE:
-                by_id = self._paths.by_id(thread.config, token)
+                out.extend(walk(self._paths, (branch,), data))
+            if branch.state is OUTSIDE:
+                by_id = self._paths.by_id(branch.config, token)
                 if by_id >= 0:
-                    out.append(Thread(by_id, OUTSIDE))
-        distinct = tuple(thread for i, thread in enumerate(out) if thread not in out[:i])
-        return tuple(thread for thread in distinct if any_has_room(self._paths, (thread,)))
+                    out.append(Branch(by_id, OUTSIDE))
+        distinct = tuple(branch for i, branch in enumerate(out) if branch not in out[:i])
+        return tuple(branch for branch in distinct if any_can_complete(self._paths, (branch,)))
 
     def _opens(self, data: bytes) -> bool:
         return any(bracket in data for bracket in self._paths.openings)
 
     def accepts(self, token_ids: Sequence[int]) -> int:
-        threads = self._threads
+        branches = self._branches
         for n, token in enumerate(token_ids):
-            threads = self._after(threads, token)
-            if not threads:
+            branches = self._after(branches, token)
+            if not branches:
                 return n
         return len(token_ids)
 
     def rollback(self, n: int) -> None:
         super().rollback(n)
         if n:
-            self._threads = self._past[-n]
+            self._branches = self._past[-n]
             del self._past[-n:]
 
     def fork(self) -> UniqueGuide:
         other = UniqueGuide(self.index)
-        other._threads = self._threads
+        other._branches = self._branches
         other._history, other._past = self._history.copy(), self._past.copy()
         return other
 
     def reset(self) -> None:
         super().reset()
-        self._threads = _BEGINNING
+        self._branches = _BEGINNING
         self._past.clear()
 
     @property
     def can_finish(self) -> bool:
-        return any(thread.state is OUTSIDE and self.index.can_finish(thread.config) for thread in self._threads)
+        return any(branch.state is OUTSIDE and self.index.can_finish(branch.config) for branch in self._branches)
 
     @property
     def is_ambiguous(self) -> bool:
-        return len(self._threads) > 1
+        return len(self._branches) > 1
 
     @property
     def mask(self) -> Int32:
         """The allowed tokens, int32 [words]; not to be written to."""
-        if self._mask is None or self._mask[0] is not self._threads:
-            self._mask = (self._threads, self._find_mask())
+        if self._mask is None or self._mask[0] is not self._branches:
+            self._mask = (self._branches, self._find_mask())
         return self._mask[1]
 
     def _find_mask(self) -> Int32:
         index = self.index
         parts = []
-        for thread in self._threads:
+        for branch in self._branches:
             with index.lock:  # the row is this index's, and stays
-                row = index.masks[index.mask_row(thread.config)]
-            own = masks.mask_of(self._paths, self._tokens, thread, row) if thread.config != FINISHED else None
+                row = index.masks[index.mask_row(branch.config)]
+            own = masks.mask_of(self._paths, self._tokens, branch, row) if branch.config != FINISHED else None
             parts.append(row if own is None else own)
         out = parts[0]
         for part in parts[1:]:

@@ -1,8 +1,8 @@
-"""What must be taken out of a mask of the machine: the tokens after which an item (or a key) is repeated, or must be.
+"""What is removed from a mask of the machine: the tokens that repeat an item (or a key), or after which one must be.
 
-Such a token either runs along the text of an item that was, which is a walk over the few nodes of the token trie that
-do; or it completes the present item and goes on with the next, so it holds a comma. Which of the latter need a look at
-what has been seen is found out once for each configuration: nearly always none.
+Such a token runs along the text of an earlier item, which is a walk over the few nodes of the token trie that do. Or it
+completes the present item and goes on with the next, so it holds a comma. Which tokens with a comma need a look at the
+earlier items is found once for each configuration: nearly always none.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from dotllm.arrays import Int32
-from dotllm.index.unique.likeness import Leaf, is_free, seen_by
+from dotllm.index.unique.branches import Branch, Branches, step, walk
+from dotllm.index.unique.completions import any_can_complete, count_lower_bound, count_step, emptied, shape_of
+from dotllm.index.unique.conflicts import StringConflicts, cannot_conflict, earlier_values
 from dotllm.index.unique.paths import Paths
-from dotllm.index.unique.room import any_has_room, emptied, enough_for, room, shape_of
 from dotllm.index.unique.scanner import AFTER, COLON, KEY, NAME, NUMBER, STRING, UNIQUE, VALUE, WHITESPACE, State
-from dotllm.index.unique.threads import Thread, Threads, step, walk
 from dotllm.index.unique.tokens import ROOT, Tokens, listed
 
 _STRUCTURE = frozenset(b'"{}[],:-0123456789tfn')
@@ -22,17 +22,17 @@ _CLOSES = frozenset(b"]}")
 _COMPLETING = (b",", b"]", b"}")
 _MOST_ADDED = 7  # items and members that a token completes without a look
 _KEPT = 1 << 16  # configurations
-_LEAVES = 256
+_KEPT_CONFLICTS = 256
 
 
-def mask_of(paths: Paths, tokens: Tokens, thread: Thread, row: Int32) -> Int32 | None:
-    """``row``, the machine's mask of a thread, without the tokens that lead nowhere; None: there are none."""
-    bad = _going_on(paths, tokens, thread, row)
-    state = thread.state
+def mask_of(paths: Paths, tokens: Tokens, branch: Branch, row: Int32) -> Int32 | None:
+    """``row`` int32 [words], the machine's mask of a branch, without the tokens that lead nowhere; None: as it is."""
+    bad = _stuck_behind_item(paths, tokens, branch, row)
+    state = branch.state
     if isinstance(state, State):
-        leaf = _leaf(paths, state)
-        if not (leaf.is_free(state.text) if leaf.is_inside(state) else is_free(state)):
-            bad += _along(paths, tokens, thread, row, leaf)
+        conflicts = _string_conflicts(paths, state)
+        if not (conflicts.cannot_conflict(state.text) if conflicts.is_inside(state) else cannot_conflict(state)):
+            bad += _repeating_tokens(paths, tokens, branch, row, conflicts)
     if not bad:
         return None
     mask = row.copy()
@@ -42,43 +42,48 @@ def mask_of(paths: Paths, tokens: Tokens, thread: Thread, row: Int32) -> Int32 |
     return mask
 
 
-def _going_on(paths: Paths, tokens: Tokens, thread: Thread, row: Int32) -> list[int]:
+def _stuck_behind_item(paths: Paths, tokens: Tokens, branch: Branch, row: Int32) -> list[int]:
     """Tokens that lead nowhere because of what they hold behind the present item."""
-    config, state = thread
-    ways = enough_for((seen_by(state) if isinstance(state, State) else 0) + _MOST_ADDED + 1)
-    key = (config, ways, *(shape_of(state) if isinstance(state, State) else ()))
+    config, state = branch
+    completions = count_step((earlier_values(state) if isinstance(state, State) else 0) + _MOST_ADDED + 1)
+    key = (config, completions, *(shape_of(state) if isinstance(state, State) else ()))
     unsafe = paths.unsafe.get(key)
     if unsafe is None:
         if len(paths.unsafe) >= _KEPT:
             paths.unsafe.clear()
         if not isinstance(state, State):
-            among, free = tokens.opening, thread
+            among, free = tokens.opening, branch
         else:
             among = tokens.leaving if state.mode in (STRING, NAME) else tokens.going_on
-            free = Thread(config, emptied(state))
+            free = Branch(config, emptied(state))
         unsafe = tuple(
-            token for token in listed(row & among) if not _is_safe(paths, free, tokens.bytes_of(token), ways)
+            token for token in listed(row & among) if not _is_safe(paths, free, tokens.bytes_of(token), completions)
         )
         paths.unsafe[key] = unsafe
-    return [token for token in unsafe if not _leads_on(paths, thread, tokens.bytes_of(token))]
+    return [token for token in unsafe if not _can_go_on(paths, branch, tokens.bytes_of(token))]
 
 
-def _is_safe(paths: Paths, thread: Thread, data: bytes, ways: int) -> bool:
-    """Whether a token that leaves the present item completes no other one, and ends where at least so many ``ways`` go
-    on: then it needs no look at the items that were, if the present one is like none of them and they are fewer."""
+def _is_safe(paths: Paths, branch: Branch, data: bytes, completions: int) -> bool:
+    """Whether a token that leaves the present item completes no other one, and at least so many ``completions`` are
+    possible behind it.
+
+    Such a token needs no look at the earlier items, if the present one equals none of them and they are fewer.
+    """
     if sum(map(data.count, _COMPLETING)) > _MOST_ADDED:
         return False
-    threads: Threads = (thread,)
-    state = thread.state
+    branches: Branches = (branch,)
+    state = branch.state
     limit = int(not isinstance(state, State) or state.mode != AFTER or state.top.kind != UNIQUE)
     completed = 0
-    keys_left = int(isinstance(state, State) and state.mode in (KEY, NAME))  # the present one is looked at by `_along`
-    for byte in _significant(paths, thread, data):
-        before = threads[0].state
-        threads = step(paths, threads, byte)
-        if len(threads) != 1:
+    keys_left = int(
+        isinstance(state, State) and state.mode in (KEY, NAME)
+    )  # `_repeating_tokens` looks at the present one
+    for byte in _without_trailing_blanks(paths, branch, data):
+        before = branches[0].state
+        branches = step(paths, branches, byte)
+        if len(branches) != 1:
             return False
-        after = threads[0].state
+        after = branches[0].state
         if isinstance(after, State) and after.top.keys is not None and byte == 0x22 and after.mode == COLON:
             keys_left -= 1
             if keys_left < 0:
@@ -89,61 +94,61 @@ def _is_safe(paths: Paths, thread: Thread, data: bytes, ways: int) -> bool:
                 continue
         if isinstance(after, State) and after.mode == AFTER and after.top.kind == UNIQUE and byte not in WHITESPACE:
             completed += 1
-    return completed <= limit and room(paths, threads[0], ways - 1) >= ways
+    return completed <= limit and count_lower_bound(paths, branches[0], completions - 1) >= completions
 
 
-def _leads_on(paths: Paths, thread: Thread, data: bytes) -> bool:
-    threads = walk(paths, (thread,), _significant(paths, thread, data))
-    return any_has_room(paths, threads)
+def _can_go_on(paths: Paths, branch: Branch, data: bytes) -> bool:
+    branches = walk(paths, (branch,), _without_trailing_blanks(paths, branch, data))
+    return any_can_complete(paths, branches)
 
 
-def _significant(paths: Paths, thread: Thread, data: bytes) -> bytes:
+def _without_trailing_blanks(paths: Paths, branch: Branch, data: bytes) -> bytes:
     """A token without white space at its end that stands between tokens of JSON: that leads to ever new configurations
     and changes nothing."""
     shorter = data.rstrip(b" \t\n\r")
     if len(shorter) < len(data):
-        ends = walk(paths, (thread,), shorter)
+        ends = walk(paths, (branch,), shorter)
         if all(isinstance(end.state, State) and end.state.mode in (VALUE, AFTER, KEY, COLON) for end in ends):
             return shorter
     return data
 
 
-def _leaf(paths: Paths, state: State) -> Leaf:
-    """That of the string that one is in, or that may begin: the same from its first byte to its last."""
+def _string_conflicts(paths: Paths, state: State) -> StringConflicts:
+    """The conflicts of the present string, or of the one that may begin: the same from its first byte to its last."""
     names = state.mode in (KEY, NAME)
-    found = paths.leaves.get(id(state.top))
+    found = paths.string_conflicts.get(id(state.top))
     if found is None or found.top is not state.top or found.names != names:
-        if len(paths.leaves) >= _LEAVES:
-            paths.leaves.clear()
-        found = paths.leaves[id(state.top)] = Leaf(state.top, names=names)
+        if len(paths.string_conflicts) >= _KEPT_CONFLICTS:
+            paths.string_conflicts.clear()
+        found = paths.string_conflicts[id(state.top)] = StringConflicts(state.top, names=names)
     return found
 
 
-def _along(paths: Paths, tokens: Tokens, start: Thread, row: Int32, leaf: Leaf) -> list[int]:
-    """Tokens that lead nowhere and run along the text of an item that was."""
+def _repeating_tokens(paths: Paths, tokens: Tokens, start: Branch, row: Int32, conflicts: StringConflicts) -> list[int]:
+    """Tokens that lead nowhere and run along the text of an earlier item."""
     bad: list[int] = []
-    agenda: list[tuple[int, Threads]] = []
+    agenda: list[tuple[int, Branches]] = []
     state = start.state
     assert isinstance(state, State)
 
-    def is_harmless(after: Thread) -> bool:
+    def is_harmless(after: Branch) -> bool:
         state = after.state
         if not isinstance(state, State):
             return True
-        return leaf.is_free(state.text) if leaf.is_inside(state) else is_free(state)
+        return conflicts.cannot_conflict(state.text) if conflicts.is_inside(state) else cannot_conflict(state)
 
-    def take(threads: Threads, byte: int, child: int) -> None:
-        after = step(paths, threads, byte)
+    def take(branches: Branches, byte: int, child: int) -> None:
+        after = step(paths, branches, byte)
         if not after:
-            if any(paths.step(thread.config, byte) >= 0 for thread in threads):
+            if any(paths.step(branch.config, byte) >= 0 for branch in branches):
                 bad.extend(_allowed(tokens.below(child), row))
             return
-        if any(is_harmless(thread) for thread in after):
+        if any(is_harmless(branch) for branch in after):
             return
         # (White space between tokens of JSON changes nothing.)
-        if len(after) != len(threads) or any(a.state is not b.state for a, b in zip(after, threads, strict=True)):
+        if len(after) != len(branches) or any(a.state is not b.state for a, b in zip(after, branches, strict=True)):
             here = tokens.ending_at(child)
-            if here and not any_has_room(paths, after):
+            if here and not any_can_complete(paths, after):
                 bad.extend(t for t in here if row[t >> 5] >> (t & 31) & 1)
         agenda.append((child, after))
 
@@ -153,23 +158,23 @@ def _along(paths: Paths, tokens: Tokens, start: Thread, row: Int32, leaf: Leaf) 
             if paths.step(start.config, byte) < 0 and not only_blanks:
                 continue
             for blank, child in tokens.behind_blanks.get(byte, ()):
-                threads = walk(paths, (start,), blank)
-                if threads:
-                    take(threads, byte, child)
+                branches = walk(paths, (start,), blank)
+                if branches:
+                    take(branches, byte, child)
     else:
         agenda.append((ROOT, (start,)))
     while agenda:
-        node, threads = agenda.pop()
+        node, branches = agenda.pop()
         children = tokens.children(node)
-        inside = threads[0].state
-        if len(threads) == 1 and isinstance(inside, State) and leaf.is_inside(inside) and not inside.pending:
-            likely = leaf.next_bytes(inside.text)
+        inside = branches[0].state
+        if len(branches) == 1 and isinstance(inside, State) and conflicts.is_inside(inside) and not inside.pending:
+            likely = conflicts.next_bytes(inside.text)
             for byte in likely:
                 if byte in children:
-                    take(threads, byte, children[byte])
+                    take(branches, byte, children[byte])
             continue
         for byte, child in children.items():
-            take(threads, byte, child)
+            take(branches, byte, child)
     return bad
 
 

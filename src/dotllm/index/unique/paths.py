@@ -1,7 +1,7 @@
-"""The machine's steps by bytes, remembered, and where arrays without equal items (objects without equal keys) begin.
+"""The machine's steps by bytes, cached, and where marked arrays and objects begin.
 
-Most steps that looking ahead takes have been taken before: the inside of a string is one configuration. What is kept is
-of an index, and for ever, as configurations are.
+Most steps of a look-ahead have been taken before: the inside of a string is one configuration. The cache belongs to an
+index and lives as long, as configurations do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dotllm.automata.machine.layout import (
 from dotllm.automata.machine.run import apply, configuration, run_bytes, token_step
 from dotllm.automata.machine.settle import settle
 from dotllm.index.kernels import I1, U8, I
-from dotllm.index.unique.likeness import Leaf
+from dotllm.index.unique.conflicts import StringConflicts
 from dotllm.index.walkable import Walkable
 from dotllm.jit import kernel
 
@@ -90,8 +90,8 @@ class Paths:
         self._class_of = mem[first : first + 256].tolist()
         self.plain = self.plain_classes()
         self.openings = self._marked_brackets()
-        self.rooms: dict[object, tuple[int, int]] = {}  # see `room`: ways, and how far they have been counted
-        self.leaves: dict[int, Leaf] = {}  # by the identity of what they are in, which they hold; see `masks`
+        self.counts: dict[object, tuple[int, int]] = {}  # of `count_lower_bound`: bound, and where counting stopped
+        self.string_conflicts: dict[int, StringConflicts] = {}  # by the id of what holds them; see `masks`
         self.unsafe: dict[object, tuple[int, ...]] = {}  # see `masks`
 
     @property

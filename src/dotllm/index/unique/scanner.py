@@ -1,8 +1,9 @@
-"""Reads the text of an array that must not repeat an item, or of an object that must not repeat a key, byte by byte. A
-state is immutable, so going back, forking and looking ahead cost nothing.
+"""Reads the text of a marked array or object byte by byte.
 
-What is read has passed the machine, so it is JSON of the schema; here only its values matter. (Looking ahead asks for
-bytes that no JSON text has there, too; these are no step.)
+A state is immutable, so going back, forking and looking ahead cost nothing.
+
+The machine has accepted every byte that is read, so the text is JSON of the schema; here only its values matter. (A
+look-ahead also asks for bytes that no JSON text has there; these are no step.)
 """
 
 from __future__ import annotations
@@ -133,10 +134,10 @@ def _in_string(state: State, byte: int) -> State | End:
             return NO_STEP
     if len(pending) == 2 and byte in _SHORT:
         return State(top, mode, text + _SHORT[byte])
-    place = (len(pending) - 1) % 6  # in \uXXXX, or two of them
-    if byte != 0x5C if place == 0 else byte != 0x75 if place == 1 else byte not in _HEX:
+    position = (len(pending) - 1) % 6  # in \uXXXX, or two of them
+    if byte != 0x5C if position == 0 else byte != 0x75 if position == 1 else byte not in _HEX:
         return NO_STEP
-    if place != 5:
+    if position != 5:
         return State(top, mode, text, pending)
     unit = int(pending[-4:], 16)
     if len(pending) == 6:

@@ -1,6 +1,4 @@
-"""What must be known of a vocabulary's tokens, once: which of them may hold more than one item, and their trie, so that
-a walk finds a byte's node at once.
-"""
+"""What is derived once from a vocabulary: tokens that may hold more than one item, and the trie with children by byte."""
 
 from __future__ import annotations
 

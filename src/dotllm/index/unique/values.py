@@ -1,4 +1,4 @@
-"""JSON values so that equal ones are equal: JSON Schema's equality (Core §4.2.2), whatever the spelling.
+"""JSON values in a form in which equal ones are equal: JSON Schema's equality (Core §4.2.2), whatever the spelling.
 
 A string is a ``str``; all else is a tuple that begins with its kind. A number is its sign, its digits without zeros at
 either end, and the exponent of the last digit: exact for any exponent, where a `Fraction` would have to be written out.
@@ -37,7 +37,7 @@ def number(text: str) -> Value:
     return ("number", mantissa.startswith("-"), significant, last)
 
 
-def number_may_be(text: str, value: Value) -> bool:
+def number_may_equal(text: str, value: Value) -> bool:
     """Whether a number that begins with ``text`` can be equal to ``value``, written in some way of RFC 8259."""
     if value[0] != "number" or isinstance(value, str):
         return False
@@ -81,13 +81,13 @@ class Seen:
                 if item[0] == "number":
                     self.numbers = _with(self.numbers, "-" * item[1] + item[2])
 
-    def has_string_like(self, text: str) -> bool:
+    def may_have_string(self, text: str) -> bool:
         """Whether some item is a string that begins with ``text``."""
         at = bisect_left(self.strings, text)
         return at < len(self.strings) and self.strings[at].startswith(text)
 
-    def has_number_like(self, text: str) -> bool:
-        """Whether some item is a number that one beginning with ``text`` may be equal to (see `number_may_be`)."""
+    def may_have_number(self, text: str) -> bool:
+        """Whether some item is a number that one beginning with ``text`` may be equal to (see `number_may_equal`)."""
         if not self.numbers:
             return False
         mantissa, exponent, _ = text.lower().partition("e")

@@ -196,7 +196,7 @@ class RequestGrammar(StructuredOutputGrammar):
     @cached_property
     def _spelling(self) -> Spelling | None:
         """How forced text is spelt; None where the model spells it as it likes."""
-        return Spelling.of(self.guide.index) if self.spells_forced_text and not self.guide.remembers else None
+        return Spelling.of(self.guide.index) if self.spells_forced_text and not self.guide.is_stateful else None
 
     @contained(tuple)
     def forced_after(self, token: int) -> Sequence[int]:
@@ -235,7 +235,7 @@ class RequestGrammar(StructuredOutputGrammar):
         guide, index = self.guide, self.guide.index
         # For all requests of this index, but where masks depend on more than the configuration. No index knows these
         # rows, so a number is good for an epoch (see `TokenSpace`); so is ``row``.
-        known = {} if guide.remembers else _rows_with_stops.setdefault(index, {})
+        known = {} if guide.is_stateful else _rows_with_stops.setdefault(index, {})
         key = (self.stops, config, row, index.space.epoch)
         found = known.get(key)
         if found is None:

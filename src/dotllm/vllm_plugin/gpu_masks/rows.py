@@ -96,7 +96,7 @@ def rows_of_step(grammars: Sequence[RequestGrammar], drafts: Drafts = ()) -> tup
     special = [
         i
         for i, (grammar, guide) in enumerate(zip(grammars, guides, strict=True))
-        if grammar.own_masks or grammar.failed or grammar.stopped or guide.config == FINISHED or guide.remembers
+        if grammar.own_masks or grammar.failed or grammar.stopped or guide.config == FINISHED or guide.is_stateful
         if i not in forced
     ]
     if special:

@@ -1,7 +1,7 @@
-"""A thread: where the machine is, and what has been read of the array (or object) that one is in.
+"""A branch: a configuration of the machine, and what has been read of the marked array (or object) around it.
 
-There is one, unless an array may at the same time be one with ``uniqueItems`` and one without (alternatives that
-overlap; likewise an object): then the text is followed as both, and is allowed as long as one of them goes on.
+There is one branch, unless an array may at the same time be one with ``uniqueItems`` and one without (alternatives that
+overlap; likewise an object). Then the text is followed as both, and is allowed as long as one branch goes on.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from dotllm.index.unique.paths import ALL, NONE, OPENINGS, Paths
 from dotllm.index.unique.scanner import AFTER, KEY, OBJECT, OUTSIDE, START, VALUE, WHITESPACE, End, State, feed
 
 
-class Thread(NamedTuple):
+class Branch(NamedTuple):
     """``state`` is OUTSIDE where no array without equal items is open, and no object without equal keys."""
 
     config: int
     state: State | End
 
 
-Threads = tuple[Thread, ...]
+Branches = tuple[Branch, ...]
 
 
-def step(paths: Paths, threads: Threads, byte: int) -> Threads:
+def step(paths: Paths, branches: Branches, byte: int) -> Branches:
     """After one byte; none are left: not allowed."""
-    if len(threads) == 1:
-        return one_step(paths, threads[0], byte)
-    out: list[Thread] = []
-    for thread in threads:
-        out.extend(after for after in one_step(paths, thread, byte) if after not in out)
+    if len(branches) == 1:
+        return one_step(paths, branches[0], byte)
+    out: list[Branch] = []
+    for branch in branches:
+        out.extend(after for after in one_step(paths, branch, byte) if after not in out)
     return tuple(out)
 
 
-def one_step(paths: Paths, thread: Thread, byte: int) -> Threads:
-    """`step` of one thread."""
-    config, state = thread
+def one_step(paths: Paths, branch: Branch, byte: int) -> Branches:
+    """`step` of one branch."""
+    config, state = branch
     if byte in OPENINGS:
         begins = not isinstance(state, State) or state.mode == VALUE
         opening = paths.opening(config, byte) if begins else NONE
         if opening != NONE:
             here = (paths.step(config, byte), -1) if opening == ALL else paths.split(config, byte)
             inside = feed(state, byte, True) if isinstance(state, State) else START[byte]
-            out = [Thread(here[0], inside)] if here[0] >= 0 else []
+            out = [Branch(here[0], inside)] if here[0] >= 0 else []
             if here[1] >= 0:
-                out.append(Thread(here[1], feed(state, byte) if isinstance(state, State) else OUTSIDE))
+                out.append(Branch(here[1], feed(state, byte) if isinstance(state, State) else OUTSIDE))
             return tuple(out)
     after = paths.step(config, byte)
     if after < 0:
@@ -56,7 +56,7 @@ def one_step(paths: Paths, thread: Thread, byte: int) -> Threads:
                 return ()
         elif state.top.kind == OBJECT and state.top.fixed == len(state.top.done) - 1 and state.mode in (AFTER, KEY):
             state = _fixed(paths, after, state)
-    return (Thread(after, state),)
+    return (Branch(after, state),)
 
 
 def _fixed(paths: Paths, config: int, state: State) -> State:
@@ -74,10 +74,10 @@ def _fixed(paths: Paths, config: int, state: State) -> State:
     return state
 
 
-def walk(paths: Paths, threads: Threads, data: bytes) -> Threads:
+def walk(paths: Paths, branches: Branches, data: bytes) -> Branches:
     """After several bytes."""
     for byte in data:
-        threads = step(paths, threads, byte)
-        if not threads:
+        branches = step(paths, branches, byte)
+        if not branches:
             break
-    return threads
+    return branches

@@ -1,7 +1,7 @@
-"""May what has begun still become equal to an item that was? "Yes" may be wrong, "no" never is.
+"""Can the unfinished value still equal an earlier item? Conservative: false positives only.
 
-Of the members of an object that may be written again (additional keys may) only the keys count. In an object that must
-not repeat a key, a key is like an item: only while it is being written.
+Of an object whose members may be written again (additional keys may be) only the keys count. In an object that must not
+repeat a key, a key is like an item, but only while it is being written.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from dotllm.index.unique.scanner import AFTER, ARRAY, COLON, KEY, NAME, NUMBER, OBJECT, STRING, VALUE, Open, State
-from dotllm.index.unique.values import Seen, Value, number_may_be
+from dotllm.index.unique.values import Seen, Value, number_may_equal
 
 
-def seen_by(state: State) -> int:
-    """How many items the arrays have that the present item must differ from; with the keys of the objects that one is
-    in, as to write one of these again makes no other object."""
+def earlier_values(state: State) -> int:
+    """How many items the enclosing arrays have that the present one must differ from, plus the keys of the enclosing
+    objects: repeating a key yields no new value."""
     count, top = 0, state.top
     while True:
         if top.kind != ARRAY:
@@ -27,8 +27,8 @@ def seen_by(state: State) -> int:
         top = top.below
 
 
-def rivals(state: State) -> int:
-    """As `seen_by`, without items that the present one is not like any more: fewer, and more to do."""
+def conflict_bound(state: State) -> int:
+    """`earlier_values` without those that the present value cannot equal any more: fewer, at more cost."""
     count = 0
     inside: list[Open] = []
     top: Open | None = state.top
@@ -37,54 +37,54 @@ def rivals(state: State) -> int:
             count += len(top.done)
         elif isinstance(top.done, Seen):
             if inside:
-                count += sum(_may_be(inside, len(inside) - 1, state, value) for value in top.done.others)
+                count += sum(_may_equal(inside, len(inside) - 1, state, value) for value in top.done.others)
             elif state.mode == STRING:
                 at = bisect_left(top.done.strings, state.text)
                 count += bisect_left(top.done.strings, state.text + chr(0x10FFFF), at) - at + 1
             elif state.mode != AFTER:
-                count += sum(_leaf_may_be(state, value) for value in top.done.items)
+                count += sum(_scalar_may_equal(state, value) for value in top.done.items)
         inside.append(top)
         top = top.below
     return count
 
 
-def is_free(state: State) -> bool:
-    """No: the present item of some array may become one that it already has. Yes: it cannot, whatever follows."""
+def cannot_conflict(state: State) -> bool:
+    """Whether no present item, of whatever enclosing array, can equal an earlier one, whatever follows."""
     inside: list[Open] = []  # what is open in the present item, innermost first
     top: Open | None = state.top
-    if state.top.keys is not None and _key_is_like_one(state, state.top.keys):
+    if state.top.keys is not None and _key_may_conflict(state, state.top.keys):
         return False
     while top is not None:
         if isinstance(top.done, Seen) and len(top.done):
             if not inside:
-                if state.mode != AFTER and _leaf_is_like_one(state, top.done):
+                if state.mode != AFTER and _scalar_may_conflict(state, top.done):
                     return False
-            elif any(_may_be(inside, len(inside) - 1, state, value) for value in top.done.others):
+            elif any(_may_equal(inside, len(inside) - 1, state, value) for value in top.done.others):
                 return False
         inside.append(top)
         top = top.below
     return True
 
 
-def _key_is_like_one(state: State, keys: Seen) -> bool:
+def _key_may_conflict(state: State, keys: Seen) -> bool:
     if state.mode == KEY:
         return len(keys) > 0
-    return state.mode == NAME and keys.has_string_like(state.text)
+    return state.mode == NAME and keys.may_have_string(state.text)
 
 
-def _leaf_is_like_one(state: State, seen: Seen) -> bool:
+def _scalar_may_conflict(state: State, seen: Seen) -> bool:
     if state.mode == VALUE:
         return True
     if state.mode == STRING:
-        return seen.has_string_like(state.text)
+        return seen.may_have_string(state.text)
     if state.mode == NUMBER:
-        return seen.has_number_like(state.text)
-    return any(_leaf_may_be(state, value) for value in seen.others)
+        return seen.may_have_number(state.text)
+    return any(_scalar_may_equal(state, value) for value in seen.others)
 
 
-class Leaf:
-    """The strings that, completed in ``top`` as a value (as a key, if ``names``), would leave the present item like one
-    that was, or repeat a key. Inside of such a string nothing else decides."""
+class StringConflicts:
+    """The strings that must not be completed in ``top`` as a value (as a key, if ``names``): with them the present item
+    might equal an earlier one, or a key is repeated. Inside of such a string nothing else decides."""
 
     def __init__(self, top: Open, *, names: bool) -> None:
         self.top = top
@@ -93,13 +93,13 @@ class Leaf:
 
     @cached_property
     def strings(self) -> list[str]:
-        return sorted(_leaf_strings(State(self.top, self.mode)))
+        return sorted(_conflicting_strings(State(self.top, self.mode)))
 
     def is_inside(self, state: State) -> bool:
         return state.mode == self.mode and state.top is self.top
 
-    def is_free(self, text: str) -> bool:
-        """As the other, in the string."""
+    def cannot_conflict(self, text: str) -> bool:
+        """Same as the module's `cannot_conflict`, for a position inside this string."""
         at = bisect_left(self.strings, text)
         return at == len(self.strings) or not self.strings[at].startswith(text)
 
@@ -119,7 +119,7 @@ class Leaf:
         return sorted(out)
 
 
-def _leaf_strings(state: State) -> set[str]:
+def _conflicting_strings(state: State) -> set[str]:
     out: set[str] = set()
     inside: list[Open] = []
     top: Open | None = state.top
@@ -131,25 +131,25 @@ def _leaf_strings(state: State) -> set[str]:
                 out.update(top.done.strings)
             else:
                 for value in top.done.others:
-                    if _may_be(inside, len(inside) - 1, state, value):
-                        out.update(_leaf_of(inside, value, state.mode))
+                    if _may_equal(inside, len(inside) - 1, state, value):
+                        out.update(_string_at(inside, value, state.mode))
         inside.append(top)
         top = top.below
     return out
 
 
-def _leaf_of(inside: list[Open], value: Value, mode: int) -> Iterable[str]:
-    """What ``value`` has where the present string is."""
-    there: Any = value
+def _string_at(inside: list[Open], value: Value, mode: int) -> Iterable[str]:
+    """The string of ``value`` at the position of the present string, if there is one; its keys for a key."""
+    part: Any = value
     for i in range(len(inside) - 1, -1, -1):
         top = inside[i]
         if mode == NAME and i == 0:
-            return [key for key, _ in there[1]]
-        there = _members(there)[top.key] if top.kind == OBJECT else there[1][len(top.done)]
-    return [there] if isinstance(there, str) else []
+            return [key for key, _ in part[1]]
+        part = _members(part)[top.key] if top.kind == OBJECT else part[1][len(top.done)]
+    return [part] if isinstance(part, str) else []
 
 
-def _leaf_may_be(state: State, value: Value) -> bool:
+def _scalar_may_equal(state: State, value: Value) -> bool:
     mode = state.mode
     if mode == VALUE:
         return True
@@ -158,26 +158,26 @@ def _leaf_may_be(state: State, value: Value) -> bool:
     if isinstance(value, str):
         return False
     if mode == NUMBER:
-        return number_may_be(state.text, value)
+        return number_may_equal(state.text, value)
     return bool(value[0] == "word" and value[1].startswith(state.text))
 
 
-def _may_be(inside: list[Open], i: int, state: State, value: Value) -> bool:
-    """Whether the container ``inside[i]``, with those in it, may become ``value``."""
+def _may_equal(inside: list[Open], i: int, state: State, value: Value) -> bool:
+    """Whether the container ``inside[i]``, with what is open in it, can still equal ``value``."""
     if i < 0:
-        return _leaf_may_be(state, value)
+        return _scalar_may_equal(state, value)
     top = inside[i]
     if isinstance(value, str) or value[0] != ("object" if top.kind == OBJECT else "array"):
         return False
     if top.kind == OBJECT:
-        return _object_may_be(inside, i, state, _members(value))
+        return _object_may_equal(inside, i, state, _members(value))
     done = top.done if top.kind == ARRAY else top.done.items
     items = value[1]
     if len(items) < len(done) or items[: len(done)] != done:
         return False
     if i == 0 and state.mode in (AFTER, VALUE):
         return True
-    return len(items) > len(done) and _may_be(inside, i - 1, state, items[len(done)])
+    return len(items) > len(done) and _may_equal(inside, i - 1, state, items[len(done)])
 
 
 @lru_cache(maxsize=1 << 14)
@@ -185,11 +185,11 @@ def _members(value: Value) -> dict[str, Value]:
     return dict(value[1])  # type: ignore[arg-type]  # pairs
 
 
-def _object_may_be(inside: list[Open], i: int, state: State, members: dict[str, Value]) -> bool:
+def _object_may_equal(inside: list[Open], i: int, state: State, members: dict[str, Value]) -> bool:
     top = inside[i]
-    for i_done, (key, one) in enumerate(top.done):
-        there = members.get(key)
-        if there is None or (i_done < top.fixed and there != one):
+    for i_done, (key, member) in enumerate(top.done):
+        wanted = members.get(key)
+        if wanted is None or (i_done < top.fixed and wanted != member):
             return False
     if i == 0:
         if state.mode in (AFTER, KEY):
@@ -198,4 +198,4 @@ def _object_may_be(inside: list[Open], i: int, state: State, members: dict[str, 
             return any(key.startswith(state.text) for key in members)
         if state.mode == COLON:
             return top.key in members
-    return top.key in members and _may_be(inside, i - 1, state, members[top.key])
+    return top.key in members and _may_equal(inside, i - 1, state, members[top.key])
