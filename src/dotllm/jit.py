@@ -42,7 +42,7 @@ SECONDS = {
     "automata/finish": 11,
     "automata/machine": 45,
     "grammar": 3,
-    "index": 19,
+    "index": 15,
     "index/storage": 5,
     "index/unique": 1,
     "languages/json_schema/strings": 5,

@@ -9,7 +9,8 @@ import pytest
 
 from dotllm import Guide, Index, Vocabulary
 from dotllm.index import advance_guides, fill_masks, mask_rows
-from dotllm.index.token_space import CONTENTS, TokenSpace, confirm_row, equal_rows, likely_row, row_hash
+from dotllm.index.mask_table import CONTENTS, confirm_row, equal_rows, likely_row, row_hash
+from dotllm.index.token_space import TokenSpace
 
 PATTERNS = ["[a-z]{3,9}", "(ab|cd)*", r"\d+(\.\d+)?", "hello( world)?", '"[^"]*"', "x{0,50}y"]
 

@@ -24,7 +24,8 @@ from dotllm.index.guide import Guide
 from dotllm.index.helper_pool import NO_HELPERS, HelperPool, new_job
 from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, fill_known, known_rows
 from dotllm.index.mask_misses import CHUNK, CODES, ORDER, addresses, by_machine, enter_rows, find_rows, help_forever
-from dotllm.index.token_space import CONTENTS, END_ROW, TokenSpace
+from dotllm.index.mask_table import CONTENTS, END_ROW
+from dotllm.index.token_space import TokenSpace
 from dotllm.index.walkable import Walkable
 
 THREADS = min(8, cpus.usable())

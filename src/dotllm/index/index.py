@@ -30,7 +30,8 @@ from dotllm.index import storage
 from dotllm.index.batch import row_of
 from dotllm.index.charset_choice import counted_charsets
 from dotllm.index.guide import Guide
-from dotllm.index.token_space import ROWS_FULL, TokenSpace
+from dotllm.index.mask_table import ROWS_FULL
+from dotllm.index.token_space import TokenSpace
 from dotllm.index.unique import UniqueGuide
 from dotllm.index.walkable import TokenSets
 from dotllm.vocabulary import Vocabulary

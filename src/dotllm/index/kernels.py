@@ -18,7 +18,7 @@ from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.masks import known_row
 from dotllm.automata.machine.run import advance
 from dotllm.index.callers import NOT_DISTINCT, OTHER_VOCABULARY, OUT_OF_RANGE, TOO_NARROW, WRONG_COUNT
-from dotllm.index.token_space import END_ROW
+from dotllm.index.mask_table import END_ROW
 from dotllm.jit import kernel
 
 I = nb.int64

@@ -21,7 +21,8 @@ from dotllm.automata.machine.masks import find_row, known_row, remember_row
 from dotllm.index.atomics import exchange, fetch_add
 from dotllm.index.helper_pool import CONTENT, close_job, enter_job, exit_job, open_job, wait_for_job
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, I, copy_row, pointer
-from dotllm.index.token_space import ROWS_FULL, TokenSpace, confirm_row, intern_row, likely_row, row_hash
+from dotllm.index.mask_table import ROWS_FULL, confirm_row, intern_row, likely_row, row_hash
+from dotllm.index.token_space import TokenSpace
 from dotllm.jit import kernel
 
 L2 = nb.int64[:, ::1]

@@ -1,16 +1,14 @@
 """What all indexes of one vocabulary share: the tries to walk, the character sets, and the table of mask rows.
 
-Rows are de-duplicated by content: the masks of a long JSON text are some dozens of distinct rows, and a hundred
-schemas share most of theirs. A row is int32 [words], 32 tokens a word, token t at bit t % 32 of word t // 32 (the
-layout of vLLM, xgrammar and llguidance). The large arrays are reserved at their final size and filled from the front:
-the operating system gives memory to a page when it is first written, so nothing has to be moved while kernels run on
-it.
+Rows have no duplicates: the masks of a long JSON text are some dozens of distinct rows, and a hundred schemas share
+most of theirs. A row has the layout of vLLM, xgrammar and llguidance (see `mask_table`). The large arrays are reserved
+at their final size and filled from the front. The operating system gives memory to a page when it is first written, so
+nothing has to be moved while kernels run on it.
 
-Indexes come and go, and a row stays only as long as an index knows it: `collect` frees the others, and `intern` uses
-their numbers again. So a row number means its content only while an index that knows it is alive, or, for a row that
-no index knows, in the `epoch` in which it was interned and the next (an epoch lasts from one collection to the next:
-seconds). Who copies rows elsewhere (to a GPU) compares ``versions``, which is raised whenever a number gets a
-content.
+Indexes come and go, and a row stays only as long as an index refers to it: `collect` frees the others, and `intern`
+uses their numbers again. A row number is valid while a live index refers to it; an unreferenced row survives until the
+end of the next epoch. (An epoch lasts from one collection to the next: seconds.) Code that copies rows elsewhere (to a
+GPU) compares ``versions``: the version of a number is raised whenever it gets a content.
 """
 
 from __future__ import annotations
@@ -20,12 +18,10 @@ import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar, Protocol
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from dotllm.arrays import Bool, Int32, Int64
-from dotllm.automata.machine.layout import FULL
+from dotllm.arrays import Int32
 from dotllm.automata.machine.walk import (
     K_COUNTS,
     K_EXITS,
@@ -47,9 +43,8 @@ from dotllm.automata.machine.walk import (
 )  # fmt: skip
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet, living_characters
 from dotllm.errors import BudgetExceeded
-from dotllm.index.atomics import load
 from dotllm.index.charset_choice import PassedOver, worth_tables
-from dotllm.jit import kernel
+from dotllm.index.mask_table import END_ROW, EPOCH, FREE, META_VERSION, USED, free_rows, intern_row, row_hash
 from dotllm.pages import reserved
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
@@ -62,145 +57,6 @@ MAX_ROWS = 1 << 17  # of a small vocabulary, whose rows are short
 _TRIE_NODES = 24 << 20  # reserved, not used
 _MOST_RANGES = 4096  # of characters that a vocabulary spells
 _BEYOND_ASCII = CharSet.of((0x80, MAX_CODE_POINT))
-END_ROW = 0  # the row that allows the end tokens only
-ROWS_FULL = FULL - 64  # the error of a kernel that has no room for another row
-_USED, _FREE, _EPOCH, CONTENTS = 0, 1, 2, 3  # of TokenSpace.rows_used
-_PROBES = 64  # of a look-up that may see the table half rebuilt
-
-
-@kernel(nb.int64(nb.int32[::1]))
-def row_hash(row: Int32) -> int:
-    """A hash >= 0 of a row: the sum of products of a word of its first half and one of its second, with a number of
-    their place added to each (the hash NH), which compiles to vector instructions."""
-    low = np.uint64(0xFFFFFFFF)
-    half = row.shape[0] // 2
-    second = row[half:]
-    total = np.uint64(0x243F6A8885A308D3)
-    for i in range(half):
-        key = (np.uint64(i + 1) * np.uint64(0x9E3779B1)) & low
-        key *= key  # not linear in the place: or neighbours would be alike
-        one = (np.uint64(np.uint32(row[i])) + (key >> np.uint64(7))) & low
-        two = (np.uint64(np.uint32(second[i])) + (key >> np.uint64(23))) & low
-        total += one * two
-    if row.shape[0] % 2:
-        total += np.uint64(np.uint32(row[row.shape[0] - 1])) * np.uint64(0x9E3779B97F4A7C15)
-    total ^= total >> np.uint64(32)
-    total *= np.uint64(0x9E3779B97F4A7C15)
-    total ^= total >> np.uint64(29)
-    return nb.int64(total >> np.uint64(1))
-
-
-@kernel(nb.boolean(nb.int32[::1], nb.int32[::1]))
-def equal_rows(one: Int32, other: Int32) -> bool:
-    """Whether two rows are equal."""
-    n = one.shape[0]
-    for start in range(0, n - 63, 64):  # a block at a time: a loop that may end at each word is no vector loop
-        a, b = one[start : start + 64], other[start : start + 64]
-        differ = nb.int32(0)
-        for i in range(64):
-            differ |= a[i] ^ b[i]
-        if differ != 0:
-            return False
-    for i in range(n - n % 64, n):
-        if one[i] != other[i]:
-            return False
-    return True
-
-
-@kernel(nb.int64(nb.int32[:, ::1], nb.int64[:, ::1], nb.int64, nb.int32[::1]))
-def likely_row(rows: Int32, table: Int64, tag: int, row: Int32) -> int:
-    """The number of a row with this content and hash, or -1, while others may be changing the table.
-
-    Without the lock this is a guess, which `confirm_row` confirms: the row may be freed meanwhile, and its number used
-    again.
-    """
-    slots = table.shape[0]
-    slot = tag & (slots - 1)
-    address = nb.int64(table.ctypes.data)
-    for _ in range(_PROBES):
-        number = load(address + 16 * slot + 8) - 1
-        if number < 0:
-            return -1
-        if load(address + 16 * slot) == tag and equal_rows(rows[number], row):
-            return number
-        slot = (slot + 1) & (slots - 1)
-    return -1
-
-
-@kernel(nb.boolean(nb.int64[::1], nb.int64[:, ::1], nb.int64, nb.int64, nb.int64))
-def confirm_row(used: Int64, about: Int64, number: int, tag: int, since: int) -> bool:
-    """Whether what `likely_row` said holds: row ``number``, of hash ``tag``, has its content since before there were
-    ``since`` contents (`CONTENTS`), which was before it was looked at. If so it counts as interned now. Hold the lock.
-    """
-    if number < 0 or about[number, 0] != tag or about[number, 2] > since:
-        return False
-    about[number, 1] = used[_EPOCH]
-    return True
-
-
-@kernel(
-    nb.int64(
-        nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.int64, nb.int32[::1]
-    )
-)  # fmt: skip
-def intern_row(rows: Int32, used: Int64, table: Int64, about: Int64, free: Int32, tag: int, row: Int32) -> int:
-    """The number of a row with this content and hash, stored if it is new; -1: the table is full. Hold the lock.
-
-    used [4]: rows ever used, rows free again, epoch, contents; table [slots, 2]: (hash, row + 1), open addressing,
-    slots a power of two and never more than half full; about [rows, 3]: hash (-1: free), epoch of the last `intern`,
-    version; free: a stack of numbers.
-    """
-    slots = table.shape[0]
-    slot = tag & (slots - 1)
-    while table[slot, 1] != 0:
-        if table[slot, 0] == tag:
-            number = table[slot, 1] - 1
-            if equal_rows(rows[number], row):
-                about[number, 1] = used[_EPOCH]
-                return number
-        slot = (slot + 1) & (slots - 1)
-    if used[_FREE] > 0:
-        used[_FREE] -= 1
-        number = nb.int64(free[used[_FREE]])
-    else:
-        number = used[_USED]
-        if number >= rows.shape[0]:
-            return -1
-        used[_USED] = number + 1
-    used[CONTENTS] += 1
-    rows[number][:] = row
-    about[number, 0] = tag
-    about[number, 1] = used[_EPOCH]
-    about[number, 2] = used[CONTENTS]
-    table[slot, 0] = tag
-    table[slot, 1] = number + 1
-    return number
-
-
-@kernel(nb.int64(nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.boolean[::1]))
-def free_rows(used: Int64, table: Int64, about: Int64, free: Int32, known: Bool) -> int:
-    """Free the rows that are not ``known`` and not interned in this epoch or the last; how many. Rebuilds the table."""
-    already = np.zeros(about.shape[0], nb.boolean)
-    for i in range(used[_FREE]):
-        already[free[i]] = True
-    table[:] = 0
-    slots = table.shape[0]
-    freed = 0
-    for number in range(used[_USED]):
-        if already[number]:
-            continue
-        if not known[number] and about[number, 1] < used[_EPOCH] - 1:
-            about[number, 0] = -1
-            free[used[_FREE]] = number
-            used[_FREE] += 1
-            freed += 1
-            continue
-        slot = about[number, 0] & (slots - 1)
-        while table[slot, 1] != 0:
-            slot = (slot + 1) & (slots - 1)
-        table[slot, 0] = about[number, 0]
-        table[slot, 1] = number + 1
-    return freed
 
 
 class RowOwner(Protocol):
@@ -274,13 +130,13 @@ class TokenSpace:
         capacity = min(MAX_ROWS, max(64, MAX_ROW_BYTES // (4 * self.words)))
         self.rows = reserved((capacity, self.words), np.int32)
         self.rows_used = np.zeros(4, np.int64)
-        self._about = np.zeros((capacity, 3), np.int64)
+        self._row_meta = np.zeros((capacity, 3), np.int64)
         self._free = np.empty(capacity, np.int32)
         self._indexes: weakref.WeakSet[RowOwner] = weakref.WeakSet()
         self.has_stateful_guides = False
         """Whether guides of some index are stateful (`Guide.is_stateful`)."""
         self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
-        self.row_store = (self.rows, self.rows_used, self._table, self._about, self._free)
+        self.row_store = (self.rows, self.rows_used, self._table, self._row_meta, self._free)
         """What `intern_row` takes."""
         only_end = np.zeros(self.words, np.int32)
         np.bitwise_or.at(
@@ -315,7 +171,7 @@ class TokenSpace:
         by its index when that is looked at, and one interned since is kept.
         """
         with self.lock:
-            self.rows_used[_EPOCH] += 1
+            self.rows_used[EPOCH] += 1
             indexes = list(self._indexes)
         known = np.zeros(len(self.rows), np.bool_)
         known[END_ROW] = True
@@ -324,22 +180,22 @@ class TokenSpace:
                 for place in index.row_places():
                     known[place[place >= 0]] = True
         with self.lock:
-            return int(free_rows(self.rows_used, self._table, self._about, self._free, known))
+            return int(free_rows(self.rows_used, self._table, self._row_meta, self._free, known))
 
     @property
     def epoch(self) -> int:
         """The number of collections so far."""
-        return int(self.rows_used[_EPOCH])
+        return int(self.rows_used[EPOCH])
 
     @property
     def versions(self) -> npt.NDArray[np.int64]:
         """int64 [rows], not contiguous: raised whenever a row number gets a content; 0: it has none yet."""
-        return self._about[:, 2]
+        return self._row_meta[:, META_VERSION]
 
     @property
     def row_count(self) -> int:
         """Rows that are not free."""
-        return int(self.rows_used[_USED] - self.rows_used[_FREE])
+        return int(self.rows_used[USED] - self.rows_used[FREE])
 
     @property
     def nbytes(self) -> int:

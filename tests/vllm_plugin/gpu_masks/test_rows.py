@@ -10,7 +10,8 @@ pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along  # noqa: E402
-from dotllm.index.token_space import END_ROW, TokenSpace  # noqa: E402
+from dotllm.index.mask_table import END_ROW  # noqa: E402
+from dotllm.index.token_space import TokenSpace  # noqa: E402
 from dotllm.vllm_plugin.engine_core import request_grammar  # noqa: E402
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar  # noqa: E402
 from dotllm.vllm_plugin.gpu_masks import rows as rows_module  # noqa: E402

@@ -28,10 +28,11 @@ from dotllm.automata.machine.arena import DEFAULT_LIMIT, laid_out
 from dotllm.automata.machine.memory import contents
 from dotllm.automata.nfa import HEAD, Part
 from dotllm.charset import CharSet
+from dotllm.index.mask_table import END_ROW
 from dotllm.index.storage.restore import SCRATCH, TABLES, UNSAVED, renumber_rows, restore, unpack_rows
 from dotllm.index.storage.verify_arena import ALL_VALID
 from dotllm.index.storage.verify_nfa import verify_nfa
-from dotllm.index.token_space import END_ROW, TokenSpace
+from dotllm.index.token_space import TokenSpace
 from dotllm.index.walkable import TokenSets
 from dotllm.vocabulary import Vocabulary
 

@@ -1,4 +1,5 @@
-"""``uniqueItems`` over infinitely many values, and objects whose keys are counted: guides remember what their text holds.
+"""``uniqueItems`` over infinitely many values, and objects whose keys are counted: guides remember what their texts
+hold.
 
 No pushdown automaton can do that. The machine knows only where such an array or object begins (`Nfa.unique_nodes`).
 From there a guide reads the text, keeps the items (or keys), and removes from the machine's masks the tokens that would

@@ -1,4 +1,4 @@
-"""What is derived once from a vocabulary: tokens that may hold more than one item, and the trie with children by byte."""
+"""What is derived once from a vocabulary: tokens that may hold more than one item, and the children of trie nodes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from dotllm.compilation.compiled import Compiled
 from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.index import Guide, Walkable
-from dotllm.index.token_space import END_ROW
+from dotllm.index.mask_table import END_ROW
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
 from dotllm.vllm_plugin.engine_core.forced_tokens import Spelling
 from dotllm.vocabulary import Vocabulary

@@ -9,10 +9,11 @@ from itertools import repeat
 import numpy as np
 
 from dotllm.arrays import Int32
+from dotllm.automata.machine.layout import FINISHED
 from dotllm.index import mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
-from dotllm.index.index import FINISHED
-from dotllm.index.token_space import END_ROW, TokenSpace
+from dotllm.index.mask_table import END_ROW
+from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu_masks.message import TABLE_SLOTS, MaskRows, positions
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager

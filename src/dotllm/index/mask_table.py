@@ -1,0 +1,165 @@
+"""Kernels: the table of mask rows, int32 [rows, words], without duplicates.
+
+Its arrays, as kernels take them:
+
+* ``rows`` int32 [rows, words]: 32 tokens a word, token t at bit t % 32 of word t // 32;
+* ``used`` int64 [4]: rows ever used, rows that are free again, the epoch, and how many contents there have been;
+* ``table`` int64 [slots, 2]: (hash, row + 1), an open-addressing hash table, slots a power of two, at most half full;
+* ``meta`` int64 [rows, 3]: the hash of a row (-1: free), the epoch it was last interned in, its version;
+* ``free`` int32 [rows]: a stack of the numbers that are free again.
+
+Who holds the lock of the table, and when rows are freed: see `token_space`.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from dotllm.arrays import Bool, Int32, Int64
+from dotllm.automata.machine.layout import FULL
+from dotllm.index.atomics import load
+from dotllm.jit import kernel
+
+END_ROW = 0  # the row that allows the end tokens only
+ROWS_FULL = FULL - 64  # the error of a kernel that found the table full
+USED, FREE, EPOCH, CONTENTS = range(4)  # of ``used``
+META_HASH, META_EPOCH, META_VERSION = range(3)
+_PROBES = 64  # of a look-up that may see the table half rebuilt
+
+
+@kernel(nb.int64(nb.int32[::1]))
+def row_hash(row: Int32) -> int:
+    """A hash >= 0 of a row int32 [words]: NH (Black et al., UMAC, 1999), which compiles to vector instructions.
+
+    It sums products of a word of the first half and one of the second, each with a key of its position added.
+    """
+    low = np.uint64(0xFFFFFFFF)
+    half = row.shape[0] // 2
+    second = row[half:]
+    total = np.uint64(0x243F6A8885A308D3)
+    for i in range(half):
+        key = (np.uint64(i + 1) * np.uint64(0x9E3779B1)) & low
+        key *= key  # not linear in the position, or neighbours would be alike
+        one = (np.uint64(np.uint32(row[i])) + (key >> np.uint64(7))) & low
+        two = (np.uint64(np.uint32(second[i])) + (key >> np.uint64(23))) & low
+        total += one * two
+    if row.shape[0] % 2:
+        total += np.uint64(np.uint32(row[row.shape[0] - 1])) * np.uint64(0x9E3779B97F4A7C15)
+    total ^= total >> np.uint64(32)
+    total *= np.uint64(0x9E3779B97F4A7C15)
+    total ^= total >> np.uint64(29)
+    return nb.int64(total >> np.uint64(1))
+
+
+@kernel(nb.boolean(nb.int32[::1], nb.int32[::1]))
+def equal_rows(one: Int32, other: Int32) -> bool:
+    """Whether two rows are equal."""
+    n = one.shape[0]
+    for start in range(0, n - 63, 64):  # a block at a time: a loop that may end at each word is no vector loop
+        a, b = one[start : start + 64], other[start : start + 64]
+        differ = nb.int32(0)
+        for i in range(64):
+            differ |= a[i] ^ b[i]
+        if differ != 0:
+            return False
+    for i in range(n - n % 64, n):
+        if one[i] != other[i]:
+            return False
+    return True
+
+
+@kernel(nb.int64(nb.int32[:, ::1], nb.int64[:, ::1], nb.int64, nb.int32[::1]))
+def likely_row(rows: Int32, table: Int64, tag: int, row: Int32) -> int:
+    """The number of the row with this content and hash, or -1, while other threads may change the table.
+
+    Without the lock this is a guess, which `confirm_row` checks: the row may be freed meanwhile and its number reused.
+    """
+    slots = table.shape[0]
+    slot = tag & (slots - 1)
+    address = nb.int64(table.ctypes.data)
+    for _ in range(_PROBES):
+        number = load(address + 16 * slot + 8) - 1
+        if number < 0:
+            return -1
+        if load(address + 16 * slot) == tag and equal_rows(rows[number], row):
+            return number
+        slot = (slot + 1) & (slots - 1)
+    return -1
+
+
+@kernel(nb.boolean(nb.int64[::1], nb.int64[:, ::1], nb.int64, nb.int64, nb.int64))
+def confirm_row(used: Int64, meta: Int64, number: int, tag: int, since: int) -> bool:
+    """Whether a guess of `likely_row` holds: row ``number`` still has the hash ``tag``, and had its content before the
+    guess, when there were ``since`` contents (`CONTENTS`). If so it counts as interned now. Hold the lock.
+    """
+    if number < 0 or meta[number, META_HASH] != tag or meta[number, META_VERSION] > since:
+        return False
+    meta[number, META_EPOCH] = used[EPOCH]
+    return True
+
+
+@kernel(
+    nb.int64(
+        nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.int64, nb.int32[::1]
+    )
+)  # fmt: skip
+def intern_row(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32, tag: int, row: Int32) -> int:
+    """The number of the row with this content and hash, stored if it is new; -1: the table is full. Hold the lock.
+
+    See the module for the arrays. tag: `row_hash` of ``row`` int32 [words].
+    """
+    slots = table.shape[0]
+    slot = tag & (slots - 1)
+    while table[slot, 1] != 0:
+        if table[slot, 0] == tag:
+            number = table[slot, 1] - 1
+            if equal_rows(rows[number], row):
+                meta[number, META_EPOCH] = used[EPOCH]
+                return number
+        slot = (slot + 1) & (slots - 1)
+    if used[FREE] > 0:
+        used[FREE] -= 1
+        number = nb.int64(free[used[FREE]])
+    else:
+        number = used[USED]
+        if number >= rows.shape[0]:
+            return -1
+        used[USED] = number + 1
+    used[CONTENTS] += 1
+    rows[number][:] = row
+    meta[number, META_HASH] = tag
+    meta[number, META_EPOCH] = used[EPOCH]
+    meta[number, META_VERSION] = used[CONTENTS]
+    table[slot, 0] = tag
+    table[slot, 1] = number + 1
+    return number
+
+
+@kernel(nb.int64(nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.boolean[::1]))
+def free_rows(used: Int64, table: Int64, meta: Int64, free: Int32, known: Bool) -> int:
+    """Free the rows that are neither ``known`` (bool [rows]) nor interned in this epoch or the last. Returns how many.
+
+    Rebuilds the hash table. Hold the lock.
+    """
+    already = np.zeros(meta.shape[0], nb.boolean)
+    for i in range(used[FREE]):
+        already[free[i]] = True
+    table[:] = 0
+    slots = table.shape[0]
+    freed = 0
+    for number in range(used[USED]):
+        if already[number]:
+            continue
+        if not known[number] and meta[number, META_EPOCH] < used[EPOCH] - 1:
+            meta[number, META_HASH] = -1
+            free[used[FREE]] = number
+            used[FREE] += 1
+            freed += 1
+            continue
+        slot = meta[number, META_HASH] & (slots - 1)
+        while table[slot, 1] != 0:
+            slot = (slot + 1) & (slots - 1)
+        table[slot, 0] = meta[number, META_HASH]
+        table[slot, 1] = number + 1
+    return freed
