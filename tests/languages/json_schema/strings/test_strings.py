@@ -60,12 +60,12 @@ def judged(tree: object, text: str) -> bool:
     if isinstance(tree, StringLanguage):
         if text in tree.values:
             return True
-        for clause in tree.clauses:
-            patterns = [str(atom.content) for atom in clause.having]
-            long_enough = clause.low <= len(text) and (clause.high is None or len(text) <= clause.high)
+        for constraint in tree.constraints:
+            patterns = [str(atom.content) for atom in constraint.having]
+            long_enough = constraint.low <= len(text) and (constraint.high is None or len(text) <= constraint.high)
             # In `re` a $ also matches before a final line feed.
             matches = (re.search(re.sub(r"\$$", r"\\Z", pattern), text) for pattern in patterns)
-            if long_enough and text not in clause.excluded and all(matches):
+            if long_enough and text not in constraint.excluded and all(matches):
                 return True
         return False
     assert isinstance(tree, tuple)
@@ -260,7 +260,7 @@ def test_many_alternatives_become_one_automaton() -> None:
     language = S.nothing()
     for i in range(30):
         language = language | (S.pattern(f"^{i}x") & S.length(2, 5 + i))
-    assert len(language.clauses) <= 16
+    assert len(language.constraints) <= 16
     accepts = acceptor(language)
     assert (
         accepts('"7xabc"')
