@@ -8,25 +8,15 @@ import logging
 from dotllm.vllm_plugin import metrics
 from dotllm.vllm_plugin.engine_core import (
     batch_accept,
+    compile_hook,
     config,
     draft_limit,
     errors,
     pending_grammars,
     warm_start,
 )
-from dotllm.vllm_plugin.engine_core import compile_hook as manager
-from dotllm.vllm_plugin.frontend import (
-    beam_search,
-    completions,
-    endpoints,
-    engine_info,
-    unsupported_fields,
-    validation,
-)
-from dotllm.vllm_plugin.frontend.tool_calls import (
-    argument_types,
-    constraints,
-)
+from dotllm.vllm_plugin.frontend import beam_search, completions, endpoints, engine_info, unsupported_fields, validation
+from dotllm.vllm_plugin.frontend.tool_calls import argument_types, constraints
 from dotllm.vllm_plugin.gpu_masks import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
 from dotllm.vllm_plugin.jump_forward import jump_forward
@@ -37,7 +27,7 @@ logger = logging.getLogger(__name__)
 HOOKS: tuple[Hook, ...] = (
     config.HOOK,
     validation.HOOK,
-    manager.HOOK,
+    compile_hook.HOOK,
     beam_search.HOOK,
     engine_info.HOOK,
     endpoints.HOOK,
@@ -58,7 +48,7 @@ HOOKS: tuple[Hook, ...] = (
     cpu_seeds.HOOK,
     cpu_no_drafts.HOOK,
     metrics.HOOK,
-    manager.MASK_METRICS_HOOK,  # after those that replace what it times
+    compile_hook.MASK_METRICS_HOOK,  # after those that replace what it times
 )
 
 

@@ -70,8 +70,6 @@ class ParallelConfig(Protocol):
 
 class SchedulerConfig(Protocol):
     async_scheduling: bool
-    enable_chunked_prefill: bool
-    max_num_seqs: int
 
     def get_scheduler_cls(self) -> type: ...
 
@@ -97,7 +95,6 @@ class VllmConfig(Protocol):
     compilation_config: CompilationConfig
     kv_transfer_config: Any
     model_config: ModelConfig
-    num_speculative_tokens: int
     parallel_config: ParallelConfig
     scheduler_config: SchedulerConfig
     speculative_config: SpeculativeConfig | None

@@ -96,7 +96,7 @@ def test_the_second_runner_writes_once_in_a_step(new: list[str]) -> None:
     add_requests = runners._add_requests_with(Runner.add_requests)
     add_requests(runner, output)
     assert runner.writes == bool(new)
-    runners.send(output, [Entered("a", 3, [20, 21, 22], 4), Entered("preempted", 2, [1], 2)])
+    setattr(output, runners.ENTERED, [Entered("a", 3, [20, 21, 22], 4), Entered("preempted", 2, [1], 2)])
     add_requests(runner, output)
     assert runner.writes == bool(new) + 1
     states = runner.req_states

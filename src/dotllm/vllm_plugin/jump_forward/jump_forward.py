@@ -131,7 +131,7 @@ class JumpForwardScheduler(SchedulerMixin):
                 tokens = list(request.all_token_ids[start:])
                 sent.append(runners.Entered(name, start, tokens, request.num_computed_tokens))
             if sent:
-                runners.send(scheduler_output, sent)
+                setattr(scheduler_output, runners.ENTERED, sent)
         super()._update_after_schedule(scheduler_output)
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:

@@ -22,7 +22,8 @@ from dotllm.vllm_plugin.vllm_types import (
     SchedulerOutput,
 )
 
-_ENTERED = "dotllm_entered"  # of a scheduler output: list[Entered]
+ENTERED = "dotllm_entered"
+"""The attribute of a scheduler output that tells the model runners: a list of `Entered`."""
 
 
 class Entered(NamedTuple):
@@ -32,11 +33,6 @@ class Entered(NamedTuple):
     start: int
     tokens: list[int]
     computed: int
-
-
-def send(scheduler_output: SchedulerOutput, entered: list[Entered]) -> None:
-    """Let a step tell the model runners."""
-    setattr(scheduler_output, _ENTERED, entered)
 
 
 def init_device_with(original: Any) -> Any:
@@ -69,7 +65,7 @@ def wrap_runner(runner: Any) -> None:
 
 def _update_states_with(original: Any) -> Any:
     def _update_states(self: GPUModelRunnerV1, scheduler_output: SchedulerOutput) -> Any:
-        for entered in getattr(scheduler_output, _ENTERED, ()):
+        for entered in getattr(scheduler_output, ENTERED, ()):
             write_v1(self.requests, self.input_batch, entered)
         return original(self, scheduler_output)
 
@@ -98,7 +94,7 @@ def write_v1(requests: dict[str, CachedRequestState], batch: InputBatchV1, enter
 
 def _add_requests_with(original: Any) -> Any:
     def add_requests(self: GPUModelRunnerV2, scheduler_output: SchedulerOutput) -> Any:
-        entered = getattr(scheduler_output, _ENTERED, None)
+        entered = getattr(scheduler_output, ENTERED, None)
         if entered is None:
             return original(self, scheduler_output)
         stage_v2(self.req_states, entered)
