@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from dotllm import __version__
-from dotllm.cli import SUBCOMMANDS, available, passthrough, vllm_metadata
+from dotllm.cli import passthrough, vllm_metadata
+from dotllm.cli.subcommands import SUBCOMMANDS, available
 
 
 @pytest.mark.parametrize(

@@ -4,43 +4,19 @@
 untouched; bare flags (``dotllm --model X``) mean ``serve``. Nothing of vLLM's command line is copied.
 
 Adding a subcommand: write ``dotllm/cli/<module>.py`` with ``def main(argv: list[str]) -> int`` (``argv`` is what stands
-after the subcommand; return the exit status) and add its line to ``SUBCOMMANDS`` below. Modules are imported only when
-their subcommand runs, and one whose module is not there is not listed. A name that vLLM has (``bench``, ``serve``, …)
-is not free to take.
+after the subcommand; return the exit status) and add its line to `subcommands.SUBCOMMANDS`. Modules are imported
+only when their subcommand runs, and one whose module is not there is not listed. A name that vLLM has (``bench``,
+``serve``, …) is not free to take.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import signal
 import sys
-from typing import NamedTuple
 
-
-class Subcommand(NamedTuple):
-    """One of our own subcommands: where it lives and its line in ``dotllm --help``."""
-
-    module: str
-    summary: str
-
-
-SUBCOMMANDS: dict[str, Subcommand] = {
-    "hooks": Subcommand("dotllm.cli.hooks", "apply our hooks to the installed vLLM and say which of them hold"),
-    "demo": Subcommand("dotllm.cli.demo", "make a small demo model, serve it and ask it a structured request"),
-    "check": Subcommand("dotllm.cli.check", "say whether a specification is enforced exactly, and if not, why not"),
-    "compile": Subcommand("dotllm.cli.compile", "compile specifications ahead of time into a store"),
-    "warmup": Subcommand("dotllm.cli.warmup", "compile the engine's kernels into the cache (for an image build)"),
-    "bench-structured": Subcommand(
-        "dotllm.cli.bench_structured", "benchmark structured output: many schemas × requests"
-    ),
-}
-
-
-def available() -> dict[str, Subcommand]:
-    """Our subcommands whose module exists."""
-    return {name: sub for name, sub in SUBCOMMANDS.items() if importlib.util.find_spec(sub.module) is not None}
+from dotllm.cli.subcommands import available
 
 
 def main(argv: list[str] | None = None) -> int:

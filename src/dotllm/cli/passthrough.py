@@ -7,6 +7,7 @@ import sys
 
 from dotllm import __version__
 from dotllm.cli import config_file, options, vllm_metadata
+from dotllm.cli.subcommands import available
 from dotllm.vllm_plugin import releases
 
 USAGE = """usage: dotllm [--version] [--help] SUBCOMMAND ...
@@ -76,7 +77,5 @@ def rewrite(argv: list[str]) -> list[str]:
 
 def help_text() -> str:
     """What ``dotllm --help`` prints before vLLM's own help."""
-    from dotllm.cli import available
-
     lines = [f"  {name:<18} {sub.summary}" for name, sub in available().items()]
     return USAGE + "\n".join(lines) + "\n\nEverything below is vLLM's own command line, which dotllm takes as it is:\n"

@@ -1,0 +1,30 @@
+"""The subcommands of our own, beside vLLM's."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import NamedTuple
+
+
+class Subcommand(NamedTuple):
+    """One of our own subcommands: where it lives and its line in ``dotllm --help``."""
+
+    module: str
+    summary: str
+
+
+SUBCOMMANDS: dict[str, Subcommand] = {
+    "hooks": Subcommand("dotllm.cli.hooks", "apply our hooks to the installed vLLM and say which of them hold"),
+    "demo": Subcommand("dotllm.cli.demo", "make a small demo model, serve it and ask it a structured request"),
+    "check": Subcommand("dotllm.cli.check", "say whether a specification is enforced exactly, and if not, why not"),
+    "compile": Subcommand("dotllm.cli.compile", "compile specifications ahead of time into a store"),
+    "warmup": Subcommand("dotllm.cli.warmup", "compile the engine's kernels into the cache (for an image build)"),
+    "bench-structured": Subcommand(
+        "dotllm.cli.bench_structured", "benchmark structured output: many schemas × requests"
+    ),
+}
+
+
+def available() -> dict[str, Subcommand]:
+    """Our subcommands whose module exists."""
+    return {name: sub for name, sub in SUBCOMMANDS.items() if importlib.util.find_spec(sub.module) is not None}
