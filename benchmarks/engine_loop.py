@@ -42,7 +42,7 @@ from benchmarks import tokens
 from benchmarks.stand_ins import a_backend
 from dotllm import Index, Vocabulary
 from dotllm.bench import workloads
-from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.accounting.metrics import Metrics
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
 PROMPT = 40

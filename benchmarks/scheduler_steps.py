@@ -75,7 +75,7 @@ class Loop:
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.structured_output import StructuredOutputManager
 
-        from dotllm.compilation.metrics import Metrics
+        from dotllm.compilation.accounting.metrics import Metrics
 
         blocks = 256 * 40
         config.cache_config.num_gpu_blocks = blocks

@@ -26,9 +26,9 @@ from typing import Any
 from benchmarks import tokens
 from dotllm import Vocabulary
 from dotllm.compilation import CompilationOptions, Specification
+from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.compilation.cache.stored import StoredIndexes
 from dotllm.compilation.compiler import ENGINE
-from dotllm.compilation.metrics import Metrics
-from dotllm.compilation.stored import StoredIndexes
 from dotllm.errors import SpecError
 
 RESULTS = Path(__file__).parent / "results" / "stored.json"

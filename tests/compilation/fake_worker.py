@@ -1,4 +1,4 @@
-"""`dotllm.compilation.worker` on the fake engine; a specification may also ask to eat memory or to die.
+"""`dotllm.compilation.workers.worker` on the fake engine; a specification may also ask to eat memory or to die.
 
 Run by file name: ``ProcessCompiler(command=…)``.
 """
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fake_engine
 
 from dotllm import pages
-from dotllm.compilation import wire, worker
+from dotllm.compilation.workers import wire, worker
 
 compiler = fake_engine.Compiler()
 kept = []

@@ -17,8 +17,8 @@ from fake_engine import spec
 
 from dotllm import abandonment
 from dotllm.compilation import CompilationManager, Specification
+from dotllm.compilation.cache.memory import grown
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
-from dotllm.compilation.memory import grown
 from dotllm.errors import Unsupported, without_frames
 
 Make = Callable[..., CompilationManager]
@@ -76,7 +76,7 @@ def test_slow_compiles_hold_nobody_up(make_manager: Make) -> None:
 
 
 def test_extra_threads_go_home(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dotllm.compilation.workers.EXTRA_IDLE", 0.1)
+    monkeypatch.setattr("dotllm.compilation.jobs.threads.EXTRA_IDLE", 0.1)
     manager = make_manager(compile_threads=1)
     tickets = [manager.submit(spec(id=i, sleep=0.4)) for i in range(4)]
     wait_for(lambda: len(manager._workers) > 1)

@@ -5,7 +5,7 @@ import pytest
 
 from dotllm.cache_directory import user_cache_directory
 from dotllm.cli.options import OPTIONS
-from dotllm.compilation.metrics import COUNTERS, GAUGES, HISTOGRAMS
+from dotllm.compilation.accounting.metrics import COUNTERS, GAUGES, HISTOGRAMS
 from dotllm.compilation.options import (
     CompilationOptions,
     describe,

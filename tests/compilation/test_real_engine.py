@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
-from dotllm.compilation import CompilationManager, CompilationOptions, Specification, process
+from dotllm.compilation import CompilationManager, CompilationOptions, Specification
 from dotllm.compilation.ahead import compile_ahead
 from dotllm.compilation.compiler import ENGINE
 from dotllm.compilation.errors import CompileMemory
 from dotllm.compilation.inputs import Input
-from dotllm.compilation.process import ProcessCompiler
+from dotllm.compilation.workers import process
+from dotllm.compilation.workers.process import ProcessCompiler
 from dotllm.errors import InvalidSpec
 
 SCHEMA = {

@@ -4,7 +4,7 @@ import itertools
 import sys
 from pathlib import Path
 
-from dotllm.compilation.disk import DiskCache
+from dotllm.compilation.cache.disk import DiskCache
 
 cache = DiskCache(Path(sys.argv[1]), 1 << 20)
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from dotllm.compilation.metrics import DIRECTORY_VARIABLE, Metrics
+from dotllm.compilation.accounting.metrics import DIRECTORY_VARIABLE, Metrics
 from dotllm.vllm_plugin import metrics
 
 pytestmark = pytest.mark.serve

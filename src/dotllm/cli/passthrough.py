@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
         print(f"dotllm: {problem}", file=sys.stderr)
         return 2
 
-    from dotllm.compilation.metrics import DIRECTORY_VARIABLE
+    from dotllm.compilation.accounting.metrics import DIRECTORY_VARIABLE
 
     # A server started by a process that has metrics of its own (offline use, a test) must not share their directory.
     os.environ.pop(DIRECTORY_VARIABLE, None)

@@ -10,9 +10,9 @@ Plugins pass ``transform=`` to `submit` to get what they need from the ticket. S
 from __future__ import annotations
 
 from dotllm.compilation.compiled import Compiled
+from dotllm.compilation.jobs.job import Ticket
 from dotllm.compilation.manager import CompilationManager
 from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.specification import Kind, Specification
-from dotllm.compilation.ticket import Ticket
 
 __all__ = ["CompilationManager", "CompilationOptions", "Compiled", "Kind", "Specification", "Ticket"]

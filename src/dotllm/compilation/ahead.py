@@ -16,15 +16,17 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import Any, NamedTuple
 
-from dotllm.compilation import envelope, fingerprint, wire
+from dotllm.compilation import fingerprint
+from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.compilation.cache import envelope
+from dotllm.compilation.cache.disk import DiskCache
+from dotllm.compilation.cache.transports import Transport, open_transport, pack
 from dotllm.compilation.compiler import compile_specification
 from dotllm.compilation.contract import CompiledIndex
-from dotllm.compilation.disk import DiskCache
 from dotllm.compilation.inputs import Input
-from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
-from dotllm.compilation.transports import Transport, open_transport, pack
-from dotllm.compilation.worker import end_with
+from dotllm.compilation.workers import wire
+from dotllm.compilation.workers.worker import end_with
 from dotllm.errors import SpecError
 
 # Specifications handed to the pool ahead of its processes, so that a directory of a million files is not read at once.

@@ -27,26 +27,27 @@ from collections.abc import Callable
 from typing import Any
 
 from dotllm.abandonment import Abandoned, abandonable
-from dotllm.compilation import faults, fingerprint
+from dotllm.compilation import fingerprint
+from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.compilation.accounting.reasons import reason
+from dotllm.compilation.cache.failures import FailureCache
+from dotllm.compilation.cache.memory import MemoryCache, grown
+from dotllm.compilation.cache.pinned import HeldIndexes
+from dotllm.compilation.cache.store import SharedStore
+from dotllm.compilation.cache.stored import StoredIndexes
 from dotllm.compilation.compiled import Compiled
 from dotllm.compilation.compiler import ENGINE
 from dotllm.compilation.contract import CompiledIndex, Engine, HeavyCompiler
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, IndexesHeld, QueueFull
-from dotllm.compilation.failures import FailureCache
-from dotllm.compilation.heavy import heavy_compiler
-from dotllm.compilation.held import HeldIndexes
-from dotllm.compilation.memory import MemoryCache, grown
-from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.jobs.job import Job, Ticket, Transform
+from dotllm.compilation.jobs.queue import JobQueue
+from dotllm.compilation.jobs.supervisor import Supervisor
+from dotllm.compilation.jobs.switch_interval import SwitchInterval
+from dotllm.compilation.jobs.threads import WorkerPool
 from dotllm.compilation.options import CompilationOptions
-from dotllm.compilation.queue import JobQueue
-from dotllm.compilation.reasons import reason
 from dotllm.compilation.specification import Specification
-from dotllm.compilation.store import SharedStore
-from dotllm.compilation.stored import StoredIndexes
-from dotllm.compilation.supervisor import Supervisor
-from dotllm.compilation.switch_interval import SwitchInterval
-from dotllm.compilation.ticket import Job, Ticket, Transform
-from dotllm.compilation.workers import WorkerPool
+from dotllm.compilation.workers import faults
+from dotllm.compilation.workers.offload import heavy_compiler
 from dotllm.errors import BudgetExceeded, SpecError, without_frames
 
 logger = logging.getLogger(__name__)

@@ -1,10 +1,10 @@
 """Our metrics in vLLM's /metrics.
 
 /metrics is answered by an API server, while what is counted happens in the engine core (see
-`dotllm.compilation.metrics`). So the directory they share is made here, in the first process that loads the plugin, and
-put into the environment before vLLM starts the others; and whatever registry is answered from gets our collector:
-vLLM's own, or, with several API servers, one that prometheus_client's collector of many processes was made for, which
-happens anew at each scrape.
+`dotllm.compilation.accounting.metrics`). So the directory they share is made here, in the first process that loads the
+plugin, and put into the environment before vLLM starts the others; and whatever registry is answered from gets our
+collector: vLLM's own, or, with several API servers, one that prometheus_client's collector of many processes was made
+for, which happens anew at each scrape.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dotllm.vllm_plugin.hook import Hook
 
 
 def _share_directory() -> None:
-    from dotllm.compilation.metrics import DIRECTORY_VARIABLE, shared_directory
+    from dotllm.compilation.accounting.metrics import DIRECTORY_VARIABLE, shared_directory
 
     if os.environ.get(DIRECTORY_VARIABLE):
         return
@@ -42,7 +42,7 @@ HOOK = Hook(
 @HOOK.replaces("vllm.v1.metrics.prometheus:get_prometheus_registry")
 def _get_prometheus_registry_with(original: Any) -> Any:
     def get_prometheus_registry() -> Any:
-        from dotllm.compilation.exposition import register
+        from dotllm.compilation.accounting.exposition import register
 
         registry = original()
         register(registry)
@@ -54,7 +54,7 @@ def _get_prometheus_registry_with(original: Any) -> Any:
 @HOOK.replaces("prometheus_client.multiprocess:MultiProcessCollector.__init__")
 def _init_with(original: Any) -> Any:
     def __init__(self: Any, registry: Any, path: str | None = None) -> None:
-        from dotllm.compilation.exposition import register
+        from dotllm.compilation.accounting.exposition import register
 
         original(self, registry, path)
         if registry is not None:

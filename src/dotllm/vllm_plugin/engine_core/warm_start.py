@@ -28,7 +28,7 @@ def prepare_engine(vllm_config: Any) -> None:
     from dotllm.api import Index
     from dotllm.compilation import CompilationOptions
     from dotllm.compilation import compiler as engine
-    from dotllm.compilation.transports import open_transport
+    from dotllm.compilation.cache.transports import open_transport
 
     model_config = vllm_config.model_config
     tokens = per_process.vocabulary_of_model(cached_tokenizer_from_config(model_config=model_config), model_config)

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from dotllm.compilation import envelope
+from dotllm.compilation.accounting.metrics import Metrics
 from dotllm.compilation.breaker import CircuitBreaker
-from dotllm.compilation.metrics import Metrics
-from dotllm.compilation.transports import Transport, open_transport, pack, unpack
+from dotllm.compilation.cache import envelope
+from dotllm.compilation.cache.transports import Transport, open_transport, pack, unpack
 
 logger = logging.getLogger(__name__)
 

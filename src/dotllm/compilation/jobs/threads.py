@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from dotllm.compilation.queue import JobQueue
-from dotllm.compilation.ticket import Job
+from dotllm.compilation.jobs.job import Job
+from dotllm.compilation.jobs.queue import JobQueue
 
 logger = logging.getLogger(__name__)
 

@@ -17,11 +17,12 @@ import fake_engine
 import pytest
 from fake_engine import spec
 
-from dotllm.compilation import CompilationManager, envelope
+from dotllm.compilation import CompilationManager
+from dotllm.compilation.accounting.metrics import Metrics
 from dotllm.compilation.breaker import FAILURES, FIRST_PAUSE, CircuitBreaker
-from dotllm.compilation.metrics import Metrics
-from dotllm.compilation.store import SharedStore
-from dotllm.compilation.transports import PREFIX, FsspecTransport, open_transport, pack, unpack
+from dotllm.compilation.cache import envelope
+from dotllm.compilation.cache.store import SharedStore
+from dotllm.compilation.cache.transports import PREFIX, FsspecTransport, open_transport, pack, unpack
 from dotllm.errors import BudgetExceeded, Unsupported
 
 Make = Callable[..., CompilationManager]
@@ -313,7 +314,7 @@ def test_close_answers_what_is_out(transport: FakeTransport) -> None:
 
 
 def test_write_queue_is_bounded(transport: FakeTransport, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dotllm.compilation.store.PENDING_BYTES", 10_000)
+    monkeypatch.setattr("dotllm.compilation.cache.store.PENDING_BYTES", 10_000)
     transport.hang = threading.Event()
     metrics = Metrics()
     store = SharedStore(transport, timeout=1, metrics=metrics)

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import dotllm
-from dotllm.compilation import wire
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.compiler import load_index
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout
 from dotllm.compilation.specification import Specification
+from dotllm.compilation.workers import wire
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class ProcessCompiler:
         timeout: float,
         memory: int,
         load: Callable[[bytes, Any], Any] = load_index,
-        command: Sequence[str] = (sys.executable, "-m", "dotllm.compilation.worker"),
+        command: Sequence[str] = (sys.executable, "-m", "dotllm.compilation.workers.worker"),
     ) -> None:
         self._vocabulary = vocabulary
         self._timeout = timeout

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.compilation.cache.disk import DiskCache
+from dotllm.compilation.cache.store import SharedStore
+from dotllm.compilation.cache.write_back import WriteBack
 from dotllm.compilation.compiled import Compiled
 from dotllm.compilation.contract import CompiledIndex, Engine
-from dotllm.compilation.disk import DiskCache
-from dotllm.compilation.metrics import Metrics
 from dotllm.compilation.options import CompilationOptions
-from dotllm.compilation.store import SharedStore
-from dotllm.compilation.write_back import WriteBack
 
 logger = logging.getLogger(__name__)
 

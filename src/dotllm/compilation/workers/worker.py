@@ -1,4 +1,4 @@
-"""The compile process: ``python -m dotllm.compilation.worker VOCABULARY MEMORY PARENT``, spoken to by `process`.
+"""The compile process of `process`: ``python -m dotllm.compilation.workers.worker VOCABULARY MEMORY PARENT``.
 
 VOCABULARY is the number of an open file, MEMORY a number of bytes, PARENT the process that started this one.
 One JSON line in: {"specification": …}; one JSON line out: {"bytes": n} and behind it the n bytes of the index, or
@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from dotllm.compilation import faults, wire
 from dotllm.compilation.compiler import compile_specification, prepare
 from dotllm.compilation.specification import Specification
+from dotllm.compilation.workers import faults, wire
 
 
 def end_with(parent: int) -> None:

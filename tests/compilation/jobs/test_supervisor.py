@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from dotllm.compilation.supervisor import Supervisor
-from dotllm.compilation.switch_interval import SwitchInterval
+from dotllm.compilation.jobs.supervisor import Supervisor
+from dotllm.compilation.jobs.switch_interval import SwitchInterval
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

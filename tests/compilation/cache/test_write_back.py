@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dotllm.compilation import write_back
-from dotllm.compilation.metrics import Metrics
-from dotllm.compilation.write_back import WriteBack
+from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.compilation.cache import write_back
+from dotllm.compilation.cache.write_back import WriteBack
 
 WORK = 0.004  # seconds of a write
 

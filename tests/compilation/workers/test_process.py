@@ -17,9 +17,9 @@ import fake_engine
 import pytest
 from fake_engine import spec
 
-from dotllm.compilation import process, wire
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileMemory, CompileTimeout, QueueFull
-from dotllm.compilation.process import PIPE_BYTES, ProcessCompiler
+from dotllm.compilation.workers import process, wire
+from dotllm.compilation.workers.process import PIPE_BYTES, ProcessCompiler
 from dotllm.errors import BudgetExceeded, LineColumn, Location, Offset, Pointer, Unsupported
 
 NEVER = threading.Event()
@@ -31,7 +31,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     made: list[ProcessCompiler] = []
 
     def make(**arguments: Any) -> ProcessCompiler:
-        command = [sys.executable, str(Path(__file__).parent / "fake_worker.py")]
+        command = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
         defaults = {"processes": 1, "timeout": 5.0, "memory": 200 << 20, "load": fake_engine.load, "command": command}
         made.append(ProcessCompiler(fake_engine.FakeVocabulary(), **{**defaults, **arguments}))
         return made[-1]
@@ -176,12 +176,12 @@ def test_worker_ends_with_its_parent(tmp_path: Path, then: str, signum: int) -> 
     """The server ends while its compile process is busy, or idle: neither the process nor a file stays behind."""
     script = f"""
 import sys, threading
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import fake_engine
-from dotllm.compilation import wire
-from dotllm.compilation.process import PIPE_BYTES, ProcessCompiler
+from dotllm.compilation.workers import wire
+from dotllm.compilation.workers.process import PIPE_BYTES, ProcessCompiler
 wire.pack_vocabulary = lambda vocabulary: b""
-command = [sys.executable, {str(Path(__file__).parent / "fake_worker.py")!r}]
+command = [sys.executable, {str(Path(__file__).parents[1] / "fake_worker.py")!r}]
 compiler = ProcessCompiler(fake_engine.FakeVocabulary(), processes=1, timeout=60, memory=1 << 28, load=fake_engine.load,
                            command=command)
 compiler.compile(fake_engine.spec(id=1), threading.Event())
@@ -261,7 +261,7 @@ def lame(make: Any, tmp_path: Path) -> tuple[ProcessCompiler, Path]:
     to."""
     log = tmp_path / "starts"
     script = tmp_path / "worker.py"
-    worker = str(Path(__file__).parent / "fake_worker.py")
+    worker = str(Path(__file__).parents[1] / "fake_worker.py")
     script.write_text(
         f"import os, runpy, sys\nopen({str(log)!r}, 'a').write('x\\n')\n"
         f"if not os.path.exists({str(tmp_path / 'mended')!r}): sys.exit(3)\n"

@@ -13,10 +13,10 @@ import fake_engine
 import pytest
 from fake_engine import spec
 
-from dotllm.compilation import remote, wire
 from dotllm.compilation.breaker import FAILURES
 from dotllm.compilation.errors import Cancelled, CompileTimeout
-from dotllm.compilation.remote import RayCompiler
+from dotllm.compilation.workers import remote, wire
+from dotllm.compilation.workers.remote import RayCompiler
 from dotllm.errors import Unsupported
 
 NEVER = threading.Event()

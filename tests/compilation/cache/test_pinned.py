@@ -9,8 +9,8 @@ import pytest
 from fake_engine import spec
 
 from dotllm.compilation import CompilationManager
+from dotllm.compilation.cache.pinned import HeldIndexes
 from dotllm.compilation.errors import IndexesHeld
-from dotllm.compilation.held import HeldIndexes
 
 Make = Callable[..., CompilationManager]
 

@@ -12,7 +12,7 @@ import zlib
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from dotllm.compilation.envelope import Damaged
+from dotllm.compilation.cache.envelope import Damaged
 
 # The first part of every object's name; a change of the entry format (`envelope.VERSION`) is a new one.
 PREFIX = "dotllm-index-v1"

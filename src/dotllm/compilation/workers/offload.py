@@ -16,7 +16,7 @@ def heavy_compiler(
     """``load``: as in `Engine`."""
     if options.heavy_processes <= 0:
         return None
-    from dotllm.compilation.process import ProcessCompiler
+    from dotllm.compilation.workers.process import ProcessCompiler
 
     local = ProcessCompiler(
         vocabulary,
@@ -27,7 +27,7 @@ def heavy_compiler(
     )
     if not options.compile_on:
         return local
-    from dotllm.compilation.remote import RayCompiler
+    from dotllm.compilation.workers.remote import RayCompiler
 
     return RayCompiler(
         options.compile_on,

@@ -19,12 +19,12 @@ import time
 import weakref
 from collections.abc import Callable
 
-from dotllm.compilation import envelope
+from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.compilation.cache import envelope
+from dotllm.compilation.cache.disk import DiskCache
+from dotllm.compilation.cache.store import SharedStore
 from dotllm.compilation.compiled import Compiled
 from dotllm.compilation.contract import CompiledIndex
-from dotllm.compilation.disk import DiskCache
-from dotllm.compilation.metrics import Metrics
-from dotllm.compilation.store import SharedStore
 
 logger = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dotllm.compilation import wire
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.compiler import compile_specification, load_index
 from dotllm.compilation.contract import HeavyCompiler
 from dotllm.compilation.errors import Cancelled, CompileTimeout
 from dotllm.compilation.fingerprint import engine_fingerprint
 from dotllm.compilation.specification import Specification
+from dotllm.compilation.workers import wire
 
 logger = logging.getLogger(__name__)
 

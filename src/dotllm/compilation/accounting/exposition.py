@@ -13,7 +13,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from dotllm.compilation.metrics import COUNTERS, GAUGES, HISTOGRAMS, merge, shared_directory
+from dotllm.compilation.accounting.metrics import COUNTERS, GAUGES, HISTOGRAMS, merge, shared_directory
 
 
 class Collector:

@@ -13,7 +13,7 @@ import pytest
 from fake_engine import spec
 
 from dotllm.compilation import metrics as metrics_module
-from dotllm.compilation.metrics import (
+from dotllm.compilation.accounting.metrics import (
     COUNTERS,
     DIRECTORY_VARIABLE,
     GAUGES,
@@ -27,7 +27,7 @@ prometheus_client = pytest.importorskip("prometheus_client")
 
 
 def scrape(directory: Path) -> str:
-    from dotllm.compilation.exposition import Collector
+    from dotllm.compilation.accounting.exposition import Collector
 
     registry = prometheus_client.CollectorRegistry()
     registry.register(Collector(directory))
@@ -37,7 +37,7 @@ def scrape(directory: Path) -> str:
 def test_counts_from_several_processes_are_summed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     script = """
-from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.accounting.metrics import Metrics
 m = Metrics()
 m.add("dotllm_compiles", "regex", "ok", amount=3)
 m.observe("dotllm_compile_seconds", "regex", value=0.0004)
@@ -117,7 +117,7 @@ def test_shared_directory_is_made_once_and_inherited(monkeypatch: pytest.MonkeyP
 
 
 def test_register_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dotllm.compilation.exposition import register
+    from dotllm.compilation.accounting.exposition import register
 
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     registry = prometheus_client.CollectorRegistry()

@@ -25,8 +25,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dotllm.compilation import envelope
-from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.compilation.cache import envelope
 
 logger = logging.getLogger(__name__)
 

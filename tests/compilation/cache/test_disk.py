@@ -16,9 +16,9 @@ from pathlib import Path
 import fake_engine
 import pytest
 
-from dotllm.compilation import envelope
-from dotllm.compilation.disk import DiskCache
-from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.compilation.cache import envelope
+from dotllm.compilation.cache.disk import DiskCache
 
 MIB = 1 << 20
 
@@ -119,7 +119,7 @@ def test_two_processes_and_threads_share_one_bound(tmp_path: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
-from dotllm.compilation.disk import DiskCache
+from dotllm.compilation.cache.disk import DiskCache
 cache = DiskCache(Path(sys.argv[1]), 600_000)
 for number in range(int(sys.argv[2]), int(sys.argv[2]) + 100):
     cache.put(f"{number:064x}", lambda path: path.write_bytes(os.urandom(6000)) and None, 6000)
@@ -145,7 +145,7 @@ for number in range(int(sys.argv[2]), int(sys.argv[2]) + 100):
 
 def test_kill_nine_during_writes(tmp_path: Path) -> None:
     """50 writers killed at random moments: every entry that can be opened is whole and right; nothing is left over."""
-    script = Path(__file__).parent / "write_for_ever.py"
+    script = Path(__file__).parents[1] / "write_for_ever.py"
     for round_number in range(50):
         process = subprocess.Popen([sys.executable, str(script), str(tmp_path)], stdout=subprocess.PIPE)
         assert process.stdout is not None
@@ -230,7 +230,7 @@ with open(sys.argv[1], "a+b") as lock:
 
 def test_a_stopped_process_that_holds_the_lock_holds_nobody_up(tmp_path: Path, monkeypatch, make_manager) -> None:
     """As after a Ctrl-Z in a terminal, or in a container that is paused."""
-    monkeypatch.setattr("dotllm.compilation.disk.LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr("dotllm.compilation.cache.disk.LOCK_PATIENCE_S", 0.2)
     cache = DiskCache(tmp_path / "cache" / "index", MIB)
     put(cache, 1, b"x")
     holder = subprocess.Popen(

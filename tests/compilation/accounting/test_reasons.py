@@ -11,7 +11,7 @@ import pytest
 import dotllm
 from dotllm import Vocabulary
 from dotllm.compilation import CompilationManager, CompilationOptions, Specification
-from dotllm.compilation.reasons import KNOWN, reason
+from dotllm.compilation.accounting.reasons import KNOWN, reason
 from dotllm.errors import InvalidSpec, SpecError, Unsupported
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
 from dotllm.languages.json_schema.reading.keyword_groups import HOLDING

@@ -12,7 +12,7 @@ import threading
 import time
 
 from dotllm.compilation.errors import QueueFull
-from dotllm.compilation.ticket import Job
+from dotllm.compilation.jobs.job import Job
 
 # How many times its own guessed cost a job lets others go before it.
 PATIENCE_FACTOR = 50.0

@@ -1,0 +1,1 @@
+"""Metrics of compilation, and how they reach Prometheus."""

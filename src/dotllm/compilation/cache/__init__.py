@@ -1,0 +1,1 @@
+"""Indexes at hand: in memory, on disk, in a shared store; and what failed."""

@@ -1,0 +1,1 @@
+"""Compiles elsewhere than on a thread of this process: in processes, on a Ray cluster."""
