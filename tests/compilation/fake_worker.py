@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import fake_engine
 
-from dotllm import pages
+from dotllm import lazy_memory
 from dotllm.compilation.workers import wire, worker
 
 compiler = fake_engine.Compiler()
@@ -29,7 +29,7 @@ def compile_specification(specification, vocabulary):
     if "keep" in request:
         kept.append(bytearray(request["keep"]))
     if "map" in request:
-        pages.reserved(request["map"], "u1")
+        lazy_memory.reserved(request["map"], "u1")
     if "die" in request:
         os.kill(os.getpid(), getattr(signal, request["die"]))
     if "say" in request:

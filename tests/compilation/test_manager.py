@@ -15,7 +15,7 @@ import fake_engine
 import pytest
 from fake_engine import spec
 
-from dotllm import abandonment
+from dotllm import cancellation
 from dotllm.compilation import CompilationManager, Specification
 from dotllm.compilation.cache.memory import grown
 from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
@@ -336,7 +336,7 @@ class Endless:
         self.began.release()
         try:
             while self.endless:
-                abandonment.check()
+                cancellation.check()
                 time.sleep(0.005)
         finally:
             self.ended.release()

@@ -15,7 +15,7 @@ from itertools import accumulate
 import numba as nb
 import numpy as np
 
-from dotllm import abandonment
+from dotllm import cancellation
 from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.finish import DONE, LEFT_RECURSIVE, TOO_MANY_CLOSURES, UNSATISFIABLE, finish
 from dotllm.automata.nfa import Nfa
@@ -119,7 +119,7 @@ def _first_needed(grammar: Grammar, missing: Int64, start: int) -> int:
 
 def _lower(grammar: Grammar, alive: Bool) -> tuple[int, Nfa | None]:
     """DONE and the NFA, or what is wrong."""
-    abandonment.check()
+    cancellation.check()
     if UNDEFINED in grammar.rule_body:
         name = grammar.rule_names[grammar.rule_body.index(UNDEFINED)]
         raise InvalidSpec(f"rule {name!r} is used but not defined")

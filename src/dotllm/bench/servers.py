@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dotllm.bench.variants import Variant
 from dotllm.demo.server import CPU_ENVIRONMENT, CPU_FLAGS, ServerDied, free_port
-from dotllm.processes import end_group, last_lines
+from dotllm.process_group import end_group, last_lines
 
 
 def has_gpu() -> bool:

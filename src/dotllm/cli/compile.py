@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dotllm import cpus
+from dotllm import cpu_quota
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
 from dotllm.compilation.ahead import Result, compile_ahead
 from dotllm.compilation.inputs import BadInput, read_inputs, read_texts
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXTS",
         help="sample outputs: a .jsonl (a JSON value a line), another file (one output) or a directory of these",
     )
-    parser.add_argument("--jobs", type=int, default=cpus.usable(), metavar="N", help="processes (default: CPUs)")
+    parser.add_argument("--jobs", type=int, default=cpu_quota.usable(), metavar="N", help="processes (default: CPUs)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per specification, no progress bar")
     return parser
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dotllm import abandonment
+from dotllm import cancellation
 from dotllm.compilation.contract import Engine
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.errors import InvalidSpec
@@ -29,7 +29,7 @@ def prepare() -> None:
 def compile_specification(specification: Specification, vocabulary: Any) -> Any:
     """The index of a specification, its first mask found. Raises `dotllm.errors.SpecError` for a refused one."""
     index = build(specification, vocabulary)
-    abandonment.check()
+    cancellation.check()
     # The first mask is found here, on the compile thread, so that the first token does not wait for it.
     _ = index.guide().mask_row
     return index

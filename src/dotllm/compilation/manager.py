@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dotllm.abandonment import Abandoned, abandonable
+from dotllm.cancellation import Abandoned, abandonable
 from dotllm.compilation import fingerprint
 from dotllm.compilation.accounting.metrics import Metrics
 from dotllm.compilation.accounting.reasons import reason
@@ -466,7 +466,7 @@ class CompilationManager:
         limit = self.options.compile_timeout
         for job in running:
             if not job.elsewhere and job.started is not None and now - job.started > limit:
-                # A thread cannot be killed; it ends itself soon (`abandonment`). The requests do not wait for that.
+                # A thread cannot be killed; it ends itself soon (`cancellation`). The requests do not wait for that.
                 self._fail(job, CompileTimeout.beyond(limit))
 
     def _measure_memory(self, _: float) -> None:

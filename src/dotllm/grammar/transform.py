@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dotllm import abandonment
+from dotllm import cancellation
 from dotllm.errors import BudgetExceeded, InvalidSpec, Unsupported
 from dotllm.grammar.analysis import EMPTY, EMPTY_PART, LEFT_RECURSION, OTHER, Analysis, analyse
 from dotllm.grammar.components import strongly_connected
@@ -39,7 +39,7 @@ def prepare(grammar: Grammar) -> Grammar:
     Raises InvalidSpec if a rule that is used is not defined or if no text satisfies the grammar, BudgetExceeded if
     mutually left-recursive rules are so many that the result would be too large.
     """
-    abandonment.check()
+    cancellation.check()
     analysis = analyse(grammar)
     if UNDEFINED in grammar.rule_body:
         _check_defined(grammar)

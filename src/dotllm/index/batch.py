@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dotllm import cpus
+from dotllm import cpu_quota
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED
@@ -28,7 +28,7 @@ from dotllm.index.mask_table import CONTENTS, END_ROW
 from dotllm.index.token_space import TokenSpace
 from dotllm.index.walkable import Walkable
 
-THREADS = min(8, cpus.usable())
+THREADS = min(8, cpu_quota.usable())
 _MISSES_PER_THREAD = 8  # fewer are not worth a thread
 _FAILED = -2  # instead of a row, until the others have theirs
 _NO_TARGETS = np.empty(0, np.int64)

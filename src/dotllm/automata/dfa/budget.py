@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dotllm import abandonment
+from dotllm import cancellation
 from dotllm.errors import BudgetExceeded
 
 # Entries of one transition table, which minimising holds several times over.
@@ -21,7 +21,7 @@ class Budget:
     __slots__ = ("states", "steps")
 
     def __init__(self, states: int = 20_000, steps: int = 10_000_000) -> None:
-        abandonment.check()
+        cancellation.check()
         self.states = states
         self.steps = steps
 
@@ -31,7 +31,7 @@ class Budget:
 
     def spend(self, steps: int, what: str) -> None:
         """Take ``steps`` out of the budget; raises BudgetExceeded when it is gone."""
-        abandonment.check()
+        cancellation.check()
         self.steps -= steps
         if self.steps < 0:
             self.steps = 0

@@ -21,7 +21,7 @@ from dotllm.automata.machine.kinds import MEM
 from dotllm.automata.machine.layout import FULL, REGIONS, STATE, TRIPLES, WIDTH, R
 from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.jit import kernel
-from dotllm.pages import reserved
+from dotllm.lazy_memory import reserved
 
 _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
 _LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dotllm import abandonment
+from dotllm import cancellation
 from dotllm.errors import BudgetExceeded, InvalidSpec, Pointer, SpecError, Unsupported
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.dispatch import Symbols, literal, refuse_excluded, symbols, tag_dispatch
@@ -43,7 +43,7 @@ class TagCompiler:
             BudgetExceeded: formats are nested too deeply.
             SpecError: the format is refused; ``location`` is its JSON Pointer.
         """
-        abandonment.check()
+        cancellation.check()
         fields = Fields(value, pointer)
         kind = fields.string("type")
         method = self.formats.get(kind)

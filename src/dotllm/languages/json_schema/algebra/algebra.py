@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from dotllm import abandonment
+from dotllm import cancellation
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.languages.json_schema.algebra import arrays, object_unions, objects
 from dotllm.languages.json_schema.algebra.nodes import ObjectCondition
@@ -182,7 +182,7 @@ class Algebra:
         Raises:
             BudgetExceeded: there are no steps left.
         """
-        abandonment.check()
+        cancellation.check()
         self._steps_left -= steps
         if self._steps_left < 0:
             raise BudgetExceeded(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dotllm import abandonment
+from dotllm import cancellation
 from dotllm.errors import BudgetExceeded, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra.algebra import SCHEMA, Algebra
@@ -70,7 +70,7 @@ class Emitter:
         """The texts of a node; the rules it calls may be defined later."""
         found = self._expressions.get(node)
         if found is None:
-            abandonment.check()
+            cancellation.check()
             form = self.algebra.form(node)
             if form is ANYTHING and self.text.anything is not None:
                 found = self.text.anything

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dotllm.abandonment import Abandoned, abandonable, check
 from dotllm.automata.lowering import lower
+from dotllm.cancellation import Abandoned, abandonable, check
 from dotllm.grammar.grammar import Grammar
 from dotllm.grammar.transform import prepare
 from dotllm.languages.cfg import grammar_to_grammar

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dotllm import cpus
+from dotllm import cpu_quota
 
 
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
-    cpus.usable.cache_clear()
+    cpu_quota.usable.cache_clear()
     yield
-    cpus.usable.cache_clear()
+    cpu_quota.usable.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def forget() -> Iterator[None]:
 )
 def test_a_quota_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
-    monkeypatch.setattr(cpus, "_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(cpu_quota, "_QUOTA", tmp_path / "cpu.max")
     (tmp_path / "cpu.max").write_text(text)
-    assert cpus.usable() == expected
+    assert cpu_quota.usable() == expected
 
 
 @pytest.mark.parametrize(("quota", "expected"), [("-1", 16), ("250000", 3)])
@@ -41,15 +41,15 @@ def test_a_quota_of_the_first_version_counts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quota: str, expected: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
-    monkeypatch.setattr(cpus, "_QUOTA", tmp_path / "missing")
-    monkeypatch.setattr(cpus, "_QUOTA_V1", (tmp_path / "quota", tmp_path / "period"))
+    monkeypatch.setattr(cpu_quota, "_QUOTA", tmp_path / "missing")
+    monkeypatch.setattr(cpu_quota, "_QUOTA_V1", (tmp_path / "quota", tmp_path / "period"))
     (tmp_path / "quota").write_text(quota + "\n")
     (tmp_path / "period").write_text("100000\n")
-    assert cpus.usable() == expected
+    assert cpu_quota.usable() == expected
 
 
 def test_affinity_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cpus, "_QUOTA", tmp_path / "missing")
-    monkeypatch.setattr(cpus, "_QUOTA_V1", (tmp_path / "a", tmp_path / "b"))
+    monkeypatch.setattr(cpu_quota, "_QUOTA", tmp_path / "missing")
+    monkeypatch.setattr(cpu_quota, "_QUOTA_V1", (tmp_path / "a", tmp_path / "b"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5, 7})
-    assert cpus.usable() == 2
+    assert cpu_quota.usable() == 2
