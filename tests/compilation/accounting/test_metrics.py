@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fake_engine import spec
 
-from dotllm.compilation import metrics as metrics_module
+from dotllm.compilation.accounting import metrics as metrics_module
 from dotllm.compilation.accounting.metrics import (
     COUNTERS,
     DIRECTORY_VARIABLE,
