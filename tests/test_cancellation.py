@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dotllm.automata.lowering import lower
-from dotllm.cancellation import Abandoned, abandonable, check
+from dotllm.cancellation import Cancelled, cancellable, check
 from dotllm.grammar.grammar import Grammar
 from dotllm.grammar.transform import prepare
 from dotllm.languages.cfg import grammar_to_grammar
@@ -66,14 +66,14 @@ def literal() -> Grammar:
 def test_a_specification_is_given_up_soon(work: Callable[[], Grammar]) -> None:
     assert work(), "taken"
     for times in (0, 4):
-        with abandonable(After(times)), pytest.raises(Abandoned):
+        with cancellable(After(times)), pytest.raises(Cancelled):
             work()
     assert work(), "and again"
 
 
 @pytest.mark.parametrize("stage", [prepare, lower])
 def test_stages_do_not_begin(stage: Callable[[Grammar], Any]) -> None:
-    with abandonable(After(0)), pytest.raises(Abandoned):
+    with cancellable(After(0)), pytest.raises(Cancelled):
         stage(literal())
     assert stage(literal())
 
@@ -81,12 +81,12 @@ def test_stages_do_not_begin(stage: Callable[[Grammar], Any]) -> None:
 def test_only_on_this_thread_and_only_within() -> None:
     over = threading.Event()
     over.set()
-    with abandonable(over):
+    with cancellable(over):
         other = threading.Thread(target=check)
         other.start()
         other.join()
-        with abandonable(threading.Event()):
+        with cancellable(threading.Event()):
             check()
-        with pytest.raises(Abandoned):
+        with pytest.raises(Cancelled):
             check()
     check()

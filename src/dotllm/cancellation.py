@@ -1,9 +1,8 @@
-"""Work that nobody waits for any more ends itself.
+"""Cooperative cancellation of compiles whose result is no longer needed.
 
-A thread cannot be killed. So whoever has work done says by an event that it is of no use (`abandonable`), and the work
-asks now and then (`check`): where budgets are spent, which is where it may fail anyway, and between its stages. From
-one such place to the next it is some milliseconds; a second at most, in the kernels that make the automaton of a huge
-grammar. Without an event, or before it is set, asking takes 0.1 us.
+A thread cannot be killed. So the owner of a compile holds an event (`cancellable`), and the compile looks at it
+(`check`) between its stages and wherever it spends its budget, where it may fail anyway. These places are some
+milliseconds apart; a second at most, in the kernels that make the automaton of a huge grammar. A look takes 0.1 µs.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Abandoned(Exception):
-    """The result is of no use any more."""
+class Cancelled(Exception):
+    """The result is no longer needed."""
 
 
 class _Work(threading.local):
@@ -27,8 +26,8 @@ _work = _Work()
 
 
 @contextmanager
-def abandonable(event: threading.Event) -> Iterator[None]:
-    """Within, on this thread, `check` raises `Abandoned` once ``event`` is set."""
+def cancellable(event: threading.Event) -> Iterator[None]:
+    """Within, on this thread, `check` raises `Cancelled` once ``event`` is set."""
     outer = _work.event
     _work.event = event
     try:
@@ -38,7 +37,7 @@ def abandonable(event: threading.Event) -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise `Abandoned` if nobody wants the result of what this thread is at."""
+    """Raise `Cancelled` if the result of this thread's work is no longer needed."""
     event = _work.event
     if event is not None and event.is_set():
-        raise Abandoned
+        raise Cancelled

@@ -1,9 +1,9 @@
-"""How many CPUs this process may use, which in a container are mostly not all that there are.
+"""How many CPUs this process may use: in a container mostly fewer than the machine has.
 
-``os.cpu_count`` counts those of the machine. A container has fewer: by affinity (``--cpuset-cpus``), or by a quota of
-its control group (``--cpus``, Kubernetes' limits), beyond which all of its threads stand still for the rest of a tenth
-of a second. Threads that help each other for microseconds must not be more than can run: with eight on one CPU the
-masks of 128 requests take 3.7 ms instead of 1.2.
+``os.cpu_count`` counts the machine's CPUs. A container has fewer by affinity (``--cpuset-cpus``) or by a quota of its
+control group (``--cpus``, Kubernetes' limits). Beyond the quota all of its threads stop for the rest of a tenth of a
+second. The threads that share out the masks of a batch work for microseconds, so they must not outnumber the CPUs:
+eight on one CPU take 3.7 ms for the masks of 128 requests, one takes 1.2 ms.
 
 https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files
 """
@@ -28,7 +28,7 @@ def usable() -> int:
 
 
 def _quota() -> float | None:
-    """CPUs' worth of time that the control group has; None: no limit, or none that can be read."""
+    """The control group's quota in CPUs; None: there is no limit, or it cannot be read."""
     try:
         if _QUOTA.exists():
             time, period = _QUOTA.read_text().split()

@@ -107,14 +107,14 @@ class BudgetExceeded(Unsupported):
 
 
 def without_frames(error: E) -> E:
-    """``error`` without its traceback and those of the errors that led to it, for whoever keeps it.
+    """``error`` without its traceback and those of the errors that led to it: errors that are kept must be so.
 
-    A traceback has the frames that were left, with all their variables: guides, indexes, requests. Frames that hold
-    the error are a cycle with it, which only a full collection frees, and servers make few of those.
+    A traceback keeps its frames alive with all their variables: guides, indexes, requests. A frame that holds the error
+    is a cycle with it, which only a full garbage collection frees, and servers seldom make one.
     """
-    links: list[BaseException] = [error]
-    while links:
-        one = links.pop()
-        links += [link for link in (one.__cause__, one.__context__) if link is not None]
-        one.__traceback__ = one.__cause__ = one.__context__ = None
+    chain: list[BaseException] = [error]
+    while chain:
+        link = chain.pop()
+        chain += [before for before in (link.__cause__, link.__context__) if before is not None]
+        link.__traceback__ = link.__cause__ = link.__context__ = None
     return error

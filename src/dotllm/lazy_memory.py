@@ -1,8 +1,8 @@
-"""Large arrays that are filled little by little, or only in part.
+"""Lazily committed memory: large arrays that are filled little by little, or only in part.
 
-NumPy asks for huge pages for whatever has 4 MiB. A huge page is cleared as a whole when its first byte is written,
-after the system has made room for it by moving others: the first 17 MB of a large arena took up to 76 ms, of a
-request's time. In ordinary pages they take 8 ms, and what is never written takes nothing.
+NumPy asks for huge pages for arrays of 4 MiB and more. The system clears a huge page as a whole when its first byte is
+written, after it has moved other pages to make room: the first 17 MB of a large arena took up to 76 ms of a request's
+time. In ordinary pages they take 8 ms, and unwritten parts take no memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def reserved(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Zeros, in memory that the system gives page by page as it is written.
+    """Zeros of ``shape``, in memory that the system commits page by page as it is written.
 
     Raises:
-        MemoryError: the system has no room for them, or the process may not have it.
+        MemoryError: the system has no room for the array, or a limit of the process forbids it.
     """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     try:

@@ -1,4 +1,4 @@
-"""Servers as processes of ours: ending all of one, and what its log says at the end."""
+"""Process groups: ending a server with all that it has started, and the end of its log."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 
 def end_group(process: subprocess.Popen[Any]) -> None:
-    """End a process that leads a group of its own, and all it has started: asked first, then killed."""
-    for signum, patience in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0)):
+    """End a process that leads a group, and all of the group: SIGTERM first, SIGKILL after 20 seconds."""
+    for signum, patience_s in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0)):
         try:
             os.killpg(process.pid, signum)
         except ProcessLookupError:
             break
         try:
-            process.wait(patience)
+            process.wait(patience_s)
         except subprocess.TimeoutExpired:
             continue
     process.wait()
 
 
 def last_lines(log: Path, lines: int) -> str:
-    """The end of a log."""
+    """The last ``lines`` lines of a log."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

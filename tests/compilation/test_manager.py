@@ -16,9 +16,10 @@ import pytest
 from fake_engine import spec
 
 from dotllm import cancellation
+from dotllm.cancellation import Cancelled
 from dotllm.compilation import CompilationManager, Specification
 from dotllm.compilation.cache.memory import grown
-from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, QueueFull
+from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull
 from dotllm.errors import Unsupported, without_frames
 
 Make = Callable[..., CompilationManager]
@@ -271,7 +272,7 @@ def test_who_comes_while_a_compile_is_cancelled_gets_a_new_one(make_manager: Mak
     assert first.wait(10)
     gone.cancel()
     (job,) = manager._jobs.values()
-    job.abandoned.set()  # as the supervisor does
+    job.cancelled.set()  # as the supervisor does
     ticket = manager.submit(spec(id=1), detached=detached)
     if detached:
         ticket.cancel()

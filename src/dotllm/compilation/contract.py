@@ -65,8 +65,8 @@ class HeavyCompiler(Protocol):
     def prepare(self) -> bool:
         """Whether it could begin at once; if not, it gets ready in the background."""
 
-    def compile(self, specification: Specification, abandoned: threading.Event) -> CompiledIndex:
-        """The index; ends early with `errors.Cancelled` when ``abandoned`` is set."""
+    def compile(self, specification: Specification, cancelled: threading.Event) -> CompiledIndex:
+        """The index; ends early with `Cancelled` when ``cancelled`` is set."""
 
     def start_all(self) -> None:
         """Get ready for as many compiles as there may be at a time, and wait for that."""
@@ -75,7 +75,7 @@ class HeavyCompiler(Protocol):
         """Whether `compile_soon` would begin at once; if not, more help may get ready in the background."""
 
     def compile_soon(
-        self, specification: Specification, abandoned: threading.Event, patience: float
+        self, specification: Specification, cancelled: threading.Event, patience: float
     ) -> CompiledIndex | None:
         """`compile` if that can begin soon on this host, else None: for specifications that are not heavy. Soon is
         before the compile that began last takes longer than ``patience`` seconds."""

@@ -39,7 +39,3 @@ class CompileMemory(BudgetExceeded):
     def beyond(cls, limit: int) -> CompileMemory:
         """For a limit of ``limit`` bytes."""
         return cls(f"compiling takes more than {limit >> 20} MiB of memory (--dotllm-compile-memory)", keyword="memory")
-
-
-class Cancelled(CompilationError):
-    """Nobody waits for this compile any more."""

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dotllm.cancellation import Abandoned, abandonable
+from dotllm.cancellation import Cancelled, cancellable
 from dotllm.compilation import fingerprint
 from dotllm.compilation.accounting.metrics import Metrics
 from dotllm.compilation.accounting.reasons import reason
@@ -38,7 +38,7 @@ from dotllm.compilation.cache.stored import StoredIndexes
 from dotllm.compilation.compiled import Compiled
 from dotllm.compilation.compiler import ENGINE
 from dotllm.compilation.contract import CompiledIndex, Engine, HeavyCompiler
-from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout, IndexesHeld, QueueFull
+from dotllm.compilation.errors import CompilationError, CompileTimeout, IndexesHeld, QueueFull
 from dotllm.compilation.jobs.job import Job, Ticket, Transform
 from dotllm.compilation.jobs.queue import JobQueue
 from dotllm.compilation.jobs.supervisor import Supervisor
@@ -195,7 +195,7 @@ class CompilationManager:
         self._queue.close()
         self._heavy_queue.close()
         for job in jobs:
-            job.abandoned.set()
+            job.cancelled.set()
             self._fail(job, CompilationError("the compilation manager was closed"), remember=False)
         self._stored.close()
         if self._heavy is not None:
@@ -274,7 +274,7 @@ class CompilationManager:
             if self._held.is_full(self._cached_indexes):
                 raise IndexesHeld(self._held.limit)
             found = work(job)
-        except (Cancelled, Abandoned):
+        except Cancelled:
             self._cancelled(job)
         except QueueFull as error:
             self._fail(job, error, remember=False)
@@ -302,7 +302,7 @@ class CompilationManager:
         assert self._heavy is not None
         job.elsewhere = True
         start = time.perf_counter()
-        index = self._heavy.compile(job.specification, job.abandoned)
+        index = self._heavy.compile(job.specification, job.cancelled)
         self.metrics.observe("dotllm_compile_seconds", job.specification.kind.value, value=time.perf_counter() - start)
         return index, self._heavy.level
 
@@ -314,11 +314,11 @@ class CompilationManager:
         if self._heavy is not None and self._spares_the_loop:
             self._heavy.has_idle()  # (if none has, another one starts, if there may be one)
             job.elsewhere = True
-            index = self._heavy.compile_soon(specification, job.abandoned, PATIENCE_S)
+            index = self._heavy.compile_soon(specification, job.cancelled, PATIENCE_S)
         if index is None:
             job.elsewhere = False
             faults.strike(self._faults, specification)
-            with abandonable(job.abandoned):
+            with cancellable(job.cancelled):
                 index = self._engine.compile(specification, self.vocabulary)
         self.metrics.observe("dotllm_compile_seconds", specification.kind.value, value=time.perf_counter() - start)
         return index
@@ -359,7 +359,7 @@ class CompilationManager:
             else:
                 return
             waiting = job.waiting() if first else []
-        job.abandoned.set()  # a compile still running is of no use now
+        job.cancelled.set()  # a compile still running is of no use now
         self._stored.watch(compiled, stored=level in ("disk", "store"))
         now = time.monotonic()
         for ticket in waiting:
@@ -387,7 +387,7 @@ class CompilationManager:
             if remember:
                 self._failures.put(job.key, failure, time.monotonic())
             waiting = job.waiting()
-        job.abandoned.set()
+        job.cancelled.set()
         for ticket in waiting:
             ticket.fail(failure)
         outcome = "queue_full" if isinstance(failure, QueueFull) else "failed"
@@ -460,7 +460,7 @@ class CompilationManager:
             running = [job for job in self._jobs.values() if job.started is not None]
             unwanted = [job for job in running if not job.wanted()]
         for job in unwanted:
-            job.abandoned.set()
+            job.cancelled.set()
         slow = any(job.started is not None and now - job.started > SLOW_AFTER for job in running)
         self._switch_interval.set(short=slow)
         limit = self.options.compile_timeout

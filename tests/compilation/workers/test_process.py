@@ -17,7 +17,8 @@ import fake_engine
 import pytest
 from fake_engine import spec
 
-from dotllm.compilation.errors import Cancelled, CompilationError, CompileMemory, CompileTimeout, QueueFull
+from dotllm.cancellation import Cancelled
+from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTimeout, QueueFull
 from dotllm.compilation.workers import process, wire
 from dotllm.compilation.workers.process import PIPE_BYTES, ProcessCompiler
 from dotllm.errors import BudgetExceeded, LineColumn, Location, Offset, Pointer, Unsupported
@@ -126,27 +127,27 @@ def test_killed_from_outside_while_idle_and_while_busy(make: Any) -> None:
         compiler.compile(spec(sleep=10), NEVER)
 
 
-def test_abandoned_compile_is_killed(make: Any) -> None:
+def test_cancelled_compile_is_killed(make: Any) -> None:
     compiler = make()
     compiler.compile(spec(id=1), NEVER)
     (pid,) = [worker.process.pid for worker in compiler._all]
-    abandoned = threading.Event()
-    threading.Timer(0.2, abandoned.set).start()
+    cancelled = threading.Event()
+    threading.Timer(0.2, cancelled.set).start()
     start = time.monotonic()
     with pytest.raises(Cancelled):
-        compiler.compile(spec(sleep=30), abandoned)
+        compiler.compile(spec(sleep=30), cancelled)
     assert time.monotonic() - start < 10 and not alive(pid)
 
 
-def test_one_at_a_time_per_process_and_waiting_can_be_abandoned(make: Any) -> None:
+def test_one_at_a_time_per_process_and_waiting_can_be_cancelled(make: Any) -> None:
     compiler = make()
     thread = threading.Thread(target=lambda: compiler.compile(spec(sleep=1.0), NEVER))
     thread.start()
     time.sleep(0.6)
-    abandoned = threading.Event()
-    abandoned.set()
+    cancelled = threading.Event()
+    cancelled.set()
     with pytest.raises(Cancelled):
-        compiler.compile(spec(id=1), abandoned)
+        compiler.compile(spec(id=1), cancelled)
     thread.join()
 
 
@@ -237,11 +238,11 @@ def test_manager_sends_large_specifications_there(make: Any, make_manager: Any, 
     del ticket
     start = time.monotonic()
     assert manager.submit(spec(id=4, text="x" * 2000)).result(20)
-    assert time.monotonic() - start < 15, "the abandoned compile did not keep the process"
+    assert time.monotonic() - start < 15, "the cancelled compile did not keep the process"
     manager.close()
 
 
-def test_somebody_comes_back_while_the_abandoned_compile_ends(make: Any, make_manager: Any) -> None:
+def test_somebody_comes_back_while_the_cancelled_compile_ends(make: Any, make_manager: Any) -> None:
     heavy = make()
     heavy.compile(spec(id=0), NEVER)
     manager = make_manager(heavy=heavy, heavy_bytes=0)
@@ -250,7 +251,7 @@ def test_somebody_comes_back_while_the_abandoned_compile_ends(make: Any, make_ma
     time.sleep(0.2)
     first.cancel()
     job = next(iter(manager._jobs.values()))
-    job.abandoned.set()  # as the supervisor does
+    job.cancelled.set()  # as the supervisor does
     second = manager.submit(request)
     assert second.result(20).index.text == request.text
 
@@ -308,17 +309,17 @@ def test_a_machine_that_starts_no_process_is_an_error_with_a_name(make: Any) -> 
             compiler.compile(spec(id=1), NEVER)
 
 
-def test_an_abandoned_start_says_nothing(lame: tuple[ProcessCompiler, Path]) -> None:
+def test_an_cancelled_start_says_nothing(lame: tuple[ProcessCompiler, Path]) -> None:
     compiler, log = lame
     for _ in range(3):
         with pytest.raises(CompilationError, match="status 3"):
             compiler.compile(spec(id=1), NEVER)
     let_pass(compiler, 3)
-    abandoned = threading.Event()
-    abandoned.set()
+    cancelled = threading.Event()
+    cancelled.set()
     (log.parent / "mended").touch()
     with pytest.raises(Cancelled):
-        compiler.compile(spec(id=2), abandoned)
+        compiler.compile(spec(id=2), cancelled)
     assert compiler.compile(spec(id=3), NEVER), "the next one is tried at once"
 
 
@@ -400,13 +401,13 @@ def test_never_more_processes_than_allowed(make: Any, monkeypatch: pytest.Monkey
     assert most == 2 == len(compiler._all)
 
 
-def test_waiting_for_the_first_process_can_be_abandoned(make: Any) -> None:
+def test_waiting_for_the_first_process_can_be_cancelled(make: Any) -> None:
     compiler = make()
     compiler.prepare()
-    abandoned = threading.Event()
-    abandoned.set()
+    cancelled = threading.Event()
+    cancelled.set()
     with pytest.raises(Cancelled):
-        compiler.compile(spec(id=1), abandoned)
+        compiler.compile(spec(id=1), cancelled)
     until(compiler.has_idle)
 
 

@@ -13,8 +13,9 @@ import fake_engine
 import pytest
 from fake_engine import spec
 
+from dotllm.cancellation import Cancelled
 from dotllm.compilation.breaker import FAILURES
-from dotllm.compilation.errors import Cancelled, CompileTimeout
+from dotllm.compilation.errors import CompileTimeout
 from dotllm.compilation.workers import remote, wire
 from dotllm.compilation.workers.remote import RayCompiler
 from dotllm.errors import Unsupported
@@ -95,7 +96,7 @@ class Fallback:
     def prepare(self) -> bool:
         return True
 
-    def compile(self, specification: Any, abandoned: threading.Event) -> Any:
+    def compile(self, specification: Any, cancelled: threading.Event) -> Any:
         self.compiled += 1
         return fake_engine.FakeIndex(specification.text, 1)
 
@@ -144,13 +145,13 @@ def test_refusals_cross_with_their_names(ray: FakeRay, fallback: Fallback) -> No
     assert caught.value.pointer == "/a" and fallback.compiled == 0
 
 
-def test_time_limit_and_abandonment_cancel_the_task(ray: FakeRay, fallback: Fallback) -> None:
+def test_time_limit_and_cancellation_cancel_the_task(ray: FakeRay, fallback: Fallback) -> None:
     with pytest.raises(CompileTimeout):
         make(fallback, timeout=0.2).compile(spec(sleep=2), NEVER)
-    abandoned = threading.Event()
-    threading.Timer(0.1, abandoned.set).start()
+    cancelled = threading.Event()
+    threading.Timer(0.1, cancelled.set).start()
     with pytest.raises(Cancelled):
-        make(fallback).compile(spec(sleep=2), abandoned)
+        make(fallback).compile(spec(sleep=2), cancelled)
     assert len(ray.cancelled) == 2 and fallback.compiled == 0
 
 

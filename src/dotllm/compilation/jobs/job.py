@@ -60,7 +60,7 @@ class Job:
         self.elsewhere = False
         """Its compile keeps the time limit itself, in a process or on another machine."""
         self.finished = False
-        self.abandoned = threading.Event()
+        self.cancelled = threading.Event()
         """Set when the result is of no use any more: an index came from elsewhere, or the time limit passed."""
         self.store_pending = False
         """A shared-store look-up has not answered yet."""
@@ -84,7 +84,7 @@ class Job:
 
     def wanted(self) -> bool:
         """Whether anybody still waits for the result."""
-        return not self.abandoned.is_set() and (self._detached or bool(self.waiting()))
+        return not self.cancelled.is_set() and (self._detached or bool(self.waiting()))
 
     def again(self) -> Job | None:
         """A new job for those who still wait for this one, which is over; None if nobody does."""

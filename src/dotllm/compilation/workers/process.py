@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import dotllm
+from dotllm.cancellation import Cancelled
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.compiler import load_index
-from dotllm.compilation.errors import Cancelled, CompilationError, CompileTimeout
+from dotllm.compilation.errors import CompilationError, CompileTimeout
 from dotllm.compilation.specification import Specification
 from dotllm.compilation.workers import wire
 
@@ -187,7 +188,7 @@ class ProcessCompiler:
                 self._start_in_background()
             return bool(self._idle)
 
-    def compile_soon(self, specification: Specification, abandoned: threading.Event, patience: float) -> Any:
+    def compile_soon(self, specification: Specification, cancelled: threading.Event, patience: float) -> Any:
         """`compile`, in a process that has nothing to do, or will soon have: before the compile that began last takes
         longer than ``patience`` seconds. None if there is none."""
         deadline = self._last_began + patience
@@ -197,18 +198,18 @@ class ProcessCompiler:
             with self._given_back:
                 self._given_back.wait_for(lambda: self._idle or not self._all, deadline - time.monotonic())
                 worker = self._idle_worker()
-            return None if worker is None else self._compile(worker, specification, abandoned)
+            return None if worker is None else self._compile(worker, specification, cancelled)
         finally:
             self._free.release()
 
-    def compile(self, specification: Specification, abandoned: threading.Event) -> Any:
+    def compile(self, specification: Specification, cancelled: threading.Event) -> Any:
         """The index. Raises the refusal of the specification, `CompileTimeout`, `CompileMemory`, `Cancelled` when
-        ``abandoned`` is set meanwhile, `CompilationError` when the process died of something else."""
+        ``cancelled`` is set meanwhile, `CompilationError` when the process died of something else."""
         while not self._free.acquire(timeout=POLL):
-            if abandoned.is_set():
+            if cancelled.is_set():
                 raise Cancelled("nobody waits for this specification any more")
         try:
-            return self._compile(self._take(abandoned), specification, abandoned)
+            return self._compile(self._take(cancelled), specification, cancelled)
         finally:
             self._free.release()
 
@@ -223,9 +224,9 @@ class ProcessCompiler:
         for worker in workers:
             worker.process.kill()
 
-    def _compile(self, worker: _Worker, specification: Specification, abandoned: threading.Event) -> Any:
+    def _compile(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> Any:
         try:
-            index = self._ask(worker, specification, abandoned)
+            index = self._ask(worker, specification, cancelled)
         except BaseException as error:
             # A refusal leaves the process as good as new; after anything else it is gone or busy.
             if isinstance(error, _Refused):
@@ -236,15 +237,15 @@ class ProcessCompiler:
         self._give_back(worker)
         return index
 
-    def _ask(self, worker: _Worker, specification: Specification, abandoned: threading.Event) -> Any:
+    def _ask(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> Any:
         self._last_began = time.monotonic()
         worker.send({"specification": specification.to_json()})
-        reply = self._wait(worker, self._timeout, abandoned)
+        reply = self._wait(worker, self._timeout, cancelled)
         if "error" in reply:
             raise _Refused(wire.unpack_error(reply["error"]))
         return self._load(reply["index"], self._vocabulary)
 
-    def _wait(self, worker: _Worker, timeout: float, abandoned: threading.Event) -> dict[str, Any]:
+    def _wait(self, worker: _Worker, timeout: float, cancelled: threading.Event) -> dict[str, Any]:
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -254,27 +255,27 @@ class ProcessCompiler:
                 raise CompilationError(f"the compile process ended with status {status}") from None
             if reply is not None:
                 return reply
-            if abandoned.is_set():
+            if cancelled.is_set():
                 raise Cancelled("nobody waits for this specification any more")
             if time.monotonic() >= deadline:
                 raise CompileTimeout.beyond(timeout)
 
-    def _take(self, abandoned: threading.Event) -> _Worker:
+    def _take(self, cancelled: threading.Event) -> _Worker:
         """A process that has nothing to do: one that is there, or is being started in the background, or a new one."""
         with self._given_back:
             while (idle := self._idle_worker()) is None and self._starting:
                 self._given_back.wait(POLL)
-                if abandoned.is_set():
+                if cancelled.is_set():
                     raise Cancelled("nobody waits for this specification any more")
-        return self._start(abandoned) if idle is None else idle
+        return self._start(cancelled) if idle is None else idle
 
-    def _start(self, abandoned: threading.Event | None = None) -> _Worker:
+    def _start(self, cancelled: threading.Event | None = None) -> _Worker:
         """A new process, ready to compile. Where none starts, that is tried less and less often (`breaker`): each time
         costs a second of a core, and there may be many specifications."""
         if not self._starts.allow(time.monotonic()):
             raise CompilationError("the compile process does not start; it is tried again within a minute")
         try:
-            worker = self._started(abandoned or threading.Event())
+            worker = self._started(cancelled or threading.Event())
         except Cancelled:
             self._starts.unknown()
             raise
@@ -292,7 +293,7 @@ class ProcessCompiler:
         self._starts.success()
         return worker
 
-    def _started(self, abandoned: threading.Event) -> _Worker:
+    def _started(self, cancelled: threading.Event) -> _Worker:
         file = self._vocabulary_file()
         command = [*self._command, str(file.fileno()), str(self._memory), str(os.getpid())]
         worker = _Worker(command, file.fileno())
@@ -301,7 +302,7 @@ class ProcessCompiler:
         try:
             if self._closed:  # meanwhile: `close` did not see it
                 raise CompilationError("the compiler is closed")
-            self._wait(worker, START_TIMEOUT, abandoned)
+            self._wait(worker, START_TIMEOUT, cancelled)
         except CompileTimeout:
             self._drop(worker)
             raise CompilationError(f"the compile process was not ready within {START_TIMEOUT:g} s") from None

@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from dotllm.cancellation import Cancelled
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.compiler import compile_specification, load_index
 from dotllm.compilation.contract import HeavyCompiler
-from dotllm.compilation.errors import Cancelled, CompileTimeout
+from dotllm.compilation.errors import CompileTimeout
 from dotllm.compilation.fingerprint import engine_fingerprint
 from dotllm.compilation.specification import Specification
 from dotllm.compilation.workers import wire
@@ -90,24 +91,24 @@ class RayCompiler:
         """A cluster is always worth asking."""
         return True
 
-    def compile(self, specification: Specification, abandoned: threading.Event) -> Any:
+    def compile(self, specification: Specification, cancelled: threading.Event) -> Any:
         """The index; raises as `ProcessCompiler.compile` does."""
         if not self._breaker.allow(time.monotonic()):
-            return self._fallback.compile(specification, abandoned)
+            return self._fallback.compile(specification, cancelled)
         try:
-            reply = self._ask(specification, abandoned)
+            reply = self._ask(specification, cancelled)
         except (Cancelled, CompileTimeout):
             self._breaker.success()  # the cluster did what it should
             raise
         except Exception as error:
             self._breaker.failure(time.monotonic())
             logger.warning("Ray (%s): %s: %s; compiling here", self._address, type(error).__name__, error)
-            return self._fallback.compile(specification, abandoned)
+            return self._fallback.compile(specification, cancelled)
         self._breaker.success()
         if "error" in reply:
             if reply["error"]["type"] == "VersionMismatch":
                 logger.warning("Ray (%s): %s; compiling here", self._address, reply["error"]["message"])
-                return self._fallback.compile(specification, abandoned)
+                return self._fallback.compile(specification, cancelled)
             raise wire.unpack_error(reply["error"])
         return self._load(reply["index"], self._vocabulary)
 
@@ -119,9 +120,9 @@ class RayCompiler:
         """As the fallback says: what is not heavy stays on this host."""
         return self._fallback.has_idle()
 
-    def compile_soon(self, specification: Specification, abandoned: threading.Event, patience: float) -> Any:
+    def compile_soon(self, specification: Specification, cancelled: threading.Event, patience: float) -> Any:
         """By the fallback."""
-        return self._fallback.compile_soon(specification, abandoned, patience)
+        return self._fallback.compile_soon(specification, cancelled, patience)
 
     def close(self) -> None:
         """Forget the cluster (the connection is vLLM's as much as ours, and stays) and close the fallback."""
@@ -151,10 +152,10 @@ class RayCompiler:
         task = self._ray.remote(num_cpus=1, memory=self._memory, max_retries=1)(compile_task)
         return _Connection(task, vocabulary)
 
-    def _ask(self, specification: Specification, abandoned: threading.Event) -> dict[str, Any]:
+    def _ask(self, specification: Specification, cancelled: threading.Event) -> dict[str, Any]:
         connection = self._connect()
         try:
-            return self._reply(connection, specification, abandoned)
+            return self._reply(connection, specification, cancelled)
         except (Cancelled, CompileTimeout):
             raise
         except Exception:
@@ -164,7 +165,7 @@ class RayCompiler:
             raise
 
     def _reply(
-        self, connection: _Connection, specification: Specification, abandoned: threading.Event
+        self, connection: _Connection, specification: Specification, cancelled: threading.Event
     ) -> dict[str, Any]:
         reference = connection.task.remote(
             specification.to_json(), connection.vocabulary, engine_fingerprint(), self._memory
@@ -175,7 +176,7 @@ class RayCompiler:
             if ready:
                 reply: dict[str, Any] = self._ray.get(reference)
                 return reply
-            if abandoned.is_set():
+            if cancelled.is_set():
                 self._ray.cancel(reference, force=True)
                 raise Cancelled("nobody waits for this specification any more")
             if time.monotonic() >= deadline:

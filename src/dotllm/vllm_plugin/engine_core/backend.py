@@ -38,7 +38,7 @@ class DotllmBackend(StructuredOutputBackend):
     def begin(self, specification: Specification, request: Any) -> Future[Any]:
         """Start compiling for vLLM's ``request``; the future yields its `RequestGrammar` or raises why there is none.
 
-        Whoever drops the future withdraws the request: its compile is not started, or abandoned.
+        Dropping the future withdraws the request: its compile is not started, or cancelled.
         """
         keeps_generators = not self.vllm_config.use_v2_model_runner
         spells = self._enters_text and coalesced.may_be(request, keeps_generators=keeps_generators)
