@@ -150,7 +150,7 @@ def test_failures_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyPatc
     for number in range(30):
         with pytest.raises(Unsupported):
             manager.submit(spec(refuse="no", id=number)).result(5)
-    assert len(manager._failures) == 10
+    assert len(manager._table.failures) == 10
 
 
 def test_internal_error_is_named_and_hits_one_specification(make_manager: Make, caplog: Any) -> None:
@@ -248,7 +248,7 @@ def test_what_made_room_in_a_full_queue_can_be_asked_for_again(
         ticket.cancel()
     late = manager.submit(spec(id="late"))
     again = manager.submit(spec(id=0))
-    assert len(manager._jobs) == 3, "the blocker and these two"
+    assert len(manager._table.jobs) == 3, "the blocker and these two"
     compiler.gate.set()
     for ticket in (blocker, late, again):
         assert ticket.result(5)
@@ -271,7 +271,7 @@ def test_who_comes_while_a_compile_is_cancelled_gets_a_new_one(make_manager: Mak
     gone = manager.submit(spec(id=1))
     assert first.wait(10)
     gone.cancel()
-    (job,) = manager._jobs.values()
+    (job,) = manager._table.jobs.values()
     job.cancelled.set()  # as the supervisor does
     ticket = manager.submit(spec(id=1), detached=detached)
     if detached:
@@ -285,11 +285,11 @@ def test_the_end_while_a_compile_is_cancelled(make_manager: Make, compiler: fake
     """`close` has begun: nobody would run a new job."""
     manager, _ = busy(make_manager, compiler)
     ticket = manager.submit(spec(id=1))
-    job = manager._jobs[manager.key(spec(id=1))]
-    manager._closed = True
-    manager._cancelled(job)
-    assert manager._jobs[job.key] is job
-    manager._closed = False
+    job = manager._table.jobs[manager.key(spec(id=1))]
+    manager._table.closed = True
+    manager._restart(job)
+    assert manager._table.jobs[job.key] is job
+    manager._table.closed = False
     manager.close(flush=0)
     compiler.gate.set()
     assert isinstance(ticket.exception(5), CompilationError)
@@ -362,7 +362,7 @@ def test_a_compile_on_a_thread_ends_when_nobody_waits(make_manager: Make) -> Non
     assert compile_.began.acquire(timeout=5)
     ticket.cancel()
     assert compile_.ended.acquire(timeout=5)
-    wait_for(lambda: not manager._jobs)
+    wait_for(lambda: not manager._table.jobs)
     compile_.endless = False
     assert manager.submit(spec(id=1)).result(5), "and it can be asked for again"
 
@@ -408,12 +408,12 @@ def test_memory_is_bounded_and_growth_is_noticed(make_manager: Make, monkeypatch
     manager = make_manager(memory_bytes=1_000_000)
     for number in range(200):
         manager.submit(spec(id=number, bytes=20_000)).result(5)
-        assert manager._memory.nbytes <= 1_000_000
-    kept = len(manager._memory)
+        assert manager._table.memory.nbytes <= 1_000_000
+    kept = len(manager._table.memory)
     assert 40 <= kept <= 50
     manager.cached(spec(id=199, bytes=20_000)).index.nbytes = 600_000  # type: ignore[union-attr]
-    wait_for(lambda: len(manager._memory) < kept)
-    assert manager._memory.nbytes <= 1_000_000
+    wait_for(lambda: len(manager._table.memory) < kept)
+    assert manager._table.memory.nbytes <= 1_000_000
     assert manager.cached(spec(id=199, bytes=20_000)) is not None, "the least recently used went, not this one"
     wait_for(lambda: manager.metrics.value("dotllm_evictions", "memory") >= 150)
 
@@ -427,7 +427,7 @@ def test_submit_does_not_wait_while_memory_is_measured(make_manager: Make) -> No
         @property
         def nbytes(self) -> int:
             if Index.measured:
-                asked.append(manager._lock.locked())
+                asked.append(manager._table.lock.locked())
             return 100
 
         @nbytes.setter
@@ -437,7 +437,7 @@ def test_submit_does_not_wait_while_memory_is_measured(make_manager: Make) -> No
     manager = make_manager(compiler=lambda specification, vocabulary: Index(specification.text, 100))
     for number in range(600):
         manager.submit(spec(id=number)).result(5)
-    wait_for(lambda: not manager._jobs)
+    wait_for(lambda: not manager._table.jobs)
     Index.measured = True
     manager._measure_memory(0.0)
     assert len(asked) >= 600 and not any(asked)
@@ -447,7 +447,7 @@ def test_what_goes_while_it_is_measured_counts_no_more(make_manager: Make) -> No
     manager = make_manager()
     for number in range(10):
         manager.submit(spec(id=number)).result(5)
-    memory = manager._memory
+    memory = manager._table.memory
     measured = memory.measured()
     for entry, _ in measured:
         entry.index.nbytes += 1000
@@ -500,7 +500,7 @@ def test_many_threads_many_specifications(make_manager: Make, compiler: fake_eng
         error = ticket.exception(10)
         assert isinstance(error, Unsupported) if which % 10 == 0 else error is None
     assert len(compiler.compiled) == len(set(compiler.compiled))
-    assert not manager._jobs
+    assert not manager._table.jobs
 
 
 def test_shared_rows_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -510,8 +510,8 @@ def test_shared_rows_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyP
     collections = []
 
     def collect(vocabulary: Any) -> int:
-        collections.append(len(manager._memory))
-        vocabulary.shared_nbytes = min(vocabulary.shared_nbytes, 10_000 * len(manager._memory))
+        collections.append(len(manager._table.memory))
+        vocabulary.shared_nbytes = min(vocabulary.shared_nbytes, 10_000 * len(manager._table.memory))
         return 0
 
     manager._engine = manager._engine._replace(collect=collect)
@@ -521,12 +521,12 @@ def test_shared_rows_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyP
     manager.flush()
     manager.vocabulary.shared_nbytes = 400_000
     time.sleep(0.15)
-    assert not collections and len(manager._memory) == 100
+    assert not collections and len(manager._table.memory) == 100
     manager.cached(spec(id=99, bytes=1000))
     manager.vocabulary.shared_nbytes = 1_000_000
     wait_for(lambda: manager.vocabulary.shared_nbytes <= 500_000)
     time.sleep(0.15)
-    assert 35 <= len(manager._memory) <= 50, "a quarter at a time"
+    assert 35 <= len(manager._table.memory) <= 50, "a quarter at a time"
     assert manager.cached(spec(id=99, bytes=1000)), "the last used is still there"
     assert manager.cached(spec(id=1, bytes=1000)) is None and held is not None and held.guide()
     assert manager.submit(spec(id=1, bytes=1000)).result(5).level == "disk", "evicted, not lost"
@@ -547,7 +547,7 @@ def test_a_failure_keeps_nothing_alive(make_manager: Make, what: dict[str, str])
             without_frames(caught.value)  # as `errors` does when a request ends
             del ticket, caught
         wait_for(lambda: not any(ref() for ref in asked))
-        failure = manager._failures.get(manager.key(spec(id=what, **what)), 0.0)
+        failure = manager._table.failures.get(manager.key(spec(id=what, **what)), 0.0)
         assert failure is not None and failure.__traceback__ is None
         assert failure.__context__ is None and failure.__cause__ is None
     finally:

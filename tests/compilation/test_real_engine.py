@@ -115,7 +115,7 @@ def write_until_killed(vocabulary: Vocabulary, directory: Path, written: int) ->
         manager.flush()
         if turn == 0:
             os.write(written, b"x")
-        manager._memory.evict(1.0)
+        manager._table.memory.evict(1.0)
         manager.close(flush=1.0)
 
 
@@ -231,9 +231,9 @@ def test_rows_of_evicted_indexes_are_freed(vocabulary: Vocabulary, tmp_path: Pat
     for number in range(60):
         pattern = Specification.create("regex", f"{number}[{chr(97 + number % 20)}-z]{{2,4}}")
         walk(manager.compile(pattern, 60).index, number)
-    assert manager._memory.nbytes < 600_000 + manager._engine.shared_bytes(own)
+    assert manager._table.memory.nbytes < 600_000 + manager._engine.shared_bytes(own)
     rows = ENGINE.shared_bytes(own)
-    manager._memory.evict(1.0)
+    manager._table.memory.evict(1.0)
     for _ in range(3):
         ENGINE.collect(own)
     assert ENGINE.shared_bytes(own) < rows

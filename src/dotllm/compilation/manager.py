@@ -1,27 +1,24 @@
-"""CompilationManager: from a specification to an index, once, without ever holding anybody up.
+"""CompilationManager: from a specification to an index, once, without ever blocking the caller.
 
 `submit` looks into memory and otherwise only puts a job into a queue; it never blocks and never raises. A worker thread
-then looks on disk, asks the shared store *while* it compiles, and whoever comes first resolves all tickets of the job.
+then looks on disk, asks the shared store *while* it compiles, and the first answer resolves all tickets of the job.
 
     submit ─► memory ─► remembered failure ─► job in flight ─► new job ─► queue ─► worker
                                                                                    │ disk
                                                                                    ├ store (in the background)
                                                                                    ├ compile here
-                                                                     heavy queue ◄─┘ what is large
+                                                                  offload queue ◄──┘ large specifications
                                                                           └► compile in a process, on Ray
 
-Rules the code below keeps:
- * one job per key (single flight); every job ends exactly once, in `_finish`, `_fail` or `_end_unwanted`;
- * `self._lock` guards memory, failures and jobs, is held for microseconds and never while anything is compiled, loaded,
-   written, or a ticket resolved (which runs foreign code);
+Rules that the code below keeps:
+ * one job per key (single flight); every job ends exactly once (`jobs.table`);
+ * no lock is held while anything is compiled, loaded, written, or a ticket resolved (which runs foreign code);
  * whatever goes wrong, the tickets of that job get an exception and nothing else happens.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +27,7 @@ from dotllm.cancellation import Cancelled, cancellable
 from dotllm.compilation import fingerprint
 from dotllm.compilation.accounting.metrics import Metrics
 from dotllm.compilation.accounting.reasons import reason
+from dotllm.compilation.accounting.report import report
 from dotllm.compilation.cache.failures import FailureCache
 from dotllm.compilation.cache.memory import MemoryCache, grown
 from dotllm.compilation.cache.pinned import HeldIndexes
@@ -39,16 +37,17 @@ from dotllm.compilation.compiled import Compiled
 from dotllm.compilation.compiler import ENGINE
 from dotllm.compilation.contract import CompiledIndex, Engine, HeavyCompiler
 from dotllm.compilation.errors import CompilationError, CompileTimeout, IndexesHeld, QueueFull
-from dotllm.compilation.jobs.job import Job, Ticket, Transform
+from dotllm.compilation.jobs.job import Job, JobState, Ticket, Transform
 from dotllm.compilation.jobs.queue import JobQueue
 from dotllm.compilation.jobs.supervisor import Supervisor
 from dotllm.compilation.jobs.switch_interval import SwitchInterval
+from dotllm.compilation.jobs.table import JobTable
 from dotllm.compilation.jobs.threads import WorkerPool
 from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.specification import Specification
 from dotllm.compilation.workers import faults
 from dotllm.compilation.workers.offload import heavy_compiler
-from dotllm.errors import BudgetExceeded, SpecError, without_frames
+from dotllm.errors import SpecError, without_frames
 
 logger = logging.getLogger(__name__)
 
@@ -72,9 +71,6 @@ WORTH_WAITING = 8
 # the GIL from a loop that is to be spared.
 PATIENCE_S = 0.25
 
-# Guessed seconds per character, and a constant; only the order of jobs depends on it (`queue`).
-_BASE_COST, _COST_PER_CHARACTER = 0.001, 1e-6
-
 
 class CompilationManager:
     """One per engine process and vocabulary. Thread-safe; `submit` neither blocks nor raises."""
@@ -96,12 +92,13 @@ class CompilationManager:
         self._context = fingerprint.context(vocabulary.fingerprint)
         self._engine = engine
         self._faults = faults.from_environment()
-        self._lock = threading.Lock()
-        self._failures = FailureCache(options.failure_ttl, REMEMBERED_FAILURES)
-        self._jobs: dict[str, Job] = {}
         self._stored = StoredIndexes(vocabulary, engine, options, self.metrics, store)
         bound = options.memory_bytes - self._stored.memory_bytes
-        self._memory = MemoryCache(bound, lambda: engine.shared_bytes(vocabulary))
+        self._table = JobTable(
+            MemoryCache(bound, lambda: engine.shared_bytes(vocabulary)),
+            FailureCache(options.failure_ttl, REMEMBERED_FAILURES),
+            lambda job: self.metrics.add("dotllm_compiles", job.specification.kind.value, "cancelled"),
+        )
         self._held = HeldIndexes(options.held_bytes)
         self._heavy = heavy if heavy is not None else heavy_compiler(vocabulary, options, engine.load)
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
@@ -112,7 +109,6 @@ class CompilationManager:
         self._heavy_queue = JobQueue(options.queue_limit, options.queue_bytes)
         self._heavy_workers = WorkerPool(self._heavy_queue, self._run_heavy, min(at_once, 2), at_once)
         self._spares_the_loop = False
-        self._closed = False
         self._switch_interval = SwitchInterval()
         self._supervisor = Supervisor(
             self._has_work,
@@ -135,16 +131,13 @@ class CompilationManager:
         """
         ticket = Ticket(transform)
         key = self.key(specification)
-        failure: Exception | None = None
-        level = "memory"
-        with self._lock:
-            compiled = self._memory.get(key)
-            if compiled is None:
-                failure, level = self._join_or_start(key, specification, ticket, detached)
-        if compiled is not None:
-            ticket.resolve(compiled)
-        elif failure is not None:
-            ticket.fail(failure)
+        answer, level = self._table.find_or_join(key, specification, ticket, self._queue, detached=detached)
+        if isinstance(answer, Compiled):
+            ticket.resolve(answer)
+        elif answer is not None:
+            ticket.fail(answer)
+        if isinstance(answer, QueueFull):
+            self.metrics.add("dotllm_compiles", specification.kind.value, "queue_full")
         self.metrics.add("dotllm_requests", level)
         return ticket
 
@@ -170,8 +163,9 @@ class CompilationManager:
 
     def cached(self, specification: Specification) -> Compiled | None:
         """The compiled specification if it is in memory."""
-        with self._lock:
-            return self._memory.get(self.key(specification))
+        key = self.key(specification)
+        with self._table.lock:
+            return self._table.memory.get(key)
 
     def compile(self, specification: Specification, timeout: float | None = None) -> Compiled:
         """`submit` and wait: for callers that have nothing better to do. Raises what the ticket would."""
@@ -185,11 +179,9 @@ class CompilationManager:
     def close(self, flush: float = 2.0) -> None:
         """End all threads and processes; waiting tickets fail. What is new is stored first, in at most ``flush``
         seconds."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            jobs = list(self._jobs.values())
+        jobs = self._table.close()
+        if jobs is None:
+            return
         if flush > 0:
             self._stored.write_back.flush(flush)
         self._queue.close()
@@ -209,44 +201,6 @@ class CompilationManager:
 
     # ------------------------------------------------------------------ a job's life
 
-    def _join_or_start(
-        self, key: str, specification: Specification, ticket: Ticket, detached: bool
-    ) -> tuple[Exception | None, str]:
-        """With the lock held: the failure to give at once (or None), and what answered, for metrics."""
-        if self._closed:
-            return CompilationError("the compilation manager is closed"), "refused"
-        failure = self._failures.get(key, time.monotonic())
-        if failure is not None:
-            return failure, "failure"
-        job = self._jobs.get(key)
-        level = "joined"
-        if job is None:
-            job = Job(key, specification, _BASE_COST + _COST_PER_CHARACTER * specification.size)
-            job.attach(ticket)
-            if detached:
-                job.detach()
-            try:
-                self._enqueue(job, self._queue)
-            except QueueFull as error:
-                self.metrics.add("dotllm_compiles", specification.kind.value, "queue_full")
-                return error, "refused"
-            level = "miss"
-        else:
-            job.attach(ticket)
-            if detached:
-                job.detach()
-        return None, level
-
-    def _enqueue(self, job: Job, queue: JobQueue) -> None:
-        """With the lock held: let the job be run. Raises `QueueFull` if all that fills ``queue`` is still wanted."""
-        try:
-            queue.put(job)
-        except QueueFull:
-            for unwanted in queue.drop_unwanted():
-                self._end_unwanted(unwanted)
-            queue.put(job)
-        self._jobs[job.key] = job
-
     def _run(self, job: Job) -> None:
         """On a worker thread: from a job to its end, or into the queue of heavy jobs."""
         try:
@@ -263,19 +217,14 @@ class CompilationManager:
     def _attempt(self, job: Job, work: Callable[[Job], tuple[CompiledIndex, str] | None]) -> None:
         """Start the job's clock, and do the part of it that is ``work``: an index and where it comes from, which end
         the job, or None if it goes on elsewhere."""
-        with self._lock:
-            if job.finished:
-                return
-            if not job.wanted():
-                self._end_unwanted(job)
-                return
-            job.started = time.monotonic()
+        if not self._table.begin(job):
+            return
         try:
             if self._held.is_full(self._cached_indexes):
                 raise IndexesHeld(self._held.limit)
             found = work(job)
         except Cancelled:
-            self._cancelled(job)
+            self._restart(job)
         except QueueFull as error:
             self._fail(job, error, remember=False)
         except BaseException as error:  # SystemExit of a front end included: somebody waits for this ticket
@@ -288,19 +237,17 @@ class CompilationManager:
         index = self._stored.from_disk(job.key)
         if index is not None:
             return index, "disk"
-        job.store_pending = self._stored.store is not None
-        self._stored.fetch(job.key, lambda found: self._fetched(job, found))
+        if self._stored.store is not None:
+            self._table.ask_store(job)
+            self._stored.fetch(job.key, lambda found: self._fetched(job, found))
         if self._heavy is None or not self._is_heavy(job):
             return self._compile_here(job), "compile"
-        with self._lock:
-            if not job.finished:  # else the store was quicker
-                job.started = None
-                self._enqueue(job, self._heavy_queue)
+        self._table.requeue(job, self._heavy_queue)
         return None
 
     def _compile_elsewhere(self, job: Job) -> tuple[CompiledIndex, str]:
         assert self._heavy is not None
-        job.elsewhere = True
+        self._table.step(job, JobState.OFFLOADED)
         start = time.perf_counter()
         index = self._heavy.compile(job.specification, job.cancelled)
         self.metrics.observe("dotllm_compile_seconds", job.specification.kind.value, value=time.perf_counter() - start)
@@ -313,10 +260,10 @@ class CompilationManager:
         index = None
         if self._heavy is not None and self._spares_the_loop:
             self._heavy.has_idle()  # (if none has, another one starts, if there may be one)
-            job.elsewhere = True
+            self._table.step(job, JobState.OFFLOADED)
             index = self._heavy.compile_soon(specification, job.cancelled, PATIENCE_S)
         if index is None:
-            job.elsewhere = False
+            self._table.step(job, JobState.RUNNING)
             faults.strike(self._faults, specification)
             with cancellable(job.cancelled):
                 index = self._engine.compile(specification, self.vocabulary)
@@ -332,61 +279,44 @@ class CompilationManager:
 
     def _fetched(self, job: Job, index: CompiledIndex | None) -> None:
         """The shared store answered (on one of its threads): an index, or None."""
-        with self._lock:
-            job.store_pending = False
-            error = job.error
+        failure = self._table.store_answered(job)
         if index is not None:
             self._finish(job, index, "store")
-        elif error is not None:
-            self._fail(job, error)
+        elif failure is not None:
+            self._fail(job, failure)
 
     def _finish(self, job: Job, index: CompiledIndex, level: str) -> None:
         """An index for the job. The first resolves the tickets; a later one from the store replaces it if warmer."""
         compiled = Compiled(job.key, job.specification, index, level)
         self._held.add(index)
-        with self._lock:
-            first = not job.finished
-            if first:
-                self._end(job)
-                self._memory.put(compiled)
-            elif level == "store":
-                known = self._memory.get(job.key)
-                if known is None or self._engine.warmth(index) <= self._engine.warmth(known.index):
-                    return
-                known.upgrade(index, level)
-                self._memory.resize([(known, known.nbytes)])
-                compiled = known
-            else:
-                return
-            waiting = job.waiting() if first else []
-        job.cancelled.set()  # a compile still running is of no use now
+        waiting = self._table.finish(job, compiled)
+        if waiting is None:
+            upgraded = self._table.upgrade(compiled, self._warmth) if level == "store" else None
+            if upgraded is not None:
+                self._stored.watch(upgraded, stored=True)
+            return
+        job.cancelled.set()  # a compile still running is not needed now
         self._stored.watch(compiled, stored=level in ("disk", "store"))
         now = time.monotonic()
         for ticket in waiting:
             ticket.resolve(compiled)
         if waiting and self._spares_the_loop:
-            time.sleep(AFTERWARDS_S)  # who has waited goes on
+            time.sleep(AFTERWARDS_S)  # the waiters go on first
         for ticket in waiting:
             self.metrics.observe("dotllm_wait_seconds", level, value=now - ticket.submitted)
-        if first:
-            self._count(job, "ok" if level in ("compile", "remote") else "cached", level, compiled=compiled)
+        outcome = "ok" if level in ("compile", "remote") else "cached"
+        report(self.metrics, job, outcome, level, compiled=compiled, warmth=self._warmth(compiled))
 
     def _fail(self, job: Job, error: BaseException, *, remember: bool = True) -> None:
         """No index for the job, unless the store may still have one."""
         failure = error if isinstance(error, SpecError | CompilationError) else _wrapped(error)
-        if remember and not isinstance(failure, SpecError) and job.error is not failure and not job.finished:
+        known = job.failure is failure or job.state is JobState.FINISHED
+        if remember and not known and not isinstance(failure, SpecError):
             logger.error("compiling %s failed", job.key[:12], exc_info=error)
         without_frames(failure)
-        with self._lock:
-            if job.finished:
-                return
-            if job.store_pending and not self._closed and _may_differ_elsewhere(failure):
-                job.error = failure
-                return
-            self._end(job)
-            if remember:
-                self._failures.put(job.key, failure, time.monotonic())
-            waiting = job.waiting()
+        waiting = self._table.fail(job, failure, remember=remember)
+        if waiting is None:
+            return
         job.cancelled.set()
         for ticket in waiting:
             ticket.fail(failure)
@@ -394,78 +324,35 @@ class CompilationManager:
         if isinstance(failure, SpecError):
             outcome = "refused"
             self.metrics.add("dotllm_refused", job.specification.kind.value, reason(failure))
-        self._count(job, outcome, "", error=failure)
+        report(self.metrics, job, outcome, error=failure)
 
-    def _cancelled(self, job: Job) -> None:
-        """The compile was ended because nobody waited. If somebody came in the meantime, start again."""
-        full: QueueFull | None = None
-        with self._lock:
-            if job.finished or self._closed:  # (`close` fails it)
-                return
-            self._end_unwanted(job)
-            again = job.again()
-            if again is not None:
-                try:
-                    self._enqueue(again, self._queue)
-                except QueueFull as error:
-                    full = error
-        if again is not None and full is not None:
-            self._fail(again, full, remember=False)
+    def _restart(self, job: Job) -> None:
+        """The compile was cancelled since it had no waiters. If there are new ones, it begins again."""
+        full = self._table.restart(job, self._queue)
+        if full is not None:
+            self._fail(*full, remember=False)
 
-    def _end(self, job: Job) -> None:
-        """With the lock held: the job is over."""
-        job.finished = True
-        if self._jobs.get(job.key) is job:
-            del self._jobs[job.key]
-
-    def _end_unwanted(self, job: Job) -> None:
-        """With the lock held: the job is over without a result, since nobody waits for one."""
-        self._end(job)
-        self.metrics.add("dotllm_compiles", job.specification.kind.value, "cancelled")
-
-    def _count(
-        self, job: Job, outcome: str, level: str, compiled: Compiled | None = None, error: BaseException | None = None
-    ) -> None:
-        """Metrics, and the one log line of a compile."""
-        kind = job.specification.kind
-        self.metrics.add("dotllm_compiles", kind.value, outcome)
-        now = time.monotonic()
-        line = {
-            "key": job.key,
-            "kind": kind.value,
-            "outcome": outcome,
-            "level": level,
-            "characters": job.specification.size,
-            "queued_ms": round(((job.started or now) - job.submitted) * 1e3, 3),
-            "seconds": round(now - (job.started or now), 6),
-        }
-        if compiled is not None:
-            line["bytes"] = int(compiled.index.nbytes)
-            line["warmth"] = self._engine.warmth(compiled.index)
-        if error is not None:
-            line["error"] = f"{type(error).__name__}: {error}"[:500]
-        logger.info("compile %s", json.dumps(line))
+    def _warmth(self, compiled: Compiled) -> int:
+        return self._engine.warmth(compiled.index)
 
     # ------------------------------------------------------------------ looking around (`supervisor`)
 
     def _has_work(self) -> bool:
-        return bool(self._jobs) or self._switch_interval.is_short
+        return bool(self._table.jobs) or self._switch_interval.is_short
 
     def _look_at_running(self, now: float) -> None:
         """Give up what takes too long, tell compiles that nobody waits for them any more.
 
         Compiles in processes and on Ray keep the time limit themselves, from the moment on when they begin.
         """
-        with self._lock:
-            running = [job for job in self._jobs.values() if job.started is not None]
-            unwanted = [job for job in running if not job.wanted()]
+        running, unwanted = self._table.running()
         for job in unwanted:
             job.cancelled.set()
         slow = any(job.started is not None and now - job.started > SLOW_AFTER for job in running)
         self._switch_interval.set(short=slow)
         limit = self.options.compile_timeout
         for job in running:
-            if not job.elsewhere and job.started is not None and now - job.started > limit:
+            if job.state is JobState.RUNNING and job.started is not None and now - job.started > limit:
                 # A thread cannot be killed; it ends itself soon (`cancellation`). The requests do not wait for that.
                 self._fail(job, CompileTimeout.beyond(limit))
 
@@ -479,30 +366,30 @@ class CompilationManager:
         if crowded:
             self._engine.collect(self.vocabulary)
             crowded = self._engine.shared_bytes(self.vocabulary) > self.options.memory_bytes // 2
-        with self._lock:
-            measured = self._memory.measured()
+        with self._table.lock:
+            measured = self._table.memory.measured()
         sizes: list[tuple[Compiled, int]] = []
         for first in range(0, len(measured), MEASURED_AT_ONCE):
             sizes += grown(measured[first : first + MEASURED_AT_ONCE])
             time.sleep(0)  # who waits for the interpreter goes first
-        with self._lock:
-            evicted = self._memory.resize(sizes)
+        with self._table.lock:
+            evicted = self._table.memory.resize(sizes)
             if crowded:
-                evicted += self._memory.evict(EVICTED_SHARE)
+                evicted += self._table.memory.evict(EVICTED_SHARE)
         del evicted, measured, sizes  # without the lock
         self._held.count(self._cached_indexes())
 
     def _cached_indexes(self) -> list[CompiledIndex]:
-        with self._lock:
-            return [entry.index for entry, _ in self._memory.measured()]
+        with self._table.lock:
+            return [entry.index for entry, _ in self._table.memory.measured()]
 
     def _publish(self, _: float) -> None:
         set_gauge = self.metrics.set
-        with self._lock:
-            jobs = list(self._jobs.values())
+        with self._table.lock:
+            memory, jobs = self._table.memory, list(self._table.jobs.values())
             waiting = sum(len(job.waiting()) for job in jobs)
-            entries, size, evictions = len(self._memory), self._memory.nbytes, self._memory.evictions
-            self._memory.evictions = 0
+            entries, size, evictions = len(memory), memory.nbytes, memory.evictions
+            memory.evictions = 0
         set_gauge("dotllm_queue_depth", value=len(self._queue) + len(self._heavy_queue))
         set_gauge("dotllm_compiles_running", value=sum(job.started is not None for job in jobs))
         set_gauge("dotllm_waiting_requests", value=waiting)
@@ -514,12 +401,6 @@ class CompilationManager:
         if evictions:
             self.metrics.add("dotllm_evictions", "memory", amount=evictions)
         self.metrics.publish()
-
-
-def _may_differ_elsewhere(failure: Exception) -> bool:
-    """Whether another server may have an index all the same: it had more time or memory, or met no bug. What is
-    refused here is refused everywhere, and must not wait for a store that hangs."""
-    return isinstance(failure, BudgetExceeded) or not isinstance(failure, SpecError)
 
 
 def _wrapped(error: BaseException) -> Exception:

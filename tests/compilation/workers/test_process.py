@@ -19,6 +19,7 @@ from fake_engine import spec
 
 from dotllm.cancellation import Cancelled
 from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTimeout, QueueFull
+from dotllm.compilation.jobs.job import JobState
 from dotllm.compilation.workers import process, wire
 from dotllm.compilation.workers.process import PIPE_BYTES, ProcessCompiler
 from dotllm.errors import BudgetExceeded, LineColumn, Location, Offset, Pointer, Unsupported
@@ -250,7 +251,7 @@ def test_somebody_comes_back_while_the_cancelled_compile_ends(make: Any, make_ma
     first = manager.submit(request)
     time.sleep(0.2)
     first.cancel()
-    job = next(iter(manager._jobs.values()))
+    job = next(iter(manager._table.jobs.values()))
     job.cancelled.set()  # as the supervisor does
     second = manager.submit(request)
     assert second.result(20).index.text == request.text
@@ -544,7 +545,7 @@ def test_a_full_house_is_not_remembered(make: Any, make_manager: Any) -> None:
     heavy.compile(spec(id="warm"), NEVER)
     manager = make_manager(heavy=heavy, heavy_bytes=1000, queue_limit=1)
     running = manager.submit(spec(id=1, sleep=1.0, text="x" * 2000))
-    until(lambda: any(job.started and job.elsewhere for job in manager._jobs.values()))
+    until(lambda: any(job.state is JobState.OFFLOADED for job in manager._table.jobs.values()))
     waiting = manager.submit(spec(id=2, text="x" * 2000))
     until(lambda: len(manager._heavy_queue) == 1)
     with pytest.raises(QueueFull, match="1 specifications are waiting"):
@@ -558,7 +559,7 @@ def test_what_nobody_waits_for_leaves_the_queue_of_heavy_compiles(make: Any, mak
     heavy.compile(spec(id="warm"), NEVER)
     manager = make_manager(heavy=heavy, heavy_bytes=1000, queue_limit=1)
     running = manager.submit(spec(id=1, sleep=1.0, text="x" * 2000))
-    until(lambda: any(job.started and job.elsewhere for job in manager._jobs.values()))
+    until(lambda: any(job.state is JobState.OFFLOADED for job in manager._table.jobs.values()))
     unwanted = manager.submit(spec(id=2, text="x" * 2000))
     until(lambda: len(manager._heavy_queue) == 1)
     unwanted.cancel()

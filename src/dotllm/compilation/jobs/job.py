@@ -1,8 +1,8 @@
 """Ticket: one request's interest in an index. Job: the one compile that all tickets of a key wait for.
 
-A ticket is a `concurrent.futures.Future`, which is what vLLM's scheduler knows how to wait for. A job keeps only weak
-references to its tickets: when every ticket is cancelled *or simply dropped* (the request was aborted and forgotten),
-nobody waits any more, and the job is not started, or its worker process is killed.
+A ticket is a `concurrent.futures.Future`, which vLLM's scheduler knows how to wait for. A job keeps only weak
+references to its tickets: a ticket that is cancelled *or simply dropped* (the request was aborted and forgotten) waits
+no more. A job without waiters is not started, or its worker process is killed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
+from enum import Enum, auto
 from typing import Any
 
 from dotllm.compilation.compiled import Compiled
@@ -46,52 +47,59 @@ class Ticket(Future[Any]):
             self.set_exception(without_frames(error))
 
 
-class Job:
-    """One compile in flight. All fields but the constants are guarded by the manager's lock."""
+class JobState(Enum):
+    """Where a job is on its way. `JobTable` makes the steps, with its lock held."""
 
-    def __init__(self, key: str, specification: Specification, estimate: float) -> None:
+    QUEUED = auto()
+    """It waits for a thread."""
+    RUNNING = auto()
+    """A thread of this process works on it, under the time limit."""
+    OFFLOADED = auto()
+    """A process or another machine compiles it, and keeps the time limit."""
+    AWAITING_STORE = auto()
+    """It failed here, and the shared store may still have the index."""
+    FINISHED = auto()
+
+
+class Job:
+    """One compile in flight. All fields but the constants are guarded by the lock of `JobTable`."""
+
+    def __init__(self, key: str, specification: Specification, estimate_s: float) -> None:
+        """``estimate_s``: guessed seconds; only their order matters."""
         self.key = key
         self.specification = specification
-        self.estimate = estimate
-        """Guessed seconds; only their order matters."""
+        self.estimate_s = estimate_s
         self.nbytes = specification.nbytes
         self.submitted = time.monotonic()
+        self.state = JobState.QUEUED
         self.started: float | None = None
-        self.elsewhere = False
-        """Its compile keeps the time limit itself, in a process or on another machine."""
-        self.finished = False
+        """When it left the queue; None while it is in one."""
         self.cancelled = threading.Event()
-        """Set when the result is of no use any more: an index came from elsewhere, or the time limit passed."""
+        """Set when the result is no longer needed: nobody waits, an index came from elsewhere, or the time is over."""
         self.store_pending = False
         """A shared-store look-up has not answered yet."""
-        self.error: BaseException | None = None
-        """The compile failed while the store may still have the index."""
+        self.failure: Exception | None = None
+        """Why it is `AWAITING_STORE`."""
         self._tickets: list[weakref.ref[Ticket]] = []
         self._detached = False
 
-    def attach(self, ticket: Ticket) -> None:
-        """One more ticket waits."""
+    def attach(self, ticket: Ticket, *, detached: bool) -> None:
+        """One more ticket waits. ``detached``: go on even when no ticket does (compiling ahead of time)."""
         self._tickets.append(weakref.ref(ticket))
-
-    def detach(self) -> None:
-        """Go on even when nobody waits (compiling ahead of time)."""
-        self._detached = True
+        self._detached |= detached
 
     def waiting(self) -> list[Ticket]:
         """The tickets that still wait."""
         alive = (ref() for ref in self._tickets)
         return [ticket for ticket in alive if ticket is not None and not ticket.done()]
 
-    def wanted(self) -> bool:
-        """Whether anybody still waits for the result."""
-        return not self.cancelled.is_set() and (self._detached or bool(self.waiting()))
+    def has_waiters(self) -> bool:
+        """Whether the result is wanted."""
+        return self._detached or bool(self.waiting())
 
-    def again(self) -> Job | None:
-        """A new job for those who still wait for this one, which is over; None if nobody does."""
-        waiting = self.waiting()
-        if not waiting and not self._detached:
-            return None
-        job = Job(self.key, self.specification, self.estimate)
-        job._tickets = [weakref.ref(ticket) for ticket in waiting]
+    def again(self) -> Job:
+        """A new job for the waiters of this one."""
+        job = Job(self.key, self.specification, self.estimate_s)
+        job._tickets = [weakref.ref(ticket) for ticket in self.waiting()]
         job._detached = self._detached
         return job

@@ -12,7 +12,7 @@ import threading
 import time
 
 from dotllm.compilation.errors import QueueFull
-from dotllm.compilation.jobs.job import Job
+from dotllm.compilation.jobs.job import Job, JobState
 
 # How many times its own guessed cost a job lets others go before it.
 PATIENCE_FACTOR = 50.0
@@ -40,14 +40,14 @@ class JobQueue:
         return self._idle
 
     def put(self, job: Job) -> None:
-        """Add a job; raises `QueueFull`. Jobs that nobody wants any more count until `drop_unwanted`."""
+        """Add a job; raises `QueueFull`. Jobs without waiters count until `drop_unwanted`."""
         size = job.nbytes
         with self._condition:
             if len(self._heap) >= self.limit:
                 raise QueueFull(f"{len(self._heap)} specifications are waiting to be compiled (limit {self.limit})")
             if self._bytes + size > self.bytes_limit and self._heap:
                 raise QueueFull(f"{self._bytes} bytes of specifications are waiting (limit {self.bytes_limit})")
-            heapq.heappush(self._heap, (job.submitted + PATIENCE_FACTOR * job.estimate, next(self._order), job))
+            heapq.heappush(self._heap, (job.submitted + PATIENCE_FACTOR * job.estimate_s, next(self._order), job))
             self._bytes += size
             self._condition.notify()
 
@@ -76,11 +76,11 @@ class JobQueue:
             return min((job.submitted for _, _, job in self._heap), default=None)
 
     def drop_unwanted(self) -> list[Job]:
-        """Take the jobs out that nobody wants any more. Whoever asks must end them: nobody will run them."""
+        """Take out the jobs that have ended or have no waiters. The caller must end the others: no thread will."""
         with self._condition:
-            dropped = [job for _, _, job in self._heap if not job.wanted()]
+            dropped = [job for _, _, job in self._heap if job.state is JobState.FINISHED or not job.has_waiters()]
             if dropped:
-                gone = set(map(id, dropped))  # (who is wanted may change meanwhile)
+                gone = set(map(id, dropped))  # (their waiters may change meanwhile)
                 self._heap = [entry for entry in self._heap if id(entry[2]) not in gone]
                 heapq.heapify(self._heap)
                 self._bytes -= sum(job.nbytes for job in dropped)
