@@ -79,9 +79,9 @@ def main() -> None:
     for processes in map(int, options.processes.split(",")):
         settings = CompilationOptions(heavy_processes=processes, disk_bytes=0)
         manager = manager_module.CompilationManager(vocabulary, settings, engine=ENGINE._replace(compile=compile_here))
-        manager.spare_the_loop()
+        manager.always_offload()
         deadline = time.monotonic() + 20 * processes
-        while processes and len(manager._heavy._all) < processes and time.monotonic() < deadline:
+        while processes and len(manager._offload._all) < processes and time.monotonic() < deadline:
             burst(manager, options.workload, 4 * processes, f"warm {time.monotonic()}", alone)
         time.sleep(3)
         for requests in map(int, options.requests.split(",")):

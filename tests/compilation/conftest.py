@@ -24,12 +24,12 @@ def compiler() -> fake_engine.Compiler:
 
 @pytest.fixture
 def make_manager(tmp_path: Path, compiler: fake_engine.Compiler) -> Iterator[Callable[..., CompilationManager]]:
-    """make(option=…, store=…, heavy=…, compiler=…): a manager that is closed after the test."""
+    """make(option=…, store=…, offload=…, compiler=…): a manager that is closed after the test."""
     made: list[CompilationManager] = []
 
     def make(**arguments: Any) -> CompilationManager:
         injected = {
-            name: arguments.pop(name) for name in ("store", "heavy") if not isinstance(arguments.get(name, ""), str)
+            name: arguments.pop(name) for name in ("store", "offload") if not isinstance(arguments.get(name, ""), str)
         }
         engine = fake_engine.engine(arguments.pop("compiler", compiler))
         defaults: dict[str, Any] = {"disk_bytes": 0, "heavy_processes": 0, "cache_dir": str(tmp_path / "cache")}

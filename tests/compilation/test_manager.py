@@ -77,13 +77,13 @@ def test_slow_compiles_hold_nobody_up(make_manager: Make) -> None:
 
 
 def test_extra_threads_go_home(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dotllm.compilation.jobs.threads.EXTRA_IDLE", 0.1)
+    monkeypatch.setattr("dotllm.compilation.jobs.threads.EXTRA_IDLE_S", 0.1)
     manager = make_manager(compile_threads=1)
     tickets = [manager.submit(spec(id=i, sleep=0.4)) for i in range(4)]
-    wait_for(lambda: len(manager._workers) > 1)
+    wait_for(lambda: len(manager._threads) > 1)
     for ticket in tickets:
         ticket.result(5)
-    wait_for(lambda: len(manager._workers) == 1)
+    wait_for(lambda: len(manager._threads) == 1)
 
 
 def test_end_while_a_thread_is_being_started(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def busy(make_manager: Make, compiler: fake_engine.Compiler, **options: Any) -> 
     """A manager whose one thread compiles until the compiler's gate is set, and the ticket of that job."""
     compiler.gate = threading.Event()
     manager = make_manager(compile_threads=1, **options)
-    manager._workers.limit = 1
+    manager._threads.limit = 1
     blocker = manager.submit(spec(gated=True))
     wait_for(lambda: len(compiler.compiled) == 1)
     return manager, blocker
@@ -169,7 +169,7 @@ def test_whatever_a_compile_raises_the_worker_lives(make_manager: Make, error: B
         return fake_engine.FakeIndex(specification.text, 10)
 
     manager = make_manager(compiler=compile_, compile_threads=1)
-    manager._workers.limit = 1
+    manager._threads.limit = 1
     with pytest.raises(CompilationError, match=type(error).__name__):
         manager.submit(spec(id="bad")).result(5)
     assert manager.submit(spec(id="good")).result(5)
@@ -404,7 +404,7 @@ def test_close_fails_what_waits_and_ends_all_threads(make_manager: Make, compile
 
 
 def test_memory_is_bounded_and_growth_is_noticed(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dotllm.compilation.manager.REMEASURE_EVERY", 0.05)
+    monkeypatch.setattr("dotllm.compilation.manager.REMEASURE_INTERVAL_S", 0.05)
     manager = make_manager(memory_bytes=1_000_000)
     for number in range(200):
         manager.submit(spec(id=number, bytes=20_000)).result(5)
@@ -505,7 +505,7 @@ def test_many_threads_many_specifications(make_manager: Make, compiler: fake_eng
 
 def test_shared_rows_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows beyond half the bound: first those nobody knows are freed, then the oldest indexes go, until it fits."""
-    monkeypatch.setattr("dotllm.compilation.manager.REMEASURE_EVERY", 0.05)
+    monkeypatch.setattr("dotllm.compilation.manager.REMEASURE_INTERVAL_S", 0.05)
     manager = make_manager(memory_bytes=1_000_000, disk_bytes=1 << 20)
     collections = []
 

@@ -164,7 +164,7 @@ def test_in_a_process_it_is_the_same_index(vocabulary: Vocabulary, monkeypatch: 
     # Here first: the process then finds the kernels compiled. Its limits are no part of this test, and it is nice: beside
     # three busy processes on a core, five seconds of work take it a minute.
     here = ENGINE.compile(SPECIFICATIONS[0], vocabulary)
-    monkeypatch.setattr(process, "START_TIMEOUT", 3600.0)
+    monkeypatch.setattr(process, "START_TIMEOUT_S", 3600.0)
     compiler = ProcessCompiler(vocabulary, processes=1, timeout=3600, memory=1 << 30)
     try:
         far = compiler.compile(SPECIFICATIONS[0], threading.Event())

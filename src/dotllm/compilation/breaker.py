@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 
 FAILURES = 3
-FIRST_PAUSE = 2.0
-LONGEST_PAUSE = 60.0
+FIRST_PAUSE_S = 2.0
+LONGEST_PAUSE_S = 60.0
 
 
 class CircuitBreaker:
@@ -19,7 +19,7 @@ class CircuitBreaker:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._failures = 0
-        self._pause = FIRST_PAUSE
+        self._pause = FIRST_PAUSE_S
         self._open_until = 0.0
         self._probing = False
 
@@ -41,7 +41,7 @@ class CircuitBreaker:
         """The call worked."""
         with self._lock:
             self._failures = 0
-            self._pause = FIRST_PAUSE
+            self._pause = FIRST_PAUSE_S
             self._probing = False
 
     def failure(self, now: float) -> bool:
@@ -52,7 +52,7 @@ class CircuitBreaker:
                 return False
             opened = self._failures == FAILURES
             if self._probing:
-                self._pause = min(self._pause * 2, LONGEST_PAUSE)
+                self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
             self._probing = False
             self._open_until = now + self._pause
             return opened

@@ -13,7 +13,7 @@ from dotllm.compilation.contract import CompiledIndex
 from dotllm.compilation.specification import Specification
 
 # Bookkeeping of one entry beside its index (key, text, list slots), so that 10,000 empty indexes are not free.
-ENTRY_OVERHEAD = 1024
+ENTRY_OVERHEAD_BYTES = 1024
 
 
 class Compiled:
@@ -54,4 +54,4 @@ class Compiled:
     @property
     def nbytes(self) -> int:
         """Bytes this entry keeps alive."""
-        return self._index.nbytes + len(self.specification.text) + ENTRY_OVERHEAD
+        return self._index.nbytes + len(self.specification.text) + ENTRY_OVERHEAD_BYTES

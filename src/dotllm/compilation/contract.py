@@ -1,4 +1,4 @@
-"""What compilation needs from the engine and from heavy compilers. Tests put fakes here; nothing more is relied on."""
+"""What compilation needs from the engine and from other processes. Tests put fakes here; nothing more is relied on."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Engine(NamedTuple):
     """Load what every compile needs. It may take a minute, once per machine, which is not the time of a compile."""
 
 
-class HeavyCompiler(Protocol):
-    """Compiles somewhere else than on a thread of this process (`process`, `remote`)."""
+class OffloadCompiler(Protocol):
+    """Compiles elsewhere than on a thread of this process (`workers.process`, `workers.remote`)."""
 
     @property
     def level(self) -> str:
@@ -60,25 +60,30 @@ class HeavyCompiler(Protocol):
 
     @property
     def at_once(self) -> int:
-        """How many compiles it does at a time; more calls of `compile` would wait for one of these to end."""
+        """How many compiles it does at a time; a further call of `compile` waits for one of these to end."""
 
-    def prepare(self) -> bool:
-        """Whether it could begin at once; if not, it gets ready in the background."""
+    @property
+    def ready(self) -> bool:
+        """Whether it has a process that can compile, idle or not."""
 
-    def compile(self, specification: Specification, cancelled: threading.Event) -> CompiledIndex:
-        """The index; ends early with `Cancelled` when ``cancelled`` is set."""
+    @property
+    def idle(self) -> bool:
+        """Whether a process has nothing to do, so that `try_compile` begins at once."""
+
+    def ensure_worker(self) -> None:
+        """Start a process in the background if none is idle and there may be another one."""
 
     def start_all(self) -> None:
-        """Get ready for as many compiles as there may be at a time, and wait for that."""
+        """Start as many processes as there may be, and wait until they can compile."""
 
-    def has_idle(self) -> bool:
-        """Whether `compile_soon` would begin at once; if not, more help may get ready in the background."""
+    def compile(self, specification: Specification, cancelled: threading.Event) -> CompiledIndex:
+        """The index; raises `Cancelled` soon after ``cancelled`` is set."""
 
-    def compile_soon(
-        self, specification: Specification, cancelled: threading.Event, patience: float
+    def try_compile(
+        self, specification: Specification, cancelled: threading.Event, patience_s: float
     ) -> CompiledIndex | None:
-        """`compile` if that can begin soon on this host, else None: for specifications that are not heavy. Soon is
-        before the compile that began last takes longer than ``patience`` seconds."""
+        """`compile` if that can begin soon on this host, else None. Soon is before the compile that began last takes
+        longer than ``patience_s`` seconds. Starts a process in the background as `ensure_worker` does."""
 
     def close(self) -> None:
         """End what is still running."""

@@ -8,12 +8,17 @@ from dotllm.errors import BudgetExceeded
 class CompilationError(RuntimeError):
     """A compile failed although nothing is known to be wrong with the specification (a bug, a dead worker)."""
 
+    @classmethod
+    def of(cls, error: BaseException) -> CompilationError:
+        """An unexpected exception, with its name. Its text may hold the user's data: it is cut."""
+        return cls(f"{type(error).__name__}: {error}"[:500])
+
 
 class QueueFull(CompilationError):
     """Too many specifications wait to be compiled; this one was not taken. Try again later (HTTP 503 in spirit)."""
 
 
-class IndexesHeld(QueueFull):
+class PinnedMemoryFull(QueueFull):
     """Requests hold so many bytes of indexes that nothing more is compiled until some have ended."""
 
     def __init__(self, limit: int) -> None:

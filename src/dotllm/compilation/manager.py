@@ -30,46 +30,45 @@ from dotllm.compilation.accounting.reasons import reason
 from dotllm.compilation.accounting.report import report
 from dotllm.compilation.cache.failures import FailureCache
 from dotllm.compilation.cache.memory import MemoryCache, grown
-from dotllm.compilation.cache.pinned import HeldIndexes
+from dotllm.compilation.cache.pinned import PinnedIndexes
 from dotllm.compilation.cache.store import SharedStore
 from dotllm.compilation.cache.stored import StoredIndexes
 from dotllm.compilation.compiled import Compiled
 from dotllm.compilation.compiler import ENGINE
-from dotllm.compilation.contract import CompiledIndex, Engine, HeavyCompiler
-from dotllm.compilation.errors import CompilationError, CompileTimeout, IndexesHeld, QueueFull
+from dotllm.compilation.contract import CompiledIndex, Engine, OffloadCompiler
+from dotllm.compilation.errors import CompilationError, CompileTimeout, PinnedMemoryFull, QueueFull
 from dotllm.compilation.jobs.job import Job, JobState, Ticket, Transform
 from dotllm.compilation.jobs.queue import JobQueue
 from dotllm.compilation.jobs.supervisor import Supervisor
 from dotllm.compilation.jobs.switch_interval import SwitchInterval
 from dotllm.compilation.jobs.table import JobTable
-from dotllm.compilation.jobs.threads import WorkerPool
+from dotllm.compilation.jobs.threads import CompileThreads
 from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.specification import Specification
 from dotllm.compilation.workers import faults
-from dotllm.compilation.workers.offload import heavy_compiler
+from dotllm.compilation.workers.offload import offload_compiler
 from dotllm.errors import SpecError, without_frames
 
 logger = logging.getLogger(__name__)
 
-PUBLISH_EVERY = 0.5
-# Threads beyond the configured number, for when all of these are held up (`workers`).
+PUBLISH_INTERVAL_S = 0.5
+# Threads beyond the configured number, for when all of these are held up (`jobs.threads`).
 EXTRA_THREADS = 30
 REMEMBERED_FAILURES = 4096
 # A compile that has run this long is slow.
-SLOW_AFTER = 0.05
+SLOW_AFTER_S = 0.05
 # Also the time between two collections of mask rows; a step of the engine must be much shorter (`index.token_space`).
-REMEASURE_EVERY = 2.0
+REMEASURE_INTERVAL_S = 2.0
 EVICTED_SHARE = 0.25
 MEASURED_AT_ONCE = 256  # some 0.3 ms
-# Seconds between the end of a job and its accounts (metrics, a line in the log), which would take the GIL from a loop
-# that has just got what it waits for.
-AFTERWARDS_S = 0.005
-# Specifications this many times as large as a heavy one wait for a process that has yet to start.
-WORTH_WAITING = 8
-
-# Seconds that compiles in processes may take for others to wait for one of these: then their threads compile, and take
-# the GIL from a loop that is to be spared.
-PATIENCE_S = 0.25
+# Seconds between the end of a job and its report (metrics, a line in the log), which would take the GIL from an engine
+# loop that has just got the index it waits for.
+REPORT_DELAY_S = 0.005
+# Specifications this many times as large as the smallest offloaded ones wait for a process that has yet to start.
+OFFLOAD_WAIT_FACTOR = 8
+# With `always_offload`: seconds that the last compile in a process may take while others wait for that process. After
+# that their own threads compile, and take the GIL from the engine's loop.
+OFFLOAD_PATIENCE_S = 0.25
 
 
 class CompilationManager:
@@ -81,11 +80,11 @@ class CompilationManager:
         options: CompilationOptions | None = None,
         *,
         engine: Engine = ENGINE,
-        heavy: HeavyCompiler | None = None,
+        offload: OffloadCompiler | None = None,
         store: SharedStore | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        """``heavy`` and ``store`` are what the options say unless given."""
+        """``offload`` and ``store`` are what the options say unless given."""
         self.vocabulary = vocabulary
         self.options = options = options or CompilationOptions.from_environment()
         self.metrics = metrics or Metrics()
@@ -99,22 +98,22 @@ class CompilationManager:
             FailureCache(options.failure_ttl, REMEMBERED_FAILURES),
             lambda job: self.metrics.add("dotllm_compiles", job.specification.kind.value, "cancelled"),
         )
-        self._held = HeldIndexes(options.held_bytes)
-        self._heavy = heavy if heavy is not None else heavy_compiler(vocabulary, options, engine.load)
+        self._pinned = PinnedIndexes(options.held_bytes)
+        self._offload = offload if offload is not None else offload_compiler(vocabulary, options, engine.load)
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)
-        self._workers = WorkerPool(self._queue, self._run, threads, threads + EXTRA_THREADS)
-        # Heavy jobs wait in a queue of their own for the few that are compiled at a time, not on a thread each.
-        at_once = self._heavy.at_once if self._heavy is not None else 0
-        self._heavy_queue = JobQueue(options.queue_limit, options.queue_bytes)
-        self._heavy_workers = WorkerPool(self._heavy_queue, self._run_heavy, min(at_once, 2), at_once)
-        self._spares_the_loop = False
+        self._threads = CompileThreads(self._queue, self._run, threads, threads + EXTRA_THREADS)
+        # Offloaded jobs wait in a queue of their own for the few that compile at a time, not on a thread each.
+        at_once = self._offload.at_once if self._offload is not None else 0
+        self._offload_queue = JobQueue(options.queue_limit, options.queue_bytes)
+        self._offload_threads = CompileThreads(self._offload_queue, self._run_offloaded, min(at_once, 2), at_once)
+        self._always_offload = False
         self._switch_interval = SwitchInterval()
         self._supervisor = Supervisor(
             self._has_work,
-            (self._workers.relieve, self._heavy_workers.relieve, self._look_at_running),
+            (self._threads.relieve, self._offload_threads.relieve, self._look_at_running),
             self._stored.tick,
-            ((REMEASURE_EVERY, self._measure_memory), (PUBLISH_EVERY, self._publish)),
+            ((REMEASURE_INTERVAL_S, self._measure_memory), (PUBLISH_INTERVAL_S, self._publish)),
         )
         self._supervisor.start()
 
@@ -143,19 +142,16 @@ class CompilationManager:
 
     def start_processes(self) -> None:
         """Start the compile processes and wait until they can compile, so that no specification waits for that."""
-        if self._heavy is not None:
-            self._heavy.start_all()
+        if self._offload is not None:
+            self._offload.start_all()
 
-    def spare_the_loop(self) -> None:
-        """From now on compile in a process what one can take at once, however small: for engines whose loop is busy
-        with Python all the time, so that a thread would only take turns with it."""
-        self._spares_the_loop = True
-        self._workers.grow(self.options.heavy_processes)  # a thread for each, since it waits there
-        self.begins_elsewhere()  # (a process takes a second to start)
-
-    def begins_elsewhere(self) -> bool:
-        """Whether a specification that comes now would compile in a process."""
-        return self._spares_the_loop and self._heavy is not None and self._heavy.has_idle()
+    def always_offload(self) -> None:
+        """From now on offload every compile for which a process is free: on a GPU host the engine loop holds the GIL,
+        and a compile thread would only interleave with it."""
+        self._always_offload = True
+        self._threads.grow(self.options.heavy_processes)  # each compile in a process takes a thread, which waits
+        if self._offload is not None:
+            self._offload.ensure_worker()  # (a process takes a second to start)
 
     def key(self, specification: Specification) -> str:
         """The key of a specification in every cache."""
@@ -163,9 +159,7 @@ class CompilationManager:
 
     def cached(self, specification: Specification) -> Compiled | None:
         """The compiled specification if it is in memory."""
-        key = self.key(specification)
-        with self._table.lock:
-            return self._table.memory.get(key)
+        return self._table.cached(self.key(specification))
 
     def compile(self, specification: Specification, timeout: float | None = None) -> Compiled:
         """`submit` and wait: for callers that have nothing better to do. Raises what the ticket would."""
@@ -185,16 +179,16 @@ class CompilationManager:
         if flush > 0:
             self._stored.write_back.flush(flush)
         self._queue.close()
-        self._heavy_queue.close()
+        self._offload_queue.close()
         for job in jobs:
             job.cancelled.set()
             self._fail(job, CompilationError("the compilation manager was closed"), remember=False)
         self._stored.close()
-        if self._heavy is not None:
-            self._heavy.close()
+        if self._offload is not None:
+            self._offload.close()
         self._supervisor.stop()
-        self._workers.join(1.0)
-        self._heavy_workers.join(1.0)
+        self._threads.join(1.0)
+        self._offload_threads.join(1.0)
         self._supervisor.join(1.0)
         self._switch_interval.set(short=False)
         self._publish(time.monotonic())
@@ -202,7 +196,7 @@ class CompilationManager:
     # ------------------------------------------------------------------ a job's life
 
     def _run(self, job: Job) -> None:
-        """On a worker thread: from a job to its end, or into the queue of heavy jobs."""
+        """On a worker thread: from a job to its end, or into the queue of offloaded jobs."""
         try:
             self._engine.prepare()  # before the clock of its time limit starts
         except BaseException as error:
@@ -210,9 +204,9 @@ class CompilationManager:
             return
         self._attempt(job, self._find_or_compile)
 
-    def _run_heavy(self, job: Job) -> None:
+    def _run_offloaded(self, job: Job) -> None:
         """On a thread that waits for another process: from a job to its end."""
-        self._attempt(job, self._compile_elsewhere)
+        self._attempt(job, self._compile_offloaded)
 
     def _attempt(self, job: Job, work: Callable[[Job], tuple[CompiledIndex, str] | None]) -> None:
         """Start the job's clock, and do the part of it that is ``work``: an index and where it comes from, which end
@@ -220,8 +214,8 @@ class CompilationManager:
         if not self._table.begin(job):
             return
         try:
-            if self._held.is_full(self._cached_indexes):
-                raise IndexesHeld(self._held.limit)
+            if self._pinned.is_full(self._table.cached_indexes):
+                raise PinnedMemoryFull(self._pinned.limit)
             found = work(job)
         except Cancelled:
             self._restart(job)
@@ -240,28 +234,27 @@ class CompilationManager:
         if self._stored.store is not None:
             self._table.ask_store(job)
             self._stored.fetch(job.key, lambda found: self._fetched(job, found))
-        if self._heavy is None or not self._is_heavy(job):
+        if self._offload is None or not self._is_large(job):
             return self._compile_here(job), "compile"
-        self._table.requeue(job, self._heavy_queue)
+        self._table.requeue(job, self._offload_queue)
         return None
 
-    def _compile_elsewhere(self, job: Job) -> tuple[CompiledIndex, str]:
-        assert self._heavy is not None
+    def _compile_offloaded(self, job: Job) -> tuple[CompiledIndex, str]:
+        assert self._offload is not None
         self._table.step(job, JobState.OFFLOADED)
         start = time.perf_counter()
-        index = self._heavy.compile(job.specification, job.cancelled)
+        index = self._offload.compile(job.specification, job.cancelled)
         self.metrics.observe("dotllm_compile_seconds", job.specification.kind.value, value=time.perf_counter() - start)
-        return index, self._heavy.level
+        return index, self._offload.level
 
     def _compile_here(self, job: Job) -> CompiledIndex:
         """On this thread, or, where that would disturb the engine's loop, in a process that can begin soon."""
         specification = job.specification
         start = time.perf_counter()
         index = None
-        if self._heavy is not None and self._spares_the_loop:
-            self._heavy.has_idle()  # (if none has, another one starts, if there may be one)
+        if self._offload is not None and self._always_offload:
             self._table.step(job, JobState.OFFLOADED)
-            index = self._heavy.compile_soon(specification, job.cancelled, PATIENCE_S)
+            index = self._offload.try_compile(specification, job.cancelled, OFFLOAD_PATIENCE_S)
         if index is None:
             self._table.step(job, JobState.RUNNING)
             faults.strike(self._faults, specification)
@@ -270,12 +263,16 @@ class CompilationManager:
         self.metrics.observe("dotllm_compile_seconds", specification.kind.value, value=time.perf_counter() - start)
         return index
 
-    def _is_heavy(self, job: Job) -> bool:
-        """Whether to compile elsewhere. While the process for that still starts, what is not too large stays here."""
-        assert self._heavy is not None
+    def _is_large(self, job: Job) -> bool:
+        """Whether to offload a job of this size. While the first process still starts, jobs that are not too large stay
+        here."""
+        assert self._offload is not None
         if job.nbytes < self.options.heavy_bytes:
             return False
-        return self._heavy.prepare() or job.nbytes >= WORTH_WAITING * self.options.heavy_bytes
+        if self._offload.ready:
+            return True
+        self._offload.ensure_worker()
+        return job.nbytes >= OFFLOAD_WAIT_FACTOR * self.options.heavy_bytes
 
     def _fetched(self, job: Job, index: CompiledIndex | None) -> None:
         """The shared store answered (on one of its threads): an index, or None."""
@@ -288,7 +285,7 @@ class CompilationManager:
     def _finish(self, job: Job, index: CompiledIndex, level: str) -> None:
         """An index for the job. The first resolves the tickets; a later one from the store replaces it if warmer."""
         compiled = Compiled(job.key, job.specification, index, level)
-        self._held.add(index)
+        self._pinned.add(index)
         waiting = self._table.finish(job, compiled)
         if waiting is None:
             upgraded = self._table.upgrade(compiled, self._warmth) if level == "store" else None
@@ -300,8 +297,8 @@ class CompilationManager:
         now = time.monotonic()
         for ticket in waiting:
             ticket.resolve(compiled)
-        if waiting and self._spares_the_loop:
-            time.sleep(AFTERWARDS_S)  # the waiters go on first
+        if waiting and self._always_offload:
+            time.sleep(REPORT_DELAY_S)  # the waiters go on first
         for ticket in waiting:
             self.metrics.observe("dotllm_wait_seconds", level, value=now - ticket.submitted)
         outcome = "ok" if level in ("compile", "remote") else "cached"
@@ -309,7 +306,7 @@ class CompilationManager:
 
     def _fail(self, job: Job, error: BaseException, *, remember: bool = True) -> None:
         """No index for the job, unless the store may still have one."""
-        failure = error if isinstance(error, SpecError | CompilationError) else _wrapped(error)
+        failure = error if isinstance(error, SpecError | CompilationError) else CompilationError.of(error)
         known = job.failure is failure or job.state is JobState.FINISHED
         if remember and not known and not isinstance(failure, SpecError):
             logger.error("compiling %s failed", job.key[:12], exc_info=error)
@@ -348,7 +345,7 @@ class CompilationManager:
         running, unwanted = self._table.running()
         for job in unwanted:
             job.cancelled.set()
-        slow = any(job.started is not None and now - job.started > SLOW_AFTER for job in running)
+        slow = any(job.started is not None and now - job.started > SLOW_AFTER_S for job in running)
         self._switch_interval.set(short=slow)
         limit = self.options.compile_timeout
         for job in running:
@@ -377,11 +374,7 @@ class CompilationManager:
             if crowded:
                 evicted += self._table.memory.evict(EVICTED_SHARE)
         del evicted, measured, sizes  # without the lock
-        self._held.count(self._cached_indexes())
-
-    def _cached_indexes(self) -> list[CompiledIndex]:
-        with self._table.lock:
-            return [entry.index for entry, _ in self._table.memory.measured()]
+        self._pinned.count(self._table.cached_indexes())
 
     def _publish(self, _: float) -> None:
         set_gauge = self.metrics.set
@@ -390,21 +383,14 @@ class CompilationManager:
             waiting = sum(len(job.waiting()) for job in jobs)
             entries, size, evictions = len(memory), memory.nbytes, memory.evictions
             memory.evictions = 0
-        set_gauge("dotllm_queue_depth", value=len(self._queue) + len(self._heavy_queue))
+        set_gauge("dotllm_queue_depth", value=len(self._queue) + len(self._offload_queue))
         set_gauge("dotllm_compiles_running", value=sum(job.started is not None for job in jobs))
         set_gauge("dotllm_waiting_requests", value=waiting)
         set_gauge("dotllm_cache_bytes", "memory", value=size)
         set_gauge("dotllm_cache_entries", "memory", value=entries)
-        set_gauge("dotllm_held_bytes", value=self._held.nbytes)
+        set_gauge("dotllm_held_bytes", value=self._pinned.nbytes)
         if self._stored.disk.enabled:
             set_gauge("dotllm_cache_bytes", "disk", value=self._stored.disk.used)
         if evictions:
             self.metrics.add("dotllm_evictions", "memory", amount=evictions)
         self.metrics.publish()
-
-
-def _wrapped(error: BaseException) -> Exception:
-    """An unexpected exception as a `CompilationError` with its name. Its text may hold the user's data: cut it."""
-    wrapped = CompilationError(f"{type(error).__name__}: {error}"[:500])
-    wrapped.__cause__ = None
-    return wrapped

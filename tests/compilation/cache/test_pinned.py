@@ -9,8 +9,8 @@ import pytest
 from fake_engine import spec
 
 from dotllm.compilation import CompilationManager
-from dotllm.compilation.cache.pinned import HeldIndexes
-from dotllm.compilation.errors import IndexesHeld
+from dotllm.compilation.cache.pinned import PinnedIndexes
+from dotllm.compilation.errors import PinnedMemoryFull
 
 Make = Callable[..., CompilationManager]
 
@@ -21,7 +21,7 @@ class Sized:
 
 
 def test_what_nobody_has_does_not_count() -> None:
-    held = HeldIndexes(100)
+    held = PinnedIndexes(100)
     some = [Sized(40), Sized(50)]
     for index in some:
         held.add(index)  # type: ignore[arg-type]  # all that is asked of it
@@ -40,7 +40,7 @@ def test_what_nobody_has_does_not_count() -> None:
 def test_beyond_the_bound_nothing_new_is_compiled(make_manager: Make) -> None:
     manager = make_manager(memory_bytes=30_000, held_bytes=50_000)
     running = [manager.compile(spec(id=i, bytes=20_000)).index for i in range(4)]  # the cache has one of them
-    with pytest.raises(IndexesHeld, match="--dotllm-held-bytes"):
+    with pytest.raises(PinnedMemoryFull, match="--dotllm-held-bytes"):
         manager.compile(spec(id="new"))
     assert manager.metrics.value("dotllm_compiles", "json_schema", "queue_full") == 1
     manager.compile(spec(id=3, bytes=20_000))  # what is in the cache is served

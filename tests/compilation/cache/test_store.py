@@ -19,7 +19,7 @@ from fake_engine import spec
 
 from dotllm.compilation import CompilationManager
 from dotllm.compilation.accounting.metrics import Metrics
-from dotllm.compilation.breaker import FAILURES, FIRST_PAUSE, CircuitBreaker
+from dotllm.compilation.breaker import FAILURES, FIRST_PAUSE_S, CircuitBreaker
 from dotllm.compilation.cache import envelope
 from dotllm.compilation.cache.store import SharedStore
 from dotllm.compilation.cache.transports import PREFIX, FsspecTransport, open_transport, pack, unpack
@@ -94,11 +94,11 @@ def test_breaker() -> None:
     assert breaker.allow(0.0)
     assert breaker.failure(0.0), "this one opens it"
     assert breaker.is_open and not breaker.allow(1.0)
-    assert breaker.allow(FIRST_PAUSE + 0.1), "a probe"
-    assert not breaker.allow(FIRST_PAUSE + 0.1), "one probe at a time"
-    assert not breaker.failure(FIRST_PAUSE + 0.1)
-    assert not breaker.allow(FIRST_PAUSE + 0.1 + 1.5 * FIRST_PAUSE), "the pause has doubled"
-    assert breaker.allow(FIRST_PAUSE + 0.2 + 2 * FIRST_PAUSE)
+    assert breaker.allow(FIRST_PAUSE_S + 0.1), "a probe"
+    assert not breaker.allow(FIRST_PAUSE_S + 0.1), "one probe at a time"
+    assert not breaker.failure(FIRST_PAUSE_S + 0.1)
+    assert not breaker.allow(FIRST_PAUSE_S + 0.1 + 1.5 * FIRST_PAUSE_S), "the pause has doubled"
+    assert breaker.allow(FIRST_PAUSE_S + 0.2 + 2 * FIRST_PAUSE_S)
     breaker.success()
     assert not breaker.is_open and breaker.allow(0.0)
 
@@ -246,7 +246,7 @@ def test_a_refusal_is_not_held_back_by_a_dead_store(make_manager: Make, transpor
 
 
 def test_store_comes_back(transport: FakeTransport, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dotllm.compilation.breaker.FIRST_PAUSE", 0.1)
+    monkeypatch.setattr("dotllm.compilation.breaker.FIRST_PAUSE_S", 0.1)
     store = SharedStore(transport, timeout=0.2)
     store.breaker._pause = 0.1
     answers: list[bytes | None] = []

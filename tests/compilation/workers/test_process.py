@@ -206,29 +206,29 @@ print(next(iter(compiler._all)).process.pid, flush=True)
 def test_first_heavy_one_does_not_wait_for_the_process(
     make: Any, make_manager: Any, compiler: fake_engine.Compiler
 ) -> None:
-    heavy = make()
-    manager = make_manager(heavy=heavy, heavy_bytes=1000)
+    offload = make()
+    manager = make_manager(offload=offload, heavy_bytes=1000)
     manager.submit(spec(id=1)).result(20)
-    assert not heavy._all, "no process before one is needed"
+    assert not offload._all, "no process before one is needed"
     manager.submit(spec(id=2, text="x" * 2000)).result(20)
     assert len(compiler.compiled) == 2, "compiled here while the process starts"
     deadline = time.monotonic() + 20
-    while not heavy.prepare():
+    while not offload.ready:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     manager.submit(spec(id=3, text="x" * 2000)).result(20)
-    assert len(compiler.compiled) == 2 and len(heavy._all) == 1
+    assert len(compiler.compiled) == 2 and len(offload._all) == 1
 
 
 def test_the_very_large_wait_for_the_process(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
-    manager = make_manager(heavy=make(), heavy_bytes=1000)
+    manager = make_manager(offload=make(), heavy_bytes=1000)
     assert manager.submit(spec(id=1, text="x" * 20_000)).result(20) and not compiler.compiled
 
 
 def test_manager_sends_large_specifications_there(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
-    heavy = make()
-    heavy.compile(spec(id=0), NEVER)
-    manager = make_manager(heavy=heavy, heavy_bytes=1000)
+    offload = make()
+    offload.compile(spec(id=0), NEVER)
+    manager = make_manager(offload=offload, heavy_bytes=1000)
     assert manager.submit(spec(id=1)).result(20)
     assert len(compiler.compiled) == 1
     assert manager.submit(spec(id=2, text="x" * 2000)).result(20)
@@ -244,9 +244,9 @@ def test_manager_sends_large_specifications_there(make: Any, make_manager: Any, 
 
 
 def test_somebody_comes_back_while_the_cancelled_compile_ends(make: Any, make_manager: Any) -> None:
-    heavy = make()
-    heavy.compile(spec(id=0), NEVER)
-    manager = make_manager(heavy=heavy, heavy_bytes=0)
+    offload = make()
+    offload.compile(spec(id=0), NEVER)
+    manager = make_manager(offload=offload, heavy_bytes=0)
     request = spec(id=1, sleep=0.5)
     first = manager.submit(request)
     time.sleep(0.2)
@@ -286,7 +286,8 @@ def test_a_process_that_cannot_start_is_tried_less_and_less_often(
             compiler.compile(spec(id=number), NEVER)
     assert len(log.read_text()) == 2 * 3
     for _ in range(50):  # in the background neither
-        assert not compiler.prepare() and not compiler.has_idle()
+        compiler.ensure_worker()
+        assert not compiler.ready and not compiler.idle
     until(lambda: not compiler._starting)
     assert len(log.read_text()) == 2 * 3
     assert len([record for record in caplog.records if "do not start" in record.message]) == 1
@@ -327,11 +328,11 @@ def test_an_cancelled_start_says_nothing(lame: tuple[ProcessCompiler, Path]) -> 
 def test_while_no_process_starts_threads_compile(
     lame: tuple[ProcessCompiler, Path], make_manager: Any, compiler: fake_engine.Compiler
 ) -> None:
-    heavy, log = lame
-    manager = make_manager(heavy=heavy, heavy_bytes=1000)
+    offload, log = lame
+    manager = make_manager(offload=offload, heavy_bytes=1000)
     for number in range(20):
         assert manager.submit(spec(id=number, text="x" * 2000)).result(20)
-        until(lambda: not heavy._starting)
+        until(lambda: not offload._starting)
     assert len(compiler.compiled) == 20 and len(log.read_text()) <= 2 * 4
 
 
@@ -344,16 +345,17 @@ def until(condition: Any, seconds: float = 20.0) -> None:
 
 def test_whether_a_process_is_idle(make: Any) -> None:
     compiler = make(processes=2)
-    assert compiler.compile_soon(spec(id=0), NEVER, 0) is None, "nothing is started for it"
-    assert not compiler.has_idle()
-    until(compiler.has_idle)
+    assert compiler.try_compile(spec(id=0), NEVER, 0) is None, "it does not wait for the process that starts"
+    assert not compiler.idle
+    until(lambda: compiler.idle)
     assert len(compiler._all) == 1
-    assert compiler.compile_soon(spec(id=1), NEVER, 0).text == spec(id=1).text
-    busy = threading.Thread(target=compiler.compile_soon, args=(spec(id=2, sleep=0.5), NEVER, 0))
+    assert compiler.try_compile(spec(id=1), NEVER, 0).text == spec(id=1).text
+    busy = threading.Thread(target=compiler.try_compile, args=(spec(id=2, sleep=0.5), NEVER, 0))
     busy.start()
     until(lambda: not compiler._idle)
-    assert not compiler.has_idle(), "but another one is started"
-    until(compiler.has_idle)
+    compiler.ensure_worker()
+    assert not compiler.idle, "but another one is started"
+    until(lambda: compiler.idle)
     assert len(compiler._all) == 2
     busy.join()
     until(lambda: not compiler._starting)
@@ -370,10 +372,11 @@ def test_who_comes_while_the_first_process_starts_waits_for_it(
         process._Worker, "__init__", lambda self, *arguments: (started.append(self), start(self, *arguments))[1]
     )
     compiler = make(processes=processes)
-    assert not compiler.prepare() and not compiler.prepare()
-    assert not compiler.has_idle()
+    for _ in range(2):
+        compiler.ensure_worker()
+        assert not compiler.ready and not compiler.idle
     assert compiler.compile(spec(id=1), NEVER).text == spec(id=1).text
-    assert compiler.prepare() and compiler.has_idle()
+    assert compiler.ready and compiler.idle
     until(lambda: not compiler._starting)
     assert len(started) == 1
 
@@ -391,25 +394,24 @@ def test_never_more_processes_than_allowed(make: Any, monkeypatch: pytest.Monkey
     compiler = make(processes=2)
     threads = []
     for number in range(6):
-        compiler.prepare()
-        compiler.has_idle()
+        compiler.ensure_worker()
         threads.append(threading.Thread(target=compiler.compile, args=(spec(id=number, sleep=0.1), NEVER)))
         threads[-1].start()
     for thread in threads:
         thread.join(60)
-        compiler.has_idle()
+        compiler.ensure_worker()
     until(lambda: not compiler._starting)
     assert most == 2 == len(compiler._all)
 
 
 def test_waiting_for_the_first_process_can_be_cancelled(make: Any) -> None:
     compiler = make()
-    compiler.prepare()
+    compiler.ensure_worker()
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(Cancelled):
         compiler.compile(spec(id=1), cancelled)
-    until(compiler.has_idle)
+    until(lambda: compiler.idle)
 
 
 def test_a_process_that_does_not_start(make: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
@@ -417,11 +419,11 @@ def test_a_process_that_does_not_start(make: Any, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(threading, "excepthook", escaped.append)
     compiler = make()
     monkeypatch.setattr(compiler, "_command", ("/no/such/program",))
-    compiler.prepare()
+    compiler.ensure_worker()
     until(lambda: not compiler._starting)
     monkeypatch.setattr(compiler, "_command", (sys.executable, "-c", "import time; time.sleep(60)"))
-    monkeypatch.setattr(process, "START_TIMEOUT", 0.2)
-    compiler.prepare()
+    monkeypatch.setattr(process, "START_TIMEOUT_S", 0.2)
+    compiler.ensure_worker()
     until(lambda: not compiler._starting)
     assert len([record for record in caplog.records if "does not start" in record.message]) == 2
     with pytest.raises(CompilationError, match="not ready within"):  # no fault of the specification
@@ -440,7 +442,7 @@ def test_a_process_that_starts_while_all_ends(make: Any, monkeypatch: pytest.Mon
         started.append(self)
 
     monkeypatch.setattr(process._Worker, "__init__", slowly)
-    compiler.prepare()
+    compiler.ensure_worker()
     until(lambda: started and not compiler._starting)
     assert started[0].process.poll() is not None
     with pytest.raises(CompilationError, match="closed"):
@@ -449,30 +451,31 @@ def test_a_process_that_starts_while_all_ends(make: Any, monkeypatch: pytest.Mon
 
 def test_a_burst_waits_for_processes(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
     """Threads that compile would take the interpreter's lock from the loop, and be done no sooner."""
-    manager = make_manager(heavy=make(processes=2), heavy_processes=2, compile_threads=1)
-    manager.spare_the_loop()
-    until(manager.begins_elsewhere)
+    offload = make(processes=2)
+    manager = make_manager(offload=offload, heavy_processes=2, compile_threads=1)
+    manager.always_offload()
+    until(lambda: offload.idle)
     tickets = [manager.submit(spec(id=number, sleep=0.02)) for number in range(12)]
     for ticket in tickets:
         ticket.result(20)
     assert not compiler.compiled
-    assert len(manager._workers) >= 2, "a thread for each process"
+    assert len(manager._threads) >= 2, "a thread for each process"
 
 
 def test_nobody_waits_for_processes_that_take_long(make: Any) -> None:
     compiler = make()
     compiler.compile(spec(id=0), NEVER)
-    busy = threading.Thread(target=compiler.compile_soon, args=(spec(id=1, sleep=1.0), NEVER, 0))
+    busy = threading.Thread(target=compiler.try_compile, args=(spec(id=1, sleep=1.0), NEVER, 0))
     busy.start()
     until(lambda: not compiler._idle)
     start = time.monotonic()
-    assert compiler.compile_soon(spec(id=2), NEVER, 0.2) is None
+    assert compiler.try_compile(spec(id=2), NEVER, 0.2) is None
     assert 0.1 < time.monotonic() - start < 0.9, "it has only just begun"
     start = time.monotonic()
-    assert compiler.compile_soon(spec(id=3), NEVER, 0.2) is None
+    assert compiler.try_compile(spec(id=3), NEVER, 0.2) is None
     assert time.monotonic() - start < 0.1
     busy.join()
-    assert compiler.compile_soon(spec(id=4), NEVER, 0.2).text == spec(id=4).text
+    assert compiler.try_compile(spec(id=4), NEVER, 0.2).text == spec(id=4).text
 
 
 def test_an_idle_process_that_dies_is_not_asked(make: Any) -> None:
@@ -481,27 +484,27 @@ def test_an_idle_process_that_dies_is_not_asked(make: Any) -> None:
     (worker,) = compiler._all
     os.kill(worker.process.pid, signal.SIGKILL)
     worker.process.wait()
-    assert compiler.compile_soon(spec(id=1), NEVER, 0) is None
+    assert compiler.try_compile(spec(id=1), NEVER, 0) is None
     assert not compiler._all
 
 
 def test_a_manager_that_spares_the_loop(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
-    heavy = make()
-    manager = make_manager(heavy=heavy)
-    assert not manager.begins_elsewhere()
+    offload = make()
+    manager = make_manager(offload=offload)
+    assert not offload.idle
     manager.submit(spec(id=1)).result(20)
     assert len(compiler.compiled) == 1, "a small one in this process"
-    manager.spare_the_loop()
+    manager.always_offload()
     manager.submit(spec(id=2)).result(20)
     assert len(compiler.compiled) == 2, "here while the process starts"
-    until(manager.begins_elsewhere)
+    until(lambda: offload.idle)
     manager.submit(spec(id=3)).result(20)
     with pytest.raises(Unsupported, match="no such thing"):
         manager.submit(spec(refuse="no such thing")).result(20)
-    assert len(compiler.compiled) == 2 and len(heavy._all) == 1
+    assert len(compiler.compiled) == 2 and len(offload._all) == 1
     slow = manager.submit(spec(id=4, sleep=1.0))
-    until(lambda: not heavy._idle)
-    assert not manager.begins_elsewhere()
+    until(lambda: not offload._idle)
+    assert not offload.idle
     assert manager.submit(spec(id=5)).result(20) and not slow.done(), "nobody waits long for a process that is busy"
     assert len(compiler.compiled) == 3
     assert slow.result(20)
@@ -516,38 +519,38 @@ def test_an_index_larger_than_the_pipe(make: Any) -> None:
 
 
 def test_the_clock_of_a_heavy_compile_starts_with_its_work(make: Any, make_manager: Any) -> None:
-    heavy = make(processes=1, timeout=4.0)
-    heavy.compile(spec(id="warm"), NEVER)
-    manager = make_manager(heavy=heavy, heavy_bytes=1000, compile_timeout=4.0)
+    offload = make(processes=1, timeout=4.0)
+    offload.compile(spec(id="warm"), NEVER)
+    manager = make_manager(offload=offload, heavy_bytes=1000, compile_timeout=4.0)
     tickets = [manager.submit(spec(id=number, sleep=1.0, text="x" * 2000)) for number in range(7)]
     for ticket in tickets:
         assert ticket.result(30), "the last one waited longer than a compile may take"
 
 
 def test_heavy_compiles_wait_in_a_queue_and_hold_no_thread(make: Any, make_manager: Any) -> None:
-    heavy = make(processes=2)
-    heavy.compile(spec(id="warm"), NEVER)
-    manager = make_manager(heavy=heavy, heavy_bytes=1000, compile_threads=1)
+    offload = make(processes=2)
+    offload.compile(spec(id="warm"), NEVER)
+    manager = make_manager(offload=offload, heavy_bytes=1000, compile_threads=1)
     tickets = [manager.submit(spec(id=number, sleep=1.0, text="x" * 2000)) for number in range(40)]
-    until(lambda: len(manager._heavy_queue) >= 37)
+    until(lambda: len(manager._offload_queue) >= 37)
     for number in range(20):
         start = time.monotonic()
         assert manager.submit(spec(id=f"small {number}")).result(5)
         assert time.monotonic() - start < 0.5
-    assert len(manager._workers) <= 2, "no thread was started for those that wait"
+    assert len(manager._threads) <= 2, "no thread was started for those that wait"
     manager._publish(0.0)
     assert manager.metrics.value("dotllm_queue_depth") >= 30
     del tickets
 
 
 def test_a_full_house_is_not_remembered(make: Any, make_manager: Any) -> None:
-    heavy = make(processes=1)
-    heavy.compile(spec(id="warm"), NEVER)
-    manager = make_manager(heavy=heavy, heavy_bytes=1000, queue_limit=1)
+    offload = make(processes=1)
+    offload.compile(spec(id="warm"), NEVER)
+    manager = make_manager(offload=offload, heavy_bytes=1000, queue_limit=1)
     running = manager.submit(spec(id=1, sleep=1.0, text="x" * 2000))
     until(lambda: any(job.state is JobState.OFFLOADED for job in manager._table.jobs.values()))
     waiting = manager.submit(spec(id=2, text="x" * 2000))
-    until(lambda: len(manager._heavy_queue) == 1)
+    until(lambda: len(manager._offload_queue) == 1)
     with pytest.raises(QueueFull, match="1 specifications are waiting"):
         manager.submit(spec(id=3, text="x" * 2000)).result(5)
     assert running.result(20) and waiting.result(20)
@@ -555,13 +558,13 @@ def test_a_full_house_is_not_remembered(make: Any, make_manager: Any) -> None:
 
 
 def test_what_nobody_waits_for_leaves_the_queue_of_heavy_compiles(make: Any, make_manager: Any) -> None:
-    heavy = make(processes=1)
-    heavy.compile(spec(id="warm"), NEVER)
-    manager = make_manager(heavy=heavy, heavy_bytes=1000, queue_limit=1)
+    offload = make(processes=1)
+    offload.compile(spec(id="warm"), NEVER)
+    manager = make_manager(offload=offload, heavy_bytes=1000, queue_limit=1)
     running = manager.submit(spec(id=1, sleep=1.0, text="x" * 2000))
     until(lambda: any(job.state is JobState.OFFLOADED for job in manager._table.jobs.values()))
     unwanted = manager.submit(spec(id=2, text="x" * 2000))
-    until(lambda: len(manager._heavy_queue) == 1)
+    until(lambda: len(manager._offload_queue) == 1)
     unwanted.cancel()
     assert manager.submit(spec(id=3, text="x" * 2000)).result(20) and running.result(20)
 
@@ -585,20 +588,20 @@ def test_a_process_that_keeps_too_much_is_replaced_before_that_hurts(make: Any) 
 
 
 def test_all_processes_are_started_ahead(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
-    heavy = make(processes=2)
-    manager = make_manager(heavy=heavy)
-    manager.spare_the_loop()  # which starts the first of them in the background
+    offload = make(processes=2)
+    manager = make_manager(offload=offload)
+    manager.always_offload()  # which starts the first of them in the background
     manager.start_processes()
-    assert len(heavy._all) == len(heavy._idle) == 2
-    heavy.start_all()
-    assert len(heavy._all) == 2
+    assert len(offload._all) == len(offload._idle) == 2
+    offload.start_all()
+    assert len(offload._all) == 2
 
 
 def test_processes_that_do_not_start_ahead_hold_nobody_up(
     lame: tuple[ProcessCompiler, Path], make_manager: Any, caplog: Any
 ) -> None:
-    heavy, log = lame
-    manager = make_manager(heavy=heavy)
+    offload, log = lame
+    manager = make_manager(offload=offload)
     manager.start_processes()
     assert len(log.read_text()) <= 2 * 3 and "does not start" in caplog.text
     assert manager.submit(spec(id=1)).result(20)

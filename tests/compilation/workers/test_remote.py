@@ -93,9 +93,6 @@ class Fallback:
     def __init__(self) -> None:
         self.compiled = 0
 
-    def prepare(self) -> bool:
-        return True
-
     def compile(self, specification: Any, cancelled: threading.Event) -> Any:
         self.compiled += 1
         return fake_engine.FakeIndex(specification.text, 1)

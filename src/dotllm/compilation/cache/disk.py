@@ -31,17 +31,17 @@ from dotllm.compilation.cache import envelope
 logger = logging.getLogger(__name__)
 
 # Files are counted in blocks, as the disk does.
-BLOCK = 4096
+BLOCK_BYTES = 4096
 # After an eviction this share of the bound is used, so that not every write has to evict.
 KEEP_SHARE = 0.9
-TOUCH_AFTER = 60.0
+TOUCH_AFTER_S = 60.0
 # A write holds the lock for some milliseconds. Who waited this long in vain does not wait again before it was had.
 LOCK_PATIENCE_S = 2.0
 LOCK_POLL_S = 0.005
 
 
 def _blocks(size: int) -> int:
-    return -(-size // BLOCK) * BLOCK
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
 
 class DiskCache:
@@ -88,7 +88,7 @@ class DiskCache:
             used = os.stat(f"{self._entries_text}/{key[:2]}/{key}").st_mtime
             path = self.path(key)
             envelope.verify_file(path, key, self._secret)
-            if time.time() - used > TOUCH_AFTER:
+            if time.time() - used > TOUCH_AFTER_S:
                 os.utime(path)
         except FileNotFoundError:
             return None

@@ -18,7 +18,7 @@ from threading import Lock
 from dotllm.compilation.contract import CompiledIndex
 
 
-class HeldIndexes:
+class PinnedIndexes:
     """All indexes that are alive. Thread-safe."""
 
     def __init__(self, limit: int) -> None:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 THREADS = 4
 PENDING_FETCHES = 1024
 PENDING_BYTES = 256 << 20
-LARGEST_ENTRY = 64 << 20
+LARGEST_ENTRY_BYTES = 64 << 20
 
 OnAnswer = Callable[[bytes | None], None]
 
@@ -113,7 +113,7 @@ class SharedStore:
 
     def publish(self, key: str, data: bytes) -> bool:
         """Write ``data`` some time soon. False if it is not going to be (read-only, too large, too much waiting)."""
-        if self._readonly or len(data) > LARGEST_ENTRY:
+        if self._readonly or len(data) > LARGEST_ENTRY_BYTES:
             return False
         with self._condition:
             replaced = self._writes.pop(key, b"")
@@ -179,7 +179,7 @@ class SharedStore:
             data = self._transport.read(task.key)
             self._succeeded()
             if data is not None:
-                data = unpack(data, LARGEST_ENTRY)
+                data = unpack(data, LARGEST_ENTRY_BYTES)
                 envelope.verify_bytes(data, task.key, self._secret)
         except envelope.Damaged as error:
             logger.warning("shared store: ignoring entry %s: %s", task.key[:12], error)

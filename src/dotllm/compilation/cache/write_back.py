@@ -28,9 +28,9 @@ from dotllm.compilation.contract import CompiledIndex
 
 logger = logging.getLogger(__name__)
 
-LONGEST_INTERVAL = 600.0
+LONGEST_INTERVAL_S = 600.0
 # An index unused and unchanged for this long is not looked at any more, until it is used again.
-QUIET_AFTER = 30.0
+QUIET_AFTER_S = 30.0
 # New indexes that wait for their first write are held here even if memory has evicted them, within a bound in bytes.
 # Beyond half of it all are due at once, and beyond all of it, if that is too slow, the oldest are left to memory.
 NEW_HURRY = 0.5
@@ -175,11 +175,11 @@ class WriteBack:
         level = self._warmth(compiled.index)
         if level == watched.stored:
             watched.due = now + self._interval
-            if now - watched.changed > QUIET_AFTER:
+            if now - watched.changed > QUIET_AFTER_S:
                 self._forget(key, watched)
             return False
         if self._write(compiled):
-            watched.interval = min(watched.interval * 2, LONGEST_INTERVAL)
+            watched.interval = min(watched.interval * 2, LONGEST_INTERVAL_S)
         watched.stored = level
         watched.changed = now
         watched.due = now + watched.interval

@@ -1,8 +1,8 @@
-"""The thread that looks around: some things have to happen now and then, whoever compiles or asks.
+"""The supervisor: a thread that does what has to be done now and then, while other threads compile or wait.
 
-It takes the interpreter from the engine's loop for some 50 µs each time, and to publish metrics for more: forty and
-four times a second that was half a percent of every step of a small model, constrained or not. So it looks around often
-only while there is work.
+Each round takes the interpreter from the engine's loop for some 50 µs, a publication of metrics for longer. At forty
+rounds and four publications a second this was half a percent of every step of a small model, constrained or not. So
+rounds are frequent only while there is work.
 """
 
 from __future__ import annotations
@@ -14,23 +14,27 @@ from collections.abc import Callable, Sequence
 
 logger = logging.getLogger(__name__)
 
-TICK = 0.025
-IDLE_TICK = 0.1
+TICK_S = 0.025
+IDLE_TICK_S = 0.1
 
 Task = Callable[[float], object]
 """called with the time (``time.monotonic``)"""
 
 
 class Supervisor:
-    """Calls ``always`` in every round, ``at_work`` in those with work, and each of ``seldom`` when its seconds have
-    passed. What a task raises is logged, and the next round comes all the same."""
+    """Calls ``every_tick`` in every round, ``while_busy`` in rounds with work, and each task of ``periodic`` when its
+    seconds have passed. An exception of a task is logged, and the next round comes all the same."""
 
     def __init__(
-        self, has_work: Callable[[], bool], at_work: Sequence[Task], always: Task, seldom: Sequence[tuple[float, Task]]
+        self,
+        has_work: Callable[[], bool],
+        while_busy: Sequence[Task],
+        every_tick: Task,
+        periodic: Sequence[tuple[float, Task]],
     ) -> None:
-        self._has_work, self._at_work, self._always = has_work, at_work, always
-        self._seldom = tuple(seldom)
-        self._due = [0.0] * len(self._seldom)
+        self._has_work, self._while_busy, self._every_tick = has_work, while_busy, every_tick
+        self._periodic = tuple(periodic)
+        self._due = [0.0] * len(self._periodic)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dotllm-supervisor", daemon=True)
 
@@ -47,7 +51,7 @@ class Supervisor:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        while not self._stop.wait(TICK if self._has_work() else IDLE_TICK):
+        while not self._stop.wait(TICK_S if self._has_work() else IDLE_TICK_S):
             try:
                 self._round(time.monotonic())
             except Exception:
@@ -55,10 +59,10 @@ class Supervisor:
 
     def _round(self, now: float) -> None:
         if self._has_work():
-            for task in self._at_work:
+            for task in self._while_busy:
                 task(now)
-        self._always(now)
-        for i, (seconds, task) in enumerate(self._seldom):
+        self._every_tick(now)
+        for i, (seconds, task) in enumerate(self._periodic):
             if now >= self._due[i]:
                 self._due[i] = now + seconds
                 task(now)

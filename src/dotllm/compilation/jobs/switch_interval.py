@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-SLOW_SWITCH_INTERVAL = 0.0005  # seconds, while a compile takes long
+SLOW_SWITCH_INTERVAL_S = 0.0005  # seconds, while a compile takes long
 
 
 class SwitchInterval:
@@ -23,7 +23,7 @@ class SwitchInterval:
         """Shorten it, or make it what it was."""
         if short and self._ordinary is None:
             self._ordinary = sys.getswitchinterval()
-            sys.setswitchinterval(min(self._ordinary, SLOW_SWITCH_INTERVAL))
+            sys.setswitchinterval(min(self._ordinary, SLOW_SWITCH_INTERVAL_S))
         elif not short and self._ordinary is not None:
             sys.setswitchinterval(self._ordinary)
             self._ordinary = None

@@ -19,6 +19,7 @@ from threading import Lock
 from dotllm.compilation.cache.failures import FailureCache
 from dotllm.compilation.cache.memory import MemoryCache
 from dotllm.compilation.compiled import Compiled
+from dotllm.compilation.contract import CompiledIndex
 from dotllm.compilation.errors import CompilationError, QueueFull
 from dotllm.compilation.jobs.job import Job, JobState, Ticket
 from dotllm.compilation.jobs.queue import JobQueue
@@ -40,6 +41,16 @@ class JobTable:
         self.jobs: dict[str, Job] = {}
         self.closed = False
         self._on_cancelled = on_cancelled
+
+    def cached(self, key: str) -> Compiled | None:
+        """The index of ``key`` if it is in memory."""
+        with self.lock:
+            return self.memory.get(key)
+
+    def cached_indexes(self) -> list[CompiledIndex]:
+        """All indexes in memory."""
+        with self.lock:
+            return [entry.index for entry, _ in self.memory.measured()]
 
     def find_or_join(
         self, key: str, specification: Specification, ticket: Ticket, queue: JobQueue, *, detached: bool

@@ -19,12 +19,12 @@ from dotllm.compilation.jobs.queue import JobQueue
 logger = logging.getLogger(__name__)
 
 # A job that has waited this long while every thread is busy gets a thread of its own.
-RELIEF_AFTER = 0.05
+RELIEF_AFTER_S = 0.05
 # An extra thread with nothing to do for this long ends.
-EXTRA_IDLE = 5.0
+EXTRA_IDLE_S = 5.0
 
 
-class WorkerPool:
+class CompileThreads:
     """Threads that run jobs from a queue. ``run`` must not raise (if it does, the thread survives and logs)."""
 
     def __init__(self, queue: JobQueue, run: Callable[[Job], None], base: int, limit: int) -> None:
@@ -46,7 +46,7 @@ class WorkerPool:
         if not len(self._queue) or self._queue.idle or len(self._threads) >= self.limit:
             return
         oldest = self._queue.oldest()
-        if oldest is not None and now - oldest >= RELIEF_AFTER:
+        if oldest is not None and now - oldest >= RELIEF_AFTER_S:
             self._start(extra=True)
 
     def grow(self, base: int) -> None:
@@ -67,7 +67,7 @@ class WorkerPool:
     def _loop(self, extra: bool) -> None:
         try:
             while not self._queue.closed:
-                job = self._queue.get(EXTRA_IDLE if extra else None)
+                job = self._queue.get(EXTRA_IDLE_S if extra else None)
                 if job is None:
                     if extra:
                         return

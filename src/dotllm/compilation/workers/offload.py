@@ -1,4 +1,4 @@
-"""Which `HeavyCompiler` the options ask for: processes of this machine, other machines, or none."""
+"""Which `OffloadCompiler` the options ask for: processes of this machine, other machines, or none."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dotllm.compilation.contract import HeavyCompiler
+from dotllm.compilation.contract import OffloadCompiler
 from dotllm.compilation.options import CompilationOptions
 
 
-def heavy_compiler(
+def offload_compiler(
     vocabulary: Any, options: CompilationOptions, load: Callable[[Path | bytes, Any], Any]
-) -> HeavyCompiler | None:
+) -> OffloadCompiler | None:
     """``load``: as in `Engine`."""
     if options.heavy_processes <= 0:
         return None

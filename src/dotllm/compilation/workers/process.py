@@ -3,7 +3,7 @@
 A front end is Python and holds the GIL; for a schema of a megabyte that is a quarter of a second in which every switch
 of threads costs the engine up to ``sys.getswitchinterval()`` (figures: docs/decisions). A process has its own GIL, a
 memory limit, and ends at once when its time is over or nobody waits for it any more. It starts in about a second and
-stays; an engine starts its processes while the model loads (`start_all`), others on their first heavy specification.
+stays; an engine starts its processes while the model loads (`start_all`), others on their first large specification.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from dotllm.compilation.workers import wire
 logger = logging.getLogger(__name__)
 
 # How often a waiting caller looks whether its compile is still wanted.
-POLL = 0.05
-START_TIMEOUT = 120.0
+POLL_S = 0.05
+START_TIMEOUT_S = 120.0
 PIPE_BYTES = 1 << 20  # what Linux lets anybody ask for
 
 
@@ -138,12 +138,22 @@ class ProcessCompiler:
         self._starts = CircuitBreaker()
         self._last_began = 0.0  # when the last compile did
 
-    def prepare(self) -> bool:
-        """Whether a process is running; if not, one is started in the background."""
+    @property
+    def ready(self) -> bool:
+        """Whether a process can compile, idle or not."""
         with self._lock:
-            if not self._all:
-                self._start_in_background()
             return any(worker.ready for worker in self._all)
+
+    @property
+    def idle(self) -> bool:
+        """Whether a process has nothing to do."""
+        return bool(self._idle)
+
+    def ensure_worker(self) -> None:
+        """Start a process in the background if none is idle and there may be another one."""
+        with self._lock:
+            if not self._idle and len(self._all) < self._processes:
+                self._start_in_background()
 
     def _start_in_background(self) -> None:
         """With the lock held: start a process that will be idle, unless there is no room for it."""
@@ -160,7 +170,7 @@ class ProcessCompiler:
             self._give_back(self._start())
         except CompilationError as error:
             if not self._starts.is_open:  # that has been said
-                logger.warning("the process for heavy compiles does not start: %s", error)
+                logger.warning("the compile process does not start: %s", error)
         finally:
             with self._given_back:
                 self._starting = False
@@ -180,18 +190,11 @@ class ProcessCompiler:
                 self._starting = True
             self._start_ahead()
 
-    def has_idle(self) -> bool:
-        """Whether a process has nothing to do. If none has, and there may be another one, it is started in the
-        background."""
-        with self._lock:
-            if not self._idle and len(self._all) < self._processes:
-                self._start_in_background()
-            return bool(self._idle)
-
-    def compile_soon(self, specification: Specification, cancelled: threading.Event, patience: float) -> Any:
-        """`compile`, in a process that has nothing to do, or will soon have: before the compile that began last takes
-        longer than ``patience`` seconds. None if there is none."""
-        deadline = self._last_began + patience
+    def try_compile(self, specification: Specification, cancelled: threading.Event, patience_s: float) -> Any:
+        """`compile` in a process that is idle, or will be before the compile that began last takes longer than
+        ``patience_s`` seconds; None if there is none. Starts a process in the background as `ensure_worker` does."""
+        self.ensure_worker()
+        deadline = self._last_began + patience_s
         if not self._free.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return None
         try:
@@ -205,7 +208,7 @@ class ProcessCompiler:
     def compile(self, specification: Specification, cancelled: threading.Event) -> Any:
         """The index. Raises the refusal of the specification, `CompileTimeout`, `CompileMemory`, `Cancelled` when
         ``cancelled`` is set meanwhile, `CompilationError` when the process died of something else."""
-        while not self._free.acquire(timeout=POLL):
+        while not self._free.acquire(timeout=POLL_S):
             if cancelled.is_set():
                 raise Cancelled("nobody waits for this specification any more")
         try:
@@ -249,7 +252,7 @@ class ProcessCompiler:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                reply = worker.receive(POLL)
+                reply = worker.receive(POLL_S)
             except EOFError:
                 status = worker.process.wait()
                 raise CompilationError(f"the compile process ended with status {status}") from None
@@ -264,7 +267,7 @@ class ProcessCompiler:
         """A process that has nothing to do: one that is there, or is being started in the background, or a new one."""
         with self._given_back:
             while (idle := self._idle_worker()) is None and self._starting:
-                self._given_back.wait(POLL)
+                self._given_back.wait(POLL_S)
                 if cancelled.is_set():
                     raise Cancelled("nobody waits for this specification any more")
         return self._start(cancelled) if idle is None else idle
@@ -302,10 +305,10 @@ class ProcessCompiler:
         try:
             if self._closed:  # meanwhile: `close` did not see it
                 raise CompilationError("the compiler is closed")
-            self._wait(worker, START_TIMEOUT, cancelled)
+            self._wait(worker, START_TIMEOUT_S, cancelled)
         except CompileTimeout:
             self._drop(worker)
-            raise CompilationError(f"the compile process was not ready within {START_TIMEOUT:g} s") from None
+            raise CompilationError(f"the compile process was not ready within {START_TIMEOUT_S:g} s") from None
         except BaseException:
             self._drop(worker)
             raise

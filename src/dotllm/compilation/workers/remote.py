@@ -1,4 +1,4 @@
-"""Heavy compiles on a Ray cluster (``--dotllm-compile-on ray://HOST:PORT`` or ``ray://auto``), as vLLM itself uses.
+"""Large specifications compile on a Ray cluster: ``--dotllm-compile-on ray://HOST:PORT`` or ``ray://auto``.
 
 The vocabulary is put into the cluster once; a task gets a specification and returns the saved index as bytes, or a
 refusal as data. The nodes need dotllm installed. When the cluster cannot be reached or a task is lost, the compile
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from dotllm.cancellation import Cancelled
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.compiler import compile_specification, load_index
-from dotllm.compilation.contract import HeavyCompiler
+from dotllm.compilation.contract import OffloadCompiler
 from dotllm.compilation.errors import CompileTimeout
 from dotllm.compilation.fingerprint import engine_fingerprint
 from dotllm.compilation.specification import Specification
@@ -26,7 +26,7 @@ from dotllm.compilation.workers import wire
 
 logger = logging.getLogger(__name__)
 
-POLL = 0.05
+POLL_S = 0.05
 COMPILES_AT_ONCE = 32  # the cluster has a queue of its own; each takes a thread here, which waits
 
 
@@ -69,7 +69,7 @@ class RayCompiler:
         *,
         timeout: float,
         memory: int,
-        fallback: HeavyCompiler,
+        fallback: OffloadCompiler,
         load: Callable[[bytes, Any], Any] = load_index,
     ) -> None:
         import ray  # optional: ImportError here says what --dotllm-compile-on needs
@@ -87,9 +87,19 @@ class RayCompiler:
         self.at_once = COMPILES_AT_ONCE
         self._ours = False  # whether we have connected this process, and not vLLM
 
-    def prepare(self) -> bool:
+    @property
+    def ready(self) -> bool:
         """A cluster is always worth asking."""
         return True
+
+    @property
+    def idle(self) -> bool:
+        """Of the fallback: specifications that are not large stay on this host."""
+        return self._fallback.idle
+
+    def ensure_worker(self) -> None:
+        """Of the fallback."""
+        self._fallback.ensure_worker()
 
     def compile(self, specification: Specification, cancelled: threading.Event) -> Any:
         """The index; raises as `ProcessCompiler.compile` does."""
@@ -113,16 +123,12 @@ class RayCompiler:
         return self._load(reply["index"], self._vocabulary)
 
     def start_all(self) -> None:
-        """By the fallback."""
+        """Of the fallback."""
         self._fallback.start_all()
 
-    def has_idle(self) -> bool:
-        """As the fallback says: what is not heavy stays on this host."""
-        return self._fallback.has_idle()
-
-    def compile_soon(self, specification: Specification, cancelled: threading.Event, patience: float) -> Any:
-        """By the fallback."""
-        return self._fallback.compile_soon(specification, cancelled, patience)
+    def try_compile(self, specification: Specification, cancelled: threading.Event, patience_s: float) -> Any:
+        """Of the fallback."""
+        return self._fallback.try_compile(specification, cancelled, patience_s)
 
     def close(self) -> None:
         """Forget the cluster (the connection is vLLM's as much as ours, and stays) and close the fallback."""
@@ -172,7 +178,7 @@ class RayCompiler:
         )
         deadline = time.monotonic() + self._timeout
         while True:
-            ready, _ = self._ray.wait([reference], timeout=POLL)
+            ready, _ = self._ray.wait([reference], timeout=POLL_S)
             if ready:
                 reply: dict[str, Any] = self._ray.get(reference)
                 return reply
