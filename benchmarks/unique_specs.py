@@ -155,7 +155,7 @@ def main() -> int:
         for name in ("kernels", "vocabulary"):  # only the cache of indexes is to be empty
             Path(user_cache_directory(), name).mkdir(parents=True, exist_ok=True)
             (cache / name).symlink_to(user_cache_directory() / name)
-        environment = {"DOTLLM_MEMORY_BYTES": str(arguments.memory), "DOTLLM_DISK_BYTES": str(arguments.disk)}
+        environment = {"DOTLLM_CACHE_MEMORY_BYTES": str(arguments.memory), "DOTLLM_DISK_BYTES": str(arguments.disk)}
         flags = ("--max-model-len", "512", "--dotllm-cache-dir", str(cache))
         with Server(model, Path(directory, "log"), name=NAME, flags=flags, environment=environment) as server:
             server.wait()

@@ -77,7 +77,7 @@ def main() -> None:
 
     print(f"a step takes {alone * 1e3:.2f} ms alone\n\nprocesses  requests  half    all     lost    here")
     for processes in map(int, options.processes.split(",")):
-        settings = CompilationOptions(heavy_processes=processes, disk_bytes=0)
+        settings = CompilationOptions(compile_processes=processes, disk_bytes=0)
         manager = manager_module.CompilationManager(vocabulary, settings, engine=ENGINE._replace(compile=compile_here))
         manager.always_offload()
         deadline = time.monotonic() + 20 * processes

@@ -19,13 +19,15 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_ours_become_variables_and_vllm_gets_the_rest(path: Path) -> None:
-    path.write_text(VLLMS + "dotllm-coalescence: canonical\ndotllm_compile_threads: 3\ndotllm-memory-bytes: 1GiB\n")
+    path.write_text(
+        VLLMS + "dotllm-coalescence: canonical\ndotllm_compile_threads: 3\ndotllm-cache-memory-bytes: 1GiB\n"
+    )
     environment = {"DOTLLM_COALESCENCE": "off"}
     argv = config_file.take(["serve", "--config", str(path), "--port", "1"], environment)
     assert environment == {
         "DOTLLM_COALESCENCE": "canonical",
         "DOTLLM_COMPILE_THREADS": "3",
-        "DOTLLM_MEMORY_BYTES": "1GiB",
+        "DOTLLM_CACHE_MEMORY_BYTES": "1GiB",
     }
     assert (argv[:2], argv[3:]) == (["serve", "--config"], ["--port", "1"])
     assert Path(argv[2]).name == path.name
@@ -33,14 +35,16 @@ def test_ours_become_variables_and_vllm_gets_the_rest(path: Path) -> None:
 
 
 def test_booleans_of_yaml(path: Path) -> None:
-    path.write_text("dotllm-coalescence: off\ndotllm-gpu-masks: on\ndotllm-overlap: false\ndotllm-take-auto: true\n")
+    path.write_text(
+        "dotllm-coalescence: off\ndotllm-gpu-masks: on\ndotllm-overlap: false\ndotllm-default-backend: true\n"
+    )
     environment: dict[str, str] = {}
     config_file.take(["serve", "m", "--config", str(path)], environment)
     assert environment == {
         "DOTLLM_COALESCENCE": "off",
         "DOTLLM_GPU_MASKS": "on",
-        "DOTLLM_OVERLAP": "0",
-        "DOTLLM_TAKE_AUTO": "1",
+        "DOTLLM_OVERLAP": "off",
+        "DOTLLM_DEFAULT_BACKEND": "on",
     }
 
 

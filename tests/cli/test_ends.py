@@ -30,9 +30,9 @@ def test_the_demo_names_packages_that_are_missing(
 
 
 def test_a_bad_setting_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOTLLM_MEMORY_BYTES", "lots")
+    monkeypatch.setenv("DOTLLM_CACHE_MEMORY_BYTES", "lots")
     assert compile_command.main(["x.json", "--tokenizer", "m"]) == 2
-    assert "DOTLLM_MEMORY_BYTES" in capsys.readouterr().err
+    assert "DOTLLM_CACHE_MEMORY_BYTES" in capsys.readouterr().err
 
 
 def children(pid: int) -> list[int]:

@@ -10,12 +10,22 @@ from dotllm.compilation.options import describe
 
 def test_flags_move_to_the_environment() -> None:
     environment: dict[str, str] = {}
-    argv = ["serve", "m", "--dotllm-take-auto", "0", "--port", "1", "--dotllm-memory-bytes=64MiB", "--", "--x"]
+    argv = [
+        "serve",
+        "m",
+        "--dotllm-default-backend",
+        "vllm",
+        "--port",
+        "1",
+        "--dotllm-cache-memory-bytes=64MiB",
+        "--",
+        "--x",
+    ]
     assert options.export(argv, environment) == ["serve", "m", "--port", "1", "--", "--x"]
-    assert environment == {"DOTLLM_TAKE_AUTO": "0", "DOTLLM_MEMORY_BYTES": "64MiB"}
+    assert environment == {"DOTLLM_DEFAULT_BACKEND": "vllm", "DOTLLM_CACHE_MEMORY_BYTES": "64MiB"}
 
 
-@pytest.mark.parametrize("argv", [["--dotllm-nonsense", "1"], ["--dotllm-take-auto"]])
+@pytest.mark.parametrize("argv", [["--dotllm-nonsense", "1"], ["--dotllm-default-backend"]])
 def test_bad_flags_end_the_program(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         options.export(argv, {})
@@ -31,7 +41,7 @@ def test_every_option_is_in_the_help() -> None:
 
 def test_what_a_server_cannot_start_with(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options.refused({}) is None
-    assert "DOTLLM_MEMORY_BYTES" in (options.refused({"DOTLLM_MEMORY_BYTES": "much"}) or "")
+    assert "DOTLLM_CACHE_MEMORY_BYTES" in (options.refused({"DOTLLM_CACHE_MEMORY_BYTES": "much"}) or "")
     compilation = {row[1] for row in describe()}
     for variable in (option.variable for option in options.OPTIONS if option.variable not in compilation):
         with monkeypatch.context() as patch:

@@ -80,7 +80,7 @@ def test_vllms_own_commands_run() -> None:
     """One process for each: ``--help`` of vLLM with ours before it, a subcommand's help, the hooks."""
     for argv, expected in (
         (["--help"], ["Subcommands of dotllm itself", "run-batch"]),
-        (["serve", "--help"], ["--dotllm-take-auto", "vllm serve [model_tag]"]),
+        (["serve", "--help"], ["--dotllm-default-backend", "vllm serve [model_tag]"]),
         (["hooks"], ["hooks hold", "manager"]),
     ):
         done = subprocess.run([sys.executable, "-m", "dotllm", *argv], capture_output=True, text=True, timeout=300)
@@ -91,9 +91,9 @@ def test_vllms_own_commands_run() -> None:
 
 def test_a_bad_setting_ends_serve_before_vllm_starts() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "dotllm", "serve", "m", "--dotllm-memory-bytes", "much"],
+        [sys.executable, "-m", "dotllm", "serve", "m", "--dotllm-cache-memory-bytes", "much"],
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 2 and "DOTLLM_MEMORY_BYTES" in done.stderr
+    assert done.returncode == 2 and "DOTLLM_CACHE_MEMORY_BYTES" in done.stderr

@@ -32,7 +32,7 @@ def make_manager(tmp_path: Path, compiler: fake_engine.Compiler) -> Iterator[Cal
             name: arguments.pop(name) for name in ("store", "offload") if not isinstance(arguments.get(name, ""), str)
         }
         engine = fake_engine.engine(arguments.pop("compiler", compiler))
-        defaults: dict[str, Any] = {"disk_bytes": 0, "heavy_processes": 0, "cache_dir": str(tmp_path / "cache")}
+        defaults: dict[str, Any] = {"disk_bytes": 0, "compile_processes": 0, "cache_dir": str(tmp_path / "cache")}
         options = CompilationOptions(**{**defaults, **arguments})
         vocabulary = fake_engine.FakeVocabulary()
         manager = CompilationManager(vocabulary, options, engine=engine, metrics=Metrics(), **injected)

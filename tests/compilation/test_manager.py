@@ -51,9 +51,9 @@ def test_single_flight(make_manager: Make, compiler: fake_engine.Compiler) -> No
     assert len(compiler.compiled) == 1
     again = manager.submit(spec(id=1, sleep=0.1))
     assert again.done(), "a compiled specification is answered at once"
-    assert manager.metrics.value("dotllm_requests", "miss") == 1
-    assert manager.metrics.value("dotllm_requests", "memory") == 1
-    assert manager.metrics.value("dotllm_requests", "joined") == 63
+    assert manager.metrics.value("dotllm_index_lookups", "miss") == 1
+    assert manager.metrics.value("dotllm_index_lookups", "memory") == 1
+    assert manager.metrics.value("dotllm_index_lookups", "joined") == 63
 
 
 def test_submit_never_blocks(make_manager: Make, compiler: fake_engine.Compiler) -> None:
@@ -405,7 +405,7 @@ def test_close_fails_what_waits_and_ends_all_threads(make_manager: Make, compile
 
 def test_memory_is_bounded_and_growth_is_noticed(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dotllm.compilation.manager.REMEASURE_INTERVAL_S", 0.05)
-    manager = make_manager(memory_bytes=1_000_000)
+    manager = make_manager(cache_memory_bytes=1_000_000)
     for number in range(200):
         manager.submit(spec(id=number, bytes=20_000)).result(5)
         assert manager._table.memory.nbytes <= 1_000_000
@@ -506,7 +506,7 @@ def test_many_threads_many_specifications(make_manager: Make, compiler: fake_eng
 def test_shared_rows_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows beyond half the bound: first those nobody knows are freed, then the oldest indexes go, until it fits."""
     monkeypatch.setattr("dotllm.compilation.manager.REMEASURE_INTERVAL_S", 0.05)
-    manager = make_manager(memory_bytes=1_000_000, disk_bytes=1 << 20)
+    manager = make_manager(cache_memory_bytes=1_000_000, disk_bytes=1 << 20)
     collections = []
 
     def collect(vocabulary: Any) -> int:
@@ -555,7 +555,7 @@ def test_a_failure_keeps_nothing_alive(make_manager: Make, what: dict[str, str])
 
 
 def test_a_ticket_whose_grammar_cannot_be_made_frees_its_index(make_manager: Make) -> None:
-    manager = make_manager(memory_bytes=0)
+    manager = make_manager(cache_memory_bytes=0)
     seen: list[weakref.ref[Any]] = []
 
     def breaks(compiled: Any) -> Any:

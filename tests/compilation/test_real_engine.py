@@ -54,7 +54,7 @@ def vocabulary() -> Vocabulary:
 
 
 def manager_on(vocabulary: Vocabulary, directory: Path, **options: Any) -> CompilationManager:
-    return CompilationManager(vocabulary, CompilationOptions(cache_dir=str(directory), heavy_processes=0, **options))
+    return CompilationManager(vocabulary, CompilationOptions(cache_dir=str(directory), compile_processes=0, **options))
 
 
 def walk(index: Index, seed: int, length: int = 30) -> list[tuple[list[int], bool]]:
@@ -107,7 +107,7 @@ def test_another_vocabulary_or_option_is_another_entry(vocabulary: Vocabulary, t
 def write_until_killed(vocabulary: Vocabulary, directory: Path, written: int) -> None:
     """In a child process: compile, serve and store, over and over. A byte into ``written`` when it is under way."""
     for turn in itertools.count():
-        manager = manager_on(vocabulary, directory, warm_interval=0.005, disk_bytes=DISK)
+        manager = manager_on(vocabulary, directory, store_write_interval=0.005, disk_bytes=DISK)
         for number, specification in enumerate(SPECIFICATIONS):
             index = manager.compile(specification, 60).index
             for seed in range(3):  # it grows, and is written again
@@ -143,7 +143,7 @@ def test_kill_nine_while_indexes_are_written(vocabulary: Vocabulary, tmp_path: P
             served += compiled.level == "disk"
             seed = 7 * turn
             assert walk(compiled.index, seed) == walk(index, seed)
-        assert manager.metrics.value("dotllm_rejected_entries", "disk") == 0, "an entry is whole or not there"
+        assert manager.metrics.value("dotllm_cache_entries_ignored", "disk") == 0, "an entry is whole or not there"
         assert manager._stored.disk.usage()[0] <= DISK
         manager.close(flush=0)
     assert served > 150
@@ -227,7 +227,7 @@ def test_ahead_of_time(vocabulary: Vocabulary, tmp_path: Path, processes: int) -
 
 def test_rows_of_evicted_indexes_are_freed(vocabulary: Vocabulary, tmp_path: Path) -> None:
     own = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
-    manager = manager_on(own, tmp_path, memory_bytes=600_000, disk_bytes=0)
+    manager = manager_on(own, tmp_path, cache_memory_bytes=600_000, disk_bytes=0)
     for number in range(60):
         pattern = Specification.create("regex", f"{number}[{chr(97 + number % 20)}-z]{{2,4}}")
         walk(manager.compile(pattern, 60).index, number)

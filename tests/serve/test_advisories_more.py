@@ -37,8 +37,8 @@ def server(demo_model: Path, cache: Path) -> Iterator[Server]:
     flags = ("--max-model-len", "2048", "--speculative-config", json.dumps(speculation))
     environment = {
         "DOTLLM_CACHE_DIR": str(cache),
-        "DOTLLM_MEMORY_BYTES": "1MiB",  # so that an index is soon to be had from disk alone
-        "DOTLLM_WARM_INTERVAL": "0.1",
+        "DOTLLM_CACHE_MEMORY_BYTES": "1MiB",  # so that an index is soon to be had from disk alone
+        "DOTLLM_STORE_WRITE_INTERVAL": "0.1",
     }
     with Server(demo_model, cache.parent / "log", name=MODEL, flags=flags, environment=environment) as running:
         running.wait()
@@ -105,7 +105,7 @@ def test_pickles_in_the_cache_directory(server: Server, cache: Path, tmp_path: P
     mark = tmp_path / "mark"
     assert pickle.loads(pickle.dumps(Bomb(mark))) is None and mark.exists(), "the bomb works"
     mark.unlink()
-    before = total(metrics(server), "dotllm_rejected_entries_total", level="disk")
+    before = total(metrics(server), "dotllm_cache_entries_ignored_total", level="disk")
     rounds = iter(range(10_000))
 
     def found_out() -> bool:
@@ -115,7 +115,7 @@ def test_pickles_in_the_cache_directory(server: Server, cache: Path, tmp_path: P
         for path in entries():
             path.write_bytes(pickle.dumps(Bomb(mark)))
         ask()
-        return total(metrics(server), "dotllm_rejected_entries_total", level="disk") > before
+        return total(metrics(server), "dotllm_cache_entries_ignored_total", level="disk") > before
 
     until(found_out)
     assert not mark.exists()

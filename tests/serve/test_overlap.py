@@ -158,7 +158,7 @@ def test_burst_of_64_identical_new_ones_compiles_once(server: Server) -> None:
     regex = f"(LATER|y)[0-9]{{{os.getpid() % 7 + 1}}}"
     answers = together(64, lambda i: complete(server, MODEL, structured_outputs={"regex": regex}))
     assert all(answer.status == 200 for answer in answers)
-    names = {"dotllm_requests_total": 64, "dotllm_compiles_total": 1}
+    names = {"dotllm_index_lookups_total": 64, "dotllm_compiles_total": 1}
     until(lambda: all(total(metrics(server), name) >= total(before, name) + least for name, least in names.items()))
     after = settled(server)
 
@@ -166,8 +166,10 @@ def test_burst_of_64_identical_new_ones_compiles_once(server: Server) -> None:
         return total(after, name, **labels) - total(before, name, **labels)
 
     assert grown("dotllm_compiles_total") == 1
-    assert grown("dotllm_requests_total", level="miss") == 1
-    assert grown("dotllm_requests_total", level="joined") + grown("dotllm_requests_total", level="memory") == 63
+    assert grown("dotllm_index_lookups_total", level="miss") == 1
+    assert (
+        grown("dotllm_index_lookups_total", level="joined") + grown("dotllm_index_lookups_total", level="memory") == 63
+    )
 
 
 def test_more_slow_ones_than_may_be_held(server: Server) -> None:
@@ -191,7 +193,7 @@ def test_client_that_goes_away_takes_its_interest_along(server: Server) -> None:
         urllib.request.urlopen(request, timeout=1.0).read()
     gone = time.monotonic()
     until(lambda: total(metrics(server), "vllm:num_requests_running") == 0)
-    until(lambda: total(metrics(server), "dotllm_waiting_requests") == 0)
+    until(lambda: total(metrics(server), "dotllm_requests_waiting") == 0)
     assert time.monotonic() - gone < 14, "and not because its compile has ended"
     assert quick(server)
 
@@ -211,7 +213,7 @@ def test_metrics_of_every_kind_are_there(server: Server) -> None:
     assert total(found, "dotllm_mask_seconds_count") > 0 and total(found, "dotllm_mask_rows_total") > 0
     assert total(found, "dotllm_cache_bytes", level="memory") > 0
     names = {key.split("{")[0] for key in found}
-    assert {"dotllm_queue_depth", "dotllm_waiting_requests", "dotllm_compiles_running"} <= names
+    assert {"dotllm_queue_depth", "dotllm_requests_waiting", "dotllm_compiles_running"} <= names
     assert any(name.startswith("vllm:") for name in names), "and vLLM's own are untouched"
 
 

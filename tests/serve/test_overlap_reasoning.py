@@ -118,14 +118,16 @@ def test_it_reasons_while_its_specification_compiles(server: Server, end_of_reas
     assert found.content[0] >= SECONDS, "and what is constrained waits for it"
     until(
         lambda: (
-            total(metrics(server), "dotllm_held_seconds_sum", where="reasoning")
-            > total(before, "dotllm_held_seconds_sum", where="reasoning")
+            total(metrics(server), "dotllm_request_stall_seconds_sum", where="reasoning")
+            > total(before, "dotllm_request_stall_seconds_sum", where="reasoning")
         )
     )
     after = metrics(server)
-    held = total(after, "dotllm_held_seconds_sum", where="reasoning")
-    assert 0 < held - total(before, "dotllm_held_seconds_sum", where="reasoning") <= SECONDS
-    assert total(after, "dotllm_held_seconds_count", where="prompt") == 0, "nobody was held before its reasoning"
+    held = total(after, "dotllm_request_stall_seconds_sum", where="reasoning")
+    assert 0 < held - total(before, "dotllm_request_stall_seconds_sum", where="reasoning") <= SECONDS
+    assert total(after, "dotllm_request_stall_seconds_count", where="prompt") == 0, (
+        "nobody was held before its reasoning"
+    )
     print(
         f"\nreasoning from {found.reasoning[0]:.2f} to {found.reasoning[-1]:.2f} s, answer at {found.content[0]:.2f} s"
     )

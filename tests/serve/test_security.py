@@ -36,9 +36,9 @@ def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         (directory / "cache" / name).symlink_to(user_cache_directory() / name)
     environment = {
         "DOTLLM_CACHE_DIR": str(directory / "cache"),
-        "DOTLLM_MEMORY_BYTES": str(MEMORY),
+        "DOTLLM_CACHE_MEMORY_BYTES": str(MEMORY),
         "DOTLLM_DISK_BYTES": str(DISK),
-        "DOTLLM_WARM_INTERVAL": "0.2",
+        "DOTLLM_STORE_WRITE_INTERVAL": "0.2",
     }
     flags = ("--max-model-len", "2048", "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
     with Server(demo_model, directory / "log", name=MODEL, flags=flags, environment=environment) as running:

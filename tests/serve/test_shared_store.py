@@ -52,7 +52,7 @@ def ask(server: Server, **schema: object) -> None:
 
 
 def two_servers(model: Path, directory: Path, url: str, stop_store: subprocess.Popen[bytes] | None) -> None:
-    environment = {"DOTLLM_DISK_BYTES": "0", "DOTLLM_FAULTS": FAULTS, "DOTLLM_WARM_INTERVAL": "0.5"}
+    environment = {"DOTLLM_DISK_BYTES": "0", "DOTLLM_FAULTS": FAULTS, "DOTLLM_STORE_WRITE_INTERVAL": "0.5"}
     with ExitStack() as stack:
 
         def start(name: str) -> Server:

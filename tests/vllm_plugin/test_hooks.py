@@ -119,7 +119,7 @@ def test_other_backends_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     params = sampling(regex="a+")
     validate(params, "xgrammar")
     assert params.structured_outputs._backend == "xgrammar"
-    monkeypatch.setenv("DOTLLM_TAKE_AUTO", "0")
+    monkeypatch.setenv("DOTLLM_DEFAULT_BACKEND", "vllm")
     params = sampling(regex="a+")
     validate(params, "auto")
     assert params.structured_outputs._backend == "xgrammar"
@@ -224,7 +224,7 @@ def test_the_manager_leaves_an_engine_on_another_backend_alone(monkeypatch: pyte
     manager.vllm_config = engine("guidance")
     hook(manager, request)
     manager.vllm_config = engine("auto")
-    monkeypatch.setenv("DOTLLM_TAKE_AUTO", "0")
+    monkeypatch.setenv("DOTLLM_DEFAULT_BACKEND", "vllm")
     hook(manager, request)
     assert asked == [request, request]
 

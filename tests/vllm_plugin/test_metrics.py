@@ -30,10 +30,10 @@ def test_metrics_has_ours(servers: int, tmp_path: Path, monkeypatch: pytest.Monk
     from vllm.entrypoints.serve.instrumentator.metrics import attach_router
 
     counted = Metrics()
-    counted.add("dotllm_requests", "memory", amount=3)
+    counted.add("dotllm_index_lookups", "memory", amount=3)
     counted.publish()
     app = FastAPI()
     attach_router(app)
     text = TestClient(app).get("/metrics").text
-    assert 'dotllm_requests_total{level="memory"} 3.0' in text
-    assert text.count("# TYPE dotllm_requests_total") == 1
+    assert 'dotllm_index_lookups_total{level="memory"} 3.0' in text
+    assert text.count("# TYPE dotllm_index_lookups_total") == 1

@@ -53,8 +53,7 @@ def _name(key: Any) -> str:
 def _text(key: Any, value: Any, path: Path) -> str:
     """What stands for ``value`` on a command line. YAML takes ``on`` and ``off`` for booleans, too."""
     if isinstance(value, bool):
-        numeric = any(option.flag == f"--{_name(key)}" and option.metavar == "{0,1}" for option in options.OPTIONS)
-        return str(int(value)) if numeric else "on" if value else "off"
+        return "on" if value else "off"
     if isinstance(value, str | int | float):
         return str(value)
     options.fail(f"{key} in {path} needs a value, not {value!r}")

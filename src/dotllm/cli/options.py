@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple, NoReturn
 
+from dotllm import renamed
 from dotllm.compilation.options import CompilationOptions, describe
 from dotllm.vllm_plugin import settings
 
@@ -27,7 +28,12 @@ class Option(NamedTuple):
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("--dotllm-take-auto", "DOTLLM_TAKE_AUTO", "{0,1}", "1 (default): the backend 'auto' means dotllm"),
+    Option(
+        "--dotllm-default-backend",
+        "DOTLLM_DEFAULT_BACKEND",
+        "{dotllm,vllm}",
+        "what vLLM's backend 'auto' means (default: dotllm)",
+    ),
     Option(
         "--dotllm-coalescence",
         "DOTLLM_COALESCENCE",
@@ -57,7 +63,8 @@ SETTINGS = (
 
 
 def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
-    """Move our options from ``argv`` to ``environment``. An unknown ``--dotllm-…`` flag ends the program (status 2)."""
+    """Move our options from ``argv`` to ``environment``. An unknown ``--dotllm-…`` flag ends the program (status 2);
+    one of the last release (`renamed`) warns."""
     by_flag = {option.flag: option for option in OPTIONS}
     kept: list[str] = []
     arguments = iter(argv)
@@ -66,6 +73,9 @@ def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
             kept.append(argument)
             continue
         flag, equals, value = argument.partition("=")
+        if flag in renamed.FLAGS:
+            renamed.warn(flag, renamed.FLAGS[flag])
+            flag = renamed.FLAGS[flag]
         option = by_flag.get(flag)
         if option is None:
             fail(f"unknown option {flag}; known: {', '.join(by_flag)}")

@@ -23,7 +23,7 @@ class PinnedMemoryFull(QueueFull):
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"running requests hold more than {limit >> 20} MiB of indexes (--dotllm-held-bytes); try again later"
+            f"running requests hold more than {limit >> 20} MiB of indexes (--dotllm-max-pinned-bytes); try again later"
         )
 
 

@@ -92,13 +92,13 @@ class CompilationManager:
         self._engine = engine
         self._faults = faults.from_environment()
         self._stored = StoredIndexes(vocabulary, engine, options, self.metrics, store)
-        bound = options.memory_bytes - self._stored.memory_bytes
+        bound = options.cache_memory_bytes - self._stored.memory_bytes
         self._table = JobTable(
             MemoryCache(bound, lambda: engine.shared_bytes(vocabulary)),
             FailureCache(options.failure_ttl, REMEMBERED_FAILURES),
             lambda job: self.metrics.add("dotllm_compiles", job.specification.kind.value, "cancelled"),
         )
-        self._pinned = PinnedIndexes(options.held_bytes)
+        self._pinned = PinnedIndexes(options.max_pinned_bytes)
         self._offload = offload if offload is not None else offload_compiler(vocabulary, options, engine.load)
         self._queue = JobQueue(options.queue_limit, options.queue_bytes)
         threads = max(1, options.compile_threads)
@@ -137,7 +137,7 @@ class CompilationManager:
             ticket.fail(answer)
         if isinstance(answer, QueueFull):
             self.metrics.add("dotllm_compiles", specification.kind.value, "queue_full")
-        self.metrics.add("dotllm_requests", level)
+        self.metrics.add("dotllm_index_lookups", level)
         return ticket
 
     def start_processes(self) -> None:
@@ -149,7 +149,7 @@ class CompilationManager:
         """From now on offload every compile for which a process is free: on a GPU host the engine loop holds the GIL,
         and a compile thread would only interleave with it."""
         self._always_offload = True
-        self._threads.grow(self.options.heavy_processes)  # each compile in a process takes a thread, which waits
+        self._threads.grow(self.options.compile_processes)  # each compile in a process takes a thread, which waits
         if self._offload is not None:
             self._offload.ensure_worker()  # (a process takes a second to start)
 
@@ -267,12 +267,12 @@ class CompilationManager:
         """Whether to offload a job of this size. While the first process still starts, jobs that are not too large stay
         here."""
         assert self._offload is not None
-        if job.nbytes < self.options.heavy_bytes:
+        if job.nbytes < self.options.subprocess_threshold_bytes:
             return False
         if self._offload.ready:
             return True
         self._offload.ensure_worker()
-        return job.nbytes >= OFFLOAD_WAIT_FACTOR * self.options.heavy_bytes
+        return job.nbytes >= OFFLOAD_WAIT_FACTOR * self.options.subprocess_threshold_bytes
 
     def _fetched(self, job: Job, index: CompiledIndex | None) -> None:
         """The shared store answered (on one of its threads): an index, or None."""
@@ -359,10 +359,10 @@ class CompilationManager:
         Rows may take half of the bound. Beyond that those that no index knows are freed; if that is not enough, the
         least recently used indexes go, so that the next round can free theirs.
         """
-        crowded = self._engine.shared_bytes(self.vocabulary) > self.options.memory_bytes // 2
+        crowded = self._engine.shared_bytes(self.vocabulary) > self.options.cache_memory_bytes // 2
         if crowded:
             self._engine.collect(self.vocabulary)
-            crowded = self._engine.shared_bytes(self.vocabulary) > self.options.memory_bytes // 2
+            crowded = self._engine.shared_bytes(self.vocabulary) > self.options.cache_memory_bytes // 2
         with self._table.lock:
             measured = self._table.memory.measured()
         sizes: list[tuple[Compiled, int]] = []
@@ -385,10 +385,10 @@ class CompilationManager:
             memory.evictions = 0
         set_gauge("dotllm_queue_depth", value=len(self._queue) + len(self._offload_queue))
         set_gauge("dotllm_compiles_running", value=sum(job.started is not None for job in jobs))
-        set_gauge("dotllm_waiting_requests", value=waiting)
+        set_gauge("dotllm_requests_waiting", value=waiting)
         set_gauge("dotllm_cache_bytes", "memory", value=size)
         set_gauge("dotllm_cache_entries", "memory", value=entries)
-        set_gauge("dotllm_held_bytes", value=self._pinned.nbytes)
+        set_gauge("dotllm_pinned_index_bytes", value=self._pinned.nbytes)
         if self._stored.disk.enabled:
             set_gauge("dotllm_cache_bytes", "disk", value=self._stored.disk.used)
         if evictions:

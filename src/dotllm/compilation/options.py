@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from dotllm import renamed
 from dotllm.cache_directory import user_cache_directory
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -38,13 +39,13 @@ def format_bytes(value: int) -> str:
 
 
 def parse_switch(text: str) -> bool:
-    """1/true/yes/on or 0/false/no/off."""
+    """on/1/true/yes or off/0/false/no."""
     lowered = text.strip().lower()
     if lowered in ("1", "true", "yes", "on"):
         return True
     if lowered in ("0", "false", "no", "off"):
         return False
-    raise ValueError(f"{text!r}: expected 1 or 0")
+    raise ValueError(f"{text!r}: expected on or off")
 
 
 def _option(default: Any, metavar: str, help_text: str, parse: Any = str) -> Any:
@@ -56,27 +57,31 @@ def _option(default: Any, metavar: str, help_text: str, parse: Any = str) -> Any
 class CompilationOptions:
     """All options of the CompilationManager and its caches. See docs/operations.md for advice on each."""
 
-    memory_bytes: int = _option(512 * MIB, "SIZE", "bound of the in-memory cache of compiled indexes", parse_bytes)
-    held_bytes: int = _option(
-        2 * GIB, "SIZE", "beyond this much that running requests hold, nothing new is compiled (503)", parse_bytes
+    cache_memory_bytes: int = _option(
+        512 * MIB, "SIZE", "bound of the in-memory cache of compiled indexes", parse_bytes
+    )
+    max_pinned_bytes: int = _option(
+        2 * GIB, "SIZE", "memory that running requests may pin; above it, new specifications get 503", parse_bytes
     )
     disk_bytes: int = _option(1 * GIB, "SIZE", "bound of the on-disk cache; 0 turns it off", parse_bytes)
     cache_dir: str = _option("", "PATH", "where the on-disk cache lives (default: ~/.cache/dotllm)")
     store: str = _option("", "URL", "shared store: s3://…, gs://…, redis://…, file://…, any fsspec URL (default: none)")
     store_timeout: float = _option(2.0, "SECONDS", "time limit of one call to the shared store", float)
-    store_readonly: bool = _option(False, "{0,1}", "1: read the shared store, never write to it", parse_switch)
+    store_readonly: bool = _option(False, "{on,off}", "on: the shared store is only read (default: off)", parse_switch)
     store_secret: str = _option("", "TEXT", "key that stored entries are authenticated with (better by environment)")
     compile_threads: int = _option(2, "N", "compile threads (more start when these are held up)", int)
     compile_timeout: float = _option(20.0, "SECONDS", "a compile that takes longer is given up or killed", float)
     compile_memory: int = _option(1 * GIB, "SIZE", "memory limit of a compile in a separate process", parse_bytes)
-    heavy_bytes: int = _option(32 * KIB, "SIZE", "larger specifications compile in a separate process", parse_bytes)
-    heavy_processes: int = _option(2, "N", "processes for compiles, started when needed; 0: only threads compile", int)
-    compile_on: str = _option("", "URL", "ray://HOST:PORT or ray://auto: heavy compiles run on that Ray cluster")
+    subprocess_threshold_bytes: int = _option(
+        32 * KIB, "SIZE", "larger specifications compile in a process", parse_bytes
+    )
+    compile_processes: int = _option(2, "N", "compile processes, started when needed; 0: only threads compile", int)
+    compile_on: str = _option("", "URL", "ray://HOST:PORT or ray://auto: Ray cluster for large specifications")
     queue_limit: int = _option(4096, "N", "specifications that may wait; more are refused (back-pressure)", int)
     queue_bytes: int = _option(256 * MIB, "SIZE", "bytes of specifications that may wait", parse_bytes)
     failure_ttl: float = _option(60.0, "SECONDS", "how long a failed specification is remembered", float)
-    warm_interval: float = _option(2.0, "SECONDS", "least time until a grown index is stored again (doubling)", float)
-    overlap: bool = _option(True, "{0,1}", "1 (default): prefill runs while the index compiles", parse_switch)
+    store_write_interval: float = _option(2.0, "SECONDS", "least time between writes of one index (it doubles)", float)
+    overlap: bool = _option(True, "{on,off}", "on (default): prefill runs while the index compiles", parse_switch)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> CompilationOptions:
@@ -84,8 +89,7 @@ class CompilationOptions:
         environment = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         for spec in fields(cls):
-            variable = variable_name(spec.name)
-            text = environment.get(variable, "")
+            text, variable = renamed.read(environment, variable_name(spec.name))
             if not text:
                 continue
             try:
@@ -105,11 +109,6 @@ def variable_name(name: str) -> str:
     return f"DOTLLM_{name.upper()}"
 
 
-def flag_name(name: str) -> str:
-    """The flag of a field."""
-    return f"--dotllm-{name.replace('_', '-')}"
-
-
 def describe() -> list[tuple[str, str, str, str]]:
     """(flag, variable, metavar, help with the default) of every option, for command lines."""
     rows = []
@@ -120,5 +119,6 @@ def describe() -> list[tuple[str, str, str, str]]:
             text += f" (default: {format_bytes(default)})"
         elif isinstance(default, (int, float)) and not isinstance(default, bool):
             text += f" (default: {default:g})"
-        rows.append((flag_name(spec.name), variable_name(spec.name), spec.metadata["metavar"], text))
+        variable = variable_name(spec.name)
+        rows.append((renamed.flag_of(variable), variable, spec.metadata["metavar"], text))
     return rows

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from dotllm import renamed
+
 BACKEND = "dotllm"
 """What we write into a request as its backend. In vLLM's configuration we have no name: dotllm is what ``auto`` means.
 """
@@ -15,23 +17,15 @@ PROPERTY_ORDERS = ("declared", "any")
 """Orders of an object's properties; the first is the default."""
 
 
+_OURS = ("dotllm", "on", "1", "true", "yes")
+_VLLMS = ("vllm", "off", "0", "false", "no")
+
+
 def allow_plugin() -> None:
     """Add ourselves to ``VLLM_PLUGINS`` where the user lists vLLM's plugins: who imports or runs dotllm means us."""
     allowed = os.environ.get("VLLM_PLUGINS")
     if allowed is not None and PLUGIN_NAME not in allowed.split(","):
         os.environ["VLLM_PLUGINS"] = ",".join(name for name in (*allowed.split(","), PLUGIN_NAME) if name)
-
-
-def flag(variable: str, default: bool) -> bool:
-    """A yes/no variable: 1/true/yes/on or 0/false/no/off; empty or unset means ``default``."""
-    value = os.environ.get(variable, "").strip().lower()
-    if value in ("1", "true", "yes", "on"):
-        return True
-    if value in ("0", "false", "no", "off"):
-        return False
-    if value:
-        raise ValueError(f"{variable}={value!r}: expected 1 or 0")
-    return default
 
 
 def choice(variable: str, *values: str) -> str:
@@ -64,8 +58,15 @@ def gpu_masks() -> str:
 
 
 def takes_auto() -> bool:
-    """Whether vLLM's backend ``auto`` means dotllm (``DOTLLM_TAKE_AUTO``, default yes)."""
-    return flag("DOTLLM_TAKE_AUTO", default=True)
+    """Whether vLLM's backend ``auto`` means dotllm (``DOTLLM_DEFAULT_BACKEND``: dotllm or vllm).
+
+    A switch is understood too, as the old name of the variable has one: on, 1, true, yes or off, 0, false, no.
+    """
+    value, variable = renamed.read(os.environ, "DOTLLM_DEFAULT_BACKEND")
+    value = value.strip().lower() or "dotllm"
+    if value not in (*_OURS, *_VLLMS):
+        raise ValueError(f"{variable}={value!r}: expected dotllm or vllm")
+    return value in _OURS
 
 
 def is_ours(backend: str | None) -> bool:

@@ -38,7 +38,7 @@ OF_TOKENIZERS = {"decode", "Strip", "WordPiece", "decoder"}
     ],
 )
 def test_no_word_of_the_user_becomes_a_label(kind: str, text: str, tmp_path: Path) -> None:
-    options = CompilationOptions(disk_bytes=0, heavy_processes=0, cache_dir=str(tmp_path))
+    options = CompilationOptions(disk_bytes=0, compile_processes=0, cache_dir=str(tmp_path))
     manager = CompilationManager(VOCABULARY, options)
     try:
         error = manager.submit(Specification.create(kind, text)).exception(60)

@@ -60,7 +60,7 @@ def test_damage_anywhere_is_noticed_and_removed(tmp_path: Path, secret: bytes) -
         cache.path(key_of(1)).write_bytes(wrong)
         assert cache.open(key_of(1)) is None
         assert not cache.path(key_of(1)).exists()
-        assert metrics.value("dotllm_rejected_entries", "disk") == number + 1
+        assert metrics.value("dotllm_cache_entries_ignored", "disk") == number + 1
     put(cache, 1, data)
     assert cache.open(key_of(1)), "and it can be replaced"
 
@@ -283,7 +283,7 @@ def test_manager_replaces_an_entry_its_loader_refuses(make_manager, compiler: fa
 
 def test_what_waits_for_its_first_write_counts_as_memory(make_manager, compiler: fake_engine.Compiler) -> None:
     """A disk that is slower than new specifications come in must not cost more memory than allowed."""
-    manager = make_manager(disk_bytes=MIB, memory_bytes=160_000, warm_interval=0.01)
+    manager = make_manager(disk_bytes=MIB, cache_memory_bytes=160_000, store_write_interval=0.01)
     write_back = manager._stored.write_back
     with write_back._io:  # nothing is written meanwhile
         compiled = [weakref.ref(manager.submit(fake_engine.spec(id=n, bytes=5_000)).result(5)) for n in range(200)]

@@ -38,9 +38,9 @@ def test_what_nobody_has_does_not_count() -> None:
 
 
 def test_beyond_the_bound_nothing_new_is_compiled(make_manager: Make) -> None:
-    manager = make_manager(memory_bytes=30_000, held_bytes=50_000)
+    manager = make_manager(cache_memory_bytes=30_000, max_pinned_bytes=50_000)
     running = [manager.compile(spec(id=i, bytes=20_000)).index for i in range(4)]  # the cache has one of them
-    with pytest.raises(PinnedMemoryFull, match="--dotllm-held-bytes"):
+    with pytest.raises(PinnedMemoryFull, match="--dotllm-max-pinned-bytes"):
         manager.compile(spec(id="new"))
     assert manager.metrics.value("dotllm_compiles", "json_schema", "queue_full") == 1
     manager.compile(spec(id=3, bytes=20_000))  # what is in the cache is served

@@ -159,7 +159,7 @@ def test_a_failure_waits_for_a_store_that_may_know_better(
 
 
 def test_second_server_starts_warm(make_manager: Make, transport: FakeTransport, store: SharedStore) -> None:
-    first = make_manager(store=store, warm_interval=0.05)
+    first = make_manager(store=store, store_write_interval=0.05)
     request = spec(id=1, sleep=0.2)
     index = first.submit(request).result(5).index
     wait_for(lambda: len(transport.data) == 1)
@@ -174,7 +174,7 @@ def test_writes_are_throttled(make_manager: Make, transport: FakeTransport, stor
     writes = []
     original = transport.write
     transport.write = lambda name, data: (writes.append(time.monotonic()), original(name, data))  # type: ignore
-    manager = make_manager(store=store, warm_interval=0.05)
+    manager = make_manager(store=store, store_write_interval=0.05)
     index = manager.submit(spec(id=1)).result(5).index
     end = time.monotonic() + 1.2
     while time.monotonic() < end:
@@ -189,7 +189,7 @@ def test_writes_are_throttled(make_manager: Make, transport: FakeTransport, stor
 def test_an_index_from_the_store_that_did_not_grow_is_not_written(
     make_manager: Make, transport: FakeTransport, store: SharedStore
 ) -> None:
-    manager = make_manager(store=store, warm_interval=0.05)
+    manager = make_manager(store=store, store_write_interval=0.05)
     request = spec(id=1, sleep=0.5)
     fill(transport, manager, request)
     manager.submit(request).result(5)
@@ -214,7 +214,7 @@ def test_trouble_delays_nobody(make_manager: Make, transport: FakeTransport, sto
     transport.delay = 5.0 if trouble == "slow" else 0.0
     metrics = Metrics()
     store = SharedStore(transport, timeout=0.2, metrics=metrics)
-    manager = make_manager(store=store, warm_interval=0.05)
+    manager = make_manager(store=store, store_write_interval=0.05)
     waits = []
     for number in range(40):
         start = time.monotonic()
@@ -382,7 +382,7 @@ def two_servers_share(make_manager: Make, url: str) -> None:
 
 
 def stopped_mid_run(make_manager: Make, url: str, process: subprocess.Popen[bytes]) -> None:
-    manager = make_manager(store=url, store_timeout=10, warm_interval=0.05)
+    manager = make_manager(store=url, store_timeout=10, store_write_interval=0.05)
     for number in range(40):
         if number == 10:
             process.kill()

@@ -207,7 +207,7 @@ def test_first_heavy_one_does_not_wait_for_the_process(
     make: Any, make_manager: Any, compiler: fake_engine.Compiler
 ) -> None:
     offload = make()
-    manager = make_manager(offload=offload, heavy_bytes=1000)
+    manager = make_manager(offload=offload, subprocess_threshold_bytes=1000)
     manager.submit(spec(id=1)).result(20)
     assert not offload._all, "no process before one is needed"
     manager.submit(spec(id=2, text="x" * 2000)).result(20)
@@ -221,14 +221,14 @@ def test_first_heavy_one_does_not_wait_for_the_process(
 
 
 def test_the_very_large_wait_for_the_process(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
-    manager = make_manager(offload=make(), heavy_bytes=1000)
+    manager = make_manager(offload=make(), subprocess_threshold_bytes=1000)
     assert manager.submit(spec(id=1, text="x" * 20_000)).result(20) and not compiler.compiled
 
 
 def test_manager_sends_large_specifications_there(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
     offload = make()
     offload.compile(spec(id=0), NEVER)
-    manager = make_manager(offload=offload, heavy_bytes=1000)
+    manager = make_manager(offload=offload, subprocess_threshold_bytes=1000)
     assert manager.submit(spec(id=1)).result(20)
     assert len(compiler.compiled) == 1
     assert manager.submit(spec(id=2, text="x" * 2000)).result(20)
@@ -246,7 +246,7 @@ def test_manager_sends_large_specifications_there(make: Any, make_manager: Any, 
 def test_somebody_comes_back_while_the_cancelled_compile_ends(make: Any, make_manager: Any) -> None:
     offload = make()
     offload.compile(spec(id=0), NEVER)
-    manager = make_manager(offload=offload, heavy_bytes=0)
+    manager = make_manager(offload=offload, subprocess_threshold_bytes=0)
     request = spec(id=1, sleep=0.5)
     first = manager.submit(request)
     time.sleep(0.2)
@@ -329,7 +329,7 @@ def test_while_no_process_starts_threads_compile(
     lame: tuple[ProcessCompiler, Path], make_manager: Any, compiler: fake_engine.Compiler
 ) -> None:
     offload, log = lame
-    manager = make_manager(offload=offload, heavy_bytes=1000)
+    manager = make_manager(offload=offload, subprocess_threshold_bytes=1000)
     for number in range(20):
         assert manager.submit(spec(id=number, text="x" * 2000)).result(20)
         until(lambda: not offload._starting)
@@ -452,7 +452,7 @@ def test_a_process_that_starts_while_all_ends(make: Any, monkeypatch: pytest.Mon
 def test_a_burst_waits_for_processes(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
     """Threads that compile would take the interpreter's lock from the loop, and be done no sooner."""
     offload = make(processes=2)
-    manager = make_manager(offload=offload, heavy_processes=2, compile_threads=1)
+    manager = make_manager(offload=offload, compile_processes=2, compile_threads=1)
     manager.always_offload()
     until(lambda: offload.idle)
     tickets = [manager.submit(spec(id=number, sleep=0.02)) for number in range(12)]
@@ -521,7 +521,7 @@ def test_an_index_larger_than_the_pipe(make: Any) -> None:
 def test_the_clock_of_a_heavy_compile_starts_with_its_work(make: Any, make_manager: Any) -> None:
     offload = make(processes=1, timeout=4.0)
     offload.compile(spec(id="warm"), NEVER)
-    manager = make_manager(offload=offload, heavy_bytes=1000, compile_timeout=4.0)
+    manager = make_manager(offload=offload, subprocess_threshold_bytes=1000, compile_timeout=4.0)
     tickets = [manager.submit(spec(id=number, sleep=1.0, text="x" * 2000)) for number in range(7)]
     for ticket in tickets:
         assert ticket.result(30), "the last one waited longer than a compile may take"
@@ -530,7 +530,7 @@ def test_the_clock_of_a_heavy_compile_starts_with_its_work(make: Any, make_manag
 def test_heavy_compiles_wait_in_a_queue_and_hold_no_thread(make: Any, make_manager: Any) -> None:
     offload = make(processes=2)
     offload.compile(spec(id="warm"), NEVER)
-    manager = make_manager(offload=offload, heavy_bytes=1000, compile_threads=1)
+    manager = make_manager(offload=offload, subprocess_threshold_bytes=1000, compile_threads=1)
     tickets = [manager.submit(spec(id=number, sleep=1.0, text="x" * 2000)) for number in range(40)]
     until(lambda: len(manager._offload_queue) >= 37)
     for number in range(20):
@@ -546,7 +546,7 @@ def test_heavy_compiles_wait_in_a_queue_and_hold_no_thread(make: Any, make_manag
 def test_a_full_house_is_not_remembered(make: Any, make_manager: Any) -> None:
     offload = make(processes=1)
     offload.compile(spec(id="warm"), NEVER)
-    manager = make_manager(offload=offload, heavy_bytes=1000, queue_limit=1)
+    manager = make_manager(offload=offload, subprocess_threshold_bytes=1000, queue_limit=1)
     running = manager.submit(spec(id=1, sleep=1.0, text="x" * 2000))
     until(lambda: any(job.state is JobState.OFFLOADED for job in manager._table.jobs.values()))
     waiting = manager.submit(spec(id=2, text="x" * 2000))
@@ -560,7 +560,7 @@ def test_a_full_house_is_not_remembered(make: Any, make_manager: Any) -> None:
 def test_what_nobody_waits_for_leaves_the_queue_of_heavy_compiles(make: Any, make_manager: Any) -> None:
     offload = make(processes=1)
     offload.compile(spec(id="warm"), NEVER)
-    manager = make_manager(offload=offload, heavy_bytes=1000, queue_limit=1)
+    manager = make_manager(offload=offload, subprocess_threshold_bytes=1000, queue_limit=1)
     running = manager.submit(spec(id=1, sleep=1.0, text="x" * 2000))
     until(lambda: any(job.state is JobState.OFFLOADED for job in manager._table.jobs.values()))
     unwanted = manager.submit(spec(id=2, text="x" * 2000))

@@ -38,12 +38,12 @@ def test_the_class_is_vllms_with_ours_before_it(vllm_config: Any, index: Index) 
     assert type(an_engine(vllm_config, index).scheduler) is found
 
 
-@pytest.mark.parametrize(("backend", "take_auto"), [("xgrammar", "1"), ("auto", "0")])
+@pytest.mark.parametrize(("backend", "default_backend"), [("xgrammar", "dotllm"), ("auto", "vllm")])
 def test_an_engine_on_another_backend_has_none(
-    vllm_config: Any, monkeypatch: pytest.MonkeyPatch, backend: str, take_auto: str
+    vllm_config: Any, monkeypatch: pytest.MonkeyPatch, backend: str, default_backend: str
 ) -> None:
     """It died of its first constrained request: xgrammar's backend has a ``compiler``, too, and ours was asked of it."""
-    monkeypatch.setenv("DOTLLM_TAKE_AUTO", take_auto)
+    monkeypatch.setenv("DOTLLM_DEFAULT_BACKEND", default_backend)
     monkeypatch.setattr(vllm_config.structured_outputs_config, "backend", backend)
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 

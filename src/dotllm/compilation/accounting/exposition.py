@@ -13,6 +13,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from dotllm import renamed
 from dotllm.compilation.accounting.metrics import COUNTERS, GAUGES, HISTOGRAMS, merge, shared_directory
 
 
@@ -41,21 +42,30 @@ class Collector:
         ]
         for family_class, described, section in families:
             for name, (help_text, label_names, *_) in described.items():
-                family = family_class(name, help_text, labels=label_names)
                 values = {labels: value for (n, labels), value in merged[section].items() if n == name}
-                for labels, value in sorted(values.items()) or ([((), 0.0)] if not label_names else []):
-                    family.add_metric(labels, value)
-                yield family
+                for shown, shown_help in _names(name, help_text):
+                    family = family_class(shown, shown_help, labels=label_names)
+                    for labels, value in sorted(values.items()) or ([((), 0.0)] if not label_names else []):
+                        family.add_metric(labels, value)
+                    yield family
         for name, (help_text, label_names, buckets) in HISTOGRAMS.items():
-            family = HistogramMetricFamily(name, help_text, labels=label_names)
-            for (n, labels), counts in sorted(merged["histograms"].items()):
-                if n == name:
-                    family.add_metric(labels, _cumulative(buckets, counts), sum_value=counts[-1])
-            yield family
+            for shown, shown_help in _names(name, help_text):
+                family = HistogramMetricFamily(shown, shown_help, labels=label_names)
+                for (n, labels), counts in sorted(merged["histograms"].items()):
+                    if n == name:
+                        family.add_metric(labels, _cumulative(buckets, counts), sum_value=counts[-1])
+                yield family
 
     def describe(self) -> list[Any]:
         """No names to check for duplicates: registering must not scrape."""
         return []
+
+
+def _names(name: str, help_text: str) -> Iterator[tuple[str, str]]:
+    """The name of a metric and its help; then the old name if it had one in the last release."""
+    yield name, help_text
+    if name in renamed.METRICS:
+        yield renamed.METRICS[name], f"The old name of {name}, until the next release."
 
 
 def _cumulative(buckets: tuple[float, ...], counts: list[float]) -> list[tuple[str, float]]:

@@ -32,9 +32,12 @@ MASK_BUCKETS = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3
 COUNTERS: dict[str, tuple[str, Labels]] = {
     "dotllm_compiles": ("Compiles finished, by kind of specification and outcome.", ("kind", "outcome")),
     "dotllm_refused": ("Specifications refused, by kind and the reason's name.", ("kind", "reason")),
-    "dotllm_requests": ("Requests for an index, by the cache level that answered.", ("level",)),
+    "dotllm_index_lookups": ("Look-ups of an index, by the cache level that answered.", ("level",)),
     "dotllm_evictions": ("Entries evicted, by cache level.", ("level",)),
-    "dotllm_rejected_entries": ("Stored entries ignored as damaged, foreign or newer, by level.", ("level",)),
+    "dotllm_cache_entries_ignored": (
+        "Stored entries ignored as damaged, foreign or newer, by level.",
+        ("level",),
+    ),
     "dotllm_writes": ("Entries written, by cache level and outcome.", ("level", "outcome")),
     "dotllm_store_failures": ("Failed calls to the shared store, by operation.", ("operation",)),
     "dotllm_mask_rows": ("Mask rows handed to the sampler.", ()),
@@ -52,11 +55,11 @@ def _sum(_: Labels, a: float, b: float) -> float:
 
 
 def _least(_: Labels, a: float, b: float) -> float:
-    """What one process lacks is worth an alert, whatever the others have."""
+    """A process that lacks it is worth an alert, whatever the others have."""
     return min(a, b)
 
 
-def _bytes_held(labels: Labels, a: float, b: float) -> float:
+def _cache_bytes(labels: Labels, a: float, b: float) -> float:
     """Each process has its own memory; the directory on disk is one, and each tells its size."""
     return max(a, b) if labels == ("disk",) else a + b
 
@@ -64,10 +67,10 @@ def _bytes_held(labels: Labels, a: float, b: float) -> float:
 GAUGES: dict[str, tuple[str, Labels, Callable[[Labels, float, float], float]]] = {
     "dotllm_queue_depth": ("Specifications waiting for a compile worker.", (), _sum),
     "dotllm_compiles_running": ("Compiles running now.", (), _sum),
-    "dotllm_waiting_requests": ("Requests waiting for an index.", (), _sum),
-    "dotllm_cache_bytes": ("Bytes held, by cache level.", ("level",), _bytes_held),
+    "dotllm_requests_waiting": ("Requests waiting for an index.", (), _sum),
+    "dotllm_cache_bytes": ("Bytes held, by cache level.", ("level",), _cache_bytes),
     "dotllm_cache_entries": ("Entries held, by cache level.", ("level",), _sum),
-    "dotllm_held_bytes": ("Bytes of indexes that only running requests hold.", (), _sum),
+    "dotllm_pinned_index_bytes": ("Bytes of indexes that running requests pin beyond the cache.", (), _sum),
     "dotllm_store_available": (
         "1 while the shared store answers all processes, 0 while one has its circuit breaker open.",
         ("store",),
@@ -78,8 +81,8 @@ GAUGES: dict[str, tuple[str, Labels, Callable[[Labels, float, float], float]]] =
 HISTOGRAMS: dict[str, tuple[str, Labels, tuple[float, ...]]] = {
     "dotllm_compile_seconds": ("Seconds of one compile, first mask included.", ("kind",), SECONDS_BUCKETS),
     "dotllm_wait_seconds": ("Seconds from request to index, by the level that had it.", ("level",), SECONDS_BUCKETS),
-    "dotllm_held_seconds": (
-        "Seconds a request that was scheduled before its index was there waited for it, by where it was needed.",
+    "dotllm_request_stall_seconds": (
+        "Seconds a request that was scheduled before its index was there stalled for it, by where it was needed.",
         ("where",),
         SECONDS_BUCKETS,
     ),

@@ -103,7 +103,7 @@ class DiskCache:
     def reject(self, key: str, why: Exception) -> None:
         """Remove an entry that is not usable (its own loader may find so after `open` did not)."""
         logger.warning("cache on disk: ignoring and removing entry %s: %s", key[:12], why)
-        self._metrics.add("dotllm_rejected_entries", "disk")
+        self._metrics.add("dotllm_cache_entries_ignored", "disk")
         with contextlib.suppress(OSError), self._locked() as usage:
             total = usage.read()
             usage.write(total - self._remove(self.path(key)))

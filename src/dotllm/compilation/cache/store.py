@@ -183,7 +183,7 @@ class SharedStore:
                 envelope.verify_bytes(data, task.key, self._secret)
         except envelope.Damaged as error:
             logger.warning("shared store: ignoring entry %s: %s", task.key[:12], error)
-            self._metrics.add("dotllm_rejected_entries", "store")
+            self._metrics.add("dotllm_cache_entries_ignored", "store")
             data = None
         except Exception as error:
             if not task.answered:

@@ -52,12 +52,12 @@ class StoredIndexes:
             self.disk,
             store,
             engine.warmth,
-            interval=options.warm_interval,
-            new_bytes=options.memory_bytes // NEW_SHARE,
+            interval=options.store_write_interval,
+            new_bytes=options.cache_memory_bytes // NEW_SHARE,
             secret=secret,
             metrics=metrics,
         )
-        self.memory_bytes = options.memory_bytes // NEW_SHARE if self.write_back.enabled else 0
+        self.memory_bytes = options.cache_memory_bytes // NEW_SHARE if self.write_back.enabled else 0
         """What all this may hold in memory: the indexes that wait for their first write."""
 
     def from_disk(self, key: str) -> CompiledIndex | None:

@@ -14,13 +14,13 @@ def offload_compiler(
     vocabulary: Any, options: CompilationOptions, load: Callable[[Path | bytes, Any], Any]
 ) -> OffloadCompiler | None:
     """``load``: as in `Engine`."""
-    if options.heavy_processes <= 0:
+    if options.compile_processes <= 0:
         return None
     from dotllm.compilation.workers.process import ProcessCompiler
 
     local = ProcessCompiler(
         vocabulary,
-        processes=options.heavy_processes,
+        processes=options.compile_processes,
         timeout=options.compile_timeout,
         memory=options.compile_memory,
         load=load,

@@ -110,7 +110,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
         if backend is not None:
             where = "reasoning" if pending.reasons else "prompt"
             seconds = 0.0 if pending.waits_since is None else time.monotonic() - pending.waits_since
-            backend.compiler.metrics.observe("dotllm_held_seconds", where, value=seconds)
+            backend.compiler.metrics.observe("dotllm_request_stall_seconds", where, value=seconds)
 
     def _let_wait(self, pending: Pending) -> None:
         """Let a request wait for its compile as vLLM has it; what is in flight for it does not count."""
