@@ -15,7 +15,7 @@ pytest.importorskip("vllm")
 
 from benchmarks.stand_ins import a_backend
 from dotllm import Index
-from dotllm.compilation.metrics import Metrics
+from dotllm.compilation.accounting.metrics import Metrics
 from dotllm.index.draft_rows import NO_MASK
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu_masks import rows

@@ -8,7 +8,7 @@ differences, because most are either nearly empty or nearly equal to another one
 No pickle. The checksum finds accidents (a file cut off, a flipped bit); it proves nothing about who wrote the file. So
 all numbers that are used as places in memory are looked at (`verify_nfa`, `verify_arena`), and a made-up file does
 not crash the process. It can still allow any text, so load only what comes from somebody you trust. The caches
-authenticate their entries if they have a secret (`compilation.envelope`).
+authenticate their entries if they have a secret (`compilation.cache.envelope`).
 """
 
 from __future__ import annotations
