@@ -20,6 +20,8 @@ from dotllm.cancellation import Cancelled
 from dotllm.compilation import CompilationManager, Specification
 from dotllm.compilation.cache.memory import grown
 from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull
+from dotllm.compilation.jobs.job import Ticket
+from dotllm.compilation.jobs.queue import JobQueue
 from dotllm.errors import Unsupported, without_frames
 
 Make = Callable[..., CompilationManager]
@@ -87,7 +89,7 @@ def test_extra_threads_go_home(make_manager: Make, monkeypatch: pytest.MonkeyPat
 
 
 def test_end_while_a_thread_is_being_started(make_manager: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = make_manager()._workers
+    pool = make_manager()._threads
     starting, go_on, start = threading.Event(), threading.Event(), threading.Thread.start
 
     def slowly(self: threading.Thread) -> None:
@@ -279,6 +281,25 @@ def test_who_comes_while_a_compile_is_cancelled_gets_a_new_one(make_manager: Mak
     ended.set()
     wait_for(lambda: manager.cached(spec(id=1)) is not None)
     assert detached or ticket.result(5)
+
+
+def test_who_comes_after_a_job_was_cancelled_on_its_way_between_queues_gets_a_new_one(make_manager: Make) -> None:
+    """The supervisor found no waiter while a thread looked for the index, and the job then waits for a process."""
+    manager = make_manager()
+    queue = JobQueue(10, 1 << 20)  # which nobody reads
+    tickets = [Ticket(), Ticket()]
+    specification = spec(id=1)
+    key = manager.key(specification)
+    manager._table.find_or_join(key, specification, tickets[0], queue, detached=False)
+    job = queue.get(0)
+    assert job is not None and manager._table.begin(job)
+    tickets[0].cancel()
+    assert manager._table.running() == ([job], [job])
+    job.cancelled.set()  # as the supervisor does
+    manager._table.requeue(job, queue)
+    assert manager._table.find_or_join(key, specification, tickets[1], queue, detached=False) == (None, "joined")
+    manager._attempt(job, lambda _: None)
+    assert tickets[1].result(5), "another job has taken its place"
 
 
 def test_the_end_while_a_compile_is_cancelled(make_manager: Make, compiler: fake_engine.Compiler) -> None:

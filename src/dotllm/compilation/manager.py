@@ -212,6 +212,7 @@ class CompilationManager:
         """Start the job's clock, and do the part of it that is ``work``: an index and where it comes from, which end
         the job, or None if it goes on elsewhere."""
         if not self._table.begin(job):
+            self._restart(job)
             return
         try:
             if self._pinned.is_full(self._table.cached_indexes):
@@ -324,7 +325,7 @@ class CompilationManager:
         report(self.metrics, job, outcome, error=failure)
 
     def _restart(self, job: Job) -> None:
-        """The compile was cancelled since it had no waiters. If there are new ones, it begins again."""
+        """The job was cancelled since it had no waiters. If there are new ones, it begins again."""
         full = self._table.restart(job, self._queue)
         if full is not None:
             self._fail(*full, remember=False)

@@ -81,12 +81,9 @@ class JobTable:
             return None, "miss"
 
     def begin(self, job: Job) -> bool:
-        """Start the clock of a job that was in a queue. False: it has ended, or ends here without waiters."""
+        """Start the clock of a job that was in a queue. False: it has ended, or must (`restart`)."""
         with self.lock:
-            if job.state is JobState.FINISHED:
-                return False
-            if job.cancelled.is_set() or not job.has_waiters():
-                self._end_cancelled(job)
+            if job.state is JobState.FINISHED or job.cancelled.is_set() or not job.has_waiters():
                 return False
             job.state = JobState.RUNNING
             job.started = time.monotonic()
@@ -149,7 +146,8 @@ class JobTable:
             return job.waiting()
 
     def restart(self, job: Job, queue: JobQueue) -> tuple[Job, QueueFull] | None:
-        """End a cancelled job; if it has waiters again, a new one takes its place. Returns that if it cannot wait."""
+        """End a cancelled job, or one without waiters. If it has waiters again, a new one takes its place, which is
+        returned if the queue is full."""
         with self.lock:
             if job.state is JobState.FINISHED or self.closed:  # (`close` fails it)
                 return None
