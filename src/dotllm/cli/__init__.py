@@ -24,10 +24,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     own = available()
     if arguments and arguments[0] in own:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started is ended
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # child processes are ended
         try:
             return int(importlib.import_module(own[arguments[0]].module).main(arguments[1:]))
-        except BrokenPipeError:  # whoever read our output has enough (``| head``)
+        except BrokenPipeError:  # the reader of our output has ended (``| head``)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
             return 1
         except KeyboardInterrupt:

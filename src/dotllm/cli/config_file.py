@@ -51,7 +51,7 @@ def _name(key: Any) -> str:
 
 
 def _text(key: Any, value: Any, path: Path) -> str:
-    """What stands for ``value`` on a command line. YAML takes ``on`` and ``off`` for booleans, too."""
+    """``value`` as on a command line. YAML reads ``on`` and ``off`` as booleans."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, str | int | float):

@@ -1,7 +1,7 @@
 """Compiling ahead of time, in parallel: every specification into the local cache and the shared store, warmed.
 
 Each process has its own vocabulary, handed over as bytes; specifications come and results go through the pool. An
-index is written before its result is reported, so what was reported survives a kill.
+index is written before its result is reported, so reported results survive a kill.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def compile_ahead(
     ) as pool:
         try:
             yield from _results(pool, tasks, AHEAD * processes)
-        except BaseException:  # an interrupt above all: what is being compiled is wanted no more
+        except BaseException:  # an interrupt above all: no result is needed any more
             for child in multiprocessing.active_children():
                 child.terminate()
             raise
@@ -90,7 +90,7 @@ def _results(pool: ProcessPoolExecutor, tasks: Iterable[tuple[Any, ...]], ahead:
 
 
 class _Process:
-    """What one compiling process holds."""
+    """The state of one compiling process."""
 
     def __init__(self, packed: bytes, options: CompilationOptions, context: bytes) -> None:
         self.vocabulary = wire.unpack_vocabulary(packed)

@@ -1,8 +1,8 @@
-"""Compiled: what a ticket yields, the index of one specification, the best one known so far.
+"""Compiled: the result of a ticket, which is the best index of a specification known so far.
 
 A compile races with the shared store (`manager`). If the compile wins, the request may start at once; if the store's
-index, warmed by other servers, arrives a moment later, later guides use it. That is why plugins keep the `Compiled`
-and call `guide()` when the first mask is needed (after prefill), not when the ticket resolves.
+index, warmed by other servers, arrives a moment later, later guides use it. So plugins keep the `Compiled` and call
+`guide()` when the first mask is needed (after prefill), not when the ticket resolves.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Engine(NamedTuple):
     compile: Callable[[Specification, Any], CompiledIndex]
     """(specification, vocabulary) → index; raises `dotllm.errors.SpecError` for a refused specification."""
     load: Callable[[Path | bytes, Any], CompiledIndex]
-    """(file or what it holds, vocabulary) → index; raises for what is damaged, foreign or newer."""
+    """(file or its content, vocabulary) → index; raises for a damaged, foreign or newer one."""
     shared_bytes: Callable[[Any], int]
     """Bytes that all indexes of a vocabulary share: its mask rows."""
     collect: Callable[[Any], Any]
@@ -86,4 +86,4 @@ class OffloadCompiler(Protocol):
         longer than ``patience_s`` seconds. Starts a process in the background as `ensure_worker` does."""
 
     def close(self) -> None:
-        """End what is still running."""
+        """End all processes."""

@@ -1,6 +1,6 @@
 """Which engine, which vocabulary: what a stored index depends on besides its specification.
 
-The engine's fingerprint is a hash of its own files, not a version number somebody has to remember to raise: an
+The engine's fingerprint is a hash of its own files, not a version number that has to be raised by hand: an
 index compiled before a bug was fixed must never be served after it. Two installations of one release agree; a checkout
 with one changed line in the engine does not share with them, which is right.
 """

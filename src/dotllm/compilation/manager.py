@@ -171,7 +171,7 @@ class CompilationManager:
         self._stored.write_back.flush(timeout)
 
     def close(self, flush: float = 2.0) -> None:
-        """End all threads and processes; waiting tickets fail. What is new is stored first, in at most ``flush``
+        """End all threads and processes; waiting tickets fail. New indexes are stored first, in at most ``flush``
         seconds."""
         jobs = self._table.close()
         if jobs is None:
@@ -222,7 +222,7 @@ class CompilationManager:
             self._restart(job)
         except QueueFull as error:
             self._fail(job, error, remember=False)
-        except BaseException as error:  # SystemExit of a front end included: somebody waits for this ticket
+        except BaseException as error:  # SystemExit of a front end included: the tickets wait
             self._fail(job, error)
         else:
             if found is not None:
@@ -339,7 +339,7 @@ class CompilationManager:
         return bool(self._table.jobs) or self._switch_interval.is_short
 
     def _look_at_running(self, now: float) -> None:
-        """Give up what takes too long, tell compiles that nobody waits for them any more.
+        """Fail jobs that take too long, cancel jobs without waiters.
 
         Compiles in processes and on Ray keep the time limit themselves, from the moment on when they begin.
         """
@@ -369,7 +369,7 @@ class CompilationManager:
         sizes: list[tuple[Compiled, int]] = []
         for first in range(0, len(measured), MEASURED_AT_ONCE):
             sizes += grown(measured[first : first + MEASURED_AT_ONCE])
-            time.sleep(0)  # who waits for the interpreter goes first
+            time.sleep(0)  # threads that wait for the interpreter go first
         with self._table.lock:
             evicted = self._table.memory.resize(sizes)
             if crowded:

@@ -44,8 +44,8 @@ class Specification:
     def create(cls, kind: Kind | str, text: str, options: Mapping[str, OptionValue] | None = None) -> Specification:
         """From a kind's name and loose options.
 
-        Options that are None say nothing and are dropped. (False says something: ``any_whitespace=False``. Callers
-        leave out what is the default, so that equal specifications share a key.)
+        Options that are None are dropped; False is kept (``any_whitespace=False``). Callers leave out default values,
+        so that equal specifications share a key.
         """
         kept = sorted((name, value) for name, value in (options or {}).items() if value is not None)
         return cls(Kind(kind), text, tuple(kept))

@@ -1,9 +1,9 @@
 """The name under which /metrics counts a refusal: one of a closed set.
 
-`SpecError.keyword` names what was refused, and often that is a word the user wrote: a rule that is not defined, a field
-nobody knows, the name of a Unicode property. As the value of a label each such word would be a time series for ever,
-and would show one customer's names to whoever reads the metrics. So only words of ours and of the standards become
-labels; for all others the class of the error is one. The user's word is in the error's message.
+`SpecError.keyword` names the refused part, often by a word of the user's: a rule that is not defined, an unknown field,
+the name of a Unicode property. As the value of a label each such word would be a time series for ever, and would show
+one customer's names to all readers of the metrics. So only words of ours and of the standards become labels. For all
+others the label is the class of the error. The user's word is in the error's message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is told of each job that has ended: a count, and one line in the log."""
+"""The report of a job that has ended: a count, and one line in the log."""
 
 from __future__ import annotations
 

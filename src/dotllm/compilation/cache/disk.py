@@ -2,17 +2,17 @@
 
     <directory>/entries/ab/<key>      one entry: Index.save's file plus the trailer of `envelope`
     <directory>/incoming/             files being written
-    <directory>/lock                  flock'ed by whoever writes; holds the bytes used, or nothing after a crash
+    <directory>/lock                  flock'ed by the writer; holds the bytes used, or nothing after a crash
 
-An entry appears by ``rename``, so it is whole or absent; whatever else went wrong (power loss, a bad disk, a newer
-version, a file of somebody else) the trailer shows, and the entry is removed and made again. Writers hold the lock, so
-what lies in ``incoming`` when one takes it was left by a killed writer and is deleted. Readers take no lock; an entry
+An entry appears by ``rename``, so it is whole or absent. The trailer shows all other damage (power loss, a bad disk, a
+newer version, a foreign file), and the entry is removed and made again. Writers hold the lock, so a file that lies in
+``incoming`` when one takes it was left by a killed writer and is deleted. Readers take no lock; an entry that is
 evicted while a process reads it lives on in that process.
 
 The bound holds at every moment for all processes together: room is made before an entry is moved in, and a partial
 write counts too because it is written with the lock held. Order of eviction is by time of last use (mtime, touched on a
-hit at most once a minute). Nothing here raises on a full, read-only or vanished disk: the cache is then just empty. Nor
-does anybody wait long for the lock: its holder may be a process that is stopped.
+hit at most once a minute). Nothing here raises on a full, read-only or vanished disk: the cache is then just empty. No
+process waits long for the lock: its holder may be stopped.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class DiskCache:
         target = self.path(key)
         temporary = self._incoming / f"{key}.{os.getpid()}"
         try:
-            self._make_directories()  # somebody may have deleted them
+            self._make_directories()  # they may have been deleted
             target.parent.mkdir(mode=0o700, exist_ok=True)
             with self._locked() as usage:
                 total = self._make_room(usage.read(), expected)
@@ -161,7 +161,7 @@ class DiskCache:
                 finally:
                     temporary.unlink(missing_ok=True)
                 usage.write(total + _blocks(size) - replaced)
-        except Exception as error:  # whatever the index's own save does, too
+        except Exception as error:  # also those of the index's own save
             logger.warning("cache on disk: entry %s was not written: %s", key[:12], error)
             self._metrics.add("dotllm_writes", "disk", "failed")
             return None
@@ -203,7 +203,7 @@ class DiskCache:
             yield _Usage(file.fileno(), self._recount)
 
     def _lock(self, descriptor: int) -> None:
-        """The lock, until the file is closed (by a kill, too). TimeoutError: somebody else keeps it."""
+        """The lock, until the file is closed, if only by a kill. TimeoutError: another process keeps it."""
         deadline = time.monotonic() + (LOCK_PATIENCE_S if self._waits_for_lock else 0.0)
         while True:
             try:
@@ -217,7 +217,7 @@ class DiskCache:
         self._waits_for_lock = True
 
     def _recount(self) -> int:
-        """After a crash: clear what was being written, count what is there."""
+        """After a crash: delete half-written files, count the entries."""
         for left in os.scandir(self._incoming):
             with contextlib.suppress(OSError):
                 os.unlink(left.path)

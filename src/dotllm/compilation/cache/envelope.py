@@ -3,10 +3,10 @@
     payload (what Index.save wrote) | magic 8 | version u32 | reserved u32 | length u64 | key 32 | checksum 32
 
 It stands at the end so that the payload starts at offset 0 and stays mmap-able by its own loader. The checksum is
-SHA-256 over payload and trailer, which finds damage but which anybody can compute, or HMAC-SHA-256 with a secret:
-whoever can make an entry decides what masks allow, so a store that others can write to must be keyed
-(``DOTLLM_STORE_SECRET``). Anything that does not fit (other key, other length, other checksum, another magic or
-version) is `Damaged`; nothing is ever unpickled.
+SHA-256 over payload and trailer, or HMAC-SHA-256 with a secret. The first finds damage, but everybody can compute it,
+and the writer of an entry decides what masks allow: a store that others can write to must have a secret
+(``DOTLLM_STORE_SECRET``). An entry with another key, length, checksum, magic or version is `Damaged`. Nothing is ever
+unpickled.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def seal(path: Path, key: str, secret: bytes = b"") -> int:
 
 
 def sealed(write: Callable[[Path], None], key: str, secret: bytes = b"") -> bytes:
-    """An entry whose payload is what ``write(path)`` writes, for who has no file of it."""
+    """An entry with the payload that ``write(path)`` writes, where there is no file of it."""
     with tempfile.TemporaryDirectory(prefix="dotllm-entry-") as directory:
         path = Path(directory, key)
         write(path)

@@ -63,7 +63,7 @@ class MemoryCache:
     def resize(self, sizes: Iterable[tuple[Compiled, int]]) -> list[Compiled]:
         """Enter the sizes of those entries that are still here, and evict others until the bound holds.
 
-        Returns what was evicted, as `evict` does.
+        Returns the evicted entries, as `evict` does.
         """
         for entry, size in sizes:
             if self._entries.get(entry.key) is entry:

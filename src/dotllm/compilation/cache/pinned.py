@@ -1,12 +1,12 @@
-"""What running and waiting requests hold: indexes that are not in the cache any more, and not bounded by it.
+"""Pinned indexes: those that running and waiting requests keep alive beyond the cache and its bound.
 
-An index lives as long as somebody has a guide on it, whatever the cache evicts, and a few kilobytes of schema can make
-one of hundreds of megabytes (patterns that need large automata). So beyond a bound no further specification is
-compiled until requests have ended: who asks for one is told to come again (HTTP 503). Requests that run go on, and
-specifications that are in the cache are served.
+An index lives as long as a guide uses it, whatever the cache evicts, and a few kilobytes of schema can make an index of
+hundreds of megabytes (patterns that need large automata). So beyond a bound no further specification is compiled until
+requests have ended; a request for one is answered with HTTP 503. Running requests go on, and specifications in the
+cache are served.
 
-Counting takes a microsecond for each index, so it is done now and then, and before anybody is refused; in between what
-has been compiled since is added.
+A count takes a microsecond for each index. So the indexes are counted now and then, and before a refusal; in between
+the sizes of new ones are added.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ class PinnedIndexes:
         """``limit``: bytes."""
         self.limit = limit
         self.nbytes = 0
-        """Held outside of the cache, as last counted."""
+        """Pinned beyond the cache, as last counted."""
         self._added = 0  # since then; perhaps only cached
         self._lock = Lock()
         self._alive: weakref.WeakSet[CompiledIndex] = weakref.WeakSet()
 
     def is_full(self, cached: Callable[[], Iterable[CompiledIndex]]) -> bool:
-        """Whether more is held than may be. ``cached``: asked for those that are in the cache, if that may be so."""
+        """Whether the limit is exceeded. ``cached`` gives the cached indexes, and is called only near the limit."""
         return self.nbytes + self._added > self.limit and self.count(cached()) > self.limit
 
     def add(self, index: CompiledIndex) -> None:
-        """Count this one from now on, until nobody has it."""
+        """Count this one from now on, as long as it lives."""
         with self._lock:
             self._alive.add(index)
             self._added += index.nbytes
 
     def count(self, cached: Iterable[CompiledIndex]) -> int:
-        """`nbytes`, counted anew. ``cached``: those that are in the cache (and perhaps new to us)."""
+        """`nbytes`, counted anew. ``cached``: the indexes in the cache, which may be new here."""
         with self._lock:
             known = set[int]()
             for index in cached:

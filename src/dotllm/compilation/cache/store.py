@@ -1,9 +1,9 @@
 """The third cache: a store shared by many machines, which may be slow or dead, and never delays a request for it.
 
-`fetch` and `publish` only put work into a queue for a few threads of the store's own; the answer of a fetch comes by
-callback, exactly once, at the latest when `expire` finds its time over. A call that hangs keeps its thread (Python
-cannot take it back) and nothing else: when all are hanging, fetches are answered "no" at once, as with an open circuit
-breaker. Threads are daemons, so a hanging store does not keep a server from ending.
+`fetch` and `publish` only put work into a queue for a few threads of the store's own. The answer of a fetch comes by
+callback, exactly once, at the latest when `expire` finds its time over. A call that hangs keeps only its thread, which
+Python cannot take back. When all threads hang, fetches are answered "no" at once, as with an open circuit breaker.
+Threads are daemons, so a hanging store does not keep a server from ending.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class SharedStore:
         task.answer(None)
 
     def publish(self, key: str, data: bytes) -> bool:
-        """Write ``data`` some time soon. False if it is not going to be (read-only, too large, too much waiting)."""
+        """Write ``data`` soon. False if it will not be written (read-only, too large, too much waiting)."""
         if self._readonly or len(data) > LARGEST_ENTRY_BYTES:
             return False
         with self._condition:

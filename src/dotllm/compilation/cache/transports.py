@@ -24,14 +24,14 @@ def pack(entry: bytes) -> bytes:
 
 
 def unpack(data: bytes, limit: int) -> bytes:
-    """The inverse of `pack`. Raises `Damaged` for what is no such object, or larger than ``limit`` when unpacked."""
+    """The inverse of `pack`. Raises `Damaged` for another object, or one larger than ``limit`` when unpacked."""
     inflate = zlib.decompressobj()
     try:
         entry = inflate.decompress(data, limit)
     except zlib.error as error:
         raise Damaged(f"not a packed entry: {error}") from None
     if not inflate.eof or inflate.unused_data:
-        raise Damaged("cut off, too large, or with something behind it")
+        raise Damaged("cut off, too large, or followed by other bytes")
     return entry
 
 

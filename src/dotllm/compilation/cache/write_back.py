@@ -1,13 +1,11 @@
-"""Write-back: indexes go to disk and to the shared store after they have been used, so that what is shared is *warm*.
+"""Write-back: indexes go to disk and to the shared store after they have been used, so that stored ones are *warm*.
 
-An index is worth most with the states and mask rows its first requests found. So it is written some seconds after it
-was compiled, and again when it has grown since, at most once per interval; the interval doubles with every write, so an
-index that grows for ever costs a bounded number of writes. An index that came from a cache and never grew is not
-written at all.
+An index is worth most with the states and mask rows that its first requests found. So it is written some seconds after
+its compile, and again when it has grown, at most once per interval. The interval doubles with every write: an index
+that grows for ever costs few writes. An index that came from a cache and never grew is not written.
 
-One thread does it all, beside the requests, and rests between writes: each takes the interpreter as long as compiling a
-small schema does, or longer. Where every request brings a schema of its own, more are compiled than it writes; the
-oldest are then not stored.
+One thread writes, and rests between writes: each takes the interpreter at least as long as a small compile. Where every
+request brings a new schema, more indexes are compiled than written; the oldest are then not stored.
 """
 
 from __future__ import annotations
@@ -78,7 +76,7 @@ class WriteBack:
         self._new: collections.OrderedDict[str, tuple[Compiled, int]] = collections.OrderedDict()
         self._watched: dict[str, _Watched] = {}
         self._wake = threading.Event()
-        self._urgent = threading.Event()  # set while somebody flushes, and at the end: nobody rests
+        self._urgent = threading.Event()  # set during a flush and at the end: the thread does not rest
         self._closed = False
         self.enabled = disk.enabled or store is not None
         if self.enabled:

@@ -1,1 +1,1 @@
-"""Compiles in flight: who waits for which, the queue, the threads that run them, who looks after them."""
+"""Compiles in flight: tickets and jobs, their queue, the threads that run them, and their supervisor."""

@@ -75,7 +75,7 @@ class Job:
         self.started: float | None = None
         """When it left the queue; None while it is in one."""
         self.cancelled = threading.Event()
-        """Set when the result is no longer needed: nobody waits, an index came from elsewhere, or the time is over."""
+        """Set when the result is no longer needed: no ticket waits, the index came from elsewhere, the time is over."""
         self.store_pending = False
         """A shared-store look-up has not answered yet."""
         self.failure: Exception | None = None

@@ -1,7 +1,7 @@
-"""The queue of jobs: short work first, bounded, nobody starves.
+"""The queue of jobs: short work first, bounded, without starvation.
 
 Order is by *virtual deadline*: submission time plus a multiple of the guessed cost. A small regex submitted after a
-1 MiB document overtakes it; but a large job's deadline does come, so a stream of small ones cannot hold it up for ever.
+1 MiB document overtakes it. The deadline of a large job does come, so a stream of small ones cannot delay it for ever.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class JobQueue:
             return dropped
 
     def close(self) -> list[Job]:
-        """Wake all workers for the last time; returns the jobs nobody will run."""
+        """Wake all workers for the last time; returns the jobs that no thread will run."""
         with self._condition:
             self._closed = True
             left = [job for _, _, job in self._heap]

@@ -8,8 +8,8 @@ SLOW_SWITCH_INTERVAL_S = 0.0005  # seconds, while a compile takes long
 
 
 class SwitchInterval:
-    """While a compile takes long, threads hand over the GIL ten times as often: it is the engine's loop that wants it,
-    some dozen times a step, and waits a switch interval each time (figures: docs/decisions/compilation.md)."""
+    """While a compile takes long, threads hand over the GIL ten times as often: the engine's loop needs it some dozen
+    times a step, and waits a switch interval each time (figures: docs/decisions/compilation.md)."""
 
     def __init__(self) -> None:
         self._ordinary: float | None = None
@@ -20,7 +20,7 @@ class SwitchInterval:
         return self._ordinary is not None
 
     def set(self, *, short: bool) -> None:
-        """Shorten it, or make it what it was."""
+        """Shorten or restore it."""
         if short and self._ordinary is None:
             self._ordinary = sys.getswitchinterval()
             sys.setswitchinterval(min(self._ordinary, SLOW_SWITCH_INTERVAL_S))

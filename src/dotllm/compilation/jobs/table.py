@@ -5,8 +5,8 @@
       │         ▼  │
       └────── OFFLOADED
 
-One lock guards the jobs and what is known of finished ones, the cache in memory and the remembered failures, so that a
-specification is in exactly one of these places. It is held for microseconds: never while an index is compiled, loaded
+One lock guards the jobs, the cache in memory and the remembered failures, so that a specification is in exactly one of
+these places. It is held for microseconds: never while an index is compiled, loaded
 or written, nor while a ticket is resolved (which runs foreign code). So the methods return the tickets to resolve.
 """
 

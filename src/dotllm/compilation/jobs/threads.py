@@ -1,9 +1,8 @@
-"""Worker threads of our own. The kernels release the GIL; what a thread costs the engine's loop is in
-docs/decisions/compilation.md.
+"""Threads that compile. The kernels release the GIL; docs/decisions/compilation.md has the cost to the engine's loop.
 
-One slow compile must not hold up the others (in vLLM's pool of (CPUs + 1) // 2 threads it does), so a base of threads
-is always there, and `relieve` starts another one whenever a job has waited too long because all threads are busy. Extra
-threads go home when there is nothing to do. All are daemons: a stuck compile never keeps the process from ending.
+One slow compile must not delay the others, as it does in vLLM's pool of (CPUs + 1) // 2 threads. So a base of threads
+always exists, and `relieve` starts another one whenever a job has waited too long because all threads are busy. Extra
+threads end when they have nothing to do. All are daemons: a stuck compile never keeps the process from ending.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Compiles in processes of their own: they take no time from the engine's loop, and can truly be killed.
 
-A front end is Python and holds the GIL; for a schema of a megabyte that is a quarter of a second in which every switch
-of threads costs the engine up to ``sys.getswitchinterval()`` (figures: docs/decisions). A process has its own GIL, a
-memory limit, and ends at once when its time is over or nobody waits for it any more. It starts in about a second and
-stays; an engine starts its processes while the model loads (`start_all`), others on their first large specification.
+A front end is Python and holds the GIL. For a schema of a megabyte this is a quarter of a second in which every switch
+of threads costs the engine up to ``sys.getswitchinterval()`` (figures: docs/decisions/compilation.md). A process has
+its own GIL and a memory limit, and ends at once when its time is over or no request waits for it. It starts in about a
+second and stays. An engine starts its processes while the model loads (`start_all`), others on their first large
+specification.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 # How often a waiting caller looks whether its compile is still wanted.
 POLL_S = 0.05
 START_TIMEOUT_S = 120.0
-PIPE_BYTES = 1 << 20  # what Linux lets anybody ask for
+PIPE_BYTES = 1 << 20  # the most that Linux grants without privileges
 
 
 class _Worker:
@@ -165,7 +166,7 @@ class ProcessCompiler:
         threading.Thread(target=self._start_ahead, name="dotllm-compile-process", daemon=True).start()
 
     def _start_ahead(self) -> None:
-        """With a place of `_free`, as whoever starts a process has one: so there are never too many."""
+        """With a permit of `_free`, as all starts of processes have one: so there are never too many."""
         try:
             self._give_back(self._start())
         except CompilationError as error:
@@ -210,7 +211,7 @@ class ProcessCompiler:
         ``cancelled`` is set meanwhile, `CompilationError` when the process died of something else."""
         while not self._free.acquire(timeout=POLL_S):
             if cancelled.is_set():
-                raise Cancelled("nobody waits for this specification any more")
+                raise Cancelled("no request waits for this specification any more")
         try:
             return self._compile(self._take(cancelled), specification, cancelled)
         finally:
@@ -259,7 +260,7 @@ class ProcessCompiler:
             if reply is not None:
                 return reply
             if cancelled.is_set():
-                raise Cancelled("nobody waits for this specification any more")
+                raise Cancelled("no request waits for this specification any more")
             if time.monotonic() >= deadline:
                 raise CompileTimeout.beyond(timeout)
 
@@ -269,7 +270,7 @@ class ProcessCompiler:
             while (idle := self._idle_worker()) is None and self._starting:
                 self._given_back.wait(POLL_S)
                 if cancelled.is_set():
-                    raise Cancelled("nobody waits for this specification any more")
+                    raise Cancelled("no request waits for this specification any more")
         return self._start(cancelled) if idle is None else idle
 
     def _start(self, cancelled: threading.Event | None = None) -> _Worker:

@@ -184,7 +184,7 @@ class RayCompiler:
                 return reply
             if cancelled.is_set():
                 self._ray.cancel(reference, force=True)
-                raise Cancelled("nobody waits for this specification any more")
+                raise Cancelled("no request waits for this specification any more")
             if time.monotonic() >= deadline:
                 self._ray.cancel(reference, force=True)
                 raise CompileTimeout.beyond(self._timeout)

@@ -1,4 +1,4 @@
-"""What crosses to another process or machine, as plain data: a vocabulary, and a refusal. No pickle."""
+"""Messages to other processes and machines as plain data: vocabularies and failures. No pickle."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def pack_error(error: BaseException, memory: int) -> dict[str, Any]:
 
 
 def unpack_error(data: Mapping[str, Any]) -> Exception:
-    """The inverse of `pack_error`; what is not a refusal becomes a `CompilationError`."""
+    """The inverse of `pack_error`; all but refusals become a `CompilationError`."""
     refusal = _REFUSALS.get(data["type"])
     if refusal is None:
         return CompilationError(f"{data['type']}: {data['message']}")

@@ -2,8 +2,8 @@
 
 VOCABULARY is the number of an open file, MEMORY a number of bytes, PARENT the process that started this one.
 One JSON line in: {"specification": …}; one JSON line out: {"bytes": n} and behind it the n bytes of the index, or
-{"error": …}; "last" in it says that no more follow. The process also ends when its input does, and when its parent is
-gone: nobody has to clean up after it.
+{"error": …}; "last" in it says that no more follow. The process also ends with its input and with its parent, so it is
+never left behind.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def main(argv: list[str]) -> None:
     # Ctrl-C in the server's terminal is for the server, which then closes our input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(5)
-    # Whatever prints must not end up between our replies.
+    # Prints of libraries must not end up between our replies.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    # The processes share the file's position, so nobody moves it.
+    # The processes share the file's position, so no process moves it.
     file = int(argv[0])
     vocabulary = wire.unpack_vocabulary(os.pread(file, os.fstat(file).st_size, 0))
     os.close(file)
