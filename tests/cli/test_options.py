@@ -61,3 +61,17 @@ def test_servers_that_are_compared_can_start(group: str, monkeypatch: pytest.Mon
                 for variable, value in environment.items():
                     patch.setenv(variable, value)
                 assert options.refused(environment) is None, variant.name
+
+
+def test_the_help_has_every_option_once() -> None:
+    text = options.help_text()
+    for option in options.OPTIONS:
+        assert text.count(f"  {option.flag} {option.metavar}\n") == 1
+    flags = {option.flag for option in options.OPTIONS}
+    assert {f"--dotllm-{name}" for names in options.GROUPS.values() for name in names} <= flags
+    assert (
+        text.index("Constraints:")
+        < text.index("--dotllm-coalescence")
+        < text.index("Limits:")
+        < text.index("Advanced:")
+    )

@@ -54,6 +54,13 @@ OPTIONS: tuple[Option, ...] = (
     ),
     *(Option(*row) for row in describe()),
 )
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Constraints": ("default-backend", "coalescence", "property-order"),
+    "GPU": ("gpu-masks",),
+    "Cache": ("cache-memory-bytes", "disk-bytes", "cache-dir", "store", "store-secret", "store-readonly"),
+    "Limits": ("max-pinned-bytes", "compile-timeout", "compile-memory", "queue-limit", "queue-bytes"),
+}
+"""Options by what they are about, for the help; all others are "Advanced"."""
 SETTINGS = (
     settings.takes_auto,
     settings.coalescence,
@@ -95,9 +102,13 @@ def wants_help(argv: list[str]) -> bool:
 
 def help_text() -> str:
     """Our options, for ``dotllm serve --help``."""
+    group_of = {f"--dotllm-{name}": group for group, names in GROUPS.items() for name in names}
     lines = ["dotllm options (each also an environment variable):"]
-    for option in OPTIONS:
-        lines += [f"  {option.flag} {option.metavar}", f"      {option.help}  [{option.variable}]"]
+    for group in (*GROUPS, "Advanced"):
+        lines.append(f"\n{group}:")
+        for option in OPTIONS:
+            if group_of.get(option.flag, "Advanced") == group:
+                lines += [f"  {option.flag} {option.metavar}", f"      {option.help}  [{option.variable}]"]
     return "\n".join(lines) + "\n"
 
 
