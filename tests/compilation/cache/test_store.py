@@ -106,7 +106,7 @@ def test_breaker() -> None:
 # ---------------------------------------------------------------- manager and store
 
 
-def test_a_heavy_compile_is_saved_by_the_store(
+def test_an_offloaded_compile_is_saved_by_the_store(
     make_manager: Make, transport: FakeTransport, store: SharedStore
 ) -> None:
     manager = make_manager(store=store)

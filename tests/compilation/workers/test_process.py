@@ -203,7 +203,7 @@ print(next(iter(compiler._all)).process.pid, flush=True)
     assert not list(tmp_path.iterdir())
 
 
-def test_first_heavy_one_does_not_wait_for_the_process(
+def test_first_large_one_does_not_wait_for_the_process(
     make: Any, make_manager: Any, compiler: fake_engine.Compiler
 ) -> None:
     offload = make()
@@ -518,7 +518,7 @@ def test_an_index_larger_than_the_pipe(make: Any) -> None:
         assert index.nbytes == size and index.text == spec(id=number, bytes=size).text
 
 
-def test_the_clock_of_a_heavy_compile_starts_with_its_work(make: Any, make_manager: Any) -> None:
+def test_the_clock_of_an_offloaded_compile_starts_with_its_work(make: Any, make_manager: Any) -> None:
     offload = make(processes=1, timeout=4.0)
     offload.compile(spec(id="warm"), NEVER)
     manager = make_manager(offload=offload, subprocess_threshold_bytes=1000, compile_timeout=4.0)
@@ -527,7 +527,7 @@ def test_the_clock_of_a_heavy_compile_starts_with_its_work(make: Any, make_manag
         assert ticket.result(30), "the last one waited longer than a compile may take"
 
 
-def test_heavy_compiles_wait_in_a_queue_and_hold_no_thread(make: Any, make_manager: Any) -> None:
+def test_offloaded_compiles_wait_in_a_queue_and_hold_no_thread(make: Any, make_manager: Any) -> None:
     offload = make(processes=2)
     offload.compile(spec(id="warm"), NEVER)
     manager = make_manager(offload=offload, subprocess_threshold_bytes=1000, compile_threads=1)
@@ -557,7 +557,7 @@ def test_a_full_house_is_not_remembered(make: Any, make_manager: Any) -> None:
     assert manager.submit(spec(id=3, text="x" * 2000)).result(20), "nothing is remembered of it"
 
 
-def test_what_nobody_waits_for_leaves_the_queue_of_heavy_compiles(make: Any, make_manager: Any) -> None:
+def test_what_nobody_waits_for_leaves_the_queue_of_offloaded_compiles(make: Any, make_manager: Any) -> None:
     offload = make(processes=1)
     offload.compile(spec(id="warm"), NEVER)
     manager = make_manager(offload=offload, subprocess_threshold_bytes=1000, queue_limit=1)
