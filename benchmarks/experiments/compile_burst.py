@@ -57,7 +57,9 @@ def main() -> None:
     parser.add_argument("--requests", default="32,256")
     parser.add_argument("--workload", default="bounded")
     parser.add_argument("--bursts", type=int, default=5)
-    parser.add_argument("--patience", type=float, default=manager_module.OFFLOAD_PATIENCE_S, help="seconds for a process")
+    parser.add_argument(
+        "--patience", type=float, default=manager_module.OFFLOAD_PATIENCE_S, help="seconds for a process"
+    )
     options = parser.parse_args()
     manager_module.OFFLOAD_PATIENCE_S = options.patience
     known = tokens.load()

@@ -1,7 +1,7 @@
 """Kernels: restore an arena from a saved index, without the GIL.
 
-An index is loaded on a thread beside an engine's loop, often while a request waits for it (`compilation.process`). Each
-moment of Python here would be taken from that loop.
+An index is loaded on a thread beside an engine's loop, often while a request waits for it
+(`compilation.workers.process`). Each moment of Python here would be taken from that loop.
 """
 
 from __future__ import annotations

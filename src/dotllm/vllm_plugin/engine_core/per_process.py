@@ -59,7 +59,7 @@ def compiler(vocabulary: Any) -> CompilationManager:
         if made is None:
             made = _compilers[vocabulary] = CompilationManager(vocabulary)
             if current_platform.is_cuda_alike():  # to launch a step of a GPU takes Python longer than a compile does
-                made.spare_the_loop()
+                made.always_offload()
         return made
 
 
