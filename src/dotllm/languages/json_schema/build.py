@@ -67,7 +67,7 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
     parsed = parse(schema) if isinstance(schema, str) else schema
     try:
         with stack_limit("the schema"):
-            keywords, root = canonical(parsed, options)
+            keywords, root = read_schema(parsed, options)
             emitter = Emitter(from_prelude(grammar, options), keywords, options)
             expression = emitter.expression(root)
             if not analyse(grammar).derives[expression]:
@@ -79,8 +79,8 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
     return expression
 
 
-def canonical(schema: Any, options: Options) -> tuple[Keywords, Node]:
-    """The node of ``schema``, whose form is its canonical one, and the reader that knows it. Raises `InvalidSpec`."""
+def read_schema(schema: Any, options: Options) -> tuple[Keywords, Node]:
+    """The node of ``schema``, whose form is the schema's, and the reader that knows it. Raises `InvalidSpec`."""
     document = Document(schema, dialect_named(options.default_dialect), closes=options.additional_properties is False)
     keywords = Keywords(document, Algebra(options.budget), options)
     return keywords, keywords.node(schema, document.scope)

@@ -1,6 +1,6 @@
 """What another language takes to write the values of a schema in a style of its own: structural tags do.
 
-It reads the schema (`canonical`), and extends the `Emitter` or brings its own `ObjectText`.
+It reads the schema (`read_schema`), and extends the `Emitter` or brings its own `ObjectText`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     ObjectConstraint,
 )
 from dotllm.languages.json_schema.arrays.items import array_expression
-from dotllm.languages.json_schema.build import canonical, parse
+from dotllm.languages.json_schema.build import parse, read_schema
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.emission.json_text import JsonText
 from dotllm.languages.json_schema.emission.prelude import from_prelude
@@ -48,10 +48,10 @@ __all__ = [
     "Options",
     "StringLanguage",
     "array_expression",
-    "canonical",
     "containing_one_of",
     "from_prelude",
     "object_expression",
     "parse",
+    "read_schema",
     "strings_of_length",
 ]

@@ -1,7 +1,7 @@
-"""Which pattern of a schema a regular expression's error is about.
+"""Which pattern of a schema an error of a regular expression is about.
 
-Patterns are read late, when the grammar is made and a form no longer knows which sub-schemas it came from. On the way
-to a refusal there is time to look for the one that fails with this very message.
+Patterns are read late, when a normal form no longer knows its sub-schemas. So the refusal compiles the patterns of the
+schema again and takes the one that fails with the same message.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Why nothing satisfies a schema: the smallest place that must be satisfied and cannot be, and the keywords there.
 
-That nothing does is found out by the grammar, which does not know which keyword it comes from. So the schema is looked
-at once more, from its root inwards: a part that every document needs (a required property, a branch of ``allOf``) and
-that nothing satisfies either is the next place. Where no part is to blame, those keywords are without which something
-would satisfy it. All of this is emitted into the grammar that has failed, under the same budgets; when one is used up,
-the place found so far is named.
+The grammar shows that nothing satisfies the schema, but not which keyword is at fault. So the schema is read once more,
+from its root inwards. A part that every document needs (a required property, a branch of ``allOf``) and that nothing
+satisfies is the next place. Where there is no such part, the keywords at fault are those without which something would
+satisfy the schema. All of this is emitted into the failed grammar, under the same budgets; when one is used up, the
+refusal names the place found so far.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Strings are raw; numbers, booleans and null are JSON; keys are escaped as XML at
 and say nothing of their type. A key is written twice, which a context-free grammar can only ask for where it knows the
 key: keys that a schema does not name are not written, and a schema that describes them is refused.
 
-As in `styles`, which values there may be comes from the canonical form of the schema; only the text differs.
+As in `styles`, which values there may be comes from the normal form of the schema; only the text differs.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from dotllm.languages.json_schema.extension import (
     Options,
     StringLanguage,
     array_expression,
-    canonical,
     object_expression,
     parse,
+    read_schema,
 )
 from dotllm.languages.structural_tag.raw import raw_string
 
@@ -54,7 +54,7 @@ def markup_expression(schema: Any, grammar: Grammar, options: Options, style: st
     """The objects that ``schema`` allows, in one of `STYLES`."""
     if style == MINIMAX_M3 and options.additional_properties is None:
         options = options._replace(additional_properties=False)
-    keywords, root = canonical(parse(schema) if isinstance(schema, str) else schema, options)
+    keywords, root = read_schema(parse(schema) if isinstance(schema, str) else schema, options)
     writer = (_Cohere if style == COHERE else _MinimaxM3)(grammar, keywords, options, write)
     return writer.top(root)
 

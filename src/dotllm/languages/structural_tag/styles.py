@@ -2,7 +2,7 @@
 
 The top level is an object whose members are written one after another, each between an opening and a closing text; a
 string value is written raw (it ends at the closing text, so it cannot contain that), every other value as JSON. Which
-keys there are, which are required and what their values may be comes from the same canonical form as for JSON
+keys there are, which are required and what their values may be comes from the same normal form as for JSON
 (`languages.json_schema`); only the text differs.
 """
 
@@ -24,10 +24,10 @@ from dotllm.languages.json_schema.extension import (
     NormalForm,
     Options,
     StringLanguage,
-    canonical,
     from_prelude,
     object_expression,
     parse,
+    read_schema,
 )
 from dotllm.languages.structural_tag.raw import raw_string
 
@@ -72,7 +72,7 @@ Text = Callable[[str], Expression]
 
 def styled_expression(schema: Any, grammar: Grammar, options: Options, style: Style, text: Text) -> Expression:
     """The objects that ``schema`` allows, written in ``style``. ``text`` writes fixed text (special tokens by id)."""
-    keywords, root = canonical(parse(schema) if isinstance(schema, str) else schema, options)
+    keywords, root = read_schema(parse(schema) if isinstance(schema, str) else schema, options)
     writer = _Writer(grammar, keywords, options, style, text)
     return writer.top(root)
 

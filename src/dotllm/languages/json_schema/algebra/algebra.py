@@ -1,11 +1,11 @@
-"""∧, ∨, ¬ on schemas: nodes, their canonical forms, and what is empty or disjoint.
+"""∧, ∨, ¬ on schemas: nodes, their normal forms, and which nodes are empty.
 
-A node is a sub-schema or a boolean combination of nodes, found again by its parts, so that the combinations a recursive
-schema can lead to are finitely many and recursion ends. Its `NormalForm` is computed when first asked for. Nodes are
-never forms: making a node costs a dictionary look-up, and what no document can reach is never looked at.
+A node is a sub-schema or a boolean combination of nodes. Equal combinations are one node, so a recursive schema leads
+to finitely many and recursion ends. The `NormalForm` of a node is computed when it is first asked for: making a node
+costs a dictionary look-up, and no form is made of what no document can reach.
 
-Emptiness and disjointness are used to prune (alternatives of anyOf, pairs of oneOf). They may answer "not known"
-(False): what is pruned is empty; what is not is found out by the grammar, in which an unproductive rule is nothing.
+Emptiness serves to prune alternatives. The answer "not empty" may mean "not known": the grammar finds the rest, where
+an unproductive rule is nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FormReader(Protocol):
     """What the algebra needs of whoever reads the sub-schemas (`keywords`)."""
 
     def form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
-        """The canonical form of a sub-schema."""
+        """The normal form of a sub-schema."""
         ...
 
 
@@ -194,7 +194,7 @@ class Algebra:
     # -- forms ---------------------------------------------------------------------------------------------------------
 
     def form(self, node: Node) -> NormalForm:
-        """The canonical form.
+        """The normal form.
 
         Raises:
             Loop: the schema is defined by itself, in place.

@@ -1,5 +1,4 @@
-"""∧ and ¬ on array constraints (`ArrayConstraint`), and what makes a constraint empty. Built like `objects`, which
-see."""
+"""∧, ∨ and ¬ on array constraints, and which of them are empty. Built like `objects`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which nodes have no value in common, by a look at types and discriminators; what that makes of ``oneOf``."""
+"""Which nodes are disjoint, by a look at types and discriminators, and ``oneOf`` with it.
+
+The answer "not disjoint" may mean "not known"; then ``oneOf`` excludes the other branch.
+"""
 
 from __future__ import annotations
 

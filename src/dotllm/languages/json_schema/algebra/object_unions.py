@@ -1,4 +1,4 @@
-"""∨ and ¬ on object constraints, as far as they are about which keys are there: unions of conjunctions of clauses."""
+"""∨ and ¬ on object constraints. Constraints that are only about which keys are there merge into one, as clauses."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""∧ on object constraints (`ObjectConstraint`), and what makes a constraint empty.
+"""∧ on object constraints, and which of them are empty.
 
-A constraint is taken apart into *conditions* (a key's value, a key's presence, a count, …). Its negation says that one
-of them fails. Where that is one alternative it becomes a positive constraint; where it is many it stays whole in
-``negated``, so that excluding n schemas costs n entries and not the product of their alternatives.
+The negation of a constraint says that one of its conditions fails (`object_conditions`). A negation that leaves one
+alternative becomes a positive constraint. Any other stays whole in ``negated``: excluding n schemas costs n entries,
+not the product of their alternatives.
 """
 
 from __future__ import annotations

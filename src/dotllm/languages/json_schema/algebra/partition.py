@@ -1,4 +1,4 @@
-"""The values of a node by which other nodes they are outside of: how excluded schemas divide a member or an item."""
+"""A node's values, divided by which other nodes exclude them: how negated constraints divide a member or an item."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""``uniqueItems`` over values that are not finitely many: an ordinary array whose beginning is marked, so that guides
-remember its items (`dotllm.index.unique`).
+"""``uniqueItems`` over infinitely many values: an ordinary array whose beginning is marked, so that guides remember its
+items (`dotllm.index.unique`).
 
-A guide never lets an item begin that could only become one that was. That it finds another way on must be sure before:
-there must be enough different values for as many items as the array must have.
+A guide forbids an item that could only repeat an earlier one. Another item must then be possible, which is checked
+here: there must be enough different values for as many items as the array must have.
 """
 
 from __future__ import annotations

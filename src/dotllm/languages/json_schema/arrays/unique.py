@@ -1,9 +1,9 @@
-"""``uniqueItems``: arrays without equal items, where that can be said by an automaton.
+"""``uniqueItems`` by an automaton: arrays whose items can take finitely many values.
 
-Which values have been used an automaton cannot remember unless they are finitely many: the items have a finite domain
-(an enum, booleans, a short range of integers, …), or are different for another reason (tuples of different types).
-Without a tuple or a length this is an unordered sequence of the values; with one, an automaton that has a state for
-each set of values already used. All else is left to the guides (`runtime_unique`).
+An automaton remembers which values have been used only if they are few: an enum, booleans, a short range of integers.
+Without a tuple or a length the array is an unordered sequence of the values. With one, the automaton has a state for
+each set of values already used. Items that can never be equal (a tuple of different types) need neither. All else is
+left to the guides (`runtime_unique`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Canonical forms → Grammar: one rule for each schema with arrays or objects, scalars in place.
+"""Normal forms → Grammar: one rule for each node with arrays or objects, scalars in place.
 
-The rules are made from a work list, so the depth of a schema costs no stack, and a node has one rule however often it
-is referred to. What nothing satisfies is written as it is: an unproductive rule is pruned with all that needs it.
+The rules are made from a work list, so the depth of a schema costs no stack. A node has one rule, however often it is
+referred to. Nodes that nothing satisfies are written like others: pruning drops unproductive rules with all that needs
+them.
 """
 
 from __future__ import annotations

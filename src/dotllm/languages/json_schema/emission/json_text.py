@@ -1,9 +1,9 @@
-"""How a document is written: punctuation and the white space around it. The other half of the text policy is in
-`spelling` (strings) and `number_text`.
+"""How a document is written: punctuation and white space. `spelling` says how strings are written, `number_text` how
+numbers are.
 
-White space stands between any two tokens, never before the first or after the last, and is bounded: a model that has
-begun to write blanks must stop. ``whitespace_pattern`` replaces it; without ``any_whitespace`` there is none. Every
-value, bracket and comma is followed by its white space, so no two stretches of it ever meet.
+White space may stand between any two tokens, never before the first or after the last. It is bounded, so that a model
+that has begun to write blanks must stop. ``whitespace_pattern`` replaces it; without ``any_whitespace`` there is none.
+Every value, bracket and comma is followed by its white space, so no two stretches of it meet.
 """
 
 from __future__ import annotations
@@ -163,13 +163,12 @@ def _spaces() -> Dfa:
 
 @lru_cache(maxsize=64)
 def _blank_part(pattern: str) -> Dfa | None:
-    """What of ``pattern`` is white space of JSON, or None if all of it is.
+    """The texts of ``pattern`` that are white space of JSON; None if all are.
 
-    ``\\s`` has form feeds and no-break spaces, too, with which a text is no JSON: those are left out. Raises
-    `InvalidSpec` if nothing is left, or for what nobody calls white space.
+    ``\\s`` also matches form feeds and no-break spaces, which JSON does not allow: they are left out.
 
     Raises:
-        InvalidSpec: nothing is left, or the pattern matches what is white space to nobody.
+        InvalidSpec: no text is left, or ``pattern`` matches characters that are no white space at all.
     """
     if _PLAINLY_BLANK.fullmatch(pattern):  # with any count, also one that is too large for an automaton
         return None

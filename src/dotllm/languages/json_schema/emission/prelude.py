@@ -1,13 +1,11 @@
-"""What the grammars of nearly all schemas have in common, built once for each way of white space (and each
-set of texts that strings must not hold, and whether numbers are finite) and then copied.
+"""The part that the grammars of nearly all schemas share, built once for each set of options and then copied.
 
-Any JSON value, any string, number or key, the white space, the characters that keys are told apart by: half of the
-nodes of an ordinary schema's grammar do not depend on the schema, and building them one by one took half of the time
-from a schema to its grammar. A copy takes some microseconds, and what a schema does not need costs nothing later:
-lowering only follows what the start needs.
+It holds any JSON value, any string, number and key, white space, and the default edges of keys. These are half of the
+nodes of an ordinary schema's grammar; building them one by one took half of the time from a schema to its grammar. A
+copy takes some microseconds. Parts that a schema does not need cost nothing later, because lowering follows only what
+the start needs.
 
-A grammar that has begun with something else (a structural tag, a Lark grammar with schemas in it) gets these pieces
-when they are needed, as if there were no prelude.
+A grammar that has begun with something else (a structural tag, a Lark grammar) gets these parts when it needs them.
 """
 
 from __future__ import annotations

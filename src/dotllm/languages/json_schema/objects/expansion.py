@@ -1,4 +1,7 @@
-"""Object constraints as unions of constraints without conditions, for keys in any order."""
+"""Object constraints as unions of constraints that need no automaton over their members.
+
+With keys in any order, the states of that automaton would be all subsets of the keys.
+"""
 
 from __future__ import annotations
 

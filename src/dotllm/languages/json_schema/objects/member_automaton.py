@@ -1,4 +1,8 @@
-"""The automaton over the members of an object in the general case, state by state."""
+"""The automaton over the members of an object in the general case, as far as states are reached.
+
+A state is the position in the declared order, the keys without a declared place written so far, the number of members,
+and what is undecided: clauses, and negated constraints that the object may still have.
+"""
 
 from __future__ import annotations
 

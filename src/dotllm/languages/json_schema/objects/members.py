@@ -1,18 +1,16 @@
-"""Objects → automata over their members.
+"""Object constraints → automata over members: the common case, and the choice between the others.
 
-Keys that ``properties`` declares come in declared order, each at most once; all others follow, in any order. The
-automaton is two chains: in state *next(i)* a member from ``i`` on must follow (after a comma), in state *done(i)* one
-before ``i`` has just been written. So n optional properties cost 2n states and every member is written once. Keys that
-are named without a place are an unordered sequence (`Grammar.unordered`) behind them; with ``order="any"`` all are.
+Declared keys come in declared order, each at most once; all other keys follow, in any order. The automaton is two
+chains. In state *next(i)* a member from ``i`` on must follow (after a comma); in state *done(i)* one before ``i`` has
+just been written. So n optional properties cost 2n states, and every member is written once. Named keys without a
+declared place are an unordered sequence (`Grammar.unordered`) at the end; with ``order="any"`` all keys are.
 
-Counts, conditions on which keys are there, and constraints the object must not have multiply these states by what is
-still open: the count so far, the clauses that are not yet decided, the excluded constraints that are not yet broken;
-and by which of the keys without a place have been written. (With ``order="any"`` such a constraint is first made a
-union of constraints without conditions, if that is possible.)
+Counts, clauses and negated constraints need states for what is still open (`member_automaton`). With ``order="any"``
+such a constraint first becomes a union of constraints without them, if that is possible (`expansion`).
 
-Keys that the schema does not name may come twice, which changes nothing where all that is said of them is what values
-they have. Where they are counted, or one of them must have some value, guides remember them (`Grammar.unique_open`);
-where they are few, they are named first.
+A key that the schema does not name may come twice. That changes nothing where only its value matters. Where such keys
+are counted, or one of them must have some value, guides remember the keys (`Grammar.unique_open`). Where there are few
+such keys, they are named first.
 """
 
 from __future__ import annotations

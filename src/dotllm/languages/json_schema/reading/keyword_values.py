@@ -1,5 +1,7 @@
-"""The values of keywords, one by one: numbers, counts, objects and lists of keys. A malformed one is an `InvalidSpec`
-that names its keyword; where it stands is known to whoever asked (`keywords`)."""
+"""The values of single keywords: numbers, counts, objects, lists of keys.
+
+A malformed value is an `InvalidSpec` that names its keyword; `keywords` adds the place.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Sub-schemas → canonical forms: what each keyword means.
+"""Sub-schemas → nodes and normal forms.
 
-The keywords of a schema are read type by type into one form, then met with the forms of its applicators (``$ref``,
-``allOf``, ``anyOf``, ``oneOf``, ``not``, ``if``, ``dependentSchemas``). A keyword with a malformed value is an
-`InvalidSpec`. Keywords that assert nothing, and those a dialect does not know, are not looked at.
+The keywords of a schema are read type by type into one form (`scalar_keywords`, `array_keywords`, `object_keywords`),
+which then meets the forms of its applicators (`applicators`, `unevaluated`). Keywords that assert nothing, and those
+that a dialect does not know, are not read.
 
 JSON Schema Validation 2020-12 (and the drafts before it), https://json-schema.org/specification
 """
@@ -126,7 +126,7 @@ class Keywords:
     # -- forms ---------------------------------------------------------------------------------------------------------
 
     def form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
-        """The canonical form of a sub-schema.
+        """The normal form of a sub-schema.
 
         Raises:
             SpecError: a keyword is malformed or cannot be enforced; ``location`` is its JSON Pointer.

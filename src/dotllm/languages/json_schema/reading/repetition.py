@@ -1,8 +1,8 @@
-"""Sub-schemas that say the same, so that each is read once.
+"""Repeated sub-schemas, so that each is read once.
 
-Generated schemas (Kubernetes', OpenAPI's) repeat the same sub-schema dozens of times, but for its description. Equal
-content in one scope has one meaning, so the first one stands for all. A dictionary is equal to another if it has the
-same entries in the same order (the order of properties counts), annotations that are texts aside.
+Generated schemas (Kubernetes', OpenAPI's) repeat a sub-schema dozens of times with other descriptions. Equal content in
+one scope has one meaning, so the first one stands for all. Two dictionaries are equal if they have the same entries in
+the same order (the order of properties counts), apart from annotations that are texts.
 """
 
 from __future__ import annotations

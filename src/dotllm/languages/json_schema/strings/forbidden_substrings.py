@@ -1,13 +1,13 @@
 r"""Texts that no string of a document may hold, keys included: ``excludes`` of a structural tag's ``json_schema``.
 
-Readers of tool calls that look for a closing text (``</tool_call>``) look for it in strings, too. So what counts is the
-string as it is written, escapes included, between its quotes: ``<`` is another text than ``\u003c``. (xgrammar 0.2.8,
+Readers of tool calls look for a closing text (``</tool_call>``) inside strings, too. So the string counts as it is
+written between its quotes, escapes included: ``<`` is another text than ``\u003c``. (xgrammar 0.2.8,
 `structural_tag.py`, JSONSchemaFormat, has the same rule, but lets strings with a pattern or format hold the texts.)
 
-A string without a condition, or with a length only, may be written in all ways that hold none (`inside`): an automaton
-reads it a character at a time, raw or escaped, and is in the state that the automaton which looks for the texts is in
-behind what has been written. Others, and keys, have canonical spellings (see `spelling`), and a value of which one
-holds a text is left out (`ForbiddenSubstrings.strings`).
+A string with no condition but its length may be written in every way that holds none of the texts (`inside`). Its
+automaton reads one raw or escaped character at a time and tracks the state of the automaton that searches for the
+texts. Other strings, and keys, have canonical spellings (see `spelling`); a value is left out if one of its spellings
+holds a text (`ForbiddenSubstrings.strings`).
 """
 
 from __future__ import annotations

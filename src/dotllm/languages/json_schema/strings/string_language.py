@@ -1,11 +1,11 @@
 """Sets of strings, closed under and, or, not: lengths, patterns, formats, enum, const and propertyNames.
 
-A language is a finite set of values and a union of *constraints*; a constraint is a length together with patterns and
-formats that hold and that do not hold, and single strings left out. That form is symbolic: nothing is computed until a
-question needs it, and the common cases (any string, a length, one pattern, one format, a list of values) never build an
-automaton. The others go through the algebra of `Dfa`; the automata of the latest thousand constraints are kept.
+A language is a finite set of values and a union of *constraints*. A constraint is a length, patterns and formats that
+hold or do not hold, and single strings left out. That form is symbolic: nothing is computed until a question needs it,
+and the common cases (any string, a length, one pattern, one format, a list of values) never build an automaton. The
+others go through the algebra of `Dfa` (`string_automata`).
 
-Lengths count code points (JSON Schema Validation §6.3). How the strings are written is in `string_text`.
+Lengths count code points (JSON Schema Validation §6.3). `string_text` says how the strings are written.
 """
 
 from __future__ import annotations
