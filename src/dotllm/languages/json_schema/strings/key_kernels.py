@@ -16,14 +16,17 @@ Array = NDArray[Any]
 def key_networks(
     text: Array, groups: Array, letters: Array, default_edges: Array, quote: int
 ) -> tuple[Array, Array, Array]:
-    """What follows the opening quote of all strings but those of a group, for each group of sorted distinct ASCII
-    words: layouts of `Grammar.network`, one behind the other, and where each begins (and the last ends).
+    """What follows the opening quote of every string except some words, for several groups of words.
 
-    A word is ended by a NUL byte in ``text``, and a group by one of the places ``groups``. A layout is the prefix tree
-    of the words, with a quote where no word ends, and at each node a default edge: any character that leads to no other
-    node. ``letters`` are the expressions of the characters, ``default_edges`` those of the default edges of nodes with
-    one child, by its character (0: with none); 0 for what does not exist yet. The default edges that are not found
-    there are left open: for each its place among the layouts, and the characters of the children as bits, 64 a word.
+    ``text`` uint8[bytes] holds the sorted distinct ASCII words, each ended by a NUL byte; ``groups`` int32[groups]
+    where each group of words ends. Returns the layouts of `Grammar.network`, one after another, as int32; where each
+    begins (and the last ends) as int32[groups + 1]; and int64[n, 3], the default edges that do not exist yet.
+
+    A layout is the prefix tree of the words, with the expression ``quote`` where no word ends, and at each node a
+    default edge: any character that leads to no other node. ``letters`` int32[128] are the expressions of the
+    characters, ``default_edges`` int32[128] those of the default edges of nodes with one child, by its character (at
+    0: of nodes with none); 0 stands for what does not exist yet. The default edges that are not found there are left
+    open: for each its place among the layouts, and the characters of the node's children as bits, 64 a word.
     """
     size, longest = len(text), 0
     for g in range(len(groups)):

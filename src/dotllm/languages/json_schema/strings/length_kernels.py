@@ -17,9 +17,10 @@ FAR = 1 << 40
 
 @kernel("Tuple((int64[::1], int64[::1]))(int32[:, ::1], boolean[::1])")
 def distances(table: Array, accepting: Array) -> tuple[Array, Array]:
-    """For each state of a Dfa's ``table`` how many characters the shortest and the longest way to acceptance has.
+    """The lengths of the shortest and of the longest string from each state of a Dfa to acceptance.
 
-    `FAR` where there is no longest one; both are `FAR` for the dead state 0.
+    ``table`` int32[states, classes] holds the next states (0: dead), ``accepting`` bool[states] where a string may end.
+    Returns two int64[states], in characters: `FAR` where there is no longest string; both are `FAR` for state 0.
     """
     states, classes = table.shape
     shortest = np.full(states, FAR, np.int64)
@@ -97,12 +98,14 @@ def count_characters(
     out: Array,
     origin: Array,
 ) -> Any:
-    """A Dfa's strings of ``low`` to ``high`` (`FAR`: any number of) characters, as a table in ``out``; how many states,
-    or -1 if they do not fit. State 0 is dead, 1 the start; ``origin`` is the state of the Dfa each comes from, its bits
-    inverted where a string may not end though it may there.
+    """A Dfa's strings of ``low`` to ``high`` (`FAR`: any number of) characters, as another table.
 
-    A state is one of the Dfa's and the number of characters read, as long as that matters: not where no way on can
-    break the limits, however it goes.
+    ``table``, ``accepting`` and ``start`` are the Dfa, ``shortest`` and ``longest`` its `distances`. Written are
+    ``out`` int32[limit, classes], the next states (0: dead, 1: the start), and ``origin`` int32[limit], the Dfa's state
+    that each state comes from; its bits are inverted where a string may end in the Dfa, but is too short. Returns the
+    number of states, or -1 if there are more than ``limit``.
+
+    A state is one of the Dfa's with the number of characters read, unless no continuation can break the limits.
     """
     classes = table.shape[1]
     limit = out.shape[0]

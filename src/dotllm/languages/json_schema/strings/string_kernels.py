@@ -107,12 +107,17 @@ MUST_ESCAPE_WORDS = np.array([(1 << 0x20) - 1 | 1 << 0x22, 1 << 0x5C - 0x40], np
 def spelled_edges(
     table: Array, starts: Array, class_of: Array, must_escape: Array
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """`group_edges`, and of what characters its sets are: ``starts`` and ``class_of`` are those of the alphabet.
+    """`group_edges`, and how the characters of each set are written.
 
-    Returns edges and uses; uint64[sets, 2] the characters of ASCII that are written as they are, as bits;
-    int32[sets, 3] how many ranges these are, the number of the set's escapes (-1: it has none), and of its characters
-    beyond ASCII (0: it has none); uint64[escapes, 2] and uint64[beyonds, words] what these are, as bits of characters
-    and of classes.
+    ``table`` int32[states, classes] is that of a Dfa; ``starts`` and ``class_of`` int32[ranges] are the alphabet's, the
+    first character and the class of each range; ``must_escape`` uint64[2] is `MUST_ESCAPE_WORDS`. Returns:
+
+    * edges and uses, as `group_edges`;
+    * uint64[sets, 2]: the characters of ASCII that are written as they are, as bits;
+    * int32[sets, 3]: how many ranges these are, the number of the set's escapes (-1: it has none), and the number of
+      its characters beyond ASCII (0: it has none);
+    * uint64[escapes, 2] and uint64[beyonds, words]: these escapes as bits of characters, these characters beyond ASCII
+      as bits of classes.
     """
     edges, uses, sets = group_edges(table)
     count, words = sets.shape
@@ -128,7 +133,7 @@ def spelled_edges(
     while slots < 2 * count + 4:
         slots *= 2
     raw = np.zeros((count, 2), np.uint64)
-    about = np.empty((count, 3), np.int32)
+    set_info = np.empty((count, 3), np.int32)
     escapes, escape_slots = np.zeros((count + 1, 2), np.uint64), np.full(slots, -1, np.int32)
     beyonds, beyond_slots = np.zeros((count + 2, words), np.uint64), np.full(slots, -1, np.int32)
     n_escapes, n_beyonds = 0, 1
@@ -142,15 +147,15 @@ def spelled_edges(
                     raw[one, 1] |= of_class[64 * w + bit, 1]
         number = _find_set(beyonds, n_beyonds, beyond_slots)
         n_beyonds += number == n_beyonds
-        about[one, 2] = number
-        about[one, 1] = -1
+        set_info[one, 2] = number
+        set_info[one, 1] = -1
         for half in range(2):
             escapes[n_escapes, half] = raw[one, half] & must_escape[half]
             raw[one, half] &= ~must_escape[half]
         if escapes[n_escapes, 0] | escapes[n_escapes, 1] != 0:
             number = _find_set(escapes, n_escapes, escape_slots)
             n_escapes += number == n_escapes
-            about[one, 1] = number
+            set_info[one, 1] = number
         runs = 0
         before = np.uint64(0)
         for half in range(2):
@@ -158,14 +163,18 @@ def spelled_edges(
                 here = raw[one, half] >> np.uint64(bit) & np.uint64(1)
                 runs += here > before
                 before = here
-        about[one, 0] = runs
-    return edges, uses, raw, about, escapes[:n_escapes].copy(), beyonds[:n_beyonds].copy()
+        set_info[one, 0] = runs
+    return edges, uses, raw, set_info, escapes[:n_escapes].copy(), beyonds[:n_beyonds].copy()
 
 
 @kernel("Tuple((int32[::1], int32[:, ::1]))(int64, int32[:, ::1], int32[:, ::1], int64)")
-def _escape_states(states: int, uses: Array, about: Array, escapes: int) -> tuple[Array, Array]:
-    """The states behind a backslash, one for each kind of escape and target: int32[uses] which one each use leads to
-    (0: its set has no escape), and int32[n, 2] (kind, target) of each, in order of both."""
+def _escape_states(states: int, uses: Array, set_info: Array, escapes: int) -> tuple[Array, Array]:
+    """The states behind a backslash, one for each kind of escape and target, numbered from ``states``.
+
+    ``uses`` and ``set_info`` are as `spelled_edges` returns them; ``escapes`` is the number of kinds. Returns
+    int32[uses], the state that each use leads to (0: its set has no escape), and int32[n, 2], (kind, target) of each
+    state, in order of both.
+    """
     n_uses = len(uses)
     # The uses are sorted by target, then by kind.
     first = np.zeros(max(states, escapes + 1) + 1, np.int32)
@@ -179,11 +188,11 @@ def _escape_states(states: int, uses: Array, about: Array, escapes: int) -> tupl
         first[uses[use, 1]] += 1
     first[:] = 0
     for use in range(n_uses):
-        first[about[uses[use, 0], 1] + 2] += 1  # kind -1 comes first
+        first[set_info[uses[use, 0], 1] + 2] += 1  # kind -1 comes first
     for i in range(escapes + 1):
         first[i + 1] += first[i]
     for i in range(n_uses):
-        kind = about[uses[by_target[i], 0], 1]
+        kind = set_info[uses[by_target[i], 0], 1]
         by_kind[first[kind + 1]] = by_target[i]
         first[kind + 1] += 1
     behind = np.zeros(n_uses, np.int32)  # of a use
@@ -191,7 +200,7 @@ def _escape_states(states: int, uses: Array, about: Array, escapes: int) -> tupl
     n_pairs = 0
     for i in range(n_uses):
         use = by_kind[i]
-        kind, target = about[uses[use, 0], 1], uses[use, 1]
+        kind, target = set_info[uses[use, 0], 1], uses[use, 1]
         if kind >= 0:
             if n_pairs == 0 or pairs[n_pairs - 1, 0] != kind or pairs[n_pairs - 1, 1] != target:
                 pairs[n_pairs, 0], pairs[n_pairs, 1] = kind, target
@@ -201,19 +210,23 @@ def _escape_states(states: int, uses: Array, about: Array, escapes: int) -> tupl
 
 
 @kernel("Tuple((int64[::1], int32[::1], int64))(int64, int32[:, ::1], uint64[:, ::1], int32[:, ::1], int32[:, ::1])")
-def _shared_states(first: int, uses: Array, raw: Array, about: Array, beyonds: Array) -> tuple[Array, Array, int]:
-    """int64[sets] how many ranges of each set are read raw; int32[uses] the state of its own that a use is read from,
-    numbered from ``first`` (0: it is read from each of its sources); and how many such states there are."""
+def _shared_states(first: int, uses: Array, raw: Array, set_info: Array, beyonds: Array) -> tuple[Array, Array, int]:
+    """The states that uses of many edges are read from, numbered from ``first``.
+
+    ``uses``, ``raw``, ``set_info`` and ``beyonds`` are as in `spelled_network`. Returns int64[sets], how many ranges of
+    each set are read raw; int32[uses], the state of each use (0: it is read from each of its sources); and the number
+    of states.
+    """
     via = np.zeros(len(uses), np.int32)
     n_via = 0
-    size = np.empty(len(about), np.int64)  # 0: nothing is read raw
-    for one in range(len(about)):
-        beyond = about[one, 2]
+    size = np.empty(len(set_info), np.int64)  # 0: nothing is read raw
+    for one in range(len(set_info)):
+        beyond = set_info[one, 2]
         touch = raw[one, 1] >> np.uint64(63) != 0 and beyonds[beyond, 1] != 0
-        size[one] = about[one, 0] + beyonds[beyond, 0] - touch
+        size[one] = set_info[one, 0] + beyonds[beyond, 0] - touch
     for use in range(len(uses)):
         one, count = uses[use, 0], np.int64(uses[use, 2])
-        all_ranges = size[one] + (2 if about[one, 1] >= 0 else 0)
+        all_ranges = size[one] + (2 if set_info[one, 1] >= 0 else 0)
         if all_ranges * count > all_ranges + count + 2:
             via[use] = first + n_via
             n_via += 1
@@ -226,25 +239,28 @@ def _shared_states(first: int, uses: Array, raw: Array, about: Array, beyonds: A
     " int32)"
 )
 def spelled_network(
-    accepting: Array, start: int, edges: Array, uses: Array, raw: Array, about: Array, beyonds: Array,
+    accepting: Array, start: int, edges: Array, uses: Array, raw: Array, set_info: Array, beyonds: Array,
     escapes: int, empty: int, backslash: int,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """What `spelled_edges` found as the layout of a network (see `Grammar.network`), in which expressions that Python
-    makes are missing.
+    """What `spelled_edges` found, as the layout of a network (see `Grammar.network`). Expressions that Python makes are
+    still missing in it.
 
-    ``beyonds`` [n, 2]: how many ranges they have, and whether U+0080 is in them. ``escapes``: how many there are;
-    ``empty``, ``backslash``: expressions. Returns the layout; int32[2 * sets] at how many places each set is read raw,
-    once (even) and in a loop (odd); and two times a place and a number: of the edges that read these, which have twice
-    the number of the set (+ 1 in a loop) for an expression; and of those that read the rest of an escape, which have
-    its number.
+    ``accepting`` bool[states] and ``start`` are the Dfa's; ``edges``, ``uses``, ``raw`` and ``set_info`` are what
+    `spelled_edges` returns. ``beyonds`` int32[n, 2]: how many ranges the characters beyond ASCII have, and whether
+    U+0080 is one of them. ``escapes``: how many sets of escapes there are. ``empty``, ``backslash``: expressions.
 
-    States of our own stand behind the Dfa's: one behind the backslash for each kind of escape and target, then one for
-    each use of many edges.
+    Returns the layout as int32; int32[2 * sets], at how many places each set is read raw, once (even) and in a loop
+    (odd); and int64[4], the place of the first edge and the number of edges, for two runs of edges. The first run reads
+    raw: its expressions are twice the number of the set, + 1 in a loop. The second run reads the rest of an escape: its
+    expressions are the number of the escapes.
+
+    States are added behind the Dfa's: one behind the backslash for each kind of escape and target, then one for each
+    use of many edges.
     """
     states, n_uses, n_edges = len(accepting), len(uses), len(edges)
-    behind, pairs = _escape_states(states, uses, about, escapes)
+    behind, pairs = _escape_states(states, uses, set_info, escapes)
     n_pairs = len(pairs)
-    size, via, n_via = _shared_states(states + n_pairs, uses, raw, about, beyonds)
+    size, via, n_via = _shared_states(states + n_pairs, uses, raw, set_info, beyonds)
     n_finals = 0
     for state in range(states):
         n_finals += accepting[state]
@@ -269,7 +285,7 @@ def spelled_network(
         if via[use] != 0:
             reads[n_reads, 0], reads[n_reads, 1] = via[use], use
             n_reads += 1
-    times = np.zeros(2 * len(about), np.int32)
+    times = np.zeros(2 * len(set_info), np.int32)
     places = np.empty(4, np.int64)
     places[0] = at + 1
     for i in range(n_reads):
