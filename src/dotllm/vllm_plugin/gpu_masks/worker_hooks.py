@@ -16,15 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.gpu_masks.message import MaskRows, positions
 from dotllm.vllm_plugin.settings import gpu_masks
-from dotllm.vllm_plugin.vllm_types import (
-    GrammarOutput,
-    InputBatchV1,
-    InputBatchV2,
-    SchedulerOutput,
-    StructuredOutputsWorker,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +35,10 @@ def v1_with(original: Any) -> Any:
     """Of V1's function."""
 
     def apply_grammar_bitmask(
-        scheduler_output: SchedulerOutput, grammar_output: GrammarOutput, input_batch: InputBatchV1, logits: Any
+        scheduler_output: vllm_types.SchedulerOutput,
+        grammar_output: vllm_types.GrammarOutput,
+        input_batch: vllm_types.InputBatchV1,
+        logits: Any,
     ) -> None:
         message = grammar_output.grammar_bitmask
         if not isinstance(message, MaskRows):
@@ -61,9 +58,9 @@ def v2_with(original: Any) -> Any:
     """Of V2's method. How many of its drafts a request has is known to the device alone where vLLM trims them."""
 
     def apply_grammar_bitmask(
-        self: StructuredOutputsWorker,
+        self: vllm_types.StructuredOutputsWorker,
         logits: Any,
-        input_batch: InputBatchV2,
+        input_batch: vllm_types.InputBatchV2,
         grammar_req_ids: list[str],
         grammar_bitmask: Any,
     ) -> None:

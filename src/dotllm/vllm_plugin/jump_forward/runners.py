@@ -11,16 +11,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.hook import replace_once
 from dotllm.vllm_plugin.settings import coalescence
-from dotllm.vllm_plugin.vllm_types import (
-    CachedRequestState,
-    GPUModelRunnerV1,
-    GPUModelRunnerV2,
-    InputBatchV1,
-    RequestState,
-    SchedulerOutput,
-)
 
 ENTERED = "dotllm_entered"
 """The attribute of a scheduler output that tells the model runners: a list of `Entered`."""
@@ -64,7 +57,7 @@ def wrap_runner(runner: Any) -> None:
 
 
 def _update_states_with(original: Any) -> Any:
-    def _update_states(self: GPUModelRunnerV1, scheduler_output: SchedulerOutput) -> Any:
+    def _update_states(self: vllm_types.GPUModelRunnerV1, scheduler_output: vllm_types.SchedulerOutput) -> Any:
         for entered in getattr(scheduler_output, ENTERED, ()):
             write_v1(self.requests, self.input_batch, entered)
         return original(self, scheduler_output)
@@ -72,7 +65,9 @@ def _update_states_with(original: Any) -> Any:
     return _update_states
 
 
-def write_v1(requests: dict[str, CachedRequestState], batch: InputBatchV1, entered: Entered) -> None:
+def write_v1(
+    requests: dict[str, vllm_types.CachedRequestState], batch: vllm_types.InputBatchV1, entered: Entered
+) -> None:
     """Write into the V1 runner's ``requests`` and its ``InputBatch``.
 
     The list of a request's output tokens stays the same object: logits processors hold it.
@@ -93,7 +88,7 @@ def write_v1(requests: dict[str, CachedRequestState], batch: InputBatchV1, enter
 
 
 def _add_requests_with(original: Any) -> Any:
-    def add_requests(self: GPUModelRunnerV2, scheduler_output: SchedulerOutput) -> Any:
+    def add_requests(self: vllm_types.GPUModelRunnerV2, scheduler_output: vllm_types.SchedulerOutput) -> Any:
         entered = getattr(scheduler_output, ENTERED, None)
         if entered is None:
             return original(self, scheduler_output)
@@ -106,7 +101,7 @@ def _add_requests_with(original: Any) -> Any:
     return add_requests
 
 
-def stage_v2(states: RequestState, entered: list[Entered]) -> None:
+def stage_v2(states: vllm_types.RequestState, entered: list[Entered]) -> None:
     """Write into the V2 runner's ``RequestState``; its ``apply_staged_writes`` brings them to the device.
 
     A request that has been preempted since has no state here, and is sent whole when it is resumed.
