@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,8 +15,7 @@ from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.engine_core import coalesced, per_process
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
-
-logger = logging.getLogger(__name__)
+from dotllm.vllm_plugin.vllm_types import Request
 
 
 @dataclass
@@ -35,8 +33,8 @@ class DotllmBackend(StructuredOutputBackend):
         self.row_sender: Any = None
         """Decided at the first step (see `gpu_masks.manager_hook`): a `RowSender`, or False where bitmasks are used."""
 
-    def begin(self, specification: Specification, request: Any) -> Future[Any]:
-        """Start compiling for vLLM's ``request``; the future yields its `RequestGrammar` or raises why there is none.
+    def begin(self, specification: Specification, request: Request) -> Future[RequestGrammar]:
+        """Start compiling for ``request``; the future yields its `RequestGrammar` or raises why there is none.
 
         Dropping the future withdraws the request: its compile is not started, or cancelled.
         """

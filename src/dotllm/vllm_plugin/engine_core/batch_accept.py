@@ -10,12 +10,22 @@ results that were in flight when their request was preempted, which may not coun
 from __future__ import annotations
 
 from itertools import compress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.index import advance_guides
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
-from dotllm.vllm_plugin.vllm_types import ModelRunnerOutput, Scheduler, SchedulerMixin, SchedulerOutput
+from dotllm.vllm_plugin.vllm_types import (
+    ModelRunnerOutput,
+    Request,
+    Scheduler,
+    SchedulerMixin,
+    SchedulerOutput,
+    StructuredOutputManager,
+)
+
+if TYPE_CHECKING:
+    from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
 MIN_BATCH = 8  # requests; fewer are not worth it
 
@@ -36,7 +46,7 @@ class BatchAcceptScheduler(SchedulerMixin):
             for grammar in accepted:
                 grammar.accepted_ahead = False
 
-    def _accept(self, output: ModelRunnerOutput) -> list[Any]:
+    def _accept(self, output: ModelRunnerOutput) -> list[RequestGrammar]:
         """Let grammars accept the tokens of a step; those that have, marked as such."""
         from vllm.v1.request import RequestStatus
 
@@ -64,8 +74,8 @@ class BatchAcceptScheduler(SchedulerMixin):
         return accept(grammars, tokens) if len(grammars) >= MIN_BATCH else []
 
 
-def accept(grammars: list[Any], tokens: list[int]) -> list[Any]:
-    """Let each of the `RequestGrammar`s accept its token; those that have, marked as such."""
+def accept(grammars: list[RequestGrammar], tokens: list[int]) -> list[RequestGrammar]:
+    """Let each of them accept its token; those that have, marked as such."""
     try:
         accepted, failures = advance_guides([grammar.guide for grammar in grammars], tokens)
     except Exception as error:  # nothing may cross into vLLM's loop; who has moved and who has not is not known
@@ -105,7 +115,7 @@ def _accept_tokens_with(original: Any) -> Any:
     """vLLM asks this for every request and token, and it takes several calls to come to a grammar (2 of 20 us a request
     and step): the answer is known where `accept` has been there before, and for free requests."""
 
-    def accept_tokens(self: Any, request: Any, new_token_ids: list[int]) -> bool:
+    def accept_tokens(self: StructuredOutputManager, request: Request, new_token_ids: list[int]) -> bool:
         structured = request.structured_output_request
         if structured is None:
             return True

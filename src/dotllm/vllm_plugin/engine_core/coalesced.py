@@ -6,26 +6,22 @@ combination of options can be asked for that canonical masks would make impossib
 
 from __future__ import annotations
 
-from typing import Any
-
 from dotllm.vllm_plugin.engine_core.errors import logits_processors
 from dotllm.vllm_plugin.settings import coalescence
+from dotllm.vllm_plugin.vllm_types import Request, VllmConfig
 
 
-def why_not(config: Any) -> str:
-    """Why no request of an engine is coalesced; "" if they are.
-
-    config: vLLM's ``VllmConfig``. Raises ValueError for a mode that does not exist.
-    """
+def why_not(config: VllmConfig) -> str:
+    """Why no request of an engine is coalesced; "" if they are. Raises ValueError for a mode that does not exist."""
     model, parallel = config.model_config, config.parallel_config
     checks = (
         (coalescence() == "off", "switched off"),
         (config.speculative_config is not None, "speculative decoding: forced text is left to its drafts"),
         (parallel.pipeline_parallel_size > 1, "pipeline stages"),
-        (getattr(parallel, "prefill_context_parallel_size", 1) > 1, "prefill context parallelism"),
+        (parallel.prefill_context_parallel_size > 1, "prefill context parallelism"),
         (config.kv_transfer_config is not None, "a KV connector"),
-        (bool(getattr(model, "is_diffusion", False)), "the model is a diffusion model"),
-        (bool(model.is_hybrid or model.is_attention_free), "the model has a recurrent state"),
+        (model.is_diffusion, "the model is a diffusion model"),
+        (model.is_hybrid or model.is_attention_free, "the model has a recurrent state"),
         # (The V2 runner knows the positions of a prompt's tokens alone, which those of other tokens follow.)
         (config.use_v2_model_runner and model.uses_mrope, "the model's positions have several dimensions"),
         (bool(logits_processors(model)), "logits processors of the user's, which must see every token"),
@@ -34,8 +30,8 @@ def why_not(config: Any) -> str:
     return next((reason for applies, reason in checks if applies), "")
 
 
-def may_be(request: Any, *, keeps_generators: bool) -> bool:
-    """Whether vLLM's ``request`` is coalesced, in an engine that does so.
+def may_be(request: Request, *, keeps_generators: bool) -> bool:
+    """Whether ``request`` is coalesced, in an engine that does so.
 
     Not where the sampler must see each token, since it counts them or tells how likely they were; nor where the request
     itself has a say in which tokens there are, since the one that spells forced text may not be among them. Stop tokens
@@ -55,6 +51,6 @@ def may_be(request: Any, *, keeps_generators: bool) -> bool:
         or parameters.bad_words
         or parameters.allowed_token_ids is not None
         or parameters.logit_bias
-        or getattr(parameters, "repetition_detection", None) is not None
+        or parameters.repetition_detection is not None
         or (keeps_generators and parameters.seed is not None)
     )

@@ -1,4 +1,4 @@
-"""H3: the engine core compiles and guides requests with dotllm.
+"""The engine core compiles and guides requests with dotllm.
 
 ``StructuredOutputManager.grammar_init`` is where vLLM starts compiling for a new request. Where the engine's backend is
 ``auto`` we put our backend and our future there, and vLLM's manager does the rest as ever; its inside has been
@@ -12,14 +12,19 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.hook import Hook
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
+from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
+
+if TYPE_CHECKING:
+    from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
+    from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
 
-def backend_of(manager: Any) -> Any:
+def backend_of(manager: StructuredOutputManager) -> DotllmBackend | None:
     """The `DotllmBackend` of an engine's manager: None before its first constrained request, and with another backend.
 
     The type is asked for, not attributes: xgrammar's backend has a ``compiler``, too.
@@ -29,7 +34,7 @@ def backend_of(manager: Any) -> Any:
     return manager.backend if isinstance(manager.backend, DotllmBackend) else None
 
 
-def begin(manager: Any, request: Any) -> Any:
+def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestGrammar]:
     """Start compiling for ``request``: a future of its grammar. Never raises; a failure is in the future."""
     from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
 
@@ -42,10 +47,9 @@ def begin(manager: Any, request: Any) -> Any:
             )
             if hasattr(manager, "backend_name"):  # 0.33: vLLM's guard against two backends in one engine
                 manager.backend_name = BACKEND
-        specification = requests.of_sampling_params(
-            request.sampling_params, manager.vllm_config.structured_outputs_config
-        )
-        future = manager.backend.begin(specification, request)
+        config = manager.vllm_config.structured_outputs_config
+        specification = requests.of_sampling_params(request.sampling_params, config)
+        future: Future[RequestGrammar] = manager.backend.begin(specification, request)
         if not manager._use_async_grammar_compilation:
             # external_launcher: one scheduler per rank, and all must see the grammar ready in the same step.
             future.exception()
@@ -67,7 +71,7 @@ HOOK = Hook(
 
 @HOOK.replaces(f"{_MANAGER}:StructuredOutputManager.grammar_init")
 def _grammar_init_with(original: Any) -> Any:
-    def grammar_init(self: Any, request: Any) -> None:
+    def grammar_init(self: StructuredOutputManager, request: Request) -> None:
         structured = request.structured_output_request
         if structured is None or not is_ours(self.vllm_config.structured_outputs_config.backend):
             original(self, request)
@@ -89,7 +93,10 @@ MASK_METRICS_HOOK = Hook(
 @MASK_METRICS_HOOK.replaces(f"{_MANAGER}:StructuredOutputManager.grammar_bitmask")
 def _grammar_bitmask_with(original: Any) -> Any:
     def grammar_bitmask(
-        self: Any, requests: Any, structured_output_request_ids: list[str], scheduled_spec_decode_tokens: Any
+        self: StructuredOutputManager,
+        requests: dict[str, Request],
+        structured_output_request_ids: list[str],
+        scheduled_spec_decode_tokens: dict[str, list[int]],
     ) -> Any:
         start = time.perf_counter()
         found = original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from http import HTTPStatus
 from importlib.metadata import entry_points
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 from dotllm.compilation.errors import QueueFull
 from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
-from dotllm.vllm_plugin.vllm_types import ModelConfig, Request, SchedulerMixin
+from dotllm.vllm_plugin.vllm_types import CompletionOutput, ModelConfig, Request, RequestOutput, SchedulerMixin
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def encode(error: Exception, what: str = "the specification could not be compile
     return _MARK + json.dumps({"status": status, "message": text})
 
 
-def decode(stop_reason: Any) -> tuple[int, str] | None:
+def decode(stop_reason: object) -> tuple[int, str] | None:
     """(HTTP status, message) of a ``stop_reason`` of ours; None for any other."""
     if not isinstance(stop_reason, str) or not stop_reason.startswith(_MARK):
         return None
@@ -113,18 +114,18 @@ def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
     return encode(error, "the constraint could not be followed")
 
 
-def as_exception(output: Any) -> Exception | None:
-    """What to raise in place of ``output`` (a ``RequestOutput``), or None if it is an ordinary one."""
+def _failed(output: RequestOutput) -> Iterator[tuple[CompletionOutput, int, str]]:
+    """The completions that have ended with an error of ours, each with its HTTP status and message."""
     completions = getattr(output, "outputs", None)
-    if not isinstance(completions, list):
-        return None
-    for completion in completions:
-        if completion.finish_reason != "error":
-            continue
-        failure = decode(completion.stop_reason)
+    for completion in completions if isinstance(completions, list) else ():  # (of a pooling model it is none)
+        failure = decode(completion.stop_reason) if completion.finish_reason == "error" else None
         if failure is not None:
-            return as_http(*failure)
-    return None
+            yield completion, *failure
+
+
+def as_exception(output: RequestOutput) -> Exception | None:
+    """What to raise in place of ``output``, or None if it is an ordinary one."""
+    return next((as_http(status, message) for _, status, message in _failed(output)), None)
 
 
 def as_http(status: int, message: str) -> Exception:
@@ -136,16 +137,11 @@ def as_http(status: int, message: str) -> Exception:
     return exceptions.GracefulHTTPError(message, HTTPStatus(status))  # type: ignore[no-any-return]
 
 
-def tell(output: Any) -> None:
-    """Put the message alone where ``output`` (a ``RequestOutput``) says how it ended, if that is ours to say."""
-    completions = getattr(output, "outputs", None)
-    if not isinstance(completions, list):
-        return
-    for completion in completions:
-        failure = decode(completion.stop_reason) if completion.finish_reason == "error" else None
-        if failure is not None:
-            completion.stop_reason = failure[1]
-            logger.error("request %s was ended: %s", output.request_id, failure[1])
+def tell(output: RequestOutput) -> None:
+    """Put the message alone where ``output`` says how it ended, if that is ours to say."""
+    for completion, _, message in _failed(output):
+        completion.stop_reason = message
+        logger.error("request %s was ended: %s", output.request_id, message)
 
 
 HOOK = scheduler_mixins.hook(
@@ -158,7 +154,7 @@ HOOK = scheduler_mixins.hook(
 
 @HOOK.replaces("vllm.v1.engine.output_processor:RequestOutputCollector.put")
 def _put_with(original: Any) -> Any:
-    def put(self: Any, output: Any) -> None:
+    def put(self: Any, output: RequestOutput) -> None:
         # Of n answers each ends for itself, and an output is finished when the last one is: so all are looked at.
         original(self, as_exception(output) or output)
 
@@ -167,8 +163,8 @@ def _put_with(original: Any) -> Any:
 
 @HOOK.replaces("vllm.v1.engine.llm_engine:LLMEngine.step")
 def _step_with(original: Any) -> Any:
-    def step(self: Any) -> Any:
-        outputs = original(self)
+    def step(self: Any) -> list[RequestOutput]:
+        outputs: list[RequestOutput] = original(self)
         for output in outputs:
             if output.finished:
                 tell(output)

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dotllm.compilation import CompilationManager
     from dotllm.languages.token_names import TokenNames
+    from dotllm.vllm_plugin.vllm_types import ModelConfig
+    from dotllm.vocabulary import Vocabulary
 
 _lock = threading.Lock()
-_vocabularies: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
-_compilers: dict[Any, CompilationManager] = {}
-_further_ends: dict[int, tuple[Any, tuple[int, ...]]] = {}  # by the id of a model config, which is kept with them
+_vocabularies: weakref.WeakKeyDictionary[Any, dict[tuple[int, tuple[int, ...]], Vocabulary]] = (
+    weakref.WeakKeyDictionary()
+)
+_compilers: dict[Vocabulary, CompilationManager] = {}
+_further_ends: dict[int, tuple[ModelConfig, tuple[int, ...]]] = {}  # by the config's id
 
 
-def further_ends(model_config: Any) -> tuple[int, ...]:
+def further_ends(model_config: ModelConfig) -> tuple[int, ...]:
     """The ids that end a text by the model's generation config, as vLLM reads it. Chat models often have several.
 
     vLLM tells us of them with each request, among its stop tokens. But tokens that only some requests stop at make
@@ -31,7 +35,7 @@ def further_ends(model_config: Any) -> tuple[int, ...]:
     return known[1]
 
 
-def vocabulary(tokenizer: Any, size: int, further_eos: tuple[int, ...]) -> Any:
+def vocabulary(tokenizer: Any, size: int, further_eos: tuple[int, ...]) -> Vocabulary:
     """The `Vocabulary` of ``tokenizer``, padded to ``size`` ids (a model's output may be wider); made once per process.
     ``further_eos`` end a text, too.
 
@@ -48,7 +52,7 @@ def vocabulary(tokenizer: Any, size: int, further_eos: tuple[int, ...]) -> Any:
         return made[key]
 
 
-def compiler(vocabulary: Any) -> CompilationManager:
+def compiler(vocabulary: Vocabulary) -> CompilationManager:
     """The `CompilationManager` of ``vocabulary``: one per process, until `close_compiler`."""
     from vllm.platforms import current_platform
 
@@ -63,7 +67,7 @@ def compiler(vocabulary: Any) -> CompilationManager:
         return made
 
 
-def close_compiler(vocabulary: Any) -> None:
+def close_compiler(vocabulary: Vocabulary) -> None:
     """Close the one of ``vocabulary``; what is new goes to the caches that outlive this process."""
     with _lock:
         made = _compilers.pop(vocabulary, None)
@@ -71,12 +75,12 @@ def close_compiler(vocabulary: Any) -> None:
         made.close()
 
 
-def vocabulary_of_model(tokenizer: Any, model_config: Any) -> Any:
+def vocabulary_of_model(tokenizer: Any, model_config: ModelConfig) -> Vocabulary:
     """The `vocabulary` of an engine."""
     return vocabulary(tokenizer, model_config.get_vocab_size(), further_ends(model_config))
 
 
-def token_names(tokenizer: Any, model_config: Any) -> TokenNames:
+def token_names(tokenizer: Any, model_config: ModelConfig) -> TokenNames:
     """The tokens that a specification may name."""
     from dotllm.languages.token_names import TokenNames
 

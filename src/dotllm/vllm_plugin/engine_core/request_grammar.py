@@ -209,7 +209,7 @@ class RequestGrammar(StructuredOutputGrammar):
         return () if self._stops_within(tokens) else tokens
 
     @contained(type(None))
-    def take(self, tokens: Iterable[int]) -> None:
+    def accept_forced(self, tokens: Iterable[int]) -> None:
         """Advance by forced tokens."""
         if not all(map(self.guide.advance, tokens)):
             raise RuntimeError("a forced token is not allowed")

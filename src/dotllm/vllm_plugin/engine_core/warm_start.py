@@ -16,11 +16,12 @@ from dotllm.vllm_plugin import background
 from dotllm.vllm_plugin.engine_core import per_process
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import is_ours
+from dotllm.vllm_plugin.vllm_types import VllmConfig
 
 logger = logging.getLogger(__name__)
 
 
-def prepare_engine(vllm_config: Any) -> None:
+def prepare_engine(vllm_config: VllmConfig) -> None:
     """Load the kernels, and make the vocabulary of the engine's tokenizer with its tables for popular sets; load what
     the shared store needs (s3fs is a second of imports); start the processes that compile."""
     from vllm.tokenizers import cached_tokenizer_from_config
@@ -34,7 +35,7 @@ def prepare_engine(vllm_config: Any) -> None:
     tokens = per_process.vocabulary_of_model(cached_tokenizer_from_config(model_config=model_config), model_config)
     tokens.prepare()
     engine.prepare()
-    Index.from_grammar_object(_letter(), tokens).guide().mask_row  # noqa: B018  # computing the mask is the point
+    Index.from_choice(["a"], tokens).guide().mask_row  # noqa: B018  # computing the mask is the point
     import dotllm.vllm_plugin.engine_core.backend  # noqa: F401  # what the first request would import
 
     options = CompilationOptions.from_environment()
@@ -43,15 +44,7 @@ def prepare_engine(vllm_config: Any) -> None:
     per_process.compiler(tokens).start_processes()
 
 
-def _letter() -> Any:
-    from dotllm.grammar import Grammar
-
-    grammar = Grammar()
-    grammar.start = grammar.literal("a")
-    return grammar
-
-
-def in_background(prepare: Callable[[Any], None], vllm_config: Any) -> None:
+def in_background(prepare: Callable[[VllmConfig], None], vllm_config: VllmConfig) -> None:
     """Run ``prepare(vllm_config)`` in a thread, if this engine is ours; a failure is logged."""
     config = vllm_config.structured_outputs_config
     if not is_ours(config.backend) or vllm_config.model_config.skip_tokenizer_init:
@@ -81,7 +74,7 @@ HOOK = Hook(
 # The engine core makes its executor right after it has loaded the plugins, and the executor loads the model.
 @HOOK.replaces("vllm.v1.executor.abstract:Executor.__init__")
 def _init_with(original: Any) -> Any:
-    def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: Any, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         in_background(prepare_engine, vllm_config)
         original(self, vllm_config, *args, **kwargs)
 

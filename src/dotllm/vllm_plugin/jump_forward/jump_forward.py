@@ -75,8 +75,9 @@ class JumpForwardScheduler(SchedulerMixin):
             request = self.requests[output.req_ids[one.position]]
             self._append(request, output.sampled_token_ids[one.position], one)
             requests.append(request)
-        if chosen:
-            metrics = backend_of(self.structured_output_manager).compiler.metrics
+        backend = backend_of(self.structured_output_manager)
+        if chosen and backend is not None:
+            metrics = backend.compiler.metrics
             metrics.add("dotllm_forced_tokens", amount=float(sum(len(one.tokens) for one in chosen)))
             metrics.add("dotllm_steps_saved", amount=float(sum(one.steps_saved for one in chosen)))
         return requests
@@ -116,7 +117,7 @@ class JumpForwardScheduler(SchedulerMixin):
     def _append(self, request: Request, sampled: list[int], one: Found) -> None:
         """Let the step that sampled ``sampled`` have produced forced tokens as well, and nothing be in flight."""
         if one.grammar.accepted_ahead:
-            one.grammar.take(one.tokens)  # (else vLLM lets it take all that has been produced)
+            one.grammar.accept_forced(one.tokens)  # (else vLLM lets it take all that has been produced)
         self._entered.setdefault(request.request_id, request.num_tokens)
         if request.num_output_placeholders:  # asynchronous: of the result that has come, and of those in flight
             request.num_output_placeholders = 1 + len(one.tokens)
