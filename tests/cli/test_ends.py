@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,13 @@ def test_the_demo_names_packages_that_are_missing(
     monkeypatch.setattr(demo, "NEEDS", ("json", "no_such_package"))
     assert demo.main(["--model-only"]) == 2
     assert "not installed: no_such_package" in capsys.readouterr().err
+
+
+def test_no_package_of_a_name_that_is_not_ours_is_recommended() -> None:
+    """Whoever registers the name "dotllm" could put anything there: until it is ours, hints say "in a checkout"."""
+    root = Path(__file__).parents[2]
+    texts = [*root.joinpath("src").rglob("*.py"), *root.joinpath("docs").rglob("*.md"), root / "README.md"]
+    assert texts and not [path.name for path in texts if re.search(r"pip install '?\"?dotllm", path.read_text())]
 
 
 def test_a_bad_setting_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Random weights would write white space until max_tokens wherever an engine lets them.
 RANDOM_WEIGHTS_FLAGS = ("--structured-outputs-config.disable_any_whitespace", "true")
-MISSING = "dotllm bench-structured needs its extra: pip install 'dotllm[bench]' ({})"
+MISSING = "dotllm bench-structured needs its extra: `pip install '.[bench]'` in a checkout of dotllm ({})"
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
