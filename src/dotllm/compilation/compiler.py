@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dotllm import cancellation
 from dotllm.compilation.contract import Engine
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from dotllm.grammar import Grammar
+    from dotllm.languages.token_names import TokenNames
 
 
 def prepare() -> None:
@@ -38,21 +43,31 @@ def compile_specification(specification: Specification, vocabulary: Any) -> Any:
 def build(specification: Specification, vocabulary: Any) -> Any:
     """The index of a specification, nothing of it found yet. Raises `dotllm.errors.SpecError` for a refused one."""
     from dotllm.api import Index
+    from dotllm.languages.token_names import TokenNames
 
-    options: dict[str, Any] = dict(specification.options)
-    text = specification.text
-    kind = specification.kind
-    if kind is Kind.JSON_SCHEMA:
-        return Index.from_json_schema(text, vocabulary, **options)
-    if kind is Kind.JSON_OBJECT:
-        return Index.from_json_object(vocabulary, **options)
-    if kind is Kind.REGEX:
-        return Index.from_regex(text, vocabulary, **options)
-    if kind is Kind.CHOICE:
-        return Index.from_choice(_choices(text), vocabulary, **options)
-    if kind is Kind.GRAMMAR:
-        return Index.from_grammar(text, vocabulary, **options)
-    return Index.from_structural_tag(text, vocabulary, **options)
+    grammar = grammar_of(specification, lambda: TokenNames(vocabulary.special_tokens, vocabulary.added_tokens))
+    return Index.from_grammar_object(grammar, vocabulary)
+
+
+def grammar_of(specification: Specification, token_names: Callable[[], TokenNames | None]) -> Grammar:
+    """The language of a specification; ``token_names`` gives the tokens it may name, if they are needed. Raises
+    `dotllm.errors.SpecError` for a refused one."""
+    from dotllm.languages import cfg, choice, json_schema, regex, structural_tag
+
+    text, options = specification.text, dict[str, Any](specification.options)
+    match specification.kind:
+        case Kind.JSON_SCHEMA:
+            return json_schema.json_schema_to_grammar(text, **options)
+        case Kind.JSON_OBJECT:
+            return json_schema.json_object_to_grammar(**options)
+        case Kind.REGEX:
+            return regex.regex_to_grammar(text, **options)
+        case Kind.CHOICE:
+            return choice.choice_to_grammar(_choices(text))
+        case Kind.GRAMMAR:
+            return cfg.grammar_to_grammar(text, token_names=token_names(), **options)
+    tag_options = json_schema.Options(**options)
+    return structural_tag.structural_tag_to_grammar(text, token_names=token_names(), options=tag_options)
 
 
 def load_index(source: Path | bytes, vocabulary: Any) -> Any:
