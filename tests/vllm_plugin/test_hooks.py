@@ -15,7 +15,7 @@ pytest.importorskip("vllm")
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.engine_core import compile_hook
 from dotllm.vllm_plugin.engine_core import config as engine_config
-from dotllm.vllm_plugin.frontend import beam_search, engine_info, validation, validation_cache
+from dotllm.vllm_plugin.frontend import engine_info, validation, validation_cache
 from dotllm.vllm_plugin.hook import Hook, HookError
 
 
@@ -79,7 +79,7 @@ def sampling(**structured: Any) -> Any:
 
 def validate(params: Any, backend: str = "auto", tokenizer: Any = "a tokenizer", **model: Any) -> None:
     config = SimpleNamespace(backend=backend, disable_any_whitespace=False, disable_additional_properties=False)
-    params._validate_structured_outputs(SimpleNamespace(is_diffusion=False, **model), config, tokenizer)
+    params._validate_structured_outputs(SimpleNamespace(**{"is_diffusion": False, **model}), config, tokenizer)
 
 
 def test_validation_claims_what_it_accepts() -> None:
@@ -129,9 +129,7 @@ def test_diffusion_models_are_refused() -> None:
     from vllm.exceptions import VLLMValidationError
 
     with pytest.raises(VLLMValidationError, match="diffusion"):
-        validation.validate(
-            sampling(regex="a"), SimpleNamespace(is_diffusion=True), SimpleNamespace(backend="auto"), "t"
-        )
+        validate(sampling(regex="a"), is_diffusion=True)
 
 
 def test_xgrammar_is_not_asked_about_structural_tags() -> None:
@@ -179,18 +177,6 @@ def test_offline_beams_end_where_vllm_ends_them(all_ends: bool, monkeypatch: pyt
     assert [arguments["ends_of_model"] for arguments in made] == [all_ends]
 
 
-def test_online_beam_search_names_the_field() -> None:
-    text = SimpleNamespace(type="text")
-    schema = SimpleNamespace(type="json_schema")
-    free = SimpleNamespace(all_constraints_none=lambda: True)
-    bound = SimpleNamespace(all_constraints_none=lambda: False)
-    request = SimpleNamespace
-    assert beam_search.constraint_of(request(response_format=text, structured_outputs=None)) is None
-    assert beam_search.constraint_of(request(response_format=None, structured_outputs=free)) is None
-    assert beam_search.constraint_of(request(response_format=schema, structured_outputs=None)) == "response_format"
-    assert beam_search.constraint_of(request(response_format=None, structured_outputs=bound)) == "structured_outputs"
-
-
 @pytest.mark.parametrize("chosen", ["dotllm", "xgrammar", "guidance"])
 def test_the_manager_takes_all_requests_of_its_engine_and_never_raises(chosen: str) -> None:
     """Whatever a front end that does not know us has chosen (vLLM's Rust one), and whatever goes wrong in the engine
@@ -233,27 +219,24 @@ def test_what_is_left_to_the_engine_is_not_compiled_here(monkeypatch: pytest.Mon
     """A server's, which its endpoints claim before vLLM validates them in the event loop; and what was checked before."""
     from vllm.exceptions import VLLMValidationError
 
-    config = engine("auto").structured_outputs_config
     left, bad = sampling(regex="(7"), sampling(regex="(7")
-    validation.claim(left, config)
+    validation.claim(left.structured_outputs)
     with monkeypatch.context() as patched:
         patched.setattr(validation_cache, "check", lambda *_: pytest.fail("compiled"))
         validate(left)
         with pytest.raises(VLLMValidationError, match="NUL"):  # what is cheap to see is refused all the same
             seen = sampling(regex="\0")
-            validation.claim(seen, config)
+            validation.claim(seen.structured_outputs)
             validate(seen)
     with pytest.raises(VLLMValidationError, match="regular expression"):
         validate(bad)
 
 
-@pytest.mark.parametrize(
-    ("model", "reason"), [({"skip_tokenizer_init": True}, "tokenizer"), ({"is_diffusion": True}, "diffusion")]
-)
+@pytest.mark.parametrize(("tokenizer", "diffusion", "reason"), [(None, False, "tokenizer"), ("t", True, "diffusion")])
 @pytest.mark.parametrize("kind", [{"regex": "a"}, {"structural_tag": '{"format": {"type": "any_text"}}'}])
-def test_models_without_constraints_say_so(model: dict[str, Any], reason: str, kind: dict[str, Any]) -> None:
+def test_models_without_constraints_say_so(tokenizer: Any, diffusion: bool, reason: str, kind: dict[str, Any]) -> None:
     from vllm.exceptions import VLLMValidationError
 
-    config = engine("auto").structured_outputs_config
+    config, model_config = engine("auto").structured_outputs_config, SimpleNamespace(is_diffusion=diffusion)
     with pytest.raises(VLLMValidationError, match=reason):
-        validation.validate(sampling(**kind), SimpleNamespace(**model), config, "a tokenizer")
+        validation.validate(sampling(**kind), model_config, config, tokenizer)

@@ -15,7 +15,7 @@ from dotllm.vllm_plugin.engine_core import (
     pending_grammars,
     warm_start,
 )
-from dotllm.vllm_plugin.frontend import beam_search, completions, endpoints, engine_info, unsupported_fields, validation
+from dotllm.vllm_plugin.frontend import beam_search, endpoints, engine_info, unsupported_fields, validation
 from dotllm.vllm_plugin.frontend.tool_calls import argument_types, constraints
 from dotllm.vllm_plugin.gpu_masks import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
@@ -31,7 +31,6 @@ HOOKS: tuple[Hook, ...] = (
     beam_search.HOOK,
     engine_info.HOOK,
     endpoints.HOOK,
-    completions.HOOK,
     unsupported_fields.HOOK,
     constraints.HOOK,
     argument_types.HOOK,

@@ -6,20 +6,10 @@ supported costs branches in code and days of tests. Who stays on an older vLLM s
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 SUPPORTED = ("0.32", "0.33")
 
-
-class Older(NamedTuple):
-    """The last dotllm for some older releases of vLLM."""
-
-    first: str
-    dotllm: str
-
-
-LAST = (Older("0.26", "commit 6560128 of 0.1.0 (for vLLM 0.26 to 0.33)"),)
-"""Newest first."""
+LAST = (("0.26", "commit 6560128 of 0.1.0 (for vLLM 0.26 to 0.33)"),)
+"""The first of some older releases and the last dotllm for them; newest first."""
 
 
 def too_old(version: str) -> str:
@@ -35,6 +25,6 @@ def too_old(version: str) -> str:
         return ""
     if parsed.release >= Version(SUPPORTED[0]).release or (parsed.is_devrelease and parsed.release[:2] == (0, 1)):
         return ""
-    last = next((older.dotllm for older in LAST if parsed.release >= Version(older.first).release), None)
+    last = next((dotllm for first, dotllm in LAST if parsed.release >= Version(first).release), None)
     advice = f"the last dotllm for it is {last}" if last else "no dotllm was made for it"
     return f"this dotllm plugs into vLLM {' and '.join(SUPPORTED)}, and vLLM {version} is installed: {advice}"

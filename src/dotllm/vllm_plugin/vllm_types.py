@@ -7,6 +7,7 @@ attribute here. What an object has only in some releases is not here: who reads 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,6 +30,8 @@ MODULES = {
     "vllm.v1.core.sched.output": "GrammarOutput SchedulerOutput",
     "vllm.v1.core.sched.scheduler": "Scheduler",
     "vllm.v1.engine": "EngineCoreOutput",
+    "vllm.v1.engine.async_llm": "AsyncLLM",
+    "vllm.v1.engine.output_processor": "RequestOutputCollector",
     "vllm.v1.outputs": "DraftTokenIds ModelRunnerOutput",
     "vllm.v1.request": "Request",
     "vllm.v1.structured_output": "StructuredOutputManager",
@@ -263,6 +266,16 @@ class RequestOutput(Protocol):
     finished: bool
     outputs: list[CompletionOutput]
     request_id: str
+
+
+class RequestOutputCollector(Protocol):
+    output: Any  # a `RequestOutput`, an exception, or None
+    ready: asyncio.Event
+    request_id: str
+
+
+class AsyncLLM(Protocol):
+    async def abort(self, request_id: str, internal: bool = False) -> None: ...
 
 
 class GrammarOutput(Protocol):

@@ -21,17 +21,17 @@ from dotllm.errors import InvalidSpec, Pointer
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.engine_core import errors
 from dotllm.vllm_plugin.frontend import endpoints, engine_info, validation_cache
-from tests.vllm_plugin.frontend.test_unsupported_fields import completion_request, serve
+from tests.vllm_plugin.frontend.test_unsupported_fields import serve
 from tests.vllm_plugin.frontend.tool_calls.test_error_location import BAD, GOOD, chat_tool, tag_of
 
 GOOD_REGEX, BAD_REGEX = "[0-9]{3}", "("
 
 
 @pytest.fixture(autouse=True)
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def served() -> Iterator[None]:
     registry.apply_required()
     serve("auto")
-    monkeypatch.setattr(validation_cache, "_memory", validation_cache._Memory())
+    validation_cache._remembered.cache_clear()
     yield
     engine_info.remember(None)
 
@@ -101,9 +101,8 @@ class Serving:
     create = endpoints._endpoint_with(_create)
 
 
-def ask(serving: Serving, params: Any, *, stream: bool, request: Any = None, **fields: Any) -> Any:
-    if request is None:
-        request = SimpleNamespace(stream=stream, params=params, **fields)
+def ask(serving: Serving, params: Any, *, stream: bool, **fields: Any) -> Any:
+    request = SimpleNamespace(stream=stream, params=params, **fields)
 
     async def all_of_it() -> Any:
         answer = await serving.create(request)
@@ -201,11 +200,11 @@ def test_the_front_end_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     from dotllm.vllm_plugin.frontend import validation
 
     monkeypatch.setattr(validation_cache, "_check", lambda *_: pytest.fail("in the event loop?"))
-    engine = Engine()
+    engine, model_config = Engine(), SimpleNamespace(is_diffusion=False)
     for stream in (False, True):
         ask(Serving(engine), sampling(regex=BAD_REGEX), stream=stream)
     for sent in engine.sent:
-        validation.validate(sent["params"], None, engine_info.config(), object())
+        validation.validate(sent["params"], model_config, engine_info.config(), object())
 
 
 @pytest.mark.parametrize("pattern", [GOOD_REGEX, BAD_REGEX])
@@ -293,9 +292,9 @@ def test_one_of_several_prompts_is_not_taken(first: bool) -> None:
 def test_completions_are_constrained_from_their_first_token() -> None:
     for params, said in ((sampling(regex="a"), True), (sampling(), None)):
         engine = Engine()
-        request = completion_request()
-        object.__setattr__(request, "params", params)
-        ask(Serving(engine), params, stream=False, request=request)
+        completions: Any = Serving(engine)
+        completions.create_completion = None
+        ask(completions, params, stream=False)
         ask(Serving(engine), params, stream=False)  # a chat
         assert [sent["reasoning_ended"] for sent in engine.sent] == [said, None]
 
@@ -303,12 +302,10 @@ def test_completions_are_constrained_from_their_first_token() -> None:
 def test_rendered_completions_say_so_in_a_field_of_vllms() -> None:
     from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
 
-    from dotllm.vllm_plugin.frontend import completions
-
     async def rendered(serving: Any, request: Any) -> Any:
         return [GenerateRequest(token_ids=[1], sampling_params=params) for params in request]
 
-    render = completions._render_completion_request_with(rendered)
+    render = endpoints._render_completion_request_with(rendered)
     found = asyncio.run(render(None, [sampling(regex="a"), sampling()]))
     assert [one.reasoning_ended for one in found] == [True, None]
     again = GenerateRequest.model_validate_json(found[0].model_dump_json())

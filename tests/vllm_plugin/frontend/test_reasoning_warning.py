@@ -31,6 +31,8 @@ LLAMA = "{% for message in messages %}<|start_header_id|>{{ message['role'] }}\n
         ("qwen3_moe", QWEN3, "qwen3"),
         ("qwen2", R1, "deepseek_r1"),
         ("llama", R1, "deepseek_r1"),
+        ("llama", R1 + "{% if enable_thinking %}", "…, the one for its family"),
+        ("llama4", R1, "…, the one for its family"),
         ("deepseek_v3", R1, "deepseek_r1"),
         ("deepseek_v3", V31, "deepseek_v3"),
         ("glm4_moe", QWEN3, "glm45"),
@@ -43,7 +45,7 @@ LLAMA = "{% for message in messages %}<|start_header_id|>{{ message['role'] }}\n
 def test_the_parser_is_named_where_it_is_known(model_type: str, template: str, parser: str) -> None:
     text = reasoning_warning.text_for(model_type, template)
     assert f"--reasoning-parser {parser}" in text
-    assert ("enable_thinking" in text) == (template == QWEN3)
+    assert ("enable_thinking" in text) == ("enable_thinking" in template)
 
 
 @pytest.mark.parametrize("template", ["", LLAMA, "You are a thinking assistant. I think, think about it."])
@@ -54,8 +56,7 @@ def test_templates_that_do_not_think(template: str) -> None:
 def test_all_names_are_parsers_of_vllms() -> None:
     from vllm.reasoning import ReasoningParserManager
 
-    named = {*reasoning_warning._BY_TYPE.values(), *reasoning_warning._BY_MARK.values(), "deepseek_r1", "deepseek_v3"}
-    assert named <= set(ReasoningParserManager.list_registered())
+    assert set(reasoning_warning._PARSERS.values()) <= set(ReasoningParserManager.list_registered())
 
 
 @pytest.mark.parametrize(

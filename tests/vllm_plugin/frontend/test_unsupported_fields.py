@@ -25,7 +25,8 @@ def hooks() -> Iterator[None]:
 
 
 def serve(backend: str, **model: Any) -> None:
-    config = SimpleNamespace(backend=backend, disable_any_whitespace=False, disable_additional_properties=False)
+    switches = {"disable_any_whitespace": False, "disable_additional_properties": False}
+    config = SimpleNamespace(backend=backend, reasoning_parser="", **switches)
     engine_info.remember(SimpleNamespace(structured_outputs_config=config, model_config=SimpleNamespace(**model)))
 
 
@@ -47,6 +48,12 @@ def completion_request(**fields: Any) -> Any:
     return CompletionRequest(model="m", prompt="?", **fields)
 
 
+def response_request(**fields: Any) -> Any:
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    return ResponsesRequest(model="m", input="?", **fields)
+
+
 def structured(**fields: Any) -> Any:
     from vllm.sampling_params import StructuredOutputsParams
 
@@ -58,17 +65,17 @@ def test_other_backends_keep_vllms_behaviour() -> None:
 
     for request in (chat_request(guided_json="{}"), completion_request(guided_regex="a")):
         serve("xgrammar")
-        unsupported_fields.refuse(request)
+        unsupported_fields.refuse_fields(request)
         serve("auto")
         with pytest.raises(VLLMValidationError, match="guided_"):
-            unsupported_fields.refuse(request)
+            unsupported_fields.refuse_fields(request)
 
 
 def test_kinds_of_constraints_that_there_are_not() -> None:
     from vllm.exceptions import VLLMValidationError
 
     refused = (VLLMValidationError, ValueError)
-    for make in (chat_request, completion_request):
+    for make in (chat_request, completion_request, response_request):
         serve("auto")
         with pytest.raises(refused, match="no field 'json_schema': use one of json, json_object, regex"):
             make(structured_outputs={"json_schema": {}})
@@ -80,9 +87,9 @@ def test_kinds_of_constraints_that_there_are_not() -> None:
         with pytest.raises(refused, match="You must use one kind"):
             make(structured_outputs={"json_schema": {}})
         make(structured_outputs={"json": {}, "whitespace": " "})
-    serve("auto")
-    with pytest.raises(refused, match="sets none of json, json_object, regex"):
-        structured()
+        serve("auto")
+        with pytest.raises(refused, match="sets none of json, json_object, regex"):
+            make(structured_outputs={"json": None, "disable_any_whitespace": True})
 
 
 @pytest.mark.parametrize("value", [[], [1], "", "x", 5, False])
@@ -90,7 +97,7 @@ def test_structured_outputs_that_are_no_object(value: Any) -> None:
     """vLLM asks them for their keys, which ends in HTTP 500."""
     from vllm.exceptions import VLLMValidationError
 
-    for make in (chat_request, batch_request, completion_request):
+    for make in (chat_request, batch_request, completion_request, response_request):
         serve("auto")
         with pytest.raises((VLLMValidationError, ValueError), match="structured_outputs is an object with one of json"):
             make(structured_outputs=value)
@@ -101,7 +108,7 @@ def test_fields_that_vllm_keeps_for_itself(name: str) -> None:
     from vllm.exceptions import VLLMValidationError
 
     serve("auto")
-    for make in (chat_request, batch_request, completion_request):
+    for make in (chat_request, batch_request, completion_request, response_request):
         with pytest.raises((VLLMValidationError, ValueError), match=f"structured_outputs has no field '{name}'"):
             make(structured_outputs={"regex": "a", name: "xgrammar"})
 
@@ -148,11 +155,12 @@ def test_a_format_that_lacks_its_schema() -> None:
     from vllm.exceptions import VLLMValidationError
 
     for form in ({"name": "x"}, {"name": "x", "schema": None}):
-        request = chat_request(response_format={"type": "json_schema", "json_schema": form})
         serve("auto")
-        with pytest.raises(VLLMValidationError, match=r"response_format\.json_schema\.schema is missing"):
-            request.to_sampling_params(8, {})
+        for make in (chat_request, completion_request):
+            with pytest.raises(VLLMValidationError, match=r"response_format\.json_schema\.schema is missing"):
+                make(response_format={"type": "json_schema", "json_schema": form})
         serve("xgrammar")
+        request = chat_request(response_format={"type": "json_schema", "json_schema": form})
         with pytest.raises(VLLMValidationError, match="You must use one kind"):
             request.to_sampling_params(8, {})
 
@@ -160,11 +168,10 @@ def test_a_format_that_lacks_its_schema() -> None:
 def test_options_survive_a_replacement() -> None:
     before = structured(json={}, whitespace_pattern=" ", disable_additional_properties=True)
     after = structured(structural_tag="{}")
-    constraints.keep_options(before, after)
+    constraints.complete(after, before, [])
     assert (after.whitespace_pattern, after.disable_additional_properties) == (" ", True)
     assert after.disable_any_whitespace is False
-    constraints.keep_options(before, None)
-    constraints.keep_options(None, after)
+    constraints.complete(after, None, [])
 
 
 @pytest.mark.parametrize("private", [False, True])
@@ -215,3 +222,39 @@ def test_arguments_whose_schema_names_no_type_are_objects() -> None:
         tag = {"type": "json_schema", "json_schema": dict(value)}
         assert tag_rewrite.require_objects(tag)
         assert tag["json_schema"] == {"type": "object", **value}
+
+
+def test_a_message_is_refused_as_it_was_sent() -> None:
+    from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
+    from vllm.exceptions import VLLMValidationError
+
+    def message(**fields: Any) -> Any:
+        return AnthropicMessagesRequest(model="m", messages=[{"role": "user", "content": "?"}], max_tokens=5, **fields)
+
+    empty = {"output_config": {"format": {"type": "json_schema", "schema": {}}}}
+    for fields, word in (({"guided_json": {}}, "guided_json"), (empty, "has no schema")):
+        serve("xgrammar")
+        message(**fields)
+        serve("auto")
+        with pytest.raises(VLLMValidationError, match=word):
+            message(**fields)
+    message(output_config={"format": {"type": "json_schema", "schema": {"type": "null"}}})
+    message(output_config={"effort": "low"})
+
+
+def test_online_beam_search_is_refused_with_a_constraint() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    constraints_of = (
+        {"response_format": {"type": "json_object"}},
+        {"structured_outputs": {"regex": "a"}},
+    )
+    for make in (chat_request, completion_request):
+        for constraint in constraints_of:
+            request = make(**constraint)
+            serve("xgrammar")
+            request.to_beam_search_params(8, {})
+            serve("auto")
+            with pytest.raises(VLLMValidationError, match="use_beam_search"):
+                request.to_beam_search_params(8, {})
+        make(response_format={"type": "text"}).to_beam_search_params(8, {})

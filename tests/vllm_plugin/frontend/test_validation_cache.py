@@ -13,8 +13,8 @@ from dotllm.vllm_plugin.frontend import validation_cache
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation_cache, "_memory", validation_cache._Memory())
+def fresh() -> None:
+    validation_cache._remembered.cache_clear()
 
 
 def test_good_ones_pass_and_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,11 +62,21 @@ def test_options_are_part_of_the_question() -> None:
         validation_cache.check(Specification.create("json_schema", "{}", {"whitespace_pattern": "("}))
 
 
-def test_results_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation_cache, "REMEMBERED", 10)
-    for number in range(30):
-        validation_cache.check(Specification.create("choice", f'["{number}"]'))
-    assert len(validation_cache._memory._known) == 10
+def test_results_are_bounded() -> None:
+    limit = validation_cache._remembered.cache_info().maxsize
+    assert limit is not None
+    for number in range(limit + 20):
+        validation_cache._remembered(str(number))
+    validation_cache.check(Specification.create("choice", '["a"]'))
+    assert validation_cache._remembered.cache_info().currsize == limit
+
+
+def test_what_is_remembered_of_a_refusal_holds_no_frames() -> None:
+    specification = Specification.create("regex", "(")
+    with pytest.raises(SpecError):
+        validation_cache.check(specification)
+    [error] = validation_cache._remembered(specification.key(b""))
+    assert error is not None and error.__traceback__ is error.__context__ is error.__cause__ is None
 
 
 def test_recursion_of_a_front_end_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +110,7 @@ def test_an_event_loop_waits_for_no_check(monkeypatch: pytest.MonkeyPatch) -> No
             await validation_cache.check_beside(slow)
 
     def specification_is_new(specification: Specification) -> bool:
-        return specification.key(b"") not in validation_cache._memory._known
+        return not validation_cache._remembered(specification.key(b""))
 
     monkeypatch.setattr(validation_cache, "_check", slowly)
     monkeypatch.setattr(validation_cache, "TIMEOUT_S", 0.5)

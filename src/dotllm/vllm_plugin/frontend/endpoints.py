@@ -8,6 +8,12 @@ refusal, a full queue, whatever ends the request without a token is its HTTP sta
 Two kinds begin before the engine has compiled: reasoning, and responses in the background. These are checked in the
 front end, too, beside its event loop (`validation_cache`), before the response begins.
 
+A completion is constrained from its first token, whatever the server's reasoning parser. With one, vLLM constrains
+nothing before the end of the reasoning. A chat has reasoning, and an answer behind it; a completion is one text, nobody
+parses reasoning out of it, and a model that does not reason there never comes to the constraint: vLLM answers 200 with
+free text. So a completion's reasoning has ended before it begins: that is said to the engine, and in the field of a
+rendered request (``/v1/completions/render``), with which it makes its way to ``/inference/v1/generate``.
+
 What is known of a request while its endpoint runs is a `Call`, in a context variable: vLLM makes its parameters, and
 gives them to its engine, several calls below.
 """
@@ -15,28 +21,30 @@ gives them to its engine, several calls below.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any
 
-from dotllm.errors import SpecError
-from dotllm.vllm_plugin.frontend import completions, engine_info, unsupported_fields, validation, validation_cache
+from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields, validation, validation_cache
 from dotllm.vllm_plugin.frontend.tool_calls import constraints, error_location
 from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.specification import ConstrainedParams
+from dotllm.vllm_plugin.vllm_types import AsyncLLM, RequestOutputCollector, SamplingParams
 
 _OPENAI = "vllm.entrypoints.openai"
-_COLLECTOR = "vllm.v1.engine.output_processor"
+_TOKENS = "vllm.entrypoints.scale_out.token_in_token_out"
 
 HOOK = Hook(
     name="endpoints",
-    summary="a streamed request that is refused gets HTTP 400; a completion is constrained from its first token",
+    summary="a streamed request that is refused gets HTTP 400; a completion is constrained from its first token; "
+    "use_beam_search with a constraint is refused",
     targets=(
-        Target("vllm.v1.engine.async_llm", "AsyncLLM.abort", ("self", "request_id", "internal")),
-        Target(_COLLECTOR, "RequestOutputCollector.ready"),
-        Target(_COLLECTOR, "RequestOutputCollector.output"),
+        Target(f"{_TOKENS}.protocol", "GenerateRequest.reasoning_ended"),
+        Target("vllm.v1.engine", "EngineCoreRequest.reasoning_ended"),
     ),
     without_it="a streamed request that is refused gets HTTP 200 and an error event; fields that nobody reads are "
-    "ignored; with a reasoning parser, completions of a model that does not reason are free text",
+    "ignored, and constraints with online beam search; with a reasoning parser, completions of a model that does not "
+    "reason are free text",
 )
 
 
@@ -48,13 +56,14 @@ class NothingSaid(BaseException):
 class Call:
     """One request of an API, in its endpoint."""
 
-    def __init__(self, serving: Any, request: Any) -> None:
+    def __init__(self, serving: object, request: Any) -> None:
         self.request = request
         # Those of ``/inference/v1/generate`` come with the request, others are made later.
-        self.params = getattr(request, "sampling_params", None)
+        self.params: SamplingParams | None = getattr(request, "sampling_params", None)
         self.of_anthropic = hasattr(serving, "create_messages")
+        self.is_completion = hasattr(serving, "create_completion")
         self.in_background = bool(getattr(request, "background", False))
-        self.streams = bool(getattr(request, "stream", False)) and not self.in_background
+        self.streams = bool(request.stream) and not self.in_background
         self.answered = False
         """Whether the engine has said something for this request."""
 
@@ -64,12 +73,10 @@ class Call:
 
         tag = getattr(getattr(self.params, "structured_outputs", None), "structural_tag", None)
         tools = getattr(self.request, "tools", None)
-        if not tag or not tools or getattr(self.request, "tool_choice", None) == "none":
-            return error
-        if not isinstance(error, VLLMValidationError):
-            return error
-        message = error_location.located(str(error), tag, tools, of_anthropic=self.of_anthropic)
-        return error if message == str(error) else VLLMValidationError(message)
+        if isinstance(error, VLLMValidationError) and tag and tools and self.request.tool_choice != "none":
+            message = error_location.located(error.args[0], tag, tools, of_anthropic=self.of_anthropic)
+            return VLLMValidationError(message, parameter=error.parameter)
+        return error
 
 
 _call: ContextVar[Call | None] = ContextVar("dotllm_call", default=None)
@@ -80,13 +87,13 @@ async def _answer(call: Call, answer: Any) -> Any:
     if not engine_info.is_constrained(call.params):
         return answer
     if call.in_background:
-        await _validate(call)
+        await _validate(call.params)
     if not call.streams or not isinstance(answer, AsyncGenerator):
         return answer
     try:
         chunks = await _begun(call, answer)
         if engine_info.may_reason():
-            await _validate(call)
+            await _validate(call.params)
     except BaseException:
         await answer.aclose()
         raise
@@ -116,76 +123,86 @@ async def _continued(chunks: list[Any], stream: AsyncGenerator[Any, None]) -> As
         await stream.aclose()
 
 
-async def _validate(call: Call) -> None:
-    from vllm.exceptions import VLLMValidationError
-
-    try:
-        specification = validation.specification_of(call.params, engine_info.config())
+async def _validate(params: ConstrainedParams) -> None:
+    with validation.refused_as_by_vllm():
+        specification = validation.specification_of(params, engine_info.config())
         await validation_cache.check_beside(specification, engine_info.token_names)
-    except SpecError as error:
-        raise VLLMValidationError(str(error)) from error
 
 
 @HOOK.replaces(  # Anthropic's and Cohere's APIs go through that of chats
     f"{_OPENAI}.chat_completion.serving:OpenAIServingChat.create_chat_completion",
     f"{_OPENAI}.completion.serving:OpenAIServingCompletion.create_completion",
     f"{_OPENAI}.responses.serving:OpenAIServingResponses.create_responses",
-    "vllm.entrypoints.scale_out.token_in_token_out.serving:ServingTokens.serve_tokens",
+    f"{_TOKENS}.serving:ServingTokens.serve_tokens",
 )
-def _endpoint_with(original: Any) -> Any:
-    async def endpoint(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+def _endpoint_with(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def endpoint(self: object, request: Any, *args: Any, **kwargs: Any) -> Any:
         from vllm.exceptions import VLLMValidationError
 
         call = Call(self, request)
         token = _call.set(call)
+        error: BaseException | None
         try:
             return await _answer(call, await original(self, request, *args, **kwargs))
         except NothingSaid as nothing:
-            raise call.located(nothing.__cause__) from None
-        except VLLMValidationError as error:
-            raise call.located(error) from None
+            error = nothing.__cause__
+        except VLLMValidationError as refusal:
+            error = refusal
         finally:
             _call.reset(token)
+        raise call.located(error) from None
 
     return endpoint
 
 
 @HOOK.replaces(
     f"{_OPENAI}.chat_completion.protocol:ChatCompletionRequest.to_sampling_params",
+    f"{_OPENAI}.chat_completion.protocol:ChatCompletionRequest.to_beam_search_params",
     f"{_OPENAI}.completion.protocol:CompletionRequest.to_sampling_params",
+    f"{_OPENAI}.completion.protocol:CompletionRequest.to_beam_search_params",
     f"{_OPENAI}.responses.protocol:ResponsesRequest.to_sampling_params",
 )
-def _to_sampling_params_with(original: Any) -> Any:
-    def to_sampling_params(self: Any, *args: Any, **kwargs: Any) -> Any:
-        unsupported_fields.refuse(self)
+def _parameters_with(original: Callable[..., Any]) -> Callable[..., Any]:
+    def parameters(self: Any, *args: Any, **kwargs: Any) -> Any:
+        unsupported_fields.refuse_fields(self)
         params = original(self, *args, **kwargs)
-        constraints.refuse_unforced(self, params)
+        constraints.refuse_unenforced(self, params)
         call = _call.get()
         if call is not None:
             call.request, call.params = self, params
         return params
 
-    return to_sampling_params
+    return parameters
+
+
+@HOOK.replaces("vllm.entrypoints.scale_out.render.serving:ServingRender.render_completion_request")
+def _render_completion_request_with(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def render_completion_request(self: object, request: object, *args: Any, **kwargs: Any) -> Any:
+        rendered = await original(self, request, *args, **kwargs)
+        for one in rendered if isinstance(rendered, list) else ():
+            if engine_info.is_constrained(one.sampling_params) and one.reasoning_ended is None:
+                one.reasoning_ended = True
+        return rendered
+
+    return render_completion_request
 
 
 @HOOK.replaces("vllm.v1.engine.async_llm:AsyncLLM.add_request")
-def _add_request_with(original: Any) -> Any:
-    async def add_request(self: Any, request_id: Any, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
-        call, constrained = _call.get(), engine_info.is_constrained(params)
-        if constrained:
-            validation.claim(params, engine_info.config())  # the verdict is the engine's
-        if call is None:
+def _add_request_with(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def add_request(
+        self: AsyncLLM, request_id: str, prompt: object, params: SamplingParams, *args: Any, **kwargs: Any
+    ) -> Any:
+        if not engine_info.is_constrained(params):
             return await original(self, request_id, prompt, params, *args, **kwargs)
-        if constrained and completions.is_one(call.request) and kwargs.get("reasoning_ended") is None:
+        validation.claim(params.structured_outputs)  # the verdict is the engine's
+        call = _call.get()
+        if call is not None and call.is_completion and kwargs.get("reasoning_ended") is None:
             kwargs["reasoning_ended"] = True
-        if not (constrained and call.streams):
-            call.answered = True
+        if call is None or not call.streams:
             return await original(self, request_id, prompt, params, *args, **kwargs)
         try:
-            collector = await original(self, request_id, prompt, params, *args, **kwargs)
+            collector: RequestOutputCollector = await original(self, request_id, prompt, params, *args, **kwargs)
             await _wait_for_output(self, collector)
-            if isinstance(collector.output, Exception):
-                raise collector.output
         except Exception as error:
             if call.answered:  # another prompt of it
                 raise
@@ -196,10 +213,12 @@ def _add_request_with(original: Any) -> Any:
     return add_request
 
 
-async def _wait_for_output(engine: Any, collector: Any) -> None:
-    """Until vLLM's ``RequestOutputCollector`` has something. Who goes away meanwhile ends the request, as in vLLM."""
+async def _wait_for_output(engine: AsyncLLM, collector: RequestOutputCollector) -> None:
+    """Until there is something; raises it if it is an error. Who goes away meanwhile ends the request, as in vLLM."""
     try:
         await collector.ready.wait()
     except asyncio.CancelledError:
         await engine.abort(collector.request_id, internal=True)
         raise
+    if isinstance(collector.output, Exception):
+        raise collector.output

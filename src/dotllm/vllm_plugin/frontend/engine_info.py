@@ -6,18 +6,21 @@ them for. It is remembered here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from dotllm.compilation import Kind, Specification
 from dotllm.vllm_plugin.engine_core import per_process, warm_start
 from dotllm.vllm_plugin.frontend import reasoning_warning, validation_cache
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
+from dotllm.vllm_plugin.specification import ConstrainedParams
+from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsConfig, VllmConfig
 
 if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
 
-_vllm_config: Any = None
+_vllm_config: VllmConfig | None = None
 
 HOOK = Hook(
     name="front-end",
@@ -27,20 +30,15 @@ HOOK = Hook(
 )
 
 
-def remember(vllm_config: Any) -> None:
+def remember(vllm_config: VllmConfig | None) -> None:
     """The engine that this process takes requests for."""
     global _vllm_config
     _vllm_config = vllm_config
 
 
-def config() -> Any:
-    """The engine's ``StructuredOutputsConfig``, None while there is no engine."""
+def config() -> StructuredOutputsConfig | None:
+    """The engine's, None while there is no engine."""
     return None if _vllm_config is None else _vllm_config.structured_outputs_config
-
-
-def model_config() -> Any:
-    """The engine's ``ModelConfig``, None while there is no engine."""
-    return getattr(_vllm_config, "model_config", None)
 
 
 def serves(backend: str | None = None) -> bool:
@@ -49,17 +47,16 @@ def serves(backend: str | None = None) -> bool:
     return backend == BACKEND or is_ours(backend or ("auto" if configured is None else configured.backend))
 
 
-def is_constrained(params: Any) -> bool:
-    """Whether ``params`` (a ``SamplingParams``) have a constraint that dotllm enforces."""
-    structured = getattr(params, "structured_outputs", None)
-    if structured is None or structured.all_constraints_none() or config() is None:
-        return False
-    return serves(structured._backend)
+def is_constrained(params: SamplingParams | None) -> TypeGuard[ConstrainedParams]:
+    """Whether ``params`` have a constraint that dotllm enforces."""
+    structured = None if params is None or config() is None else params.structured_outputs
+    return structured is not None and not structured.all_constraints_none() and serves(structured._backend)
 
 
 def may_reason() -> bool:
     """Whether requests may say something before their constraint begins, and before it has been compiled."""
-    return bool(getattr(config(), "reasoning_parser", ""))
+    configured = config()
+    return configured is not None and bool(configured.reasoning_parser)
 
 
 def token_names() -> TokenNames | None:
@@ -72,18 +69,17 @@ def token_names() -> TokenNames | None:
     return per_process.token_names(cached_tokenizer_from_config(model_config=model_config), model_config)
 
 
-def prepare(vllm_config: Any) -> None:
+def prepare(vllm_config: VllmConfig) -> None:
     """Warn of a reasoning parser that is missing; with one, load what checking a specification needs (`endpoints`)."""
     reasoning_warning.warn(vllm_config)
-    if not may_reason():
-        return
-    for kind, text in ((Kind.JSON_SCHEMA, '{"type": "string", "pattern": "a"}'), (Kind.REGEX, "a")):
-        validation_cache.check(Specification.create(kind, text))
+    if may_reason():
+        for kind, text in ((Kind.JSON_SCHEMA, '{"type": "string", "pattern": "a"}'), (Kind.REGEX, "a")):
+            validation_cache.check(Specification.create(kind, text))
 
 
 @HOOK.replaces("vllm.v1.engine.input_processor:InputProcessor.__init__")
-def _init_with(original: Any) -> Any:
-    def __init__(self: Any, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+def _init_with(original: Callable[..., None]) -> Callable[..., None]:
+    def __init__(self: object, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         remember(vllm_config)
         warm_start.in_background(prepare, vllm_config)
         original(self, vllm_config, *args, **kwargs)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection
-from typing import Any
 
 from dotllm.vllm_plugin.settings import is_ours
+from dotllm.vllm_plugin.vllm_types import VllmConfig
 
 logger = logging.getLogger(__name__)
 
 _MARKS = re.compile(r"</?(?:\w+:)?think>|\[/?THINK\]|<\|(?:START|END)_THINKING\|>|\benable_thinking\b|\bthinking is\b")
-_CHOICES = ("enable_thinking", "thinking is")  # variables of a template by which a request decides
-_BY_TYPE = {
+_OFF = "enable_thinking"  # a variable of a template by which a request decides, as "thinking is" shows one
+_CHOSEN = rf".*({_OFF}|thinking is)"
+_PARSERS = {
     "qwen3": "qwen3",
     "glm4_moe": "glm45",
     "minimax_m2": "minimax_m2",
@@ -29,42 +29,28 @@ _BY_TYPE = {
     "ernie4_5": "ernie45",
     "olmo3": "olmo3",
     "gemma4": "gemma4",
+    ".* <seed:think> ": "seed_oss",
+    r".* \[THINK\] ": "mistral",
+    r".* <\|START_THINKING\|> ": "cohere_command3",
+    f"deepseek_v3{_CHOSEN}": "deepseek_v3",
+    "deepseek_v3": "deepseek_r1",
+    f"(qwen2|llama) (?!{_CHOSEN}).*</think> ": "deepseek_r1",  # R1's distillates, QwQ and their like
 }
-"""Beginnings of model types."""
-_BY_MARK = {"<seed:think>": "seed_oss", "[THINK]": "mistral", "<|START_THINKING|>": "cohere_command3"}
-
-
-def marks_of(template: str) -> list[str]:
-    """What shows that a chat template thinks, in order; [] if nothing does."""
-    return list(dict.fromkeys(found[0] for found in _MARKS.finditer(template)))
-
-
-def parser_for(model_type: str, marks: Collection[str]) -> str:
-    """The name of vLLM's reasoning parser for a model that thinks, "" if it is not known."""
-    for beginning, parser in _BY_TYPE.items():
-        if model_type.startswith(beginning):
-            return parser
-    for mark, parser in _BY_MARK.items():
-        if mark in marks:
-            return parser
-    may_choose = any(choice in marks for choice in _CHOICES)
-    if model_type.startswith("deepseek_v3"):
-        return "deepseek_v3" if may_choose else "deepseek_r1"
-    # R1's distillates, QwQ and their like
-    return "deepseek_r1" if model_type in ("qwen2", "llama") and not may_choose and "</think>" in marks else ""
+"""vLLM's parsers, by how a model's type and the marks of its template begin, with spaces between them."""
 
 
 def text_for(model_type: str, template: str) -> str:
-    """The warning; "" if the template does not think."""
-    marks = marks_of(template)
+    """The warning; "" if nothing in the template shows that it thinks."""
+    marks = list(dict.fromkeys(found[0] for found in _MARKS.finditer(template)))
     if not marks:
         return ""
     from vllm.reasoning import ReasoningParserManager
 
-    parser = parser_for(model_type, marks)
+    seen = f"{model_type} {' '.join(marks)} "
+    parser = next((parser for beginning, parser in _PARSERS.items() if re.match(beginning, seen)), "")
     if parser not in ReasoningParserManager.list_registered():
         parser = "…, the one for its family"
-    off = """, or with --default-chat-template-kwargs '{"enable_thinking": false}'""" if _CHOICES[0] in marks else ""
+    off = """, or with --default-chat-template-kwargs '{"enable_thinking": false}'""" if _OFF in marks else ""
     return (
         f"the model's chat template thinks ({', '.join(marks)}), and no reasoning parser is set: constraints hold from "
         "the first token, so it cannot think before a constrained answer, or writes the answer as its thoughts, and "
@@ -72,8 +58,8 @@ def text_for(model_type: str, template: str) -> str:
     )
 
 
-def warn(vllm_config: Any) -> None:
-    """Log the warning, if this engine (a ``VllmConfig``) has to have it; in one of its front ends."""
+def warn(vllm_config: VllmConfig) -> None:
+    """Log the warning, if this engine has to have it; in one of its front ends."""
     config, model_config = vllm_config.structured_outputs_config, vllm_config.model_config
     if config.reasoning_parser or not is_ours(config.backend) or vllm_config.parallel_config._api_process_rank > 0:
         return

@@ -3,25 +3,24 @@
 vLLM's request models let unknown fields pass, so a constraint written where this API does not look for it (a
 ``guided_json`` of older releases, ``response_format`` in a Responses request, ``structured_outputs`` in an Anthropic
 one) is answered with 200 and free text. The same goes for two constraints of which one wins without a word. The OpenAI
-request classes keep their unknown fields; `refuse` is called where they become sampling parameters (`endpoints`,
-`beam_search`). Anthropic's drop them, so they are told to keep them.
+request classes keep their unknown fields; `refuse_fields` is called where they become sampling parameters
+(`endpoints`), so that one request of a batch is refused and not the batch.
 
-It drops the unknown keys of ``structured_outputs``, too: ``{"json_schema": …}`` is an empty object to it, which is
-refused with a dump of that object; beside a known key the unknown one is ignored; and of a list it says nothing but
-HTTP 500. The request as it was sent is seen in a validator of vLLM's models of chats and completions, which is replaced
-where pydantic keeps it; of others there is only the empty object.
+Anthropic's drop them, and all of them drop unknown keys of ``structured_outputs``: ``{"json_schema": …}`` is an empty
+object to them, beside a known key the unknown one is ignored, and of a list they say nothing but HTTP 500. The request
+as it was sent is seen in a validator that vLLM's models have, which is replaced where pydantic keeps it.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from dotllm.errors import InvalidSpec
-from dotllm.vllm_plugin import specification
 from dotllm.vllm_plugin.frontend import engine_info
+from dotllm.vllm_plugin.frontend.validation import refuse, refused_as_by_vllm
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.specification import KINDS, OPTIONS, refuse_half_characters, refuse_unknown
 
 # Removed from vLLM with 0.12; sent by clients written before.
 _ELSEWHERE = {
@@ -37,38 +36,31 @@ _ELSEWHERE = {
     "grammar": "structured_outputs.grammar",
     "json_schema": "structured_outputs.json",
 }
-# What goes to the engine as it is.
-_SENT = ("stop", "bad_words", "vllm_xargs", "kv_transfer_params", "chat_template_kwargs", "request_id")
-_RESPONSES = {"response_format": "text.format"}
+_RESPONSES = {**_ELSEWHERE, "response_format": "text.format"}
 _ANTHROPIC = {
+    **_ELSEWHERE,
     "response_format": "output_config.format",
     "structured_outputs": "output_config.format",
     "output_format": "output_config.format",  # the name during Anthropic's beta
 }
-_ANTHROPIC_PROTOCOL = "vllm.entrypoints.anthropic.protocol"
-_ANTHROPIC_SERVING = "vllm.entrypoints.anthropic.serving"
-_CHAT = "vllm.entrypoints.openai.chat_completion.protocol"
-_VALIDATORS = (
-    (_CHAT, "ChatCompletionRequest", "check_structured_outputs_count"),
-    (_CHAT, "BatchChatCompletionRequest", "check_batch_mode"),
-    ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest", "check_structured_outputs_count"),
+# What goes to the engine as it is.
+_SENT = ("stop", "bad_words", "vllm_xargs", "kv_transfer_params", "chat_template_kwargs", "request_id")
+
+_BASE = Target("vllm.entrypoints.serve.engine.protocol", "OpenAIBaseModel.__log_extra_fields__", ("cls", "data"))
+_MESSAGES = Target(
+    "vllm.entrypoints.anthropic.protocol", "AnthropicMessagesRequest.apply_return_mm_kwargs_alias", ("cls", "data")
 )
-_PARAMS = "vllm.sampling_params"
-_KINDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 
 HOOK = Hook(
     name="unsupported-fields",
     summary="a constraint in a field that an API does not have is refused, by its name",
-    targets=(
-        *(Target(module, f"{name}.{validator}", ("cls", "data")) for module, name, validator in _VALIDATORS),
-        Target(_ANTHROPIC_PROTOCOL, "AnthropicMessagesRequest.output_config"),
-    ),
+    targets=(_BASE, _MESSAGES),
     apply=lambda: _see_requests_as_sent(),
     without_it="vLLM ignores such a field without a word, or answers with a dump of an empty object",
 )
 
 
-def refuse(request: Any) -> None:
+def refuse_fields(request: Any) -> None:
     """Refuse an OpenAI request that names a constraint where it would be ignored, if the server is on dotllm.
 
     Raises:
@@ -76,133 +68,89 @@ def refuse(request: Any) -> None:
     """
     if not engine_info.serves():
         return
-    try:
-        specification.refuse_unknown(getattr(request, "vllm_xargs", None))
-        specification.refuse_half_characters({name: getattr(request, name, None) for name in _SENT})
-    except InvalidSpec as error:
-        _refusal(str(error))
-    known = type(request).model_fields
-    _refuse_extra(request.model_extra or {}, _ELSEWHERE if "response_format" in known else {**_ELSEWHERE, **_RESPONSES})
-    refuse_no_schema(request)
-    response_format = getattr(request, "response_format", None)
-    _refuse_schema_beside("response_format", response_format)
-    _refuse_schema_beside("text.format", getattr(getattr(request, "text", None), "format", None))
-    if (
-        response_format is not None
-        and getattr(response_format, "type", "text") != "text"
-        and request.structured_outputs is not None
-        and not request.structured_outputs.all_constraints_none()
-    ):
-        _refusal("response_format and structured_outputs are both given, and only one can be enforced: remove one")
+    with refused_as_by_vllm():
+        refuse_unknown(request.vllm_xargs)
+        refuse_half_characters({name: getattr(request, name, None) for name in _SENT})
+    if "response_format" in type(request).model_fields:
+        name, form = "response_format", request.response_format
+        _refuse_any(request.model_extra, _ELSEWHERE)
+        if request.structured_outputs is not None and form is not None and form.type != "text":
+            refuse("response_format and structured_outputs are both given, and only one can be enforced: remove one")
+    else:
+        name, form = "text.format", getattr(request.text, "format", None)
+        _refuse_any(request.model_extra, _RESPONSES)
+    if form is not None and form.type in ("json_object", "text"):
+        # Other servers read a schema in json_object.
+        given = {"json_schema": getattr(form, "json_schema", None), **(form.model_extra or {})}
+        for field in ("schema", "response_schema", "json_schema"):
+            if given.get(field) is not None:
+                refuse(
+                    f"{name}.{field} is not read with type {form.type!r} and would not be enforced: "
+                    "use type 'json_schema'"
+                )
 
 
-def refuse_no_schema(request: Any) -> None:
-    """Refuse an OpenAI request that asks for a schema and has none, if the server is on dotllm.
-
-    Raises:
-        vllm.exceptions.VLLMValidationError: refused.
-    """
-    form = getattr(request, "response_format", None)
-    if getattr(form, "type", None) != "json_schema" or not engine_info.serves():
-        return
-    if getattr(getattr(form, "json_schema", None), "json_schema", None) is None:
-        _refusal("response_format.json_schema.schema is missing: type 'json_schema' needs a schema")
-
-
-def _refuse_schema_beside(name: str, form: Any) -> None:
-    """Refuse a format with a schema that its type does not speak of. (Other servers read it in
-    json_object, as ``schema`` or ``response_schema``.)"""
-    if getattr(form, "type", None) not in ("json_object", "text"):
-        return
-    given = {"json_schema": getattr(form, "json_schema", None), **(form.model_extra or {})}
-    for field in ("schema", "response_schema", "json_schema"):
-        if given.get(field) is not None:
-            _refusal(
-                f"{name}.{field} is not read with type {form.type!r} and would not be enforced: use type 'json_schema'"
-            )
-
-
-def _refuse_extra(fields: Mapping[str, Any], instead: Mapping[str, str]) -> None:
+def _refuse_any(fields: Mapping[str, object] | None, instead: Mapping[str, str]) -> None:
     for name, replacement in instead.items():
-        if fields.get(name) is not None:
-            _refusal(f"the field {name!r} is not read here and would not be enforced: use {replacement!r}")
+        if fields and fields.get(name) is not None:
+            refuse(f"the field {name!r} is not read here and would not be enforced: use {replacement!r}")
 
 
-def _refusal(message: str) -> None:
-    from vllm.exceptions import VLLMValidationError
-
-    raise VLLMValidationError(message)
-
-
-def refuse_anthropic(request: Any) -> None:
-    """The same for a request to Anthropic's Messages API.
-
-    Raises:
-        vllm.exceptions.VLLMValidationError: refused.
-    """
-    if not engine_info.serves():
-        return
-    _refuse_extra(request.model_extra or {}, {**_ELSEWHERE, **_ANTHROPIC})
-    output_format = getattr(request.output_config, "format", None)
-    if output_format is not None and not output_format.json_schema:
-        _refusal("output_config.format has no schema, or an empty one, and nothing would be enforced")
+def _refuse_openai(request: Mapping[str, object]) -> None:
+    """Refuse a request for what is lost of it when vLLM parses it: unknown keys, the name of a schema that is not."""
+    structured = request.get("structured_outputs")
+    if isinstance(structured, dict):
+        for name, value in structured.items():
+            if value is not None and name not in (*KINDS, *OPTIONS):
+                refuse(f"structured_outputs has no field {name!r}: use one of {', '.join(KINDS)}")
+        if all(structured.get(name) is None for name in KINDS):
+            refuse(f"structured_outputs sets none of {', '.join(KINDS)}")
+    elif structured is not None and not hasattr(structured, "all_constraints_none"):  # (it is vLLM's own)
+        refuse(f"structured_outputs is an object with one of {', '.join(KINDS)}, not {structured!r:.40}")
+    form = request.get("response_format")
+    if isinstance(form, dict) and form.get("type") == "json_schema":
+        named = form.get("json_schema")
+        if isinstance(named, dict) and named.get("schema") is None:
+            refuse("response_format.json_schema.schema is missing: type 'json_schema' needs a schema")
 
 
-def refuse_unknown_keys(structured_outputs: Any) -> None:
-    """Refuse a request's ``structured_outputs`` with a key that nobody reads, if the server is on dotllm.
-
-    Raises:
-        vllm.exceptions.VLLMValidationError: refused.
-    """
-    params_class = importlib.import_module(_PARAMS).StructuredOutputsParams
-    if structured_outputs is None or isinstance(structured_outputs, params_class) or not engine_info.serves():
-        return
-    kinds = ", ".join(_KINDS)
-    if not isinstance(structured_outputs, dict):
-        _refusal(f"structured_outputs is an object with one of {kinds}, not {structured_outputs!r:.40}")
-    fields = [name for name, field in params_class.__dataclass_fields__.items() if field.init]
-    for name, value in structured_outputs.items():
-        if value is not None and name not in fields:
-            _refusal(f"structured_outputs has no field {name!r}: use one of {kinds}")
+def _refuse_messages(request: Mapping[str, object]) -> None:
+    """The same of a request to Anthropic's Messages API, with all its fields."""
+    _refuse_any(request, _ANTHROPIC)
+    config = request.get("output_config")
+    form = config.get("format") if isinstance(config, dict) else None
+    if isinstance(form, dict) and not form.get("schema"):
+        refuse("output_config.format has no schema, or an empty one, and nothing would be enforced")
 
 
-def _validator_with(original: Any) -> Any:
-    def validator(data: Any) -> Any:
-        if isinstance(data, dict):
-            refuse_unknown_keys(data.get("structured_outputs"))
-        return original(data)
+def _see_requests_as_sent() -> None:
+    """Let validators of vLLM's that are given a request as it was sent, before all others, show it to us."""
+    base, messages = (target.name.rpartition(".")[2] for target in (_BASE, _MESSAGES))
+    for module, name, validator, make in (
+        ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", base, _openai_with),
+        ("vllm.entrypoints.openai.chat_completion.protocol", "BatchChatCompletionRequest", base, _openai_with),
+        ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest", base, _openai_with),
+        ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest", base, _openai_with),
+        (_MESSAGES.module, "AnthropicMessagesRequest", messages, _messages_with),
+    ):
+        request_class = getattr(importlib.import_module(module), name)
+        replace_once(request_class.__pydantic_decorators__.model_validators[validator], "func", make)
+        request_class.model_rebuild(force=True)
+
+
+def _openai_with(original: Callable[..., object]) -> Callable[..., object]:
+    def validator(data: object, handler: object) -> object:
+        if isinstance(data, dict) and engine_info.serves():
+            _refuse_openai(data)
+        return original(data, handler)
 
     return validator
 
 
-@HOOK.replaces(f"{_PARAMS}:StructuredOutputsParams.__post_init__")
-def _post_init_with(original: Any) -> Any:
-    def __post_init__(self: Any) -> None:
-        if engine_info.serves() and all(getattr(self, name) is None for name in _KINDS):
-            _refusal(f"structured_outputs sets none of {', '.join(_KINDS)} (other names are not read)")
-        original(self)
+def _messages_with(original: Callable[..., object]) -> Callable[..., object]:
+    def validator(data: object) -> object:
+        if isinstance(data, dict) and engine_info.serves():
+            _refuse_messages(data)
+        return original(data)
 
-    return __post_init__
-
-
-@HOOK.replaces(f"{_ANTHROPIC_SERVING}:AnthropicServingMessages._handle_output_config")
-def _handle_output_config_with(original: Any) -> Any:
-    def _handle_output_config(cls: Any, req: Any, anthropic_request: Any) -> None:
-        if isinstance(anthropic_request, importlib.import_module(_ANTHROPIC_PROTOCOL).AnthropicMessagesRequest):
-            refuse_anthropic(anthropic_request)
-        original(cls, req, anthropic_request)
-
-    return _handle_output_config
-
-
-def _see_requests_as_sent() -> None:
-    """Let pydantic's models show us what was sent, and keep what they do not know."""
-    for module, name, validator in _VALIDATORS:
-        request_class = getattr(importlib.import_module(module), name)
-        replace_once(request_class.__pydantic_decorators__.model_validators[validator], "func", _validator_with)
-        request_class.model_rebuild(force=True)
-    request_class = importlib.import_module(_ANTHROPIC_PROTOCOL).AnthropicMessagesRequest
-    if not {"output_config", "messages"} <= set(request_class.model_fields):
-        raise AttributeError("AnthropicMessagesRequest names its fields differently")
-    request_class.model_config["extra"] = "allow"
-    request_class.model_rebuild(force=True)
+    return validator

@@ -17,18 +17,24 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 from dotllm.compilation import Specification
-from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
+from dotllm.errors import InvalidSpec, SpecError
 from dotllm.vllm_plugin.engine_core import per_process
 from dotllm.vllm_plugin.frontend import engine_info, validation_cache
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
-from dotllm.vllm_plugin.specification import json_text, of_sampling_params
+from dotllm.vllm_plugin.specification import ConstrainedParams, of_sampling_params
+from dotllm.vllm_plugin.vllm_types import (
+    ModelConfig,
+    StructuredOutputsConfig,
+    StructuredOutputsParams,
+)
 
 _PARAMS = "vllm.sampling_params"
-_NO_TOKENIZER = "structured outputs need a tokenizer, and the server runs with skip_tokenizer_init"
 
 HOOK = Hook(
     name="validation",
@@ -39,8 +45,26 @@ HOOK = Hook(
 )
 
 
-def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> None:
-    """Check ``params`` (a ``SamplingParams``) for an engine on dotllm and claim it for our backend.
+def refuse(message: str, parameter: str | None = None) -> NoReturn:
+    """Refuse a request, for its field ``parameter``. Raises ``vllm.exceptions.VLLMValidationError``: HTTP 400."""
+    from vllm.exceptions import VLLMValidationError
+
+    raise VLLMValidationError(message, parameter=parameter)
+
+
+@contextmanager
+def refused_as_by_vllm() -> Iterator[None]:
+    """A `SpecError` becomes the error of `refuse`."""
+    try:
+        yield
+    except SpecError as error:
+        refuse(str(error))
+
+
+def validate(
+    params: ConstrainedParams, model_config: ModelConfig, config: StructuredOutputsConfig, tokenizer: object
+) -> None:
+    """Check ``params`` for an engine on dotllm and claim it for our backend.
 
     What has been claimed before is not compiled here: it has been checked (parameters are used for many prompts), or
     is left to the engine.
@@ -48,104 +72,73 @@ def validate(params: Any, model_config: Any, config: Any, tokenizer: Any) -> Non
     Raises:
         vllm.exceptions.VLLMValidationError: refused; the message is for the user.
     """
-    from vllm.exceptions import VLLMValidationError
-
     structured = params.structured_outputs
-    refuse_model(model_config)
+    if model_config.is_diffusion:
+        refuse("structured outputs need a model that writes from left to right; this one is a diffusion model")
     if tokenizer is None:
-        raise VLLMValidationError(_NO_TOKENIZER)
+        refuse("structured outputs need a tokenizer, and the server runs with skip_tokenizer_init")
     if structured._backend not in (None, BACKEND) and not structured._backend_was_auto:
-        raise VLLMValidationError(
+        refuse(
             f"the backend is chosen for the whole server ({config.backend}); remove '_backend' ({structured._backend})"
         )
-    try:
+    with refused_as_by_vllm():
         specification = specification_of(params, config)
         if structured._backend != BACKEND:
             validation_cache.check(specification, functools.partial(per_process.token_names, tokenizer, model_config))
-    except SpecError as error:
-        raise VLLMValidationError(str(error)) from error
-    claim(params, config)
+    claim(structured)
 
 
-def claim(params: Any, config: Any) -> None:
-    """``params`` (a ``SamplingParams`` with a constraint) are for dotllm."""
-    params.structured_outputs._backend = BACKEND
-    params.structured_outputs._backend_was_auto = config.backend == "auto"
+def claim(structured: StructuredOutputsParams) -> None:
+    """A request's constraint is for dotllm, which is what its server's ``auto`` means."""
+    structured._backend, structured._backend_was_auto = BACKEND, True
 
 
-def specification_of(params: Any, config: Any) -> Specification:
-    """The specification in a ``SamplingParams``. Raises `SpecError` for what is cheap to see."""
-    structured = params.structured_outputs
-    if isinstance(structured.json, dict):
+def specification_of(params: ConstrainedParams, config: StructuredOutputsConfig | None) -> Specification:
+    """The specification in a request's parameters. Raises `SpecError` for what is cheap to see."""
+    specification = of_sampling_params(params, config)
+    if isinstance(params.structured_outputs.json, dict):
         # As text it reaches the engine whatever is in it; vLLM's wire format knows no integer beyond 64 bits.
-        structured.json = json_text(structured.json)
-    return of_sampling_params(params, config)
-
-
-def refuse_model(model_config: Any) -> None:
-    """Refuse every constraint, if this model can have none.
-
-    Raises:
-        vllm.exceptions.VLLMValidationError: refused.
-    """
-    from vllm.exceptions import VLLMValidationError
-
-    if getattr(model_config, "is_diffusion", False):
-        raise VLLMValidationError(
-            "structured outputs need a model that writes from left to right; this one is a diffusion model"
-        )
-    if getattr(model_config, "skip_tokenizer_init", False):
-        raise VLLMValidationError(_NO_TOKENIZER)
+        params.structured_outputs.json = specification.text
+    return specification
 
 
 @HOOK.replaces(f"{_PARAMS}:SamplingParams._validate_structured_outputs")
-def _validate_structured_outputs_with(original: Any) -> Any:
+def _validate_structured_outputs_with(original: Callable[..., None]) -> Callable[..., None]:
     def _validate_structured_outputs(
-        self: Any, model_config: Any, structured_outputs_config: Any, tokenizer: Any
+        self: ConstrainedParams,
+        model_config: ModelConfig,
+        structured_outputs_config: StructuredOutputsConfig | None,
+        tokenizer: object,
     ) -> None:
-        if (
-            structured_outputs_config is None
-            or self.structured_outputs is None
-            or not is_ours(structured_outputs_config.backend)
-        ):
-            original(self, model_config, structured_outputs_config, tokenizer)
-            return
-        validate(self, model_config, structured_outputs_config, tokenizer)
+        config = structured_outputs_config
+        if config is None or self.structured_outputs is None or not is_ours(config.backend):
+            original(self, model_config, config, tokenizer)
+        else:
+            validate(self, model_config, config, tokenizer)
 
     return _validate_structured_outputs
 
 
-def check_in_place_of_xgrammar(params: Any) -> None:
-    """Our check of a ``SamplingParams`` that vLLM shows to xgrammar.
-
-    Raises:
-        dotllm.errors.SpecError: refused.
-    """
-    structured = params.structured_outputs
-    if structured is None:
-        return
-    if structured.structural_tag is None:
-        of_sampling_params(params, engine_info.config())
-        return
-    try:
-        tag = json.loads(structured.structural_tag)
-    except RecursionError:
-        raise BudgetExceeded("the structural tag is nested too deeply", keyword="nesting") from None
-    except (TypeError, ValueError) as error:
-        raise InvalidSpec(f"the structural tag is not JSON: {error}") from error
-    if not isinstance(tag, dict):
-        raise InvalidSpec("the structural tag is not a JSON object")
-
-
 @HOOK.replaces("vllm.v1.structured_output.backend_xgrammar:validate_xgrammar_grammar")
-def _validate_xgrammar_grammar_with(original: Any) -> Any:
-    def validate_xgrammar_grammar(sampling_params: Any) -> None:
+def _validate_xgrammar_grammar_with(original: Callable[..., None]) -> Callable[..., None]:
+    def validate_xgrammar_grammar(sampling_params: ConstrainedParams) -> None:
         structured = sampling_params.structured_outputs
         # vLLM's own validation has chosen a backend before it calls this; parsing has not.
-        chosen = structured._backend if structured is not None else None
-        if engine_info.serves(chosen):
-            check_in_place_of_xgrammar(sampling_params)
-        else:
+        if structured is None or not engine_info.serves(structured._backend):
             original(sampling_params)
+        elif structured.structural_tag is None:
+            of_sampling_params(sampling_params, engine_info.config())
+        else:
+            _require_object(structured.structural_tag)
 
     return validate_xgrammar_grammar
+
+
+def _require_object(text: str) -> None:
+    """Raise InvalidSpec for a structural tag that is no JSON object."""
+    try:
+        tag = json.loads(text)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise InvalidSpec(f"the structural tag is not JSON: {error}") from None
+    if not isinstance(tag, dict):
+        raise InvalidSpec("the structural tag is not a JSON object")

@@ -14,27 +14,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import threading
-from collections import OrderedDict
+import copy
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dotllm.compilation.compiler import grammar_of
 from dotllm.compilation.specification import Kind, Specification
-from dotllm.errors import BudgetExceeded, Location, SpecError
+from dotllm.errors import BudgetExceeded, SpecError, without_frames
 
 if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
 
-REMEMBERED = 4096
-"""Results kept (a digest and, for a refusal, its message)."""
 TIMEOUT_S = 0.5
 """Seconds that a request waits in an event loop. (Seven of MaskBench's 5,679 schemas take more than 0.1.)"""
 THREADS = 2
 """They share the interpreter with the event loop, so they are few."""
 
 NamesOfTokens = Callable[[], "TokenNames | None"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _remembered(key: str) -> list[SpecError | None]:
+    """The result for a specification of this digest: what it is refused with, or None; [] while that is not known."""
+    return []
 
 
 def check(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:
@@ -44,20 +48,11 @@ def check(specification: Specification, token_names: NamesOfTokens = lambda: Non
     Raises:
         dotllm.errors.SpecError: refused; remembered for equal specifications.
     """
-    key = specification.key(b"")
-    if _memory.knows(key):
-        return
-    try:
-        _check(specification, token_names)
-    except SpecError as error:
-        _memory.remember(key, error)
-        raise
-    except RecursionError:
-        # Our own code is iterative or capped; Python's JSON parser is neither.
-        refusal = BudgetExceeded("the specification is nested too deeply")
-        _memory.remember(key, refusal)
-        raise refusal from None
-    _memory.remember(key, None)
+    result = _remembered(specification.key(b""))
+    if not result:
+        result.append(_refusal(specification, token_names))
+    if result[0] is not None:
+        raise copy.copy(result[0])
 
 
 async def check_beside(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:
@@ -71,57 +66,24 @@ async def check_beside(specification: Specification, token_names: NamesOfTokens 
         await asyncio.wait_for(checked, TIMEOUT_S)
 
 
+def _refusal(specification: Specification, token_names: NamesOfTokens) -> SpecError | None:
+    try:
+        _check(specification, token_names)
+    except SpecError as error:
+        return without_frames(error)
+    except RecursionError:
+        # Our own code is iterative or capped; Python's JSON parser is neither.
+        return BudgetExceeded("the specification is nested too deeply")
+    return None
+
+
 def _check(specification: Specification, token_names: NamesOfTokens) -> None:
     from dotllm.automata.lowering import lower
     from dotllm.grammar.transform import prepare
-    from dotllm.languages import cfg, choice, json_schema, regex, structural_tag
 
-    text, options = specification.text, dict[str, Any](specification.options)
-    match specification.kind:
-        case Kind.JSON_SCHEMA:
-            grammar = json_schema.json_schema_to_grammar(text, **options)
-        case Kind.JSON_OBJECT:
-            grammar = json_schema.json_object_to_grammar(**options)
-        case Kind.REGEX:
-            grammar = regex.regex_to_grammar(text, **options)
-        case Kind.CHOICE:
-            choice.choice_to_grammar(json.loads(text))
-            return  # nothing in its NFA can go wrong, and that of 100,000 choices takes long
-        case Kind.GRAMMAR:
-            grammar = cfg.grammar_to_grammar(text, token_names=token_names(), **options)
-        case Kind.STRUCTURAL_TAG:
-            grammar = structural_tag.structural_tag_to_grammar(
-                text, token_names=token_names(), options=json_schema.Options(**options)
-            )
-    lower(prepare(grammar))
+    grammar = grammar_of(specification, token_names)
+    if specification.kind is not Kind.CHOICE:  # nothing in its NFA can go wrong, and that of 100,000 takes long
+        lower(prepare(grammar))
 
 
-class _Memory:
-    """The last `REMEMBERED` results; of refusals only messages, as an exception holds on to its whole traceback."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: OrderedDict[str, tuple[type[SpecError], str, Location | None, str] | None] = OrderedDict()
-
-    def knows(self, key: str) -> bool:
-        """True: found good before. Raises the refusal again if it was refused."""
-        with self._lock:
-            if key not in self._known:
-                return False
-            self._known.move_to_end(key)
-            known = self._known[key]
-        if known is not None:
-            error_class, message, location, keyword = known
-            raise error_class(message, location=location, keyword=keyword)
-        return True
-
-    def remember(self, key: str, error: SpecError | None) -> None:
-        known = None if error is None else (type(error), error.message, error.location, error.keyword)
-        with self._lock:
-            self._known[key] = known
-            while len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
-
-
-_memory = _Memory()
 _threads = ThreadPoolExecutor(THREADS, "dotllm-validation")

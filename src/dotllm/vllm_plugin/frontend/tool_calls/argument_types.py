@@ -15,19 +15,23 @@ as a number where a list of strings would have been allowed, too, and ``"a"`` wi
 
 from __future__ import annotations
 
-import importlib
-import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from dotllm.vllm_plugin.frontend import engine_info
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook, Target
 
 _MODULE = "vllm.tool_parsers.utils"
-_NAME = "find_tool_properties"
-_COERCE = "coerce_to_schema_type"
+
+HOOK = Hook(
+    name="argument-types",
+    summary="arguments of calls come back with the types that the tool's schema has for them",
+    targets=(Target(_MODULE, "extract_types_from_schema", ("schema",)),),
+    without_it="from many tool parsers, numbers and objects behind a $ref come back as strings, and strings as what "
+    "they are as JSON",
+)
 
 _TYPES: dict[type, frozenset[str]] = {
     type(None): frozenset({"null"}), bool: frozenset({"boolean"}), int: frozenset({"integer", "number"}),
@@ -37,7 +41,6 @@ _TYPES: dict[type, frozenset[str]] = {
 _NAMES = frozenset({"string"}).union(*_TYPES.values())  # vLLM knows others, as "int"
 
 _IN_PLACE = ("anyOf", "oneOf", "allOf")
-_BELOW = ("items", "additionalProperties")
 # Of schemas visited for one tool: milliseconds. It is done in the event loop.
 _MOST_STEPS = 10_000
 
@@ -45,21 +48,13 @@ _known: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
 """What `properties_of` found, by the identity of the tool's function, while that lives: parsers ask for every token."""
 
 
-class _TooLarge(Exception):
-    pass
-
-
 def properties_of(function: Any) -> dict[str, Any]:
     """The ``properties`` of a function's ``parameters``, without references."""
     key = id(function)
-    found = _known.get(key)
-    if found is None:
-        try:
-            read = _Reader(function.parameters).properties()
-        except _TooLarge:
-            read = function.parameters.get("properties", {})
-        found = _known[key] = weakref.ref(function, lambda _: _known.pop(key, None)), read
-    return found[1]
+    if key not in _known:
+        read = _Reader(function.parameters).properties()
+        _known[key] = weakref.ref(function, lambda _: _known.pop(key, None)), read
+    return _known[key][1]
 
 
 class _Reader:
@@ -68,50 +63,49 @@ class _Reader:
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root
         self.steps = 0
+        self.follows = False
+        """Whether there was something that vLLM would not have understood."""
         self.nodes: dict[int, dict[str, Any]] = {}
-        self.todo: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def properties(self) -> dict[str, Any]:
-        top = self._node(self.root)
-        follows = False
-        while self.todo:
-            schema, node = self.todo.pop()
-            follows |= self._fill(schema, node)
-        found = top.get("properties", {}) if follows else self.root.get("properties", {})
+        try:
+            top = self._node(self.root)
+        except RecursionError:  # too large, or too deep
+            self.follows = False
+        found = top.get("properties", {}) if self.follows else self.root.get("properties", {})
         return found if isinstance(found, dict) else {}
 
     def _node(self, schema: Any) -> Any:
-        """What stands for ``schema``; it is filled later."""
+        """What stands for ``schema``, which may be within it."""
         if not isinstance(schema, dict):
             return schema
-        if id(schema) not in self.nodes:
-            node: dict[str, Any] = {}
-            self.nodes[id(schema)] = node
-            self.todo.append((schema, node))
-        return self.nodes[id(schema)]
+        if id(schema) in self.nodes:
+            return self.nodes[id(schema)]
+        node = self.nodes[id(schema)] = {}
+        parts = list(self._parts(schema))
+        node["type"] = self._types(parts) or "string"
+        for keyword in ("properties", "items", "additionalProperties"):
+            having = [part[keyword] for part in parts if keyword in part]
+            if len(having) != 1:
+                continue
+            if keyword != "properties":
+                node[keyword] = self._node(having[0])
+            elif isinstance(having[0], dict):
+                node[keyword] = {name: self._node(value) for name, value in having[0].items()}
+        return node
 
-    def _fill(self, schema: dict[str, Any], node: dict[str, Any]) -> bool:
-        """Whether there was something that vLLM would not have understood."""
+    def _types(self, parts: list[dict[str, Any]]) -> list[str]:
         from vllm.tool_parsers.utils import extract_types_from_schema
 
         types: set[str] = set()
-        parts = list(self._parts(schema))
         for part in parts:
+            self.follows |= "$ref" in part or "const" in part
             if "const" in part:
                 types.update(extract_types_from_schema({"enum": [part["const"]]}))
-            elif "type" in part or "enum" in part:
+            elif "type" in part or "enum" in part or not any(key in part for key in ("$ref", *_IN_PLACE)):
+                # (of neither: a string, as vLLM has it)
                 types.update(extract_types_from_schema({key: part[key] for key in ("type", "enum") if key in part}))
-            elif not any(key in part for key in ("$ref", *_IN_PLACE)):
-                types.add("string")  # as vLLM has it
-        node["type"] = sorted(types) or "string"
-        having = [part for part in parts if isinstance(part.get("properties"), dict)]
-        if len(having) == 1:
-            node["properties"] = {key: self._node(value) for key, value in having[0]["properties"].items()}
-        for keyword in _BELOW:
-            having = [part for part in parts if keyword in part]
-            if len(having) == 1:
-                node[keyword] = self._node(having[0][keyword])
-        return any("$ref" in part or "const" in part for part in parts)
+        return sorted(types)
 
     def _parts(self, schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The schema and all that it consists of in place: what it refers to, and its alternatives."""
@@ -122,7 +116,7 @@ class _Reader:
                 continue
             self.steps += 1
             if self.steps > _MOST_STEPS:
-                raise _TooLarge
+                raise RecursionError
             seen.add(id(one))
             yield one
             if isinstance(one.get("$ref"), str):
@@ -146,55 +140,24 @@ class _Reader:
         return found
 
 
-def _find_tool_properties_with(original: Any) -> Any:
-    def find_tool_properties(tools: Any, tool_name: str) -> Any:
-        if engine_info.serves():
-            for tool in tools or ():
-                function = getattr(tool, "function", tool)  # the Responses API has no function in its tools
-                if getattr(function, "name", None) == tool_name and isinstance(
-                    getattr(function, "parameters", None), dict
-                ):
-                    return properties_of(function)
+@HOOK.replaces(f"{_MODULE}:find_tool_properties")
+def _find_tool_properties_with(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    def find_tool_properties(tools: Sequence[Any] | None, tool_name: str) -> dict[str, Any]:
+        for tool in (tools or ()) if engine_info.serves() else ():
+            function = getattr(tool, "function", tool)  # the Responses API has no function in its tools
+            if getattr(function, "name", None) == tool_name and isinstance(getattr(function, "parameters", None), dict):
+                return properties_of(function)
         return original(tools, tool_name)
 
     return find_tool_properties
 
 
-def _coerce_to_schema_type_with(original: Any) -> Any:
-    def coerce_to_schema_type(value: str, schema_type: Any) -> Any:
+@HOOK.replaces(f"{_MODULE}:coerce_to_schema_type")
+def _coerce_to_schema_type_with(original: Callable[..., object]) -> Callable[..., object]:
+    def coerce_to_schema_type(value: str, schema_type: str | list[str]) -> object:
         found = original(value, schema_type)
         if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not engine_info.serves():
             return found
         return found if _TYPES[type(found)].intersection(schema_type) else value
 
     return coerce_to_schema_type
-
-
-def _replace(name: str, make: Callable[[Any], Any]) -> None:
-    """In its module, and in the parsers, which import it by name."""
-    utils = importlib.import_module(_MODULE)
-    original = getattr(utils, name)
-    replace_once(utils, name, make)
-    for where, module in list(sys.modules.items()):
-        if where.startswith("vllm.") and vars(module).get(name) is original:
-            setattr(module, name, getattr(utils, name))
-
-
-def _apply() -> None:
-    _replace(_NAME, _find_tool_properties_with)
-    _replace(_COERCE, _coerce_to_schema_type_with)
-
-
-HOOK = Hook(
-    name="argument-types",
-    summary="arguments of calls come back with the types that the tool's schema has for them",
-    targets=(
-        Target(_MODULE, _NAME, ("tools", "tool_name")),
-        Target(_MODULE, "extract_types_from_schema", ("schema",)),
-        Target(_MODULE, _COERCE, ("value", "schema_type")),
-    ),
-    apply=_apply,
-    required=False,
-    without_it="from many tool parsers, numbers and objects behind a $ref come back as strings, and strings as what "
-    "they are as JSON",
-)

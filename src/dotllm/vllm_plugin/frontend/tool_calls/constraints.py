@@ -10,20 +10,24 @@ notation from the model's ``response_template`` makes such a tag of any constrai
 A call that ``tool_choice`` demands is enforced or refused: some of vLLM's tool parsers describe no notation that a
 constraint could be made of, and with them vLLM lets the model write what it likes. So it does with a ``tool_choice`` of
 Responses that names a set of tools or one of OpenAI's own. And where a chat's is null, which says ``auto`` as if the
-field were not there, vLLM forgets what is strict about the tools, and the calls.
+field were not there, vLLM forgets what is strict about the tools, and the calls. Online beam search forgets every
+constraint, of tools or not, and is refused with one.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields
+from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.frontend.tool_calls import tag_rewrite
+from dotllm.vllm_plugin.frontend.validation import refuse
 from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.specification import OPTIONS
+from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsParams
 
 _PARSER = "vllm.parser.abstract_parser"
-_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 _SCHEMA_OF_CALLS = "tool_calling_response"
 """The name of the format that vLLM gives a Responses request, with parsers that ask for a JSON Schema."""
 
@@ -35,74 +39,67 @@ HOOK = Hook(
 )
 
 
-def keep_options(before: Any, after: Any) -> None:
-    """What ``before`` says about the writing of JSON goes for ``after``, which replaces it (both
-    ``StructuredOutputsParams`` or None)."""
-    if before is None or after is None or before is after:
-        return
-    for option in _OPTIONS:
-        if getattr(before, option) and not getattr(after, option):
-            setattr(after, option, getattr(before, option))
-
-
-def rewrite(params: Any, tools: Any) -> None:
-    """Complete a ``StructuredOutputsParams`` that vLLM has made of ``tools`` (changed in place).
+def complete(after: StructuredOutputsParams, before: StructuredOutputsParams | None, tools: Sequence[Any]) -> None:
+    """Complete what vLLM has made of ``tools`` and of ``before``, whose options about the writing of JSON go for it.
 
     Raises:
         vllm.exceptions.VLLMValidationError: no call can be made of a tool's name.
     """
-    if params.structural_tag:
-        tag = json.loads(params.structural_tag)
+    for option in OPTIONS:
+        if getattr(before, option, None) and not getattr(after, option):
+            setattr(after, option, getattr(before, option))
+    if not tools:
+        return
+    if after.structural_tag:
+        tag = json.loads(after.structural_tag)
         tag_rewrite.refuse_names(tag, tools)
         tag_rewrite.exclude_marks(tag)
         tag_rewrite.require_finite_numbers(tag)
-    elif params.json is not None:
-        form = {"type": "json_schema", "json_schema": params.json, "finite_numbers": True}
+    elif after.json is not None:
+        form = {"type": "json_schema", "json_schema": after.json, "finite_numbers": True}
         tag = {"type": "structural_tag", "format": form}
     else:
         return
-    params.json, params.structural_tag = None, json.dumps(tag)
+    after.json, after.structural_tag = None, json.dumps(tag)
 
 
-def refuse_unforced(request: Any, params: Any) -> None:
-    """Refuse an OpenAI request whose ``tool_choice`` demands a call that nothing in its ``SamplingParams`` enforces.
+def refuse_unenforced(request: Any, params: SamplingParams) -> None:
+    """Refuse an OpenAI request that demands what nothing in its ``SamplingParams`` enforces.
 
     Raises:
         vllm.exceptions.VLLMValidationError: refused.
     """
-    choice = getattr(request, "tool_choice", None)
-    kind = getattr(choice, "type", None)
-    if not getattr(request, "tools", None) or not engine_info.serves():
+    if not engine_info.serves():
         return
+    is_free = params.structured_outputs is None
+    if is_free and request.extract_structured_outputs() is not None:
+        refuse("use_beam_search together with a constraint is refused: online beam search does not constrain its text")
+    choice = getattr(request, "tool_choice", None) if getattr(request, "tools", None) else None
+    kind = getattr(choice, "type", None)
     if kind not in (None, "function", "custom"):
-        _refusal(
+        refuse(
             f"a tool_choice of type {kind!r} is not enforced: "
-            "use 'required' or a named function, and leave out what is not to be called"
+            "use 'required' or a named function, and leave out what is not to be called",
+            "tool_choice",
         )
-    if (choice == "required" or kind is not None) and params.structured_outputs is None:
-        _refusal(
+    if is_free and (choice == "required" or kind is not None):
+        refuse(
             "tool_choice demands a call, and the server's tool parser describes no notation to enforce one in: "
-            "use 'auto', and a prompt that asks for the call"
+            "use 'auto', and a prompt that asks for the call",
+            "tool_choice",
         )
-
-
-def _refusal(message: str) -> None:
-    from vllm.exceptions import VLLMValidationError
-
-    raise VLLMValidationError(message, parameter="tool_choice")
 
 
 @HOOK.replaces(
     f"{_PARSER}:DelegatingParser.adjust_request",
     "vllm.parser.response_template:ResponseTemplateParser.adjust_request",
 )
-def _adjust_request_with(original: Any) -> Any:
+def _adjust_request_with(original: Callable[..., Any]) -> Callable[..., Any]:
     def adjust_request(self: Any, request: Any) -> Any:
         if not engine_info.serves():
             return original(self, request)
         if self._tool_parser is not None and request.tools and request.tool_choice is None:
             request.tool_choice = "auto"
-        unsupported_fields.refuse_no_schema(request)  # vLLM reads the format here where there are tools
         before = request.structured_outputs
         adjusted = original(self, request)
         if getattr(getattr(getattr(adjusted, "text", None), "format", None), "name", None) == _SCHEMA_OF_CALLS:
@@ -111,17 +108,15 @@ def _adjust_request_with(original: Any) -> Any:
         # 0.33's parsers of templates put theirs beside what a Responses request says itself
         after = getattr(adjusted, "_parser_structured_outputs", None) or adjusted.structured_outputs
         if after is not None and after is not before:
-            keep_options(before, after)
-            if adjusted.tools:
-                rewrite(after, adjusted.tools)
+            complete(after, before, adjusted.tools)
         return adjusted
 
     return adjust_request
 
 
 @HOOK.replaces(f"{_PARSER}:structured_outputs_to_format")
-def _structured_outputs_to_format_with(original: Any) -> Any:
-    def structured_outputs_to_format(params: Any) -> Any:
+def _structured_outputs_to_format_with(original: Callable[..., Any]) -> Callable[..., Any]:
+    def structured_outputs_to_format(params: StructuredOutputsParams) -> Any:
         if params.grammar is not None and engine_info.serves():
             from xgrammar.structural_tag import GrammarFormat
 
@@ -132,10 +127,10 @@ def _structured_outputs_to_format_with(original: Any) -> Any:
 
 
 @HOOK.replaces("vllm.tool_parsers.abstract_tool_parser:ToolParser.get_structural_tag")
-def _get_structural_tag_with(original: Any) -> Any:
-    """Here, and not in `rewrite`, as only here the tools' own schemas are apart from those of the request's format."""
+def _get_structural_tag_with(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Here, and not in `complete`, as only here the tools' own schemas are apart from those of the request's format."""
 
-    def get_structural_tag(self: Any, request: Any, **kwargs: Any) -> Any:
+    def get_structural_tag(self: object, request: object, **kwargs: Any) -> Any:
         tag = original(self, request, **kwargs)
         if tag is None or not engine_info.serves():
             return tag

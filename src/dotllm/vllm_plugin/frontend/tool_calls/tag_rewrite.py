@@ -29,8 +29,10 @@ characters. OpenAI allows letters, digits, ``_`` and ``-`` only; others are in u
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+from dotllm.vllm_plugin.frontend.validation import refuse
 
 _MARK = re.compile(r"<[^<>\n]+>")
 _SAME_FOR_ALL = re.compile(r"<[^<>=]+=|<[^<>]+>")
@@ -38,7 +40,7 @@ _WITHOUT_EXCLUDES = ("cohere_xml", "minimax_m3_xml")
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
 
 
-def exclude_marks(tag: Any) -> None:
+def exclude_marks(tag: object) -> None:
     """No string of the tag's schemas holds a mark."""
     from dotllm.languages.structural_tag.styles import STYLES
 
@@ -52,13 +54,13 @@ def exclude_marks(tag: Any) -> None:
             schema["excludes"] = excludes
 
 
-def require_finite_numbers(tag: Any) -> None:
+def require_finite_numbers(tag: object) -> None:
     """The tag's schemas have only numbers that are read as finite."""
     for schema in _schemas(tag):
         schema["finite_numbers"] = True
 
 
-def require_objects(tag: Any) -> bool:
+def require_objects(tag: object) -> bool:
     """Every schema that names no type is one of objects; whether there was one."""
     found = False
     for one in _formats(tag):
@@ -70,28 +72,24 @@ def require_objects(tag: Any) -> bool:
     return found
 
 
-def refuse_names(tag: Any, tools: Any) -> None:
+def refuse_names(tag: object, tools: Iterable[Any]) -> None:
     """Refuse a request's tools for names of which no call can be made, where the tag enforces calls of them.
 
     Raises:
         vllm.exceptions.VLLMValidationError: refused.
     """
     for i, tool in enumerate(tools):
-        name = getattr(getattr(tool, "function", tool), "name", None)
-        if not isinstance(name, str) or not (found := _BREAKS_NAMES.search(name)):
-            continue
-        texts = (one.get(field) for one in _formats(tag) for field in ("begin", "value"))
-        if any(isinstance(text, str) and name in text for text in texts):
-            from vllm.exceptions import VLLMValidationError
-
-            raise VLLMValidationError(
+        name: str = getattr(getattr(tool, "function", tool), "name", None) or ""
+        found = _BREAKS_NAMES.search(name)
+        if found and any(name in text for text in _fixed_texts(tag)):
+            refuse(
                 f"tools[{i}] is named {name!r}, and no call can be made of a name with {found[0]!r} in it: "
                 "use letters, digits, '_', '-' and '.'",
-                parameter="tools",
+                "tools",
             )
 
 
-def _formats(tag: Any) -> Iterator[dict[str, Any]]:
+def _formats(tag: object) -> Iterator[dict[str, Any]]:
     """All objects of a tag but what is in schemas; they may be changed while one goes through them."""
     todo = [tag]
     while todo:
@@ -103,7 +101,7 @@ def _formats(tag: Any) -> Iterator[dict[str, Any]]:
             todo.extend(part for name, part in one.items() if name not in ("json_schema", "schema"))
 
 
-def _schemas(tag: Any) -> Iterator[dict[str, Any]]:
+def _schemas(tag: object) -> Iterator[dict[str, Any]]:
     """Those of `_formats` that are schemas; one under the older name of a style gets the present one."""
     for one in _formats(tag):
         if one.get("type") == "qwen_xml_parameter":
@@ -112,7 +110,7 @@ def _schemas(tag: Any) -> Iterator[dict[str, Any]]:
             yield one
 
 
-def _fixed_texts(tag: Any) -> Iterator[str]:
+def _fixed_texts(tag: object) -> Iterator[str]:
     """What is written as it is."""
     for one in _formats(tag):
         for field in ("begin", "end", "value", "separator", "triggers"):
