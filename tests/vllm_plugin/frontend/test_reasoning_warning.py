@@ -39,6 +39,8 @@ LLAMA = "{% for message in messages %}<|start_header_id|>{{ message['role'] }}\n
         ("mistral", MAGISTRAL, "mistral"),
         ("seed_oss", SEED, "seed_oss"),
         ("cohere2", COHERE, "cohere_command3"),
+        ("kimi_k2", QWEN3, "kimi_k2"),
+        ("gemma4_text", QWEN3, "gemma4"),
         ("something_new", QWEN3, "…, the one for its family"),
     ],
 )

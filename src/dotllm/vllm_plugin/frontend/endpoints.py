@@ -28,7 +28,6 @@ from typing import Any
 from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields, validation, validation_cache
 from dotllm.vllm_plugin.frontend.tool_calls import constraints, error_location
 from dotllm.vllm_plugin.hook import Hook, Target
-from dotllm.vllm_plugin.specification import ConstrainedParams
 from dotllm.vllm_plugin.vllm_types import AsyncLLM, RequestOutputCollector, SamplingParams
 
 _OPENAI = "vllm.entrypoints.openai"
@@ -49,8 +48,11 @@ HOOK = Hook(
 
 
 class NothingSaid(BaseException):
-    """Ends a stream in which the engine has said nothing, for its cause. It is no ``Exception``, of which vLLM would
+    """Ends a stream in which the engine has said nothing, for ``error``. It is no ``Exception``, of which vLLM would
     make a last word of the stream, and a traceback in its log."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 class Call:
@@ -67,16 +69,13 @@ class Call:
         self.answered = False
         """Whether the engine has said something for this request."""
 
-    def located(self, error: BaseException | None) -> Any:
-        """A refusal with its place in the request, where that is in a tool; any other error as it is."""
-        from vllm.exceptions import VLLMValidationError
-
+    def located(self, message: str) -> str:
+        """The message of a refusal with its place in the request, where that is in a tool."""
         tag = getattr(getattr(self.params, "structured_outputs", None), "structural_tag", None)
         tools = getattr(self.request, "tools", None)
-        if isinstance(error, VLLMValidationError) and tag and tools and self.request.tool_choice != "none":
-            message = error_location.located(error.args[0], tag, tools, of_anthropic=self.of_anthropic)
-            return VLLMValidationError(message, parameter=error.parameter)
-        return error
+        if not tag or not tools or self.request.tool_choice == "none":
+            return message
+        return error_location.located(message, tag, tools, of_anthropic=self.of_anthropic)
 
 
 _call: ContextVar[Call | None] = ContextVar("dotllm_call", default=None)
@@ -86,29 +85,25 @@ async def _answer(call: Call, answer: Any) -> Any:
     """``answer`` of an endpoint, once it may leave. Raises what the request is refused with."""
     if not engine_info.is_constrained(call.params):
         return answer
-    if call.in_background:
-        await _validate(call.params)
-    if not call.streams or not isinstance(answer, AsyncGenerator):
-        return answer
-    try:
-        chunks = await _begun(call, answer)
-        if engine_info.may_reason():
-            await _validate(call.params)
-    except BaseException:
-        await answer.aclose()
-        raise
-    return _continued(chunks, answer)
+    if call.in_background or (call.streams and engine_info.may_reason()):
+        with validation.refused_as_by_vllm():
+            specification = validation.specification_of(call.params, engine_info.config())
+            await validation_cache.check_beside(specification, engine_info.token_names)
+    return await _begun(call, answer) if call.streams and isinstance(answer, AsyncGenerator) else answer
 
 
-async def _begun(call: Call, stream: AsyncGenerator[Any, None]) -> list[Any]:
-    """What ``stream`` says up to the engine's first word. (It sends its request when it is first asked.)"""
+async def _begun(call: Call, stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    """``stream``, after the engine's first word. (It sends its request when it is first asked.)"""
     chunks = []
-    while not call.answered:
-        try:
+    try:
+        while not call.answered:
             chunks.append(await anext(stream))
-        except StopAsyncIteration:
-            break
-    return chunks
+    except StopAsyncIteration:
+        pass
+    except BaseException as error:
+        await stream.aclose()
+        raise (error.error if isinstance(error, NothingSaid) else error) from None
+    return _continued(chunks, stream)
 
 
 async def _continued(chunks: list[Any], stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
@@ -118,15 +113,9 @@ async def _continued(chunks: list[Any], stream: AsyncGenerator[Any, None]) -> As
         async for chunk in stream:
             yield chunk
     except NothingSaid as nothing:  # of another prompt, at the same moment as the first word
-        raise RuntimeError("one of several prompts was not answered") from nothing.__cause__
+        raise RuntimeError("one of several prompts was not answered") from nothing.error
     finally:
         await stream.aclose()
-
-
-async def _validate(params: ConstrainedParams) -> None:
-    with validation.refused_as_by_vllm():
-        specification = validation.specification_of(params, engine_info.config())
-        await validation_cache.check_beside(specification, engine_info.token_names)
 
 
 @HOOK.replaces(  # Anthropic's and Cohere's APIs go through that of chats
@@ -141,16 +130,12 @@ def _endpoint_with(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awa
 
         call = Call(self, request)
         token = _call.set(call)
-        error: BaseException | None
         try:
             return await _answer(call, await original(self, request, *args, **kwargs))
-        except NothingSaid as nothing:
-            error = nothing.__cause__
-        except VLLMValidationError as refusal:
-            error = refusal
+        except VLLMValidationError as error:
+            raise VLLMValidationError(call.located(error.args[0]), parameter=error.parameter) from None
         finally:
             _call.reset(token)
-        raise call.located(error) from None
 
     return endpoint
 
@@ -206,7 +191,7 @@ def _add_request_with(original: Callable[..., Awaitable[Any]]) -> Callable[..., 
         except Exception as error:
             if call.answered:  # another prompt of it
                 raise
-            raise NothingSaid from error
+            raise NothingSaid(error) from error
         call.answered = True
         return collector
 

@@ -20,15 +20,9 @@ _MARKS = re.compile(r"</?(?:\w+:)?think>|\[/?THINK\]|<\|(?:START|END)_THINKING\|
 _OFF = "enable_thinking"  # a variable of a template by which a request decides, as "thinking is" shows one
 _CHOSEN = rf".*({_OFF}|thinking is)"
 _PARSERS = {
-    "qwen3": "qwen3",
     "glm4_moe": "glm45",
-    "minimax_m2": "minimax_m2",
-    "kimi_k2": "kimi_k2",
-    "granite": "granite",
     "hunyuan_v1": "hunyuan_a13b",
     "ernie4_5": "ernie45",
-    "olmo3": "olmo3",
-    "gemma4": "gemma4",
     ".* <seed:think> ": "seed_oss",
     r".* \[THINK\] ": "mistral",
     r".* <\|START_THINKING\|> ": "cohere_command3",
@@ -36,7 +30,8 @@ _PARSERS = {
     "deepseek_v3": "deepseek_r1",
     f"(qwen2|llama) (?!{_CHOSEN}).*</think> ": "deepseek_r1",  # R1's distillates, QwQ and their like
 }
-"""vLLM's parsers, by how a model's type and the marks of its template begin, with spaces between them."""
+"""vLLM's parsers, by how a model's type and the marks of its template begin, with spaces between them; others have the
+name that the type begins with (qwen3, kimi_k2, gemma4, …)."""
 
 
 def text_for(model_type: str, template: str) -> str:
@@ -46,10 +41,11 @@ def text_for(model_type: str, template: str) -> str:
         return ""
     from vllm.reasoning import ReasoningParserManager
 
+    registered = ReasoningParserManager.list_registered()
     seen = f"{model_type} {' '.join(marks)} "
-    parser = next((parser for beginning, parser in _PARSERS.items() if re.match(beginning, seen)), "")
-    if parser not in ReasoningParserManager.list_registered():
-        parser = "…, the one for its family"
+    known = [parser for beginning, parser in _PARSERS.items() if re.match(beginning, seen)]
+    known += sorted((parser for parser in registered if model_type.startswith(parser)), key=len, reverse=True)
+    parser = next((parser for parser in known if parser in registered), "…, the one for its family")
     off = """, or with --default-chat-template-kwargs '{"enable_thinking": false}'""" if _OFF in marks else ""
     return (
         f"the model's chat template thinks ({', '.join(marks)}), and no reasoning parser is set: constraints hold from "

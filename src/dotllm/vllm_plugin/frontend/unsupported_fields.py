@@ -19,7 +19,7 @@ from typing import Any
 
 from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.frontend.validation import refuse, refused_as_by_vllm
-from dotllm.vllm_plugin.hook import Hook, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook, Make, Target, replace_once
 from dotllm.vllm_plugin.specification import KINDS, OPTIONS, refuse_half_characters, refuse_unknown
 
 # Removed from vLLM with 0.12; sent by clients written before.
@@ -126,31 +126,25 @@ def _refuse_messages(request: Mapping[str, object]) -> None:
 def _see_requests_as_sent() -> None:
     """Let validators of vLLM's that are given a request as it was sent, before all others, show it to us."""
     base, messages = (target.name.rpartition(".")[2] for target in (_BASE, _MESSAGES))
-    for module, name, validator, make in (
-        ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", base, _openai_with),
-        ("vllm.entrypoints.openai.chat_completion.protocol", "BatchChatCompletionRequest", base, _openai_with),
-        ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest", base, _openai_with),
-        ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest", base, _openai_with),
-        (_MESSAGES.module, "AnthropicMessagesRequest", messages, _messages_with),
+    for module, name, validator, check in (
+        ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", base, _refuse_openai),
+        ("vllm.entrypoints.openai.chat_completion.protocol", "BatchChatCompletionRequest", base, _refuse_openai),
+        ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest", base, _refuse_openai),
+        ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest", base, _refuse_openai),
+        (_MESSAGES.module, "AnthropicMessagesRequest", messages, _refuse_messages),
     ):
         request_class = getattr(importlib.import_module(module), name)
-        replace_once(request_class.__pydantic_decorators__.model_validators[validator], "func", make)
+        replace_once(request_class.__pydantic_decorators__.model_validators[validator], "func", _after(check))
         request_class.model_rebuild(force=True)
 
 
-def _openai_with(original: Callable[..., object]) -> Callable[..., object]:
-    def validator(data: object, handler: object) -> object:
-        if isinstance(data, dict) and engine_info.serves():
-            _refuse_openai(data)
-        return original(data, handler)
+def _after(check: Callable[[Mapping[str, object]], None]) -> Make:
+    def make(original: Callable[..., object]) -> Callable[..., object]:
+        def validator(data: object, handler: object = None) -> object:
+            if isinstance(data, dict) and engine_info.serves():
+                check(data)
+            return original(data) if handler is None else original(data, handler)
 
-    return validator
+        return validator
 
-
-def _messages_with(original: Callable[..., object]) -> Callable[..., object]:
-    def validator(data: object) -> object:
-        if isinstance(data, dict) and engine_info.serves():
-            _refuse_messages(data)
-        return original(data)
-
-    return validator
+    return make

@@ -21,6 +21,8 @@ def located(message: str, tag: str, tools: list[Any], *, of_anthropic: bool = Fa
 
     ``of_anthropic``: the request is one of Anthropic's API, which has its schemas elsewhere.
     """
+    from dotllm.languages.json_schema.reading.document import below
+
     found = _MESSAGE.fullmatch(message)
     if found is None:
         return message
@@ -28,13 +30,10 @@ def located(message: str, tag: str, tools: list[Any], *, of_anthropic: bool = Fa
     here = json.loads(tag)
     rest = found[2].split("/")[1:]
     while rest:
-        key = rest.pop(0).replace("~1", "/").replace("~0", "~")
-        if isinstance(here, list) and key.isdecimal() and int(key) < len(here):
-            here = here[int(key)]
-        elif isinstance(here, dict) and key in here:
-            here = here[key]
-        else:
+        step = below(here, rest.pop(0))
+        if step is None:
             return message
+        (here,) = step
         for name, place, schema in schemas:
             # (with the type that `tag_rewrite.require_objects` may have added)
             if isinstance(here, dict) and here in (schema, {"type": "object", **schema}):
