@@ -10,6 +10,7 @@ from typing import Protocol
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
 from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.languages.surrogates import HALF, is_unicode
 from dotllm.vllm_plugin.settings import PROPERTY_ORDERS, property_order
 from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsConfig, StructuredOutputsParams
 
@@ -140,13 +141,9 @@ def _json_options(
 
 def _require_unicode(text: object, name: str) -> None:
     """Refuse a text that has no UTF-8 form."""
-    if not isinstance(text, str) or text.isascii():
-        return
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = ascii(text[error.start])
+    if isinstance(text, str) and not is_unicode(text):
+        half = HALF.findall(text)[0]
         raise InvalidSpec(
-            f"{name} contains {half}, half of a surrogate pair, which is no Unicode text",
+            f"{name} contains {half!a}, half of a surrogate pair, which is no Unicode text",
             keyword=name.rpartition(".")[2],
-        ) from None
+        )

@@ -61,11 +61,8 @@ HOOK = Hook(
 
 
 def refuse_fields(request: Any) -> None:
-    """Refuse an OpenAI request that names a constraint where it would be ignored, if the server is on dotllm.
-
-    Raises:
-        vllm.exceptions.VLLMValidationError: refused.
-    """
+    """Refuse an OpenAI request that names a constraint where it would be ignored, if the server is on dotllm. Raises as
+    `refuse`."""
     if not engine_info.serves():
         return
     with refused_as_by_vllm():

@@ -56,11 +56,8 @@ def check(specification: Specification, token_names: NamesOfTokens = lambda: Non
 
 
 async def check_beside(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:
-    """`check` for event loops, on a thread, for `TIMEOUT_S`: what takes longer is left to the engine.
-
-    Raises:
-        dotllm.errors.SpecError: refused.
-    """
+    """`check` for event loops, on a thread, for `TIMEOUT_S`: what takes longer is left to the engine. Raises as
+    `check`."""
     checked = asyncio.get_running_loop().run_in_executor(_threads, check, specification, token_names)
     with contextlib.suppress(TimeoutError):  # one that has not begun is cancelled
         await asyncio.wait_for(checked, TIMEOUT_S)

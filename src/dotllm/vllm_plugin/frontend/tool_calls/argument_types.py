@@ -40,6 +40,7 @@ _TYPES: dict[type, frozenset[str]] = {
 """What a value that was read may be by a schema; a string is what there was before."""
 _NAMES = frozenset({"string"}).union(*_TYPES.values())  # vLLM knows others, as "int"
 
+_OF_TYPE = {"type", "enum"}
 _IN_PLACE = ("anyOf", "oneOf", "allOf")
 # Of schemas visited for one tool: milliseconds. It is done in the event loop.
 _MOST_STEPS = 10_000
@@ -77,13 +78,21 @@ class _Reader:
 
     def _node(self, schema: Any) -> Any:
         """What stands for ``schema``, which may be within it."""
+        from vllm.tool_parsers.utils import extract_types_from_schema
+
         if not isinstance(schema, dict):
             return schema
         if id(schema) in self.nodes:
             return self.nodes[id(schema)]
         node = self.nodes[id(schema)] = {}
         parts = list(self._parts(schema))
-        node["type"] = self._types(parts) or "string"
+        self.follows |= any("$ref" in part or "const" in part for part in parts)
+        told = [
+            {"enum": [part["const"]]} if "const" in part else {key: part[key] for key in _OF_TYPE & part.keys()}
+            for part in parts
+            if part.keys() & {"const", *_OF_TYPE} or not part.keys() & {"$ref", *_IN_PLACE}
+        ]  # (what says nothing is a string, as vLLM has it)
+        node["type"] = sorted(extract_types_from_schema({"anyOf": told})) if told else "string"
         for keyword in ("properties", "items", "additionalProperties"):
             having = [part[keyword] for part in parts if keyword in part]
             if len(having) != 1:
@@ -93,19 +102,6 @@ class _Reader:
             elif isinstance(having[0], dict):
                 node[keyword] = {name: self._node(value) for name, value in having[0].items()}
         return node
-
-    def _types(self, parts: list[dict[str, Any]]) -> list[str]:
-        from vllm.tool_parsers.utils import extract_types_from_schema
-
-        types: set[str] = set()
-        for part in parts:
-            self.follows |= "$ref" in part or "const" in part
-            if "const" in part:
-                types.update(extract_types_from_schema({"enum": [part["const"]]}))
-            elif "type" in part or "enum" in part or not any(key in part for key in ("$ref", *_IN_PLACE)):
-                # (of neither: a string, as vLLM has it)
-                types.update(extract_types_from_schema({key: part[key] for key in ("type", "enum") if key in part}))
-        return sorted(types)
 
     def _parts(self, schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The schema and all that it consists of in place: what it refers to, and its alternatives."""

@@ -41,10 +41,7 @@ HOOK = Hook(
 
 def complete(after: StructuredOutputsParams, before: StructuredOutputsParams | None, tools: Sequence[Any]) -> None:
     """Complete what vLLM has made of ``tools`` and of ``before``, whose options about the writing of JSON go for it.
-
-    Raises:
-        vllm.exceptions.VLLMValidationError: no call can be made of a tool's name.
-    """
+    Raises as `tag_rewrite.refuse_names`."""
     for option in OPTIONS:
         if getattr(before, option, None) and not getattr(after, option):
             setattr(after, option, getattr(before, option))
@@ -64,11 +61,7 @@ def complete(after: StructuredOutputsParams, before: StructuredOutputsParams | N
 
 
 def refuse_unenforced(request: Any, params: SamplingParams) -> None:
-    """Refuse an OpenAI request that demands what nothing in its ``SamplingParams`` enforces.
-
-    Raises:
-        vllm.exceptions.VLLMValidationError: refused.
-    """
+    """Refuse an OpenAI request that demands what nothing in its ``SamplingParams`` enforces. Raises as `refuse`."""
     if not engine_info.serves():
         return
     is_free = params.structured_outputs is None

@@ -73,11 +73,8 @@ def require_objects(tag: object) -> bool:
 
 
 def refuse_names(tag: object, tools: Iterable[Any]) -> None:
-    """Refuse a request's tools for names of which no call can be made, where the tag enforces calls of them.
-
-    Raises:
-        vllm.exceptions.VLLMValidationError: refused.
-    """
+    """Refuse a request's tools for names of which no call can be made, where the tag enforces calls of them. Raises as
+    `refuse`."""
     for i, tool in enumerate(tools):
         name: str = getattr(getattr(tool, "function", tool), "name", None) or ""
         found = _BREAKS_NAMES.search(name)
