@@ -8,10 +8,12 @@ request is refused: `tool_calls.constraints`.)
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
+from dotllm.vllm_plugin.vllm_types import StructuredOutputsParams, VllmConfig
 
 _OFFLINE = "vllm.entrypoints.generate.beam_search.offline"
 
@@ -24,11 +26,12 @@ HOOK = Hook(
 
 
 @HOOK.replaces(f"{_OFFLINE}:BeamSearchOfflineMixin._init_beam_search_structured_output")
-def _init_beam_search_structured_output_with(original: Any) -> Any:
-    def _init_beam_search_structured_output(self: Any, structured_outputs: Any, tokenizer: Any) -> Any:
-        vllm_config = self.llm_engine.vllm_config
-        config = vllm_config.structured_outputs_config
-        if config is None or not is_ours(config.backend):
+def _init_beam_search_structured_output_with(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _init_beam_search_structured_output(
+        self: Any, structured_outputs: StructuredOutputsParams, tokenizer: object
+    ) -> Any:
+        vllm_config: VllmConfig = self.llm_engine.vllm_config
+        if not is_ours(vllm_config.structured_outputs_config.backend):
             return original(self, structured_outputs, tokenizer)
         from vllm.v1.structured_output.request import get_structured_output_key
 
