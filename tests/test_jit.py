@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -55,7 +58,6 @@ def test_a_shared_directory_is_used_only_if_it_is_ours_alone(tmp_path: Path, mon
 
 def test_threads_that_import_kernels_do_not_see_each_others_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
-    import time
     from collections.abc import Callable
 
     seen: dict[str, list[str]] = {}
@@ -82,6 +84,47 @@ def test_threads_that_import_kernels_do_not_see_each_others_directory(monkeypatc
         thread.join()
     assert seen == {folder: [f"{tempfile.gettempdir()}/{folder}"] * 2 for folder in ("index", "grammar")}
     assert before == jit.numba.config.CACHE_DIR
+
+
+def held_lock(directory: Path, process: str) -> TextIO:
+    """The lock of a directory, as another process holds it that will never end (locks are of open files)."""
+    lock = open(directory / "lock", "w")  # noqa: SIM115  # the caller closes it
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.write(process)
+    lock.flush()
+    return lock
+
+
+def test_a_stopped_process_with_the_lock_holds_nobody_up_whose_kernels_are_compiled(tmp_path: Path) -> None:
+    directory = Path(run(DOTLLM_CACHE_DIR=str(tmp_path)).stdout.strip())
+    with held_lock(directory, "4711"):
+        began = time.monotonic()
+        answer = run(DOTLLM_CACHE_DIR=str(tmp_path))
+    assert time.monotonic() - began < jit.LOCK_NOTICE_S and answer.stderr == ""
+
+
+def test_who_waits_for_a_lock_says_whose_it_is_and_in_the_end_compiles_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jit, "LOCK_NOTICE_S", 0.1)
+    monkeypatch.setattr(jit, "LOCK_PATIENCE_S", 0.5)
+    monkeypatch.setattr(jit, "_waited_in_vain", set())
+    with held_lock(tmp_path, "4711"):
+        with jit._alone(str(tmp_path), lambda: False):
+            said = capsys.readouterr().err.splitlines()
+        began = time.monotonic()
+        with jit._alone(str(tmp_path), lambda: False):
+            assert time.monotonic() - began < 0.4, "it does not wait for the next kernel, too"
+    assert len(said) == 2 and "process 4711 holds the lock" in said[0] and str(tmp_path) in said[0]
+    assert "compiling without it" in said[1]
+    with jit._alone(str(tmp_path), lambda: False):
+        assert (tmp_path / "lock").read_text() == str(os.getpid())
+
+
+def test_who_waits_for_a_lock_goes_on_when_the_kernel_is_there(tmp_path: Path) -> None:
+    asked: list[int] = []
+    with held_lock(tmp_path, ""), jit._alone(str(tmp_path), lambda: len(asked) == 3 or asked.append(0) is not None):
+        assert len(asked) == 3
 
 
 FOLDERS = sorted({path.parent for path in jit._PACKAGE.rglob("*/*.py") if "from dotllm.jit import" in path.read_text()})

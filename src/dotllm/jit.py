@@ -20,11 +20,12 @@ import stat
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numba
 from numba.core.caching import _CacheLocator
@@ -49,6 +50,12 @@ SECONDS = {
     "vocabulary": 6,
 }
 """The folders that hold kernels, each with the seconds that one core takes to compile them."""
+LOCK_PATIENCE_S = 120.0
+"""Seconds to wait for another process that compiles a kernel (the slowest takes some 10 s of a core); well below the
+600 s that vLLM gives its engine to start."""
+LOCK_NOTICE_S = 10.0
+LOCK_POLL_S = 0.02
+_waited_in_vain: set[str] = set()
 _IMPORT = re.compile(r"^from (dotllm[\w.]*) import (\([^)]*\)|.*)$|^import (dotllm[\w.]*)", re.MULTILINE)
 
 
@@ -149,11 +156,9 @@ class _Progress:
         self._begun += 1
         total = max(len(self._missing), self._begun)
         seconds = sum(SECONDS[name] for name in self._missing)
-        print(
-            f"dotllm: compiling {total} groups of kernels, about {seconds} s, once per machine: "
-            f"{self._begun}/{total} ({folder}); kept in {kept_in}",
-            file=sys.stderr,
-            flush=True,
+        _say(
+            f"compiling {total} groups of kernels, about {seconds} s, once per machine: "
+            f"{self._begun}/{total} ({folder}); kept in {kept_in}"
         )
 
 
@@ -166,24 +171,70 @@ _progress = _Progress()
 
 
 @contextmanager
-def _alone(directory: str) -> Iterator[None]:
-    """One process at a time compiles into ``directory``; the others wait, and find the result in the cache.
+def _alone(directory: str, is_compiled: Callable[[], bool]) -> Iterator[None]:
+    """One process at a time compiles into ``directory``; the others wait until ``is_compiled``, or for their turn.
 
-    A server has several processes, and each of them needs the kernels. Where there are no locks everybody compiles.
+    A server has several processes, and each of them needs the kernels. Where there are no locks everybody compiles; so
+    does whoever has waited `LOCK_PATIENCE_S`: the lock's holder may be a process that is stopped.
     """
+    if is_compiled():
+        yield
+        return
     try:
-        lock = open(Path(directory) / "lock", "w")  # noqa: SIM115  # closed below
+        lock = open(Path(directory) / "lock", "a+")  # noqa: SIM115  # closed below
     except OSError:
         yield
         return
     with lock:
         with suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _wait_for(lock, is_compiled)
         try:
             yield
         finally:  # closing would not do: a process forked meanwhile has it open, too
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def _wait_for(lock: IO[str], is_compiled: Callable[[], bool]) -> None:
+    """Take ``lock`` and write this process' id into it, or come back without it as `_alone` says.
+
+    Who has waited in vain does not wait again: there are a hundred kernels. Raises OSError where there are no locks.
+    """
+    began = time.monotonic()
+    told = False
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            return
+        waited = time.monotonic() - began
+        if is_compiled() or lock.name in _waited_in_vain:
+            return
+        if waited >= LOCK_PATIENCE_S:
+            _waited_in_vain.add(lock.name)
+            _say(f"waited {waited:.0f} s for the lock {lock.name} in vain; compiling without it")
+            return
+        if waited >= LOCK_NOTICE_S and not told:
+            told = True
+            lock.seek(0)
+            _say(
+                f"process {lock.read() or 'unknown'} holds the lock {lock.name} and compiles kernels, or is stopped; "
+                f"waiting for it, {LOCK_PATIENCE_S:g} s at most"
+            )
+        time.sleep(LOCK_POLL_S)
+
+
+def _say(line: str) -> None:
+    print(f"dotllm: {line}", file=sys.stderr, flush=True)
+
+
+def _is_compiled(directory: str, function: Callable[..., Any]) -> bool:
+    """Whether ``directory`` has machine code of ``function``. (Of another CPU, or not of all signatures: it is compiled
+    without the lock then, which costs time only, as Numba replaces its files whole.)"""
+    line = function.__code__.co_firstlineno
+    return any(Path(directory).glob(f"*.{function.__qualname__}-{line}.py*.nbi"))
 
 
 def kernel(*signature: Any, cached: bool = True) -> Callable[[Callable[..., Any]], Any]:
@@ -192,7 +243,7 @@ def kernel(*signature: Any, cached: bool = True) -> Callable[[Callable[..., Any]
     def compile_now(function: Callable[..., Any]) -> Any:
         folder = Path(function.__code__.co_filename).parent.relative_to(_PACKAGE).as_posix()
         directory = _cache_directory(folder)
-        with _setting, _alone(directory):
+        with _setting, _alone(directory, partial(_is_compiled, directory, function)):
             before = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
             numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = directory, f"{__name__}.BySourceHash"
             try:
