@@ -16,7 +16,6 @@ PLUGIN_NAME = "dotllm"
 PROPERTY_ORDERS = ("declared", "any")
 """Orders of an object's properties; the first is the default."""
 
-
 _OURS = ("dotllm", "on", "1", "true", "yes")
 _VLLMS = ("vllm", "off", "0", "false", "no")
 

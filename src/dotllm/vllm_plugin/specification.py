@@ -44,22 +44,16 @@ class ConstrainedParams(SamplingParams, Protocol):
 
 
 def refuse_unknown(extra_args: object) -> None:
-    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours.
-
-    Raises:
-        InvalidSpec: there is one; the message names those that are.
-    """
+    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours. Raises InvalidSpec, which
+    names those that are."""
     for name in extra_args if isinstance(extra_args, dict) else ():
         if isinstance(name, str) and name.startswith("dotllm_") and name != ORDER:
             raise InvalidSpec(f"vllm_xargs has no field {name!r}; there is {ORDER!r}", keyword=ORDER)
 
 
 def refuse_half_characters(fields: Mapping[str, object]) -> None:
-    """Refuse JSON values with a string that has no UTF-8 form, by their names: they cannot go to the engine.
-
-    Raises:
-        InvalidSpec: JSON's "\\ud800" arrives as half of a surrogate pair, and one of them has it.
-    """
+    """Refuse JSON values with a string that has no UTF-8 form, by their names: they cannot go to the engine. Raises
+    InvalidSpec where JSON's "\\ud800" has arrived as half of a surrogate pair."""
     for name, value in fields.items():
         if value:
             with contextlib.suppress(RecursionError):  # it is nested too deeply, which vLLM finds out, too
@@ -76,9 +70,7 @@ def of_sampling_params(params: ConstrainedParams, config: StructuredOutputsConfi
 def of_params(
     params: StructuredOutputsParams, config: StructuredOutputsConfig | None, order: object = None
 ) -> Specification:
-    """The specification in a ``StructuredOutputsParams``; ``config`` is the server's ``StructuredOutputsConfig``.
-
-    ``order``: the request's `ORDER`, if it has one.
+    """The specification in a ``StructuredOutputsParams``. ``config`` is the server's, ``order`` the request's `ORDER`.
 
     Raises:
         InvalidSpec: no or an empty specification, or an option that would have no effect, named as the API names it.

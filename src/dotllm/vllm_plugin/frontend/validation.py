@@ -67,11 +67,7 @@ def validate(
     """Check ``params`` for an engine on dotllm and claim it for our backend.
 
     What has been claimed before is not compiled here: it has been checked (parameters are used for many prompts), or
-    is left to the engine.
-
-    Raises:
-        vllm.exceptions.VLLMValidationError: refused; the message is for the user.
-    """
+    is left to the engine. Raises as `refuse`."""
     structured = params.structured_outputs
     if model_config.is_diffusion:
         refuse("structured outputs need a model that writes from left to right; this one is a diffusion model")

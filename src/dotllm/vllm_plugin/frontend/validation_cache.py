@@ -43,11 +43,7 @@ def _remembered(key: str) -> list[SpecError | None]:
 
 def check(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:
     """Refuse what cannot be enforced; not for event loops. ``token_names`` gives the tokens it may name, if they are
-    needed.
-
-    Raises:
-        dotllm.errors.SpecError: refused; remembered for equal specifications.
-    """
+    needed. Raises `SpecError`, which is remembered for equal specifications."""
     result = _remembered(specification.key(b""))
     if not result:
         result.append(_refusal(specification, token_names))
