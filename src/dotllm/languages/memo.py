@@ -2,7 +2,7 @@
 
 `functools.lru_cache` counts entries, and the entries of a function that makes automata differ by five orders of
 magnitude. Here they are in two generations of half the bytes each: what is asked for is put into the younger one, and
-when that is full it becomes the older one, whose entries go if nobody asks for them meanwhile. A hit costs one look
+when that is full it becomes the older one, whose entries go unless they are asked for again. A hit costs one look
 into a dict.
 """
 

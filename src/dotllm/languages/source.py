@@ -1,4 +1,4 @@
-"""The text of a grammar somebody wrote, and where in it something stands."""
+"""The text of a grammar, and places in it as lines and columns."""
 
 from __future__ import annotations
 

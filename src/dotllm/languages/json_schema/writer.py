@@ -1,4 +1,4 @@
-"""What the automata over members and items (`members`, `items`) need of whoever writes a document.
+"""What the automata over members and items (`members`, `items`) need of the writer of a document.
 
 `Emitter` with `JsonText` writes JSON. Structural tags write the same values in other styles.
 """

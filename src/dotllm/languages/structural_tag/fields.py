@@ -12,7 +12,7 @@ _MISSING = object()
 
 
 class Fields:
-    """One JSON object of the specification, taken apart field by field; `finish` refuses what nobody has read."""
+    """One JSON object of the specification, read field by field; `finish` refuses the fields that are left."""
 
     def __init__(self, value: Any, pointer: Pointer) -> None:
         if not isinstance(value, Mapping):
@@ -99,10 +99,10 @@ class Fields:
         return found
 
     def finish(self) -> None:
-        """Refuse fields that nobody has read: ignoring one could mean not enforcing it.
+        """Refuse the fields that are left: ignoring one could mean not enforcing it.
 
         Raises:
-            InvalidSpec: nobody has read a field: ignoring it could mean not enforcing it.
+            InvalidSpec: a field is left.
         """
         for name in self._value:
             if name not in self._read and self._value[name] is not None:

@@ -49,7 +49,7 @@ class Loop(InvalidSpec):
 
 
 class FormReader(Protocol):
-    """What the algebra needs of whoever reads the sub-schemas (`keywords`)."""
+    """What the algebra needs of the reader of sub-schemas (`Keywords`)."""
 
     def form(self, schema: dict[str, Any], scope: Scope) -> NormalForm:
         """The normal form of a sub-schema."""

@@ -1,4 +1,4 @@
-"""What the readers of single keywords need of whoever reads sub-schemas (`keywords.Keywords`)."""
+"""What the readers of single keywords need of the reader of sub-schemas (`Keywords`)."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _examples(constraint: StringConstraint) -> Iterable[str]:
 
 
 def _bytes_of(value: object, *arguments: object) -> int:
-    """About what a `Memo` keeps alive: both the value and what was asked, which users write, too."""
+    """About the bytes that an entry of a `Memo` keeps alive: the value and its arguments, which users write."""
     total = 200
     for part in (value, *arguments):
         if isinstance(part, Dfa):

@@ -22,7 +22,7 @@ MAX_CONSTRAINTS = 16
 
 
 def _unmetered(steps: int) -> None:
-    """Work that nobody counts."""
+    """Counts nothing."""
 
 
 class StringLanguage:

@@ -21,7 +21,7 @@ _OPERAND = re.compile(r"\[|\\[dDwWsSpP]")
 
 @lru_cache(maxsize=4096)
 def _common_class(text: str, dialect: Dialect, flags: Flags) -> CharSet | None:
-    """The set of a `_COMMON_CLASS`; None if it is wrong, which is better said by whoever knows where it stands."""
+    """The set of a `_COMMON_CLASS`; None if it is wrong: the caller knows the place and refuses it."""
     scanner = ClassScanner(text, dialect, flags)
     scanner.at = 1
     try:
