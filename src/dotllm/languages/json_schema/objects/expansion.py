@@ -11,13 +11,7 @@ from collections.abc import Iterator
 from dotllm.errors import BudgetExceeded
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
-from dotllm.languages.json_schema.algebra.normal_form import (
-    FALSE,
-    TRUE,
-    KeyClass,
-    ObjectConstraint,
-    value_of,
-)
+from dotllm.languages.json_schema.algebra.normal_form import FALSE, TRUE, KeyClass, ObjectConstraint, value_of
 from dotllm.languages.json_schema.algebra.object_conditions import (
     KeyClassCondition,
     RequiredValueCondition,

@@ -10,20 +10,9 @@ from typing import NamedTuple
 
 from dotllm.errors import BudgetExceeded
 from dotllm.grammar.grammar import Expression
-from dotllm.languages.json_schema.algebra.normal_form import (
-    FALSE,
-    TRUE,
-    Clause,
-    Node,
-    ObjectConstraint,
-    value_of,
-)
+from dotllm.languages.json_schema.algebra.normal_form import FALSE, TRUE, Clause, Node, ObjectConstraint, value_of
 from dotllm.languages.json_schema.algebra.partition import partition_by
-from dotllm.languages.json_schema.objects.unnamed_keys import (
-    counts_unnamed,
-    key_classes_of,
-    with_few_named,
-)
+from dotllm.languages.json_schema.objects.unnamed_keys import counts_unnamed, key_classes_of, with_few_named
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.writer import ObjectWriter
 

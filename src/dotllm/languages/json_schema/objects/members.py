@@ -19,18 +19,10 @@ from collections.abc import Sequence
 
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema.algebra import objects
-from dotllm.languages.json_schema.algebra.normal_form import (
-    FALSE,
-    KeyClass,
-    ObjectConstraint,
-)
+from dotllm.languages.json_schema.algebra.normal_form import FALSE, KeyClass, ObjectConstraint
 from dotllm.languages.json_schema.objects.expansion import expanded
 from dotllm.languages.json_schema.objects.member_automaton import Edge, general_expression
-from dotllm.languages.json_schema.objects.unnamed_keys import (
-    few_keys,
-    special,
-    without_named,
-)
+from dotllm.languages.json_schema.objects.unnamed_keys import few_keys, special, without_named
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.writer import ObjectWriter
 

@@ -8,20 +8,11 @@ from typing import Any
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.disjointness import one_of
-from dotllm.languages.json_schema.algebra.normal_form import (
-    ANYTHING,
-    FALSE,
-    TRUE,
-    Node,
-    NormalForm,
-    ObjectConstraint,
-)
+from dotllm.languages.json_schema.algebra.normal_form import ANYTHING, FALSE, TRUE, Node, NormalForm, ObjectConstraint
 from dotllm.languages.json_schema.algebra.object_conditions import conditions, mentioning
 from dotllm.languages.json_schema.reading.document import Scope
 from dotllm.languages.json_schema.reading.keyword_groups import DECLARING, IN_PLACE, REFERENCES
-from dotllm.languages.json_schema.reading.keyword_values import (
-    mapping,
-)
+from dotllm.languages.json_schema.reading.keyword_values import mapping
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 
 FEW_DEPENDENCIES = 4

@@ -6,18 +6,10 @@ from typing import Any
 
 from dotllm.errors import InvalidSpec
 from dotllm.languages.json_schema.algebra import arrays
-from dotllm.languages.json_schema.algebra.normal_form import (
-    ANY_ARRAY,
-    TRUE,
-    ArrayConstraint,
-    Contains,
-    Node,
-)
+from dotllm.languages.json_schema.algebra.normal_form import ANY_ARRAY, TRUE, ArrayConstraint, Contains, Node
 from dotllm.languages.json_schema.reading.dialect import Dialect
 from dotllm.languages.json_schema.reading.document import Scope
-from dotllm.languages.json_schema.reading.keyword_values import (
-    count,
-)
+from dotllm.languages.json_schema.reading.keyword_values import count
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 
 

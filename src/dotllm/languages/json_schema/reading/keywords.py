@@ -40,10 +40,7 @@ from dotllm.languages.json_schema.reading.keyword_groups import (
     STRINGS,
     UNEVALUATED,
 )
-from dotllm.languages.json_schema.reading.keyword_values import (
-    numeric,
-    with_keyword,
-)
+from dotllm.languages.json_schema.reading.keyword_values import numeric, with_keyword
 from dotllm.languages.json_schema.reading.object_keywords import object_constraint
 from dotllm.languages.json_schema.reading.repetition import Repetitions
 from dotllm.languages.json_schema.reading.scalar_keywords import SCALARS, form_of_types, strings_of

@@ -23,12 +23,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 )
 from dotllm.languages.json_schema.reading.dialect import Dialect
 from dotllm.languages.json_schema.reading.document import Scope
-from dotllm.languages.json_schema.reading.keyword_values import (
-    check_text,
-    count,
-    mapping,
-    name_list,
-)
+from dotllm.languages.json_schema.reading.keyword_values import check_text, count, mapping, name_list
 from dotllm.languages.json_schema.reading.schema_reader import SchemaReader
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
