@@ -105,10 +105,16 @@ class Emitter:
             raise BudgetExceeded(f"the grammar has more than {self.options.budget.total_edges} edges", keyword=keyword)
 
     def _alternatives(self, form: NormalForm) -> Expression:
-        choices = [*self.constants(form), *self.numbers(form)]
+        choices = self.constants(form)
+        if form.number is not NO_NUMBER:
+            choices += self.numbers(form)
         if form.string is not NO_STRING:
             choices.append(string_expression(form.string, self.text.context))
-        return self.grammar.alt([*choices, *self.arrays(form), *self.objects(form)])
+        if form.arrays:
+            choices += self.arrays(form)
+        if form.objects:
+            choices += self.objects(form)
+        return self.grammar.alt(choices)
 
     def constants(self, form: NormalForm, among: int = ALL_CONSTANTS) -> list[Expression]:
         """null, false and true, as far as they are ``among`` these bits."""
