@@ -60,14 +60,7 @@ class MaskTable:
         self.rows = torch.zeros((0, 0), dtype=torch.int32, device=device)
         self._staging = Staging(device)
 
-    def apply(
-        self,
-        logits: torch.Tensor,
-        where: Int32,
-        message: MaskRows,
-        starts: torch.Tensor | None = None,
-        most_positions: int = 1,
-    ) -> None:
+    def apply(self, logits: Any, where: Int32, message: MaskRows, starts: Any = None, most_positions: int = 1) -> None:
         """Mask the row of the logits at ``where[i]`` with the row of position i of ``message``, for all positions.
 
         where, starts, most_positions: see `kernels.apply_rows`.

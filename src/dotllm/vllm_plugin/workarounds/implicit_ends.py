@@ -36,8 +36,7 @@ def implicit_ends(reasoner: Any) -> tuple[int, ...]:
 def masked_ends(manager: StructuredOutputManager, request: Request) -> tuple[int, ...]:
     """Those of `implicit_ends` that ``request``, while it reasons, must not sample: its grammar begins with others."""
     if not needed():
-        found: tuple[int, ...] = manager._masked_reasoning_ends(request)  # type: ignore[attr-defined]  # since 0.33
-        return found
+        return manager._masked_reasoning_ends(request)  # type: ignore[attr-defined, no-any-return]  # since 0.33
     structured: Any = request.structured_output_request
     if not is_ours(manager.vllm_config.structured_outputs_config.backend):
         return ()
