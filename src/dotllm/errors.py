@@ -106,6 +106,10 @@ class BudgetExceeded(Unsupported):
     """The specification needs more work or memory than its budget; deterministic, never a time-out."""
 
 
+class EngineFault(RuntimeError):
+    """An invariant of the engine does not hold: our bug, never the caller's. Servers answer HTTP 500."""
+
+
 def without_frames(error: E) -> E:
     """``error`` without its traceback and those of the errors that led to it: errors that are kept must be so.
 

@@ -7,7 +7,7 @@ import pytest
 
 from dotllm import Index, Vocabulary
 from dotllm.automata.machine import layout, memory
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceeded, EngineFault, SpecError
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +58,10 @@ def test_the_limit_is_named(vocabulary: Vocabulary) -> None:
     index.mem[layout.H_LIMIT] = memory.used(index.mem) + 100
     with pytest.raises(BudgetExceeded, match="MiB"):
         memory.grow(index.mem, layout.POOL)
+
+
+def test_a_broken_invariant_is_no_refusal(vocabulary: Vocabulary) -> None:
+    index = Index.from_json_object(vocabulary)
+    with pytest.raises(EngineFault, match="fault -4") as found:
+        memory.recover(index.mem, layout.FAULT)
+    assert not isinstance(found.value, SpecError)  # which would be HTTP 400

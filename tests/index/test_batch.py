@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from dotllm import Guide, Index, Vocabulary
+from dotllm.automata.machine import layout
+from dotllm.errors import EngineFault
 from dotllm.index import advance_guides, fill_masks, mask_rows
+from dotllm.index.batch import recover_each
 from dotllm.index.mask_table import CONTENTS, confirm_row, equal_rows, likely_row, row_hash
 from dotllm.index.token_space import TokenSpace
 
@@ -114,8 +117,6 @@ def test_failure_stays_with_its_guide(bytes_vocabulary: Vocabulary) -> None:
     good = Index.from_regex("[a-z]+", bytes_vocabulary).guide()
     bad_index = Index.from_regex("([a-z]{1,200},){1,200}", bytes_vocabulary)
     bad = bad_index.guide()
-    from dotllm.automata.machine import layout
-
     bad_index.mem[layout.H_LIMIT] = 1  # no room to grow at all
     bad_index.mem[layout.R + 3 * layout.LOCAL + 1] = 0  # and something to grow for
     bitmask = np.full((2, bytes_vocabulary.words), -1, np.int32)
@@ -124,3 +125,10 @@ def test_failure_stays_with_its_guide(bytes_vocabulary: Vocabulary) -> None:
     assert "MiB" in str(failures[0])
     assert not bitmask[0].any()
     assert bitmask[1].any()
+
+
+def test_a_fault_of_the_engine_stays_with_its_guide(bytes_vocabulary: Vocabulary) -> None:
+    index = Index.from_regex("[a-z]+", bytes_vocabulary)
+    failures = recover_each([(1, index, layout.FAULT)])
+    assert list(failures) == [1]
+    assert isinstance(failures[1], EngineFault)

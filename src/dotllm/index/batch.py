@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,7 +18,7 @@ from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.automata.machine.masks import known_row
-from dotllm.errors import SpecError
+from dotllm.errors import EngineFault, SpecError
 from dotllm.index.callers import OTHER_VOCABULARY, WRONG_COUNT, error_of, integers, not_a_bitmask
 from dotllm.index.guide import Guide
 from dotllm.index.helper_pool import NO_HELPERS, HelperPool, new_job
@@ -34,7 +34,8 @@ _FAILED = -2  # instead of a row, until the others have theirs
 _NO_TARGETS = np.empty(0, np.int64)
 _POOL = HelperPool(help_forever)
 
-Failures = dict[int, SpecError]
+Failure: TypeAlias = SpecError | EngineFault
+Failures = dict[int, Failure]
 """By position in the batch why a guide failed; without tracebacks, whose frames would hold the whole batch."""
 
 
@@ -135,7 +136,7 @@ def for_each_stateful(guides: Sequence[Guide], failures: Failures, act: Callable
         if guide.is_stateful and i not in failures:
             try:
                 act(i, guide)
-            except SpecError as error:
+            except (SpecError, EngineFault) as error:
                 failures[i] = error.with_traceback(None)
 
 
@@ -199,14 +200,14 @@ def recover_each(asked: Iterable[tuple[int, Walkable, int]]) -> Failures:
     Once for each index and code, however many guides of a batch have met it: they all try again, and only what one of
     them then still lacks grows further. (To grow a region for each would double it for each.)
     """
-    refusals: dict[tuple[Walkable, int], SpecError | None] = {}
+    refusals: dict[tuple[Walkable, int], Failure | None] = {}
     failures: Failures = {}
     for i, index, code in asked:
         if (index, code) not in refusals:
             try:
                 refusals[index, code] = None
                 index.recover(code)
-            except SpecError as error:
+            except (SpecError, EngineFault) as error:
                 refusals[index, code] = error.with_traceback(None)
         refusal = refusals[index, code]
         if refusal is not None:

@@ -19,7 +19,7 @@ from dotllm.automata.machine import layout as at
 from dotllm.automata.machine.intern import rehash_lists, triple_put
 from dotllm.automata.machine.kinds import MEM
 from dotllm.automata.machine.layout import FULL, REGIONS, STATE, TRIPLES, WIDTH, R
-from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.errors import BudgetExceeded, EngineFault
 from dotllm.jit import kernel
 from dotllm.lazy_memory import reserved
 
@@ -127,9 +127,14 @@ def _move(mem: Int32, region: int, capacity: int) -> None:
 
 
 def recover(mem: Int32, code: int) -> Int32:
-    """What to do about an error code of a kernel: the grown arena to call it again with, or a named error."""
+    """React to an error code of a kernel: the grown arena to call it again with, or an exception.
+
+    Raises:
+        BudgetExceeded: the arena is at its limit, or the fuel is gone.
+        EngineFault: any other code.
+    """
     if code <= FULL:
         return grow(mem, FULL - code)
     if code == at.OUT_OF_FUEL:
         raise BudgetExceeded("one step of the automaton needs too much work", keyword="steps")
-    raise Unsupported(f"internal fault {code} of the automaton; please report the specification", keyword="fault")
+    raise EngineFault(f"internal fault {code} of the automaton; please report the specification")
