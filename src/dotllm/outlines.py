@@ -37,7 +37,11 @@ class DotllmBackend(BaseBackend):
     """Makes logits processors for one model. All of them refuse what cannot be enforced (`dotllm.SpecError`)."""
 
     def __init__(self, model: Any) -> None:
-        """``model``: an Outlines model around one of transformers'. Raises ValueError for any other."""
+        """``model``: an Outlines model around one of transformers'.
+
+        Raises:
+            ValueError: it is another one.
+        """
         if getattr(model, "tensor_library_name", None) != "torch" or not hasattr(model, "hf_tokenizer"):
             raise ValueError(f"dotllm needs an outlines.models.Transformers, not {type(model).__name__}")
         config = model.model.config.get_text_config()

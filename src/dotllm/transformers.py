@@ -42,7 +42,11 @@ class StructuredLogitsProcessor(LogitsProcessor):
     `reset` it in between."""
 
     def __init__(self, index: Index | Sequence[Index]) -> None:
-        """``index``: for all prompts, or one for each prompt of the batch (of one vocabulary)."""
+        """``index``: for all prompts, or one for each prompt of the batch.
+
+        Raises:
+            ValueError: there is none, or they are of different vocabularies.
+        """
         self._indexes = [index] if isinstance(index, Index) else list(index)
         if not self._indexes or any(one.vocabulary is not self._indexes[0].vocabulary for one in self._indexes):
             raise ValueError("one index or more are needed, all of them of one vocabulary")

@@ -1,7 +1,7 @@
 """Masks and steps of a whole batch of guides, of many indexes, in one kernel call.
 
-A known mask costs a look-up and stays in compiled code for the entire batch. Missing masks are computed by one or
-more threads (`mask_misses`, `helper_pool`) and entered into the shared table. A guide that fails (budget) fails alone.
+A known mask is a look-up; the whole batch of them stays in compiled code. Missing masks are computed by one or more
+threads (`mask_misses`, `helper_pool`) and entered into the shared table. A guide that fails (budget) fails alone.
 """
 
 from __future__ import annotations
@@ -85,9 +85,10 @@ class Locks:
 
 
 def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, Failures]:
-    """The row of every guide's mask in `Index.masks`, int32 [n]; and for guides that failed (row -1) why.
+    """Find the row of every guide's mask in `Index.masks`: int32 [n], -1 for a guide that failed, and why it failed.
 
-    Raises ValueError for guides of different vocabularies.
+    Raises:
+        ValueError: the guides are of different vocabularies.
     """
     if not guides:
         return np.empty(0, np.int32), {}
@@ -100,8 +101,12 @@ def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, F
 
 
 def rows_of(indexes: Sequence[Walkable], configs: Int32, threads: int = THREADS) -> tuple[Int32, Failures]:
-    """The rows of the masks of configurations, int32 [n], configs[i] being one of indexes[i]; -1 for one that failed,
-    and why. Hold their locks. Raises ValueError for indexes of different vocabularies.
+    """Find the rows of the masks of configurations: int32 [n], -1 for one that failed, and why it failed.
+
+    configs int32 [n]: configs[i] is a configuration of indexes[i]. Hold the locks of the indexes.
+
+    Raises:
+        ValueError: the indexes are of different vocabularies.
     """
     rows = np.empty(len(configs), np.int32)
     failures: Failures = {}
@@ -116,7 +121,11 @@ def rows_of(indexes: Sequence[Walkable], configs: Int32, threads: int = THREADS)
 
 
 def row_of(index: Walkable, config: int) -> int:
-    """The row of one configuration's mask. Hold the index's lock. Raises BudgetExceeded."""
+    """Find the row of one configuration's mask. Hold the index's lock.
+
+    Raises:
+        BudgetExceeded: the mask needs more steps, or the arena or the table of rows more memory, than their limits.
+    """
     if config == FINISHED:
         return END_ROW
     row = int(known_row(index.mem, config))
@@ -154,8 +163,14 @@ def _find(
     indexes: Sequence[Walkable], missing: int, machines: Int64, configs: Int32, rows: Int32, failures: Failures,
     threads: int, bitmask: Int32 | None, targets: Int64, written: Bool,
 ) -> None:  # fmt: skip
-    """Compute the masks of all configurations whose rows are NEEDS_ROW, so many; in their rows of ``bitmask``, if there
-    is one: where that was so is ``written``."""
+    """Compute the masks of the ``missing`` configurations whose rows are NEEDS_ROW, and set their rows.
+
+    With a ``bitmask`` int32 [rows, at least words] the mask of configuration i is computed in its row targets[i], and
+    written[i] is set.
+
+    Raises:
+        MemoryError: a thread found no memory for a mask.
+    """
     space = indexes[0].space
     free = _scratch.setdefault(space, [])
     try:
@@ -195,10 +210,10 @@ def _compute(arguments: tuple[Any, ...], job: Int64, wake_fds: Int64) -> bool:
 
 
 def recover_each(asked: Iterable[tuple[int, Walkable, int]]) -> Failures:
-    """Do what kernels have asked for by their error codes: (guide, its index, code). By guide why it is impossible.
+    """React to the error codes of kernels: (guide, its index, code). Returns by guide why that is impossible.
 
-    Once for each index and code, however many guides of a batch have met it: they all try again, and only what one of
-    them then still lacks grows further. (To grow a region for each would double it for each.)
+    Each index reacts once to a code, however many guides of a batch have met it. They all try again, and what one of
+    them then still lacks grows further. (Growing a region for each guide would double it for each.)
     """
     refusals: dict[tuple[Walkable, int], Failure | None] = {}
     failures: Failures = {}
@@ -233,8 +248,12 @@ def fill_masks(
 ) -> Failures:
     """Write the mask of guides[i] into ``bitmask[targets[i]]`` (default: row i). A failed guide's row is all zero.
 
-    bitmask: int32 [rows, at least words], C-contiguous; targets: distinct. Raises TypeError, ValueError or IndexError
-    for anything else and for guides of different vocabularies, and has written nothing then.
+    bitmask: int32 [rows, at least words], C-contiguous; targets: distinct. Nothing is written if this raises.
+
+    Raises:
+        TypeError: the bitmask or the targets have another type.
+        ValueError: they have another shape, two targets are equal, or the guides are of different vocabularies.
+        IndexError: the bitmask has no such row.
     """
     failures: Failures = {}
     if not guides:
@@ -245,19 +264,19 @@ def fill_masks(
     rows = np.empty(len(guides), np.int32)
     with Locks(indexes):
         machines, configs = machines_of(indexes), _configs(guides)
-        remembering = space.has_stateful_guides
+        stateful = space.has_stateful_guides
         try:
-            missing = fill_known(machines, configs, space.rows, bitmask, where, rows, not remembering)
+            missing = fill_known(machines, configs, space.rows, bitmask, where, rows, not stateful)
         except TypeError:
             raise not_a_bitmask(bitmask, space.words) from None
         if missing < 0:
             raise error_of(missing, guides, where, bitmask, space.words)
-        if not missing and not remembering:
+        if not missing and not stateful:
             return failures
         written = np.zeros(len(guides), np.bool_)
         if missing:
             _find(indexes, missing, machines, configs, rows, failures, threads, bitmask, where, written)
-        if remembering:
+        if stateful:
             _set_own_rows(guides, rows, failures)
             written[:] = False
     copy_rows(space.rows, rows, bitmask, where, written)
@@ -265,10 +284,13 @@ def fill_masks(
 
 
 def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list[bool], Failures]:
-    """`Guide.advance` for each of ``guides``, which must be distinct; and for guides that failed why.
+    """Call `Guide.advance` for each of ``guides``, which must be distinct; also returns why guides failed.
 
-    Raises TypeError or ValueError where tokens are no integers, or not one for each guide, and for guides of different
-    vocabularies; no guide has moved then.
+    No guide has moved if this raises.
+
+    Raises:
+        TypeError: the tokens are no integers.
+        ValueError: they are not one for each guide, or the guides are of different vocabularies.
     """
     accepted = [False] * len(guides)
     failures: Failures = {}

@@ -1,5 +1,8 @@
-"""What callers hand in for a batch. The kernels that work with it check it first, which costs next to nothing: types
-and layouts when Numba looks for the signature, ranges in the kernel. Here it is said what was wanted and what came."""
+"""Errors for what callers hand in for a batch.
+
+The kernels check their arguments, which costs next to nothing: Numba checks types and layouts when it looks for the
+signature, the kernel checks ranges. The messages here say what was wanted and what came.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,12 @@ OTHER_VOCABULARY, WRONG_COUNT, TOO_NARROW, OUT_OF_RANGE, NOT_DISTINCT = range(-1
 
 
 def integers(values: Any, what: str) -> Int64:
-    """``values``, a sequence of integers or an array of one dimension, as a new int64 array. Raises TypeError or
-    ValueError."""
+    """Copy ``values``, a sequence of integers or an array of one dimension, to an int64 array [n].
+
+    Raises:
+        TypeError: they are no integers.
+        ValueError: they have not one dimension.
+    """
     array = np.array(values)
     if array.ndim != 1:
         raise ValueError(f"{what}: one dimension is wanted, not {array.ndim}")

@@ -18,7 +18,7 @@ from dotllm.index.walkable import Walkable
 
 
 def write_mask(masks: Int32, number: int, bitmask: Int32, row: int) -> None:
-    """`Guide.write_mask` of a mask of a table."""
+    """`Guide.write_mask` for row ``number`` of the table ``masks`` int32 [rows, words]; raises what that raises."""
     row = as_integer(row)
     try:
         code = write_row(masks, number, bitmask, row)
@@ -67,7 +67,11 @@ class Guide:
         return len(token_ids)
 
     def rollback(self, n: int) -> None:
-        """Undo the last ``n`` tokens. Raises ValueError if there were fewer."""
+        """Undo the last ``n`` tokens.
+
+        Raises:
+            ValueError: there were fewer.
+        """
         if not 0 <= n <= len(self._history):
             raise ValueError(f"cannot undo {n} tokens of {len(self._history)}")
         if n:
@@ -75,7 +79,7 @@ class Guide:
             del self._history[-n:]
 
     def fork(self) -> Guide:
-        """An independent guide at the same place, with the same history."""
+        """An independent guide at the same configuration, with the same history."""
         other = Guide(self.index)
         other.config = self.config
         other._history = self._history.copy()

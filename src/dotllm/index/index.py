@@ -64,7 +64,11 @@ def token_set_rows(token_sets: TokenSets, vocabulary: Vocabulary) -> Int32:
 
 
 def check_token_sets(token_sets: TokenSets, vocabulary: Vocabulary) -> None:
-    """Raise `InvalidSpec` for a set of which the vocabulary has no token: whoever came to it could not go on."""
+    """Check that the vocabulary has a token of each set; without one, no text could go on there.
+
+    Raises:
+        InvalidSpec: it has none.
+    """
     for (ids, exclude), row in zip(token_sets, token_set_rows(token_sets, vocabulary), strict=True):
         if not row.any():
             what = "but those excluded" if exclude else f"with the id {min(ids, default='')}"

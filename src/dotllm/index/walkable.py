@@ -18,40 +18,55 @@ class Walkable(Protocol):
     """The part of `GrammarIndex` that is used here; each member is described there."""
 
     @property
-    def vocabulary(self) -> Vocabulary: ...
+    def vocabulary(self) -> Vocabulary:
+        """The tokens."""
 
     @property
-    def space(self) -> TokenSpace: ...
+    def space(self) -> TokenSpace:
+        """What all indexes of the vocabulary share."""
 
     @property
-    def lock(self) -> threading.RLock: ...
+    def lock(self) -> threading.RLock:
+        """Held while a kernel works on the arena."""
 
     @property
-    def mem(self) -> Int32: ...
+    def mem(self) -> Int32:
+        """The arena, int32 [n]; another array after it has grown."""
 
     @property
-    def machine(self) -> bytes: ...
+    def machine(self) -> bytes:
+        """The words by which kernels know the arena and its token sets (`kernels.MACHINE`)."""
 
     @property
-    def token_sets(self) -> TokenSets: ...
+    def token_sets(self) -> TokenSets:
+        """The sets of token ids that the grammar names."""
 
     @property
-    def token_rows(self) -> Int32: ...
+    def token_rows(self) -> Int32:
+        """Their bitmasks, int32 [sets, words]."""
 
     @property
-    def unique_nodes(self) -> frozenset[int]: ...
+    def unique_nodes(self) -> frozenset[int]:
+        """Nodes that begin arrays without equal items, or objects without equal keys."""
 
     @property
-    def masks(self) -> Int32: ...
+    def masks(self) -> Int32:
+        """The table of mask rows, int32 [rows, words]."""
 
-    def run(self, kernel: Callable[[Int32], int]) -> int: ...
+    def run(self, kernel: Callable[[Int32], int]) -> int:
+        """Call a kernel on the arena, growing it as asked."""
 
-    def recover(self, code: int) -> None: ...
+    def recover(self, code: int) -> None:
+        """React to the error code of a kernel."""
 
-    def advance(self, config: int, token: int) -> int: ...
+    def advance(self, config: int, token: int) -> int:
+        """The configuration after a token; -1: not allowed."""
 
-    def forced_bytes(self, config: int, limit: int = ...) -> bytes: ...
+    def forced_bytes(self, config: int, limit: int = ...) -> bytes:
+        """The bytes that must come next."""
 
-    def can_finish(self, config: int) -> bool: ...
+    def can_finish(self, config: int) -> bool:
+        """Whether the text may end."""
 
-    def mask_row(self, config: int) -> int: ...
+    def mask_row(self, config: int) -> int:
+        """The number of the row of the mask."""

@@ -152,7 +152,10 @@ def load(raw: bytes, vocabulary: Vocabulary, make: Make[_T]) -> _T:
     """What ``make`` makes of the index in the bytes of a file.
 
     ``make`` is called with the lock of the rows held, so that none is freed before the index that knows it is
-    registered. Raises ValueError for what is damaged, of another version or of another vocabulary.
+    registered.
+
+    Raises:
+        ValueError: the file is damaged, of another version or of another vocabulary.
     """
     if len(raw) < _START or raw[: len(MAGIC)] != MAGIC:
         raise ValueError("not an index file")

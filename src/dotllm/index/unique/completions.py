@@ -71,6 +71,7 @@ def can_complete(paths: Paths, branch: Branch) -> bool:
 
 
 def any_can_complete(paths: Paths, branches: Branches) -> bool:
+    """Whether `can_complete` holds for one of ``branches``."""
     return any(can_complete(paths, branch) for branch in branches)
 
 

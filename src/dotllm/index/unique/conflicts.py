@@ -93,9 +93,11 @@ class StringConflicts:
 
     @cached_property
     def strings(self) -> list[str]:
+        """All of them, sorted."""
         return sorted(_conflicting_strings(State(self.top, self.mode)))
 
     def is_inside(self, state: State) -> bool:
+        """Whether ``state`` is inside of the string that this is about."""
         return state.mode == self.mode and state.top is self.top
 
     def cannot_conflict(self, text: str) -> bool:

@@ -49,6 +49,7 @@ class UniqueGuide(Guide):
         self._branches = (Branch(config, OUTSIDE),)
 
     def advance(self, token_id: int) -> bool:
+        """As `Guide.advance`."""
         after = self._after(self._branches, token_id)
         if not after:
             return False
@@ -91,6 +92,7 @@ class UniqueGuide(Guide):
         return any(bracket in data for bracket in self._paths.openings)
 
     def accepts(self, token_ids: Sequence[int]) -> int:
+        """As `Guide.accepts`."""
         branches = self._branches
         for n, token in enumerate(token_ids):
             branches = self._after(branches, token)
@@ -99,28 +101,33 @@ class UniqueGuide(Guide):
         return len(token_ids)
 
     def rollback(self, n: int) -> None:
+        """As `Guide.rollback`."""
         super().rollback(n)
         if n:
             self._branches = self._past[-n]
             del self._past[-n:]
 
     def fork(self) -> UniqueGuide:
+        """As `Guide.fork`."""
         other = UniqueGuide(self.index)
         other._branches = self._branches
         other._history, other._past = self._history.copy(), self._past.copy()
         return other
 
     def reset(self) -> None:
+        """As `Guide.reset`."""
         super().reset()
         self._branches = _BEGINNING
         self._past.clear()
 
     @property
     def can_finish(self) -> bool:
+        """Whether the text may end here in one of the branches."""
         return any(branch.state is OUTSIDE and self.index.can_finish(branch.config) for branch in self._branches)
 
     @property
     def is_ambiguous(self) -> bool:
+        """Whether there are several branches."""
         return len(self._branches) > 1
 
     @property
@@ -149,9 +156,11 @@ class UniqueGuide(Guide):
         return self.index.space.intern(np.ascontiguousarray(self.mask))
 
     def write_mask(self, bitmask: Int32, row: int = 0) -> None:
+        """As `Guide.write_mask`."""
         write_mask(np.ascontiguousarray(self.mask)[None], 0, bitmask, row)
 
     def allowed_tokens(self) -> Iterable[int]:
+        """As `Guide.allowed_tokens`."""
         bits = np.unpackbits(self.mask.view(np.uint8), bitorder="little")
         return [int(i) for i in np.nonzero(bits)[0]]
 

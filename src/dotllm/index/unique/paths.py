@@ -71,6 +71,7 @@ class Paths:
 
     @classmethod
     def of(cls, index: Walkable) -> Paths:
+        """The paths of ``index``."""
         found = cls._known.get(index)
         if found is None:
             found = cls._known[index] = cls(index)
@@ -96,6 +97,7 @@ class Paths:
 
     @property
     def index(self) -> Walkable:
+        """Whose paths these are."""
         index = self._index()
         assert index is not None  # whoever asks has a guide, which holds it
         return index

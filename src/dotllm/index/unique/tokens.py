@@ -27,6 +27,7 @@ class Tokens:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Tokens:
+        """The tokens of ``vocabulary``."""
         found = cls._known.get(vocabulary)
         if found is None:
             found = cls._known[vocabulary] = cls(vocabulary)
