@@ -4,7 +4,7 @@ To make a table, all tokens are walked, and those that leave the set are sorted:
 that lacks a few letters, because half of all tokens leave it. Without one, a mask in a loop over the set walks the
 tokens that stay inside, which may be none or nearly all: up to 3 ms, but for two or three states only, unless the loop
 is counted (``{1,63}``): near its limit every position has a mask of its own. So what is saved depends on the tokens
-inside, on how many places loop over the set, and on how; and since a request waits for all tables of its automaton,
+inside, on how many nodes loop over the set, and on how; and since a request waits for all tables of its automaton,
 they may take so long together and no longer.
 
 What is not worth a table for one automaton may be for many: of the sets that are passed over it is added up what masks
@@ -27,7 +27,7 @@ MOST_MS = 8.0
 
 _NARROW_MS, _WIDE_MS, _EXITS_PER_MS = 1.0, 2.5, 6_000  # to make one
 _INSIDE_PER_MS = 50_000  # to compute a mask without one
-_MASKS, _COUNTED_MASKS = 2, 20  # at a place
+_MASKS, _COUNTED_MASKS = 2, 20  # at a node
 _WIDE_SIZE = MAX_CODE_POINT - 0x1000
 _MOST_PASSED_OVER = 4096  # sets of which the sum is kept: whoever sends specifications chooses the sets
 
@@ -41,7 +41,7 @@ def worth_tables(
     tokens_at: Callable[[CharSet], tuple[int, int]],
     passed_over: PassedOver,
 ) -> set[int]:
-    """Those of ``new`` (number, set, places) that pay; for the others ``passed_over`` is brought up to date.
+    """Those of ``new`` (number, set, nodes that loop over it) that pay. Updates ``passed_over`` for the others.
 
     ``counted``: the numbers of those that counted loops are over; ``tokens_at``: about how many tokens stay inside a
     set, and how many leave it.
@@ -51,11 +51,11 @@ def worth_tables(
     in_counted = counted()
     would_save: PassedOver = {}
     wanted: list[tuple[bool, float, float, int]] = []
-    for number, charset, places in new:
+    for number, charset, nodes in new:
         inside, exits = tokens_at(charset)
         cost = (_WIDE_MS if charset.size > _WIDE_SIZE else _NARROW_MS) + exits / _EXITS_PER_MS
         is_counted = number in in_counted
-        saved = places * (_COUNTED_MASKS if is_counted else _MASKS) * inside / _INSIDE_PER_MS
+        saved = nodes * (_COUNTED_MASKS if is_counted else _MASKS) * inside / _INSIDE_PER_MS
         saved += passed_over.get(charset, 0.0)
         would_save[charset] = saved
         if cost <= saved:

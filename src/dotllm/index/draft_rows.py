@@ -49,19 +49,19 @@ def configs_along(
         at = MACHINE * g
         mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
         token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
-        place = starts[g] + g
+        entry = starts[g] + g
         config = I(configs[g])
         codes[g] = 0
-        out[place] = config
+        out[entry] = config
         for j in range(starts[g], starts[g + 1]):
-            place += 1
+            entry += 1
             if config >= 0:
                 mem[H_FUEL] = fuel
                 config = advance(mem, config, drafts[j], token_data, token_offset, ends, token_rows)
                 if config < NEEDS_ROW:
                     codes[g] = config
                     break
-            out[place] = config
+            out[entry] = config
 
 
 def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> tuple[Int32, Int32, Failures]:

@@ -214,9 +214,9 @@ class GrammarIndex:
         with self.lock:
             return row_of(self, config)
 
-    def row_places(self) -> list[Int32]:
-        """Views of all places in the arena that hold row numbers (or a negative mark). Hold `lock`."""
-        return storage.row_places(self.mem)
+    def row_numbers(self) -> list[Int32]:
+        """Views of all row numbers (or negative marks) in the arena, each int32 [n]. Hold `lock`."""
+        return storage.row_numbers(self.mem)
 
     # ---- persistence
 

@@ -28,7 +28,7 @@ from dotllm.jit import kernel
 L2 = nb.int64[:, ::1]
 
 CHUNK = 64  # masks computed before they are entered: bounds memory, 1 MB at 131k tokens
-ORDER, STARTS, CODES, GUESSES, PLACES = range(5)  # rows of ``ints``
+ORDER, STARTS, CODES, GUESSES, SCRATCH_ROWS = range(5)  # rows of ``ints``
 TAGS, TAKEN = range(2)  # rows of ``longs``
 DUPLICATE = -1  # not an error: see `find_rows`
 _COPIES = 8  # known rows that a thread takes at a time
@@ -57,12 +57,12 @@ TASK = np.dtype(
             )
         ),
         ("_", np.int64, 2),
-        ("next_place", np.int64), ("done", np.int64), ("__", np.int64, 6),  # counters have cache lines of their own
+        ("next_scratch_row", np.int64), ("done", np.int64), ("__", np.int64, 6),  # counters: cache lines of their own
         ("copied", np.int64, 8),  # of each thread's stretch
     ]
 )  # fmt: skip
 """What a job says from CONTENT on: addresses of arrays, sizes, counters."""
-_NEXT_PLACE, _DONE, _COPIED = (TASK.fields[name][1] for name in ("next_place", "done", "copied"))  # type: ignore[index]
+_NEXT_SCRATCH_ROW, _DONE, _COPIED = (TASK.fields[name][1] for name in ("next_scratch_row", "done", "copied"))  # type: ignore[index]
 
 
 @kernel(nb.int64(L1, I1, I2))
@@ -110,7 +110,13 @@ def _compute(job: Int64, me: int) -> None:
     scratch = nb.carray(pointer(task.scratch), (task.scratch_rows, task.scratch_words), nb.int32)
     targets = nb.carray(pointer(task.targets), (guides,), nb.int64)
     written = nb.carray(pointer(task.written), (guides,), nb.boolean)
-    order, starts, codes, guesses, places = ints[ORDER], ints[STARTS], ints[CODES], ints[GUESSES], ints[PLACES]
+    order, starts, codes, guesses, scratch_rows = (
+        ints[ORDER],
+        ints[STARTS],
+        ints[CODES],
+        ints[GUESSES],
+        ints[SCRATCH_ROWS],
+    )
 
     space = nb.carray(pointer(task.space), (1,), SPACE)[0]
     words = space.words
@@ -129,7 +135,7 @@ def _compute(job: Int64, me: int) -> None:
     direct = task.targets != 0
     first = me * groups // threads
     own = (me + 1) * groups // threads - first
-    place = nb.int64(-1)
+    target = nb.int64(-1)
     done = 0
     for k in range(groups):
         group = first + k if k < own else (first + own - 1 - k) % groups
@@ -145,15 +151,15 @@ def _compute(job: Int64, me: int) -> None:
             if codes[i] == DUPLICATE:
                 continue
             if direct:
-                place = targets[g]
-            elif place < 0:
-                place = fetch_add(address + _NEXT_PLACE, 1)
+                target = targets[g]
+            elif target < 0:
+                target = fetch_add(address + _NEXT_SCRATCH_ROW, 1)
             at = MACHINE * g
             mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
             token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
             mem[H_FUEL] = FUEL
             config = mem[R + 3 * CONFIG] + 3 * configs[g]
-            row = scratch[place][:words]
+            row = scratch[target][:words]
             codes[i] = find_row(
                 mem, trie_byte, trie_depth, trie_end, trie_token_start, trie_tokens, space.main_end, sets, set_rows,
                 set_ints, token_rows, eos, mem[config], mem[config + 1], row,
@@ -162,12 +168,12 @@ def _compute(job: Int64, me: int) -> None:
                 continue
             tags[i] = row_hash(row)
             guesses[i] = likely_row(rows, table, tags[i], row)
-            places[i] = place
+            scratch_rows[i] = target
             if direct:
-                scratch[place][words:] = 0
+                scratch[target][words:] = 0
                 written[g] = True
             elif guesses[i] < 0:
-                place = nb.int64(-1)
+                target = nb.int64(-1)
         done += 1
     fetch_add(address + _DONE, done)
 
@@ -214,7 +220,7 @@ def find_rows(
 
     Of guide ORDER[i], CODES[i]: how many symbols its mask depends on, DUPLICATE if it is that of another guide of its
     group, or an error; TAGS[i]: the mask's hash; GUESSES[i]: its number (see `likely_row`), or -1: it is
-    scratch[PLACES[i]].
+    scratch[SCRATCH_ROWS[i]].
     With ``targets`` (none: empty) ``scratch`` is a bitmask: the mask of guide g is written to its row targets[g], and
     ``written[g]`` is set; and so are those of which the row is ``known[g]``. space: `addresses`.
     """
@@ -226,7 +232,7 @@ def find_rows(
     task.known, task.written = known.ctypes.data, written.ctypes.data
     task.guides, task.groups, task.threads = configs.shape[0], groups, wake_fds.shape[0] + 1
     task.scratch_rows, task.scratch_words = scratch.shape
-    task.next_place = task.done = 0
+    task.next_scratch_row = task.done = 0
     for thread in range(task.threads):
         task.copied[thread] = 0
     longs[TAKEN, :groups] = 0
@@ -275,7 +281,7 @@ def enter_rows(
     table = nb.carray(pointer(arrays.table), (arrays.slots, 2), nb.int64)
     meta = nb.carray(pointer(arrays.row_meta), (arrays.row_count, 3), nb.int64)
     free = nb.carray(pointer(arrays.free), (arrays.row_count,), nb.int32)
-    order, codes, guesses, places, tags = ints[ORDER], ints[CODES], ints[GUESSES], ints[PLACES], longs[TAGS]
+    order, codes, guesses, scratch_rows, tags = ints[ORDER], ints[CODES], ints[GUESSES], ints[SCRATCH_ROWS], longs[TAGS]
     listed = ints[STARTS, groups]
     left = 0
     codes[listed:] = 0
@@ -290,7 +296,7 @@ def enter_rows(
         if code >= 0:
             row = nb.int64(guesses[i])
             if row < 0:
-                row = intern_row(rows, used, table, meta, free, tags[i], scratch[places[i]][:words])
+                row = intern_row(rows, used, table, meta, free, tags[i], scratch[scratch_rows[i]][:words])
                 if row < 0:
                     code = nb.int32(ROWS_FULL)
             elif not confirm_row(used, meta, row, tags[i], since):

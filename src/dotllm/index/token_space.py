@@ -70,8 +70,8 @@ class RowOwner(Protocol):
     def unique_nodes(self) -> frozenset[int]:
         """Whether its guides remember: see `Nfa`."""
 
-    def row_places(self) -> list[Int32]:
-        """Views of all numbers of rows (or negative marks) that it knows."""
+    def row_numbers(self) -> list[Int32]:
+        """Views of all row numbers (or negative marks) that it refers to, each int32 [n]."""
 
 
 class TokenSpace:
@@ -177,8 +177,8 @@ class TokenSpace:
         known[END_ROW] = True
         for index in indexes:
             with index.lock:
-                for place in index.row_places():
-                    known[place[place >= 0]] = True
+                for numbers in index.row_numbers():
+                    known[numbers[numbers >= 0]] = True
         with self.lock:
             return int(free_rows(self.rows_used, self._table, self._row_meta, self._free, known))
 
@@ -234,7 +234,7 @@ class TokenSpace:
     def charset_numbers(
         self, charsets: Sequence[CharSet], uses: Sequence[int], counted: Callable[[], Collection[int]]
     ) -> Int32:
-        """The numbers of the tables for a new automaton, -1 for sets without any. ``uses``: how many places of it loop
+        """The numbers of the tables for a new automaton, -1 for sets without any. ``uses``: how many of its nodes loop
         over each set. New tables are made where they pay (`charset_choice`, which also says what is ``counted``), but
         always those that are kept on disk.
         """

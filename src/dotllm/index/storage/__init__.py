@@ -4,6 +4,6 @@ In files: `file` (the format, writing and reading), `verify_nfa` and `verify_are
 places in memory?), `restore` (the arena made of them).
 """
 
-from dotllm.index.storage.file import dump, load, row_places, write
+from dotllm.index.storage.file import dump, load, row_numbers, write
 
-__all__ = ["dump", "load", "row_places", "write"]
+__all__ = ["dump", "load", "row_numbers", "write"]

@@ -49,8 +49,8 @@ _END = at.H_CLASS_BYTE + 1  # the slot that says where the automaton ends
 _LEAST_SCRATCH = 512  # ints: a region is never smaller (`arena`)
 
 
-def row_places(mem: Int32) -> list[Int32]:
-    """Views of all places in the arena that hold row numbers (or a negative mark)."""
+def row_numbers(mem: Int32) -> list[Int32]:
+    """Views of all row numbers (or negative marks) in the arena, each int32 [n]."""
     return [
         contents(mem, at.CONFIG)[2::3],
         contents(mem, at.STATE)[at.S_MEMO :: 8],
@@ -93,12 +93,12 @@ def dump(
 ) -> bytes:
     """What a file of such an index holds. ``mem``: a copy of its arena, which this changes."""
     space = TokenSpace.of(vocabulary)
-    numbers = sorted({int(n) for place in row_places(mem) for n in np.unique(place[place >= 0])})
+    numbers = sorted({int(n) for view in row_numbers(mem) for n in np.unique(view[view >= 0])})
     renumber = np.full(max(numbers, default=0) + 1, -1, np.int32)
     renumber[numbers] = np.arange(len(numbers), dtype=np.int32)
-    for place in row_places(mem):
-        known = place >= 0
-        place[known] = renumber[place[known]]
+    for view in row_numbers(mem):
+        known = view >= 0
+        view[known] = renumber[view[known]]
     known = np.array([space.known_charset(c) for c in charsets], np.int32)
     of_number = np.full(known.max(initial=-1) + 2, -1, np.int32)  # (the last one is for nodes without a set)
     of_number[known[known >= 0]] = np.nonzero(known >= 0)[0]

@@ -94,7 +94,7 @@ def unpack_rows(packed: Int32, rows: Int32) -> bool:
 
 @kernel(nb.void(MEM, MEM, I))
 def renumber_rows(mem: Int32, renumber: Int32, end_row: int) -> None:
-    """Give the rows that an arena knows (see `file.row_places`) the numbers they have here; end_row: that of the
+    """Give the rows that an arena knows (see `file.row_numbers`) the numbers they have here; end_row: that of the
     configuration behind the end."""
     configs, states, memos = mem[R + 3 * CONFIG], mem[R + 3 * STATE], mem[R + 3 * MEMO]
     for i in range(mem[R + 3 * CONFIG + 2]):
