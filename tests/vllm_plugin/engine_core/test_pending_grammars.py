@@ -408,6 +408,16 @@ def test_nothing_is_drafted_behind_a_step_that_is_dropped(bench: Bench) -> None:
     assert request.spec_token_ids == [7, 7]
 
 
+@pytest.mark.parametrize("parameters", [{"seed": 1}, {"prompt_logprobs": 1}])
+def test_requests_that_a_dropped_step_would_change_wait(bench: Bench, parameters: dict[str, int]) -> None:
+    """V1 draws from a generator of the request's; logprobs of the prompt come with the step that may be dropped."""
+    pending = Pending()
+    bench.add("a", 30, pending, **parameters)
+    assert bench.step() == {}
+    pending.set_result(Grammar())
+    assert bench.step() == {"a": 30} and bench.tokens_of("a") == [7]
+
+
 def test_abort_while_pending(bench: Bench) -> None:
     from vllm.v1.request import RequestStatus
 

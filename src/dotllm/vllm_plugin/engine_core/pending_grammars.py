@@ -151,14 +151,17 @@ class PendingGrammarsScheduler(SchedulerMixin):
 
         A failed compile has been registered by vLLM just now. Only the raw future tells it from a pending one without
         a second look: if it ended since, the request is sent back in the next step, which is harmless."""
+        parameters = request.sampling_params
+        # V1 draws from a generator of the request's, which what is dropped would move. (V2 draws by position.)
+        keeps_generator = parameters.seed is not None and not self.vllm_config.use_v2_model_runner
         return (
             self._runs_ahead
             and structured.params._backend == BACKEND
             and isinstance(structured._grammar, Future)
             and not request.num_preemptions
             and not request.resumable
-            and request.sampling_params.prompt_logprobs is None  # they come with the step that may be dropped
-            and (not request.has_encoder_inputs or self._reasons_first(request, structured))
+            and parameters.prompt_logprobs is None  # they come with the step that may be dropped
+            and (not (request.has_encoder_inputs or keeps_generator) or self._reasons_first(request, structured))
         )
 
     def _reasons_first(self, request: Request, structured: StructuredOutputRequest) -> bool:
