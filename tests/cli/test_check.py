@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from dotllm.cli import check
+from dotllm.compilation import compiler
+from dotllm.errors import EngineFault
 
 
 @pytest.fixture
@@ -126,3 +128,15 @@ def test_keywords_that_mean_nothing_are_named(tmp_path: Path, capsys: pytest.Cap
         "/requierd",
         "/properties/name/maxlength",
     ]
+
+
+def test_a_fault_of_the_engine_is_no_refusal(
+    specs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise EngineFault("internal fault -4")
+
+    monkeypatch.setattr(compiler, "build", broken)
+    status, found = verdicts(capsys, str(specs / "good.json"))
+    assert status == 1
+    assert (found["good.json"]["reason"], found["good.json"]["message"]) == ("fault", "internal fault -4")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
 from dotllm.compilation.inputs import BadInput, Input, files_of, parse, read_file
 from dotllm.compilation.specification import Kind, OptionValue, Specification
-from dotllm.errors import InvalidSpec, SpecError
+from dotllm.errors import EngineFault, InvalidSpec, SpecError
 
 
 class Verdict(NamedTuple):
@@ -32,7 +32,8 @@ class Verdict(NamedTuple):
     kind: str
     enforced: bool
     reason: str = ""
-    """``invalid``: it is wrong in itself. ``unsupported``: it is right, and refused. ``unreadable``: there is none."""
+    """``invalid``: it is wrong in itself. ``unsupported``: it is right, and refused. ``unreadable``: there is none.
+    ``fault``: a bug of the engine."""
     keyword: str = ""
     pointer: str = ""
     message: str = ""
@@ -87,6 +88,8 @@ def judge(one: Input, vocabulary: Any) -> Verdict:
         return about._replace(
             enforced=False, reason=reason, keyword=error.keyword, pointer=error.pointer, message=error.message
         )
+    except EngineFault as error:
+        return about._replace(enforced=False, reason="fault", message=str(error))
     return about._replace(
         automaton_nodes=int(index.mem[layout.H_NODES]),
         index_bytes=index.nbytes,

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.stand_ins import a_backend
 from dotllm.compilation.errors import CompilationError, QueueFull
-from dotllm.errors import BudgetExceeded, Pointer, Unsupported
+from dotllm.errors import BudgetExceeded, EngineFault, Pointer, Unsupported
 from dotllm.vllm_plugin import register
 from dotllm.vllm_plugin.engine_core import errors, pending_grammars
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
@@ -606,6 +606,7 @@ def test_logits_processors_that_leave_nothing_are_named(vllm_config: Any, monkey
         (Unsupported("too large", keyword="memory"), 400, "too large"),
         (QueueFull("full"), 503, "full"),
         (CompilationError("boom"), 500, "could not be compiled: boom"),
+        (EngineFault("internal fault -4"), 500, "internal fault -4"),
     ],
 )
 def test_reasons_become_the_answer(error: Exception, status: int, message: str) -> None:
