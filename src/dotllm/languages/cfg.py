@@ -7,6 +7,7 @@ from typing import Literal
 
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Grammar
+from dotllm.grammar.end_tokens import keep_last
 from dotllm.languages.source import Source
 from dotllm.languages.surrogates import HALF
 from dotllm.languages.token_names import TokenNames
@@ -47,9 +48,13 @@ def grammar_to_grammar(text: str, dialect: Dialect = "auto", token_names: TokenN
     if dialect == "ebnf":
         from dotllm.languages.ebnf import ebnf_to_grammar
 
-        return ebnf_to_grammar(text, token_names)
-    if dialect == "lark":
+        grammar = ebnf_to_grammar(text, token_names)
+    elif dialect == "lark":
         from dotllm.languages.lark import lark_to_grammar
 
-        return lark_to_grammar(text, token_names)
-    raise ValueError(f"dialect must be 'auto', 'lark' or 'ebnf', not {dialect!r}")
+        grammar = lark_to_grammar(text, token_names)
+    else:
+        raise ValueError(f"dialect must be 'auto', 'lark' or 'ebnf', not {dialect!r}")
+    if token_names is not None and grammar.token_sets:
+        keep_last(grammar, token_names.named_ends)
+    return grammar

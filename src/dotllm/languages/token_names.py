@@ -25,6 +25,16 @@ class TokenNames(NamedTuple):
     """Those that stand for their text (``<tool_call>`` of Qwen 3): meant where a token is asked for, not in a text,
     which may be written in other tokens as well."""
 
+    ends: frozenset[int] = frozenset()
+    """The ids at which generation stops, with a name or without."""
+
+    @property
+    def named_ends(self) -> dict[int, str]:
+        """Names of ``ends`` by id; of one without a name, the id."""
+        return {one: str(one) for one in self.ends} | {
+            one: name for names in (self.added, self.special) for name, one in names.items() if one in self.ends
+        }
+
     def find(self, name: str) -> int | None:
         """The id of the token of this name."""
         return self.special.get(name, self.added.get(name))

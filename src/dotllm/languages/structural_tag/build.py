@@ -4,7 +4,8 @@
 ``{"structures": [{"begin", "schema", "end"}], "triggers": [...]}``, which is triggered_tags over JSON Schemas.
 
 *Special tokens.* Where the text of a begin, end, trigger or constant names a special token of the tokenizer, that
-token is matched by its id: it has no bytes, and writing its name out in ordinary tokens is something else.
+token is matched by its id: it has no bytes, and writing its name out in ordinary tokens is something else. At an end
+token the server stops, so one is matched only at the end of the answer; elsewhere its name is text like any other.
 
 *Ends.* Free text inside a tag runs until the first end string (as xgrammar has it), so what the tag's reader would
 take for the end is the end. The ends are therefore handed down to all free text in the tag, wherever it stands; a tag
@@ -18,6 +19,7 @@ from typing import Any
 
 from dotllm.errors import InvalidSpec, Pointer
 from dotllm.grammar import Expression, Grammar
+from dotllm.grammar.end_tokens import keep_last
 from dotllm.languages.json_input import read_json, stack_limit
 from dotllm.languages.json_schema import Options
 from dotllm.languages.structural_tag.combinations import COMBINATIONS
@@ -44,6 +46,7 @@ def structural_tag_to_grammar(
     compiler = TagCompiler(grammar, token_names or TokenNames(), options or Options(), _FORMATS)
     with stack_limit("the structural tag"):
         grammar.start = _start(compiler, Fields(spec, Pointer()))
+        keep_last(grammar, compiler.token_names.named_ends, compiler.spelt)
     return grammar
 
 

@@ -32,6 +32,10 @@ class TagCompiler:
         self.token_names = token_names
         self.options = options
         self.formats = formats
+        # Of the special tokens those that text may be in front of: generation stops at the others.
+        self._inner = {name: token for name, token in token_names.special.items() if token not in token_names.ends}
+        self.spelt: dict[Expression, Expression] = {}
+        """Of each end token at the end of a text, that token's name in ordinary tokens (`grammar.end_tokens`)."""
         self.depth = 0
         self._schemas: dict[str, Expression] = {}
 
@@ -71,16 +75,22 @@ class TagCompiler:
         excluded = [*excluded, *self.texts(ends)]
         return tag_dispatch(
             self.grammar, [(self.symbols(tag), rest) for tag, rest in rules], [self.symbols(t) for t in excluded],
-            loop=loop, special_tokens=self.token_names.special,
+            loop=loop, special_tokens=self._inner,
         )  # fmt: skip
 
     def text(self, text: str) -> Expression:
-        """Fixed text, its special tokens matched by their ids."""
-        return literal(self.grammar, text, self.token_names.special)
+        """Fixed text, its special tokens matched by their ids (an end token only at its end, see `spelt`)."""
+        *_, last = symbols(text, self.token_names.special) or [""]
+        token = self.token_names.special.get(last)
+        if token is None or token not in self.token_names.ends:
+            return literal(self.grammar, text, self._inner)
+        end = self.grammar.tokens([token])
+        self.spelt[end] = self.grammar.literal(last)
+        return self.grammar.seq([literal(self.grammar, text.removesuffix(last), self._inner), end])
 
     def symbols(self, text: str) -> Symbols:
-        """The characters and special tokens of ``text``."""
-        return symbols(text, self.token_names.special)
+        """The characters and special tokens of ``text``, which is in free text: so it has no end tokens."""
+        return symbols(text, self._inner)
 
     def texts(self, ends: Ends) -> list[str]:
         """``ends`` as texts. A special token has none, and is in no free text anyway."""

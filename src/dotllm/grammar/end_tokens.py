@@ -1,0 +1,94 @@
+"""End tokens that a grammar names: they may stand where a text can end, and nowhere else.
+
+The server stops at an end token, whatever the grammar goes on to ask for. Inside of a text one would cut the answer,
+which would look complete. So a token set that must be followed by something has no end tokens; and where a language
+only has them as the text that they are spelt like (the ``end`` of a structural tag), ordinary tokens write that text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dotllm.errors import InvalidSpec
+from dotllm.grammar.analysis import EMPTY, analyse
+from dotllm.grammar.grammar import Expression, Grammar, Kind
+from dotllm.grammar.transform import children_of
+
+
+def keep_last(grammar: Grammar, ends: Mapping[int, str], texts: Mapping[Expression, Expression] | None = None) -> None:
+    """Let the expressions of ``grammar`` that are reached from its start (they are changed) ask for end tokens only
+    where a text can end behind them. Linear in the size of a grammar that names an end token.
+
+    ``ends``: names by id; ``texts``: what stands in place of an expression of tokens where more must follow.
+
+    Raises:
+        InvalidSpec: an expression asks for nothing but end tokens, is not in ``texts``, and more must follow.
+    """
+    named = {i for i, (ids, exclude) in enumerate(grammar.token_sets) if not exclude and not ids.isdisjoint(ends)}
+    if not named:
+        return
+    for node in _inside(grammar):
+        if grammar.kind[node] != Kind.TOKENS or (number := grammar.a[node]) not in named:
+            continue
+        text = (texts or {}).get(Expression(node))
+        ids = grammar.token_sets[number][0]
+        if text is not None:
+            grammar.kind[node], grammar.a[node], grammar.b[node] = grammar.kind[text], grammar.a[text], grammar.b[text]
+        elif ids.issubset(ends):
+            names = " or ".join(sorted(ends[one] for one in ids))
+            raise InvalidSpec(
+                f"an end token cannot stand inside an answer, since the server stops there: {names} must be the last "
+                "thing, or be written as a string",
+                keyword="end token",
+            )
+        else:
+            grammar.token_sets[number] = ids.difference(ends), False
+
+
+def _inside(grammar: Grammar) -> set[int]:
+    """The nodes that stand somewhere where more must follow."""
+    can_be_empty = (analyse(grammar).derives & EMPTY).tolist()
+    agenda = [(int(grammar.start), True)]
+    seen = {*agenda}
+    while agenda:
+        for place in _places(grammar, *agenda.pop(), can_be_empty):
+            if place not in seen:
+                seen.add(place)
+                agenda.append(place)
+    return {node for node, is_last in seen if not is_last}
+
+
+def _places(grammar: Grammar, node: int, is_last: bool, can_be_empty: Sequence[int]) -> Iterator[tuple[int, bool]]:
+    """The children of ``node``, each with whether a text can end behind it, if it can behind ``node``."""
+    kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
+    if kind == Kind.SEQ:
+        for child in reversed(children_of(grammar, node)):
+            yield child, is_last
+            is_last = is_last and bool(can_be_empty[child])
+    elif kind == Kind.NETWORK:
+        finals = _final_states(grammar, node, can_be_empty)
+        children = grammar.children
+        for edge in range(a + 3 + children[a + 2], a + b, 3):
+            yield children[edge + 1], is_last and children[edge + 2] in finals
+    else:
+        for child in children_of(grammar, node):
+            yield child, is_last and kind != Kind.UNORDERED
+            if kind == Kind.REPEAT and b > 1 and not can_be_empty[child]:
+                yield child, False
+
+
+def _final_states(grammar: Grammar, node: int, can_be_empty: Sequence[int]) -> set[int]:
+    """The states of a network in which a text may end, perhaps with nothing more on its edges."""
+    children, a, b = grammar.children, grammar.a[node], grammar.b[node]
+    edges = a + 3 + children[a + 2]
+    before: dict[int, list[int]] = {}
+    for edge in range(edges, a + b, 3):
+        if can_be_empty[children[edge + 1]]:
+            before.setdefault(children[edge + 2], []).append(children[edge])
+    found = set(children[a + 3 : edges])
+    agenda = [*found]
+    while agenda:
+        new = {*before.get(agenda.pop(), ())} - found
+        found |= new
+        agenda += new
+    return found
