@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,8 @@ from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.frontend.tool_calls import constraints
 from tests.vllm_plugin.frontend.test_unsupported_fields import chat_request, serve, structured
 
-FINE = ("a.b", "a b", "ns:f", "é", "a'b", "a/b")
-BREAKING = ('a"b', "a\\b", "a\nb", "\x00", "a\x7f")
+FINE = ("List<int>", "a.b", "a b", "ns:f", "é", "a'b", "a/b")
+BREAKING = ('a"b', "a\\b", "a\nb", "\x00", "a\x7f", "</tool_call>", "f<tool_call>", "tool<|im_end|>", "x[END]y")
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,12 @@ def asked(*names: str, called: str | None) -> Any:
     request = chat_request(tools=[tool(name) for name in names], tool_choice="auto")
     if called is not None:
         begin = f'<tool_call>\n{{"name": "{called}", "arguments": '
-        form = {"type": "tag", "begin": begin, "content": {"type": "json_schema", "json_schema": {}}, "end": "}"}
+        form = {
+            "type": "tag",
+            "begin": begin,
+            "content": {"type": "json_schema", "json_schema": {}},
+            "end": "}\n</tool_call>",
+        }
         request.structured_outputs = structured(structural_tag=json.dumps({"type": "structural_tag", "format": form}))
     return request
 
@@ -45,6 +51,9 @@ def refuse(request: Any) -> None:
 
     class Parser:
         _tool_parser = None
+        model_tokenizer = SimpleNamespace(
+            all_special_tokens=["<|im_end|>"], added_tokens_decoder={7: SimpleNamespace(content="[END]", special=True)}
+        )
 
         def adjust_request(self, request: Any) -> Any:
             request.structured_outputs = made

@@ -17,7 +17,8 @@ constraint, of tools or not, and is refused with one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from dotllm.vllm_plugin.frontend import engine_info
@@ -39,7 +40,12 @@ HOOK = Hook(
 )
 
 
-def complete(after: StructuredOutputsParams, before: StructuredOutputsParams | None, tools: Sequence[Any]) -> None:
+def complete(
+    after: StructuredOutputsParams,
+    before: StructuredOutputsParams | None,
+    tools: Sequence[Any],
+    special_tokens: Callable[[], Iterable[str]] = tuple,
+) -> None:
     """Complete what vLLM has made of ``tools`` and of ``before``, whose options about the writing of JSON go for it.
     Raises as `tag_rewrite.refuse_names`."""
     for option in OPTIONS:
@@ -49,7 +55,7 @@ def complete(after: StructuredOutputsParams, before: StructuredOutputsParams | N
         return
     if after.structural_tag:
         tag = json.loads(after.structural_tag)
-        tag_rewrite.refuse_names(tag, tools)
+        tag_rewrite.refuse_names(tag, tools, special_tokens)
         tag_rewrite.exclude_marks(tag)
         tag_rewrite.require_finite_numbers(tag)
     elif after.json is not None:
@@ -58,6 +64,12 @@ def complete(after: StructuredOutputsParams, before: StructuredOutputsParams | N
     else:
         return
     after.json, after.structural_tag = None, json.dumps(tag)
+
+
+def _special_tokens(tokenizer: Any) -> set[str]:
+    """Their names. (Not `engine_info.token_names`: to make a vocabulary takes seconds of the event loop.)"""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    return {*getattr(tokenizer, "all_special_tokens", ()), *(token.content for token in added if token.special)}
 
 
 def refuse_unenforced(request: Any, params: SamplingParams) -> None:
@@ -101,7 +113,7 @@ def _adjust_request_with(original: Callable[..., Any]) -> Callable[..., Any]:
         # 0.33's parsers of templates put theirs beside what a Responses request says itself
         after = getattr(adjusted, "_parser_structured_outputs", None) or adjusted.structured_outputs
         if after is not None and after is not before:
-            complete(after, before, adjusted.tools)
+            complete(after, before, adjusted.tools, partial(_special_tokens, getattr(self, "model_tokenizer", None)))
         return adjusted
 
     return adjust_request

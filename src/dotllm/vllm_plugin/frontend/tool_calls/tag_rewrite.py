@@ -22,14 +22,15 @@ arguments: ``true`` is a call then, and also with a strict tool whose schema spe
 JSON, "any JSON" is read as "any object". (The other styles write objects anyway.)
 
 *Names.* vLLM's notations have a tool's name between quotes or in a mark, as it is: of ``a"b`` comes
-``{"name": "a"b", …``, which no parser reads. What breaks one notation or another is quotes, backslashes and control
-characters. OpenAI allows letters, digits, ``_`` and ``-`` only; others are in use, and left.
+``{"name": "a"b", …``, which no parser reads. What breaks one notation or another is quotes, backslashes, control
+characters, the character behind the name, a mark, and a special token, which is no text of an answer. OpenAI allows
+letters, digits, ``_`` and ``-`` only; others are in use, and left.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from dotllm.vllm_plugin.frontend.validation import refuse
@@ -37,6 +38,8 @@ from dotllm.vllm_plugin.frontend.validation import refuse
 _MARK = re.compile(r"<[^<>\n]+>")
 _SAME_FOR_ALL = re.compile(r"<[^<>=]+=|<[^<>]+>")
 _WITHOUT_EXCLUDES = ("cohere_xml", "minimax_m3_xml")
+_HAVE_NAMES, _HAVE_NONE = ("begin", "value"), ("end", "separator", "triggers")  # fields with fixed text
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]*")
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
 
 
@@ -72,15 +75,24 @@ def require_objects(tag: object) -> bool:
     return found
 
 
-def refuse_names(tag: object, tools: Iterable[Any]) -> None:
+def refuse_names(tag: object, tools: Iterable[Any], special_tokens: Callable[[], Iterable[str]] = tuple) -> None:
     """Refuse a request's tools for names of which no call can be made, where the tag enforces calls of them. Raises as
-    `refuse`."""
+    `refuse`. ``special_tokens``: names of the tokenizer's."""
     for i, tool in enumerate(tools):
         name: str = getattr(getattr(tool, "function", tool), "name", None) or ""
-        found = _BREAKS_NAMES.search(name)
-        if found and any(name in text for text in _fixed_texts(tag)):
+        if _PLAIN_NAME.fullmatch(name):
+            continue
+        calls = [text for text in _fixed_texts(tag, _HAVE_NAMES) if name in text]
+        if not calls:
+            continue
+        around = ["".join(text.split(name, 1)) for text in calls]
+        marks = [mark for text in (*around, *_fixed_texts(tag, _HAVE_NONE)) for mark in _SAME_FOR_ALL.findall(text)]
+        behind = [text.partition(name)[2][:1] for text in calls]
+        breaking = [*_BREAKS_NAMES.findall(name), *marks, *behind, *special_tokens()]
+        broken = next((part for part in breaking if part and part in name), None)
+        if broken is not None:
             refuse(
-                f"tools[{i}] is named {name!r}, and no call can be made of a name with {found[0]!r} in it: "
+                f"tools[{i}] is named {name!r}, and no call can be made of a name with {broken!r} in it: "
                 "use letters, digits, '_', '-' and '.'",
                 "tools",
             )
@@ -107,10 +119,10 @@ def _schemas(tag: object) -> Iterator[dict[str, Any]]:
             yield one
 
 
-def _fixed_texts(tag: object) -> Iterator[str]:
+def _fixed_texts(tag: object, fields: Sequence[str] = (*_HAVE_NAMES, *_HAVE_NONE)) -> Iterator[str]:
     """What is written as it is."""
     for one in _formats(tag):
-        for field in ("begin", "end", "value", "separator", "triggers"):
+        for field in fields:
             texts = one.get(field)
             for text in texts if isinstance(texts, list) else [texts]:
                 if isinstance(text, str):
