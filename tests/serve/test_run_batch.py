@@ -23,7 +23,8 @@ def line(name: str, model: str, **constraint: Any) -> str:
 
 
 def test_run_batch(demo_model: Path, tmp_path: Path) -> None:
-    """The refusal cancelled the whole batch: the engine found out first, and the late verdict cancelled who asked."""
+    """A refusal ends its line alone: one that the engine finds (its late verdict cancelled who asked), and ones that are
+    seen while a line is parsed."""
     schema = {"enum": ["red", "green"]}
     lines = [
         line(
@@ -32,6 +33,9 @@ def test_run_batch(demo_model: Path, tmp_path: Path) -> None:
             response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
         ),
         line("refused", str(demo_model), structured_outputs={"regex": r"(?<n>a)\k<n>"}),
+        line("no schema", str(demo_model), response_format={"type": "json_schema", "json_schema": {"name": "x"}}),
+        line("another kind", str(demo_model), structured_outputs={"json_schema": schema}),
+        line("a list", str(demo_model), structured_outputs=[]),
         line("regex", str(demo_model), structured_outputs={"regex": "[0-9]{4}"}),
     ]
     asked, answered = tmp_path / "asked.jsonl", tmp_path / "answered.jsonl"
@@ -46,8 +50,14 @@ def test_run_batch(demo_model: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     answers = {answer["custom_id"]: answer for answer in map(json.loads, answered.read_text().splitlines())}
-    assert answers["refused"]["response"]["status_code"] == 400
-    assert "back-reference" in json.dumps(answers["refused"]["error"])
+    for name, reason in (
+        ("refused", "back-reference"),
+        ("no schema", "response_format.json_schema.schema is missing"),
+        ("another kind", "structured_outputs has no field 'json_schema'"),
+        ("a list", "structured_outputs is an object with one of json"),
+    ):
+        assert answers[name]["response"]["status_code"] == 400
+        assert reason in answers[name]["error"]["error"]["message"]
     texts = {
         name: answers[name]["response"]["body"]["choices"][0]["message"]["content"] for name in ("schema", "regex")
     }

@@ -54,6 +54,13 @@ def response_request(**fields: Any) -> Any:
     return ResponsesRequest(model="m", input="?", **fields)
 
 
+def parameters(request: Any) -> Any:
+    """Sampling parameters, of which a refused request has none (the first of several in a batch)."""
+    if hasattr(request, "to_chat_completion_request"):
+        request = request.to_chat_completion_request(request.messages[0])
+    return request.to_sampling_params(8, {})
+
+
 def structured(**fields: Any) -> Any:
     from vllm.sampling_params import StructuredOutputsParams
 
@@ -77,10 +84,12 @@ def test_kinds_of_constraints_that_there_are_not() -> None:
     refused = (VLLMValidationError, ValueError)
     for make in (chat_request, completion_request, response_request):
         serve("auto")
+        another = make(structured_outputs={"json_schema": {}})
         with pytest.raises(refused, match="no field 'json_schema': use one of json, json_object, regex"):
-            make(structured_outputs={"json_schema": {}})
+            parameters(another)
+        another = make(structured_outputs={"json": {}, "whitespace": " "})
         with pytest.raises(refused, match="no field 'whitespace'"):
-            make(structured_outputs={"json": {}, "whitespace": " "})
+            parameters(another)
         make(structured_outputs={"json": {}, "whitespace": None, "regex": None, "disable_any_whitespace": True})
         make(structured_outputs=structured(regex="a"))
         serve("xgrammar")
@@ -88,8 +97,9 @@ def test_kinds_of_constraints_that_there_are_not() -> None:
             make(structured_outputs={"json_schema": {}})
         make(structured_outputs={"json": {}, "whitespace": " "})
         serve("auto")
+        none = make(structured_outputs={"json": None, "disable_any_whitespace": True})
         with pytest.raises(refused, match="sets none of json, json_object, regex"):
-            make(structured_outputs={"json": None, "disable_any_whitespace": True})
+            parameters(none)
 
 
 @pytest.mark.parametrize("value", [[], [1], "", "x", 5, False])
@@ -99,8 +109,9 @@ def test_structured_outputs_that_are_no_object(value: Any) -> None:
 
     for make in (chat_request, batch_request, completion_request, response_request):
         serve("auto")
+        request = make(structured_outputs=value)
         with pytest.raises((VLLMValidationError, ValueError), match="structured_outputs is an object with one of json"):
-            make(structured_outputs=value)
+            parameters(request)
 
 
 @pytest.mark.parametrize("name", ["_backend", "_backend_was_auto"])
@@ -109,8 +120,9 @@ def test_fields_that_vllm_keeps_for_itself(name: str) -> None:
 
     serve("auto")
     for make in (chat_request, batch_request, completion_request, response_request):
+        request = make(structured_outputs={"regex": "a", name: "xgrammar"})
         with pytest.raises((VLLMValidationError, ValueError), match=f"structured_outputs has no field '{name}'"):
-            make(structured_outputs={"regex": "a", name: "xgrammar"})
+            parameters(request)
 
 
 def test_what_front_end_and_engine_say_to_each_other_is_no_field_of_a_request() -> None:
@@ -157,8 +169,9 @@ def test_a_format_that_lacks_its_schema() -> None:
     for form in ({"name": "x"}, {"name": "x", "schema": None}):
         serve("auto")
         for make in (chat_request, completion_request):
+            request = make(response_format={"type": "json_schema", "json_schema": form})
             with pytest.raises(VLLMValidationError, match=r"response_format\.json_schema\.schema is missing"):
-                make(response_format={"type": "json_schema", "json_schema": form})
+                parameters(request)
         serve("xgrammar")
         request = chat_request(response_format={"type": "json_schema", "json_schema": form})
         with pytest.raises(VLLMValidationError, match="You must use one kind"):

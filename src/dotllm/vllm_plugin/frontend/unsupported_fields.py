@@ -8,7 +8,9 @@ request classes keep their unknown fields; `refuse_fields` is called where they 
 
 Anthropic's drop them, and all of them drop unknown keys of ``structured_outputs``: ``{"json_schema": …}`` is an empty
 object to them, beside a known key the unknown one is ignored, and of a list they say nothing but HTTP 500. The request
-as it was sent is seen in a validator that vLLM's models have, which is replaced where pydantic keeps it.
+as it was sent is seen in a validator that vLLM's models have, which is replaced where pydantic keeps it. An OpenAI
+request parses even if it is refused, and keeps the reason for `refuse_fields`: ``run-batch`` parses its requests one
+after another, and the first that does not parse ends them all.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ _ANTHROPIC = {
 }
 # What goes to the engine as it is.
 _SENT = ("stop", "bad_words", "vllm_xargs", "kv_transfer_params", "chat_template_kwargs", "request_id")
+_REFUSAL = "dotllm_refusal"
+"""The unknown field in which a parsed OpenAI request keeps why it is refused."""
 
 _BASE = Target("vllm.entrypoints.serve.engine.protocol", "OpenAIBaseModel.__log_extra_fields__", ("cls", "data"))
 _MESSAGES = Target(
@@ -65,6 +69,9 @@ def refuse_fields(request: Any) -> None:
     `refuse`."""
     if not engine_info.serves():
         return
+    refusal = (request.model_extra or {}).get(_REFUSAL)
+    if refusal is not None:
+        refuse(str(refusal))
     with refused_as_by_vllm():
         refuse_unknown(request.vllm_xargs)
         refuse_half_characters({name: getattr(request, name, None) for name in _SENT})
@@ -111,35 +118,48 @@ def _refuse_openai(request: Mapping[str, object]) -> None:
             refuse("response_format.json_schema.schema is missing: type 'json_schema' needs a schema")
 
 
-def _refuse_messages(request: Mapping[str, object]) -> None:
-    """The same of a request to Anthropic's Messages API, with all its fields."""
+def _openai_to_parse(request: Mapping[str, object]) -> Mapping[str, object]:
+    """``request``; if it is refused, the reason in place of its constraint."""
+    from vllm.exceptions import VLLMValidationError
+
+    try:
+        _refuse_openai(request)
+    except VLLMValidationError as error:
+        free = {name: field for name, field in request.items() if name not in ("structured_outputs", "response_format")}
+        return {**free, _REFUSAL: str(error)}
+    return request
+
+
+def _messages_to_parse(request: Mapping[str, object]) -> Mapping[str, object]:
+    """``request`` to Anthropic's Messages API, which drops what we would ask for later. Raises as `refuse`."""
     _refuse_any(request, _ANTHROPIC)
     config = request.get("output_config")
     form = config.get("format") if isinstance(config, dict) else None
     if isinstance(form, dict) and not form.get("schema"):
         refuse("output_config.format has no schema, or an empty one, and nothing would be enforced")
+    return request
 
 
 def _see_requests_as_sent() -> None:
     """Let validators of vLLM's that are given a request as it was sent, before all others, show it to us."""
     base, messages = (target.name.rpartition(".")[2] for target in (_BASE, _MESSAGES))
-    for module, name, validator, check in (
-        ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", base, _refuse_openai),
-        ("vllm.entrypoints.openai.chat_completion.protocol", "BatchChatCompletionRequest", base, _refuse_openai),
-        ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest", base, _refuse_openai),
-        ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest", base, _refuse_openai),
-        (_MESSAGES.module, "AnthropicMessagesRequest", messages, _refuse_messages),
+    for module, name, validator, to_parse in (
+        ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", base, _openai_to_parse),
+        ("vllm.entrypoints.openai.chat_completion.protocol", "BatchChatCompletionRequest", base, _openai_to_parse),
+        ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest", base, _openai_to_parse),
+        ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest", base, _openai_to_parse),
+        (_MESSAGES.module, "AnthropicMessagesRequest", messages, _messages_to_parse),
     ):
         request_class = getattr(importlib.import_module(module), name)
-        replace_once(request_class.__pydantic_decorators__.model_validators[validator], "func", _after(check))
+        replace_once(request_class.__pydantic_decorators__.model_validators[validator], "func", _parsing(to_parse))
         request_class.model_rebuild(force=True)
 
 
-def _after(check: Callable[[Mapping[str, object]], None]) -> Make:
+def _parsing(to_parse: Callable[[Mapping[str, object]], Mapping[str, object]]) -> Make:
     def make(original: Callable[..., object]) -> Callable[..., object]:
         def validator(data: object, handler: object = None) -> object:
             if isinstance(data, dict) and engine_info.serves():
-                check(data)
+                data = to_parse(data)
             return original(data) if handler is None else original(data, handler)
 
         return validator
