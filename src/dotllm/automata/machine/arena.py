@@ -8,22 +8,10 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, Int64
-from dotllm.automata.machine import layout as at
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, begin
 from dotllm.automata.machine.intern import buffer_room, frame, intern_list, singleton
 from dotllm.automata.machine.kinds import MEM, I
-from dotllm.automata.machine.layout import (
-    H_BUFFER,
-    H_START,
-    L_FRAMESET,
-    L_STATE,
-    L_SYMBOL,
-    REGIONS,
-    ROOT,
-    STACK,
-    WIDTH,
-    R,
-)  # fmt: skip
 from dotllm.automata.machine.memory import allocate, cleared, constant_part, recover
 from dotllm.automata.machine.run import apply, configuration
 from dotllm.automata.machine.settle import settle
@@ -37,10 +25,10 @@ FUEL = 1 << 25  # closure steps per call of a kernel: about a second
 
 # what a small grammar needs, in units of each region; grown when full
 _FIRST_CAPACITY = {
-    at.POOL: 4096, at.STATE: 256, at.FRAMESET: 256, at.SYMBOL: 128, at.FRAME: 256, at.LISTS: 2048, at.TRIPLES: 1024,
-    at.STACK: 128, at.CONFIG: 256, at.MEMO: 128, at.BUFFER: 2048, at.LOCAL: 512,
+    L.POOL: 4096, L.STATE: 256, L.FRAMESET: 256, L.SYMBOL: 128, L.FRAME: 256, L.LISTS: 2048, L.TRIPLES: 1024,
+    L.STACK: 128, L.CONFIG: 256, L.MEMO: 128, L.BUFFER: 2048, L.LOCAL: 512,
 }  # fmt: skip
-_INITIAL = tuple(_FIRST_CAPACITY.get(region, 0) for region in range(REGIONS))
+_INITIAL = tuple(_FIRST_CAPACITY.get(region, 0) for region in range(L.REGIONS))
 _PER_NODE, _PER_DEPTH = 6, 2  # arrays of scratch behind the NFA's: see H_SEEN and H_WALK_STATE
 
 
@@ -53,7 +41,7 @@ def build(nfa: Nfa, charset_numbers: Int32, reach: int, limit: int = DEFAULT_LIM
     parts = nfa.block[:HEAD].tolist()
     n, classes = parts[Part.A] - parts[Part.KIND], parts[Part.CLASS_BYTE + 1] - parts[Part.CLASS_BYTE]
     capacity = _capacities(classes)
-    capacity[at.BUFFER] += n
+    capacity[L.BUFFER] += n
     return _initialised(laid_out(nfa.block, charset_numbers, capacity, reach, limit))
 
 
@@ -63,7 +51,7 @@ def laid_out(
     """An arena with the automaton of ``block`` (see `Nfa`) and empty regions of these capacities."""
     n = int(block[Part.A] - block[Part.KIND])
     scratch = _PER_NODE * n + _PER_DEPTH * (reach + 2)
-    size = at.HEADER + len(block) - HEAD + scratch + sum(map(mul, capacity, WIDTH))
+    size = L.HEADER + len(block) - HEAD + scratch + sum(map(mul, capacity, L.WIDTH))
     if size > _MOST:
         raise BudgetExceeded(f"the automaton needs more than {_MOST * 4 >> 20} MiB", keyword="memory")
     mem = cleared(size)
@@ -78,35 +66,35 @@ def lay_out(
     """Fill the header of an arena of the right size, all zero, and its NFA part: that of ``block`` (see `Nfa`), with
     the numbers of the charsets' tables instead of those of the charsets."""
     for i in range(head, block.shape[0]):
-        mem[at.HEADER + i - head] = block[i]
-    parts = at.H_CLASS_BYTE + 1 - at.H_KIND
+        mem[L.HEADER + i - head] = block[i]
+    parts = L.H_CLASS_BYTE + 1 - L.H_KIND
     for i in range(parts):  # the slots of the parts stand together and in the same order
-        mem[at.H_KIND + i] = at.HEADER + block[i] - head
-    n, position = block[1] - block[0], at.HEADER + block[parts] - head
+        mem[L.H_KIND + i] = L.HEADER + block[i] - head
+    n, position = block[1] - block[0], L.HEADER + block[parts] - head
     for i in range(_PER_NODE + _PER_DEPTH):
-        mem[at.H_SEEN + i] = position
+        mem[L.H_SEEN + i] = position
         position += n if i < _PER_NODE else reach + 2
-    mem[at.H_FIRST] = position
-    for region in range(REGIONS):
-        mem[R + 3 * region], mem[R + 3 * region + 1] = position, capacity[region]
-        position += capacity[region] * WIDTH[region]
-    mem[at.H_MAGIC], mem[at.H_END], mem[at.H_LIMIT] = at.MAGIC, position, limit
-    mem[at.H_NODES], mem[at.H_CLASSES], mem[H_START] = n, block[parts] - block[parts - 1], block[parts + 1]
-    mem[at.H_REACH], mem[at.H_DEPTH] = reach, reach + 2
-    for node in range(mem[at.H_CHARSET], mem[at.H_CHARSET] + n):
+    mem[L.H_FIRST] = position
+    for region in range(L.REGIONS):
+        mem[L.R + 3 * region], mem[L.R + 3 * region + 1] = position, capacity[region]
+        position += capacity[region] * L.WIDTH[region]
+    mem[L.H_MAGIC], mem[L.H_END], mem[L.H_LIMIT] = L.MAGIC, position, limit
+    mem[L.H_NODES], mem[L.H_CLASSES], mem[L.H_START] = n, block[parts] - block[parts - 1], block[parts + 1]
+    mem[L.H_REACH], mem[L.H_DEPTH] = reach, reach + 2
+    for node in range(mem[L.H_CHARSET], mem[L.H_CHARSET] + n):
         if mem[node] >= 0:
             mem[node] = charset_numbers[mem[node]]
 
 
 def _capacities(classes: int) -> list[int]:
     capacity = list(_INITIAL)
-    capacity[at.DELTA] = capacity[at.STATE] * classes
+    capacity[L.DELTA] = capacity[L.STATE] * classes
     return capacity
 
 
 def _initialised(mem: Int32) -> Int32:
     while True:
-        mem[at.H_FUEL] = FUEL
+        mem[L.H_FUEL] = FUEL
         code = initialise(mem)
         if code >= 0:
             return mem
@@ -115,37 +103,37 @@ def _initialised(mem: Int32) -> Int32:
 
 def restart(mem: Int32) -> Int32:
     """A new arena of the same automaton that has found nothing yet."""
-    slots = mem[: at.HEADER].copy()
-    capacity = _capacities(int(mem[at.H_CLASSES]))
-    for scratch in (at.BUFFER, at.LOCAL):
-        capacity[scratch] = int(mem[R + 3 * scratch + 1])
-    for region in range(REGIONS):
-        slots[R + 3 * region + 2] = 0
+    slots = mem[: L.HEADER].copy()
+    capacity = _capacities(int(mem[L.H_CLASSES]))
+    for scratch in (L.BUFFER, L.LOCAL):
+        capacity[scratch] = int(mem[L.R + 3 * scratch + 1])
+    for region in range(L.REGIONS):
+        slots[L.R + 3 * region + 2] = 0
     return _initialised(allocate(slots, constant_part(mem), capacity))
 
 
 @kernel(I(MEM))
 def initialise(mem: Int32) -> int:
     """Make the fixed entries (number 0 of every region) and the initial configuration. 0, or an error."""
-    if mem[R + 3 * STACK + 2] == 0:
-        mem[H_BUFFER] = 0
+    if mem[L.USED_STACK] == 0:
+        mem[L.H_BUFFER] = 0
         where = buffer_room(mem, 1)
-        for kind in (L_STATE, L_FRAMESET, L_SYMBOL):
+        for kind in (L.L_STATE, L.L_FRAMESET, L.L_SYMBOL):
             done = intern_list(mem, kind, where, 0)
             if done < 0:
                 return done
-        mem[mem[R + 3 * at.SYMBOL] + 2] = 1
-        mem[R + 3 * STACK + 2] = 1
-        for region in (at.CONFIG, at.FRAME):
-            mem[R + 3 * region + 2] = 1  # config 0: finished; frame 0: unused
-        mem[mem[R + 3 * at.CONFIG] + 2] = 0
-        mem[mem[R + 3 * at.FRAME]] = at.HOLE
-        mem[mem[R + 3 * at.FRAME] + 1] = -1
+        mem[mem[L.AT_SYMBOL] + 2] = 1
+        mem[L.USED_STACK] = 1
+        for region in (L.CONFIG, L.FRAME):
+            mem[L.R + 3 * region + 2] = 1  # config 0: finished; frame 0: unused
+        mem[mem[L.AT_CONFIG] + 2] = 0
+        mem[mem[L.AT_FRAME]] = L.HOLE
+        mem[mem[L.AT_FRAME] + 1] = -1
     begin(mem)
-    bottom = singleton(mem, frame(mem, ROOT, 0, 0))
+    bottom = singleton(mem, frame(mem, L.ROOT, 0, 0))
     if bottom < 0:
         return bottom
-    done = add_closure(mem, mem[H_START], bottom, 0)
+    done = add_closure(mem, mem[L.H_START], bottom, 0)
     if done < 0:
         return done
     raw = settle(mem)
@@ -154,4 +142,4 @@ def initialise(mem: Int32) -> int:
     state = apply(mem, raw, 0)
     if state < 0:
         return state
-    return configuration(mem, state, mem[at.H_OUT])
+    return configuration(mem, state, mem[L.H_OUT])

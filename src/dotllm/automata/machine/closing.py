@@ -8,46 +8,28 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import merge
 from dotllm.automata.machine.kinds import MEM, N_CALL, N_END, N_ENTER, N_RETURN, I
-from dotllm.automata.machine.layout import (
-    H_ACC,
-    H_BUFFER,
-    H_CLOSURE,
-    H_CLOSURE_START,
-    H_FUEL,
-    H_HEAP,
-    H_KIND,
-    H_PENDING,
-    H_QUEUED,
-    H_RANK,
-    H_SEEN,
-    H_STAMP,
-    H_TOUCH_LIST,
-    H_TOUCHED,
-    H_WORK,
-    H_WORK_LIST,
-    OUT_OF_FUEL,
-)  # fmt: skip
 from dotllm.jit import kernel
 
 
 @kernel(nb.void(MEM))
 def begin(mem: Int32) -> None:
     """Start a closure: forget every node touched by the one before."""
-    mem[H_STAMP] += 1
-    mem[H_TOUCHED] = 0
-    mem[H_WORK] = 0
-    mem[H_PENDING] = 0
-    mem[H_BUFFER] = 0
+    mem[L.H_STAMP] += 1
+    mem[L.H_TOUCHED] = 0
+    mem[L.H_WORK] = 0
+    mem[L.H_PENDING] = 0
+    mem[L.H_BUFFER] = 0
 
 
 @kernel(nb.void(MEM, I))
 def heap_push(mem: Int32, node: int) -> None:
     """Queue a push, ordered by rank."""
-    heap, rank = mem[H_HEAP], mem[H_RANK]
-    at = mem[H_PENDING]
-    mem[H_PENDING] += 1
+    heap, rank = mem[L.H_HEAP], mem[L.H_RANK]
+    at = mem[L.H_PENDING]
+    mem[L.H_PENDING] += 1
     while at > 0:
         up = (at - 1) >> 1
         if mem[rank + mem[heap + up]] <= mem[rank + node]:
@@ -60,10 +42,10 @@ def heap_push(mem: Int32, node: int) -> None:
 @kernel(I(MEM))
 def heap_pop(mem: Int32) -> int:
     """The queued push of lowest rank."""
-    heap, rank = mem[H_HEAP], mem[H_RANK]
+    heap, rank = mem[L.H_HEAP], mem[L.H_RANK]
     first = mem[heap]
-    mem[H_PENDING] -= 1
-    n = mem[H_PENDING]
+    mem[L.H_PENDING] -= 1
+    n = mem[L.H_PENDING]
     x = mem[heap + n]
     at = 0
     child = 1
@@ -82,14 +64,14 @@ def heap_pop(mem: Int32) -> int:
 @kernel(I(MEM, I, I))
 def touch(mem: Int32, node: int, frames: int) -> int:
     """Add the item (node, frames) to the closure, merging. Returns 0, or an error."""
-    seen, acc = mem[H_SEEN] + node, mem[H_ACC] + node
-    kind = mem[mem[H_KIND] + node]
-    if mem[seen] != mem[H_STAMP]:
-        mem[seen] = mem[H_STAMP]
+    seen, acc = mem[L.H_SEEN] + node, mem[L.H_ACC] + node
+    kind = mem[mem[L.H_KIND] + node]
+    if mem[seen] != mem[L.H_STAMP]:
+        mem[seen] = mem[L.H_STAMP]
         mem[acc] = frames
-        mem[mem[H_TOUCH_LIST] + mem[H_TOUCHED]] = node
-        mem[H_TOUCHED] += 1
-        mem[mem[H_QUEUED] + node] = 0
+        mem[mem[L.H_TOUCH_LIST] + mem[L.H_TOUCHED]] = node
+        mem[L.H_TOUCHED] += 1
+        mem[mem[L.H_QUEUED] + node] = 0
         if kind == N_CALL or kind == N_ENTER:
             heap_push(mem, node)
     else:
@@ -99,10 +81,10 @@ def touch(mem: Int32, node: int, frames: int) -> int:
         if merged == mem[acc]:
             return 0
         mem[acc] = merged
-    if (kind == N_RETURN or kind == N_END) and mem[mem[H_QUEUED] + node] == 0:
-        mem[mem[H_QUEUED] + node] = 1
-        mem[mem[H_WORK_LIST] + mem[H_WORK]] = node
-        mem[H_WORK] += 1
+    if (kind == N_RETURN or kind == N_END) and mem[mem[L.H_QUEUED] + node] == 0:
+        mem[mem[L.H_QUEUED] + node] = 1
+        mem[mem[L.H_WORK_LIST] + mem[L.H_WORK]] = node
+        mem[L.H_WORK] += 1
     return 0
 
 
@@ -110,12 +92,12 @@ def touch(mem: Int32, node: int, frames: int) -> int:
 def add_closure(mem: Int32, target: int, frames: int, pushing: int) -> int:
     """Add everything reached from ``target`` without consuming. ``pushing``: phase B, returns and loop ends are
     bypassed."""
-    start = mem[mem[H_CLOSURE_START] + target]
-    end = mem[mem[H_CLOSURE_START] + target + 1]
-    closure, kind = mem[H_CLOSURE], mem[H_KIND]
-    mem[H_FUEL] -= 1 + end - start
-    if mem[H_FUEL] < 0:
-        return OUT_OF_FUEL
+    start = mem[mem[L.H_CLOSURE_START] + target]
+    end = mem[mem[L.H_CLOSURE_START] + target + 1]
+    closure, kind = mem[L.H_CLOSURE], mem[L.H_KIND]
+    mem[L.H_FUEL] -= 1 + end - start
+    if mem[L.H_FUEL] < 0:
+        return L.OUT_OF_FUEL
     for i in range(start, end):
         node = mem[closure + i]
         if pushing != 0 and (mem[kind + node] == N_RETURN or mem[kind + node] == N_END):

@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 from dotllm.arrays import Int32
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import buffer_room, frame, intern_sorted, sort_ints, triple_get, triple_put
 from dotllm.automata.machine.kinds import MEM, I
-from dotllm.automata.machine.layout import (
-    BUFFER,
-    FRAME,
-    FRAMESET,
-    FULL,
-    H_BUFFER,
-    H_FUEL,
-    HOLE,
-    LOOP,
-    OUT_OF_FUEL,
-    POOL,
-    ROOT,
-    SYMBOL,
-    T_COMPOSE,
-    T_SUBST,
-    R,
-)  # fmt: skip
 from dotllm.automata.machine.states import intern_symbol
 from dotllm.jit import kernel
 
@@ -33,7 +17,7 @@ def unmapped_below(mem: Int32, memo: int, fs: int, key: int) -> int:
     The list is put on the buffer (H_BUFFER is moved behind it). A frame set is made after those its frames stand on,
     so ascending numbers are the right order; no recursion is needed. Returns the length, or an error.
     """
-    sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
+    sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
     start = buffer_room(mem, 1)
     if start < 0:
         return start
@@ -46,24 +30,24 @@ def unmapped_below(mem: Int32, memo: int, fs: int, key: int) -> int:
         for j in range(mem[sets + 2 * one + 1]):
             at = frames + 3 * mem[pool + mem[sets + 2 * one] + j]
             label, parent = mem[at], mem[at + 2]
-            if (label < 0 and label > LOOP) or parent == 0 or triple_get(mem, memo, parent, key, 0) >= 0:
+            if (label < 0 and label > L.LOOP) or parent == 0 or triple_get(mem, memo, parent, key, 0) >= 0:
                 continue
             known = False
             for k in range(n):
                 if mem[start + k] == parent:
                     known = True
                     break
-            mem[H_FUEL] -= 1 + (n >> 3)
-            if mem[H_FUEL] < 0:
-                return OUT_OF_FUEL
+            mem[L.H_FUEL] -= 1 + (n >> 3)
+            if mem[L.H_FUEL] < 0:
+                return L.OUT_OF_FUEL
             if known:
                 continue
             if buffer_room(mem, n + 1) < 0:
-                return FULL - BUFFER
+                return L.FULL - L.BUFFER
             mem[start + n] = parent
             n += 1
     sort_ints(mem, start, n)
-    mem[H_BUFFER] += n
+    mem[L.H_BUFFER] += n
     return n
 
 
@@ -72,26 +56,26 @@ def substitute(mem: Int32, fs: int, symbol: int) -> int:
     """``fs`` with every hole replaced by what ``symbol`` holds there."""
     if fs == 0:
         return 0
-    result = triple_get(mem, T_SUBST, fs, symbol, 0)
+    result = triple_get(mem, L.T_SUBST, fs, symbol, 0)
     if result >= 0:
         return result
-    sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
-    tuple_at = pool + mem[mem[R + 3 * SYMBOL] + 3 * symbol]
-    bottom = mem[H_BUFFER]
-    todo = unmapped_below(mem, T_SUBST, fs, symbol)
+    sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
+    tuple_at = pool + mem[mem[L.AT_SYMBOL] + 3 * symbol]
+    bottom = mem[L.H_BUFFER]
+    todo = unmapped_below(mem, L.T_SUBST, fs, symbol)
     if todo < 0:
         return todo
-    top = mem[H_BUFFER]
+    top = mem[L.H_BUFFER]
     for t in range(todo):
-        one_set = mem[mem[R + 3 * BUFFER] + bottom + t]
+        one_set = mem[mem[L.AT_BUFFER] + bottom + t]
         n = 0
         for i in range(mem[sets + 2 * one_set + 1]):
             one = mem[pool + mem[sets + 2 * one_set] + i]
             label, count, parent = mem[frames + 3 * one], mem[frames + 3 * one + 1], mem[frames + 3 * one + 2]
-            mem[H_FUEL] -= 1
-            if mem[H_FUEL] < 0:
-                return OUT_OF_FUEL
-            if label == HOLE:
+            mem[L.H_FUEL] -= 1
+            if mem[L.H_FUEL] < 0:
+                return L.OUT_OF_FUEL
+            if label == L.HOLE:
                 other = mem[tuple_at + count]
                 m = mem[sets + 2 * other + 1]
                 at = buffer_room(mem, m)
@@ -100,11 +84,11 @@ def substitute(mem: Int32, fs: int, symbol: int) -> int:
                 for j in range(m):
                     mem[at + j] = mem[pool + mem[sets + 2 * other] + j]
                 n += m
-                mem[H_BUFFER] += m
+                mem[L.H_BUFFER] += m
             else:
                 new = I(one)
-                if label != ROOT:
-                    below = I(0) if parent == 0 else triple_get(mem, T_SUBST, parent, symbol, 0)
+                if label != L.ROOT:
+                    below = I(0) if parent == 0 else triple_get(mem, L.T_SUBST, parent, symbol, 0)
                     new = frame(mem, label, count, below)
                     if new < 0:
                         return new
@@ -113,37 +97,37 @@ def substitute(mem: Int32, fs: int, symbol: int) -> int:
                     return at
                 mem[at] = new
                 n += 1
-                mem[H_BUFFER] += 1
-        result = intern_sorted(mem, mem[R + 3 * BUFFER] + top, n)
-        mem[H_BUFFER] = top
+                mem[L.H_BUFFER] += 1
+        result = intern_sorted(mem, mem[L.AT_BUFFER] + top, n)
+        mem[L.H_BUFFER] = top
         if result < 0:
             return result
-        result = triple_put(mem, T_SUBST, one_set, symbol, 0, result)
+        result = triple_put(mem, L.T_SUBST, one_set, symbol, 0, result)
         if result < 0:
             return result
-    mem[H_BUFFER] = bottom
-    return triple_get(mem, T_SUBST, fs, symbol, 0)
+    mem[L.H_BUFFER] = bottom
+    return triple_get(mem, L.T_SUBST, fs, symbol, 0)
 
 
 @kernel(I(MEM, I, I))
 def compose(mem: Int32, upper: int, lower: int) -> int:
     """One symbol that stands for ``upper`` pushed on ``lower`` (used when ``upper`` only renames holes)."""
-    found = triple_get(mem, T_COMPOSE, upper, lower, 0)
+    found = triple_get(mem, L.T_COMPOSE, upper, lower, 0)
     if found >= 0:
         return found
-    mem[H_BUFFER] = 0
-    entry = mem[R + 3 * SYMBOL] + 3 * upper
+    mem[L.H_BUFFER] = 0
+    entry = mem[L.AT_SYMBOL] + 3 * upper
     n = mem[entry + 1]
     at = buffer_room(mem, n)
     if at < 0:
         return at
-    mem[H_BUFFER] = n
+    mem[L.H_BUFFER] = n
     for i in range(n):
-        filled = substitute(mem, mem[mem[R + 3 * POOL] + mem[entry] + i], lower)
+        filled = substitute(mem, mem[mem[L.AT_POOL] + mem[entry] + i], lower)
         if filled < 0:
             return filled
         mem[at + i] = filled
     symbol = intern_symbol(mem, at, n)
     if symbol < 0:
         return symbol
-    return triple_put(mem, T_COMPOSE, upper, lower, 0, symbol)
+    return triple_put(mem, L.T_COMPOSE, upper, lower, 0, symbol)

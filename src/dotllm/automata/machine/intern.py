@@ -11,27 +11,8 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.kinds import MEM, I
-from dotllm.automata.machine.layout import (
-    BUFFER,
-    FRAME,
-    FRAMESET,
-    FULL,
-    H_BUFFER,
-    H_FUEL,
-    HOLE,
-    L_FRAMESET,
-    L_STATE,
-    LISTS,
-    OUT_OF_FUEL,
-    POOL,
-    STATE,
-    SYMBOL,
-    T_FRAME,
-    T_UNION,
-    TRIPLES,
-    R,
-)  # fmt: skip
 from dotllm.jit import kernel
 
 _LARGE = 64  # frames in both sets of a union
@@ -47,7 +28,7 @@ def mix(h: int, x: int) -> int:
 @kernel(I(MEM, I, I, I, I))
 def triple_get(mem: Int32, kind: int, a: int, b: int, c: int) -> int:
     """The value stored under a key, or -1."""
-    base, capacity = mem[R + 3 * TRIPLES], mem[R + 3 * TRIPLES + 1]
+    base, capacity = mem[L.AT_TRIPLES], mem[L.CAP_TRIPLES]
     h = mix(mix(mix(kind + 1, a), b), c)
     slot = h & (capacity - 1)
     while True:
@@ -63,9 +44,9 @@ def triple_get(mem: Int32, kind: int, a: int, b: int, c: int) -> int:
 @kernel(I(MEM, I, I, I, I, I))
 def triple_put(mem: Int32, kind: int, a: int, b: int, c: int, value: int) -> int:
     """Store or replace. Returns value, or FULL."""
-    base, capacity = mem[R + 3 * TRIPLES], mem[R + 3 * TRIPLES + 1]
-    if 2 * mem[R + 3 * TRIPLES + 2] >= capacity:
-        return FULL - TRIPLES
+    base, capacity = mem[L.AT_TRIPLES], mem[L.CAP_TRIPLES]
+    if 2 * mem[L.USED_TRIPLES] >= capacity:
+        return L.FULL - L.TRIPLES
     h = mix(mix(mix(kind + 1, a), b), c)
     slot = h & (capacity - 1)
     while True:
@@ -73,7 +54,7 @@ def triple_put(mem: Int32, kind: int, a: int, b: int, c: int, value: int) -> int
         tag = mem[at]
         if tag == 0:
             mem[at], mem[at + 1], mem[at + 2], mem[at + 3], mem[at + 4] = kind + 1, a, b, c, value
-            mem[R + 3 * TRIPLES + 2] += 1
+            mem[L.USED_TRIPLES] += 1
             return value
         if tag == kind + 1 and mem[at + 1] == a and mem[at + 2] == b and mem[at + 3] == c:
             mem[at + 4] = value
@@ -84,14 +65,14 @@ def triple_put(mem: Int32, kind: int, a: int, b: int, c: int, value: int) -> int
 @kernel(nb.void(MEM))
 def rehash_lists(mem: Int32) -> None:
     """Fill the LISTS table (already zeroed) again after it grew."""
-    base, capacity = mem[R + 3 * LISTS], mem[R + 3 * LISTS + 1]
-    pool = mem[R + 3 * POOL]
+    base, capacity = mem[L.AT_LISTS], mem[L.CAP_LISTS]
+    pool = mem[L.AT_POOL]
     used = 0
     for kind in range(3):
-        region = STATE if kind == L_STATE else (FRAMESET if kind == L_FRAMESET else SYMBOL)
-        width = 8 if kind == L_STATE else (2 if kind == L_FRAMESET else 3)
-        for number in range(mem[R + 3 * region + 2]):
-            entry = mem[R + 3 * region] + width * number
+        region = L.STATE if kind == L.L_STATE else (L.FRAMESET if kind == L.L_FRAMESET else L.SYMBOL)
+        width = 8 if kind == L.L_STATE else (2 if kind == L.L_FRAMESET else 3)
+        for number in range(mem[L.R + 3 * region + 2]):
+            entry = mem[L.R + 3 * region] + width * number
             h = mix(kind + 7, mem[entry + 1])
             for i in range(mem[entry + 1]):
                 h = mix(h, mem[pool + mem[entry] + i])
@@ -101,7 +82,7 @@ def rehash_lists(mem: Int32) -> None:
             mem[base + 2 * slot] = h & 0x7FFFFFFF
             mem[base + 2 * slot + 1] = (number << 2 | kind) + 1
             used += 1
-    mem[R + 3 * LISTS + 2] = used
+    mem[L.USED_LISTS] = used
 
 
 @kernel(I(MEM, I, I, I))
@@ -110,11 +91,11 @@ def intern_list(mem: Int32, kind: int, source: int, length: int) -> int:
 
     A new entry has only its first two ints (offset, length) set.
     """
-    region = STATE if kind == L_STATE else (FRAMESET if kind == L_FRAMESET else SYMBOL)
-    width = 8 if kind == L_STATE else (2 if kind == L_FRAMESET else 3)
-    entries = mem[R + 3 * region]
-    pool = mem[R + 3 * POOL]
-    base, capacity = mem[R + 3 * LISTS], mem[R + 3 * LISTS + 1]
+    region = L.STATE if kind == L.L_STATE else (L.FRAMESET if kind == L.L_FRAMESET else L.SYMBOL)
+    width = 8 if kind == L.L_STATE else (2 if kind == L.L_FRAMESET else 3)
+    entries = mem[L.R + 3 * region]
+    pool = mem[L.AT_POOL]
+    base, capacity = mem[L.AT_LISTS], mem[L.CAP_LISTS]
     h = mix(kind + 7, length)
     for i in range(length):
         h = mix(h, mem[source + i])
@@ -137,21 +118,21 @@ def intern_list(mem: Int32, kind: int, source: int, length: int) -> int:
                 if same:
                     return I(number) * 2
         slot = (slot + 1) & (capacity - 1)
-    if 2 * mem[R + 3 * LISTS + 2] >= capacity:
-        return FULL - LISTS
-    number = mem[R + 3 * region + 2]
-    if number >= mem[R + 3 * region + 1]:
-        return FULL - region
-    used = mem[R + 3 * POOL + 2]
-    if used + length > mem[R + 3 * POOL + 1]:
-        return FULL - POOL
+    if 2 * mem[L.USED_LISTS] >= capacity:
+        return L.FULL - L.LISTS
+    number = mem[L.R + 3 * region + 2]
+    if number >= mem[L.R + 3 * region + 1]:
+        return L.FULL - region
+    used = mem[L.USED_POOL]
+    if used + length > mem[L.CAP_POOL]:
+        return L.FULL - L.POOL
     for i in range(length):
         mem[pool + used + i] = mem[source + i]
     mem[entries + width * number] = used
     mem[entries + width * number + 1] = length
-    mem[R + 3 * POOL + 2] = used + length
-    mem[R + 3 * region + 2] = number + 1
-    mem[R + 3 * LISTS + 2] += 1
+    mem[L.USED_POOL] = used + length
+    mem[L.R + 3 * region + 2] = number + 1
+    mem[L.USED_LISTS] += 1
     mem[base + 2 * slot] = tag
     mem[base + 2 * slot + 1] = (number << 2 | kind) + 1
     return I(number) * 2 + 1
@@ -160,26 +141,26 @@ def intern_list(mem: Int32, kind: int, source: int, length: int) -> int:
 @kernel(I(MEM, I))
 def buffer_room(mem: Int32, length: int) -> int:
     """Reserve nothing, only check: the absolute index of the buffer's top, or FULL."""
-    if mem[H_BUFFER] + length > mem[R + 3 * BUFFER + 1]:
-        return FULL - BUFFER
-    return I(mem[R + 3 * BUFFER] + mem[H_BUFFER])
+    if mem[L.H_BUFFER] + length > mem[L.CAP_BUFFER]:
+        return L.FULL - L.BUFFER
+    return I(mem[L.AT_BUFFER] + mem[L.H_BUFFER])
 
 
 @kernel(I(MEM, I, I, I))
 def frame(mem: Int32, label: int, count: int, parent: int) -> int:
     """The number of the frame (label, count, parent frame set)."""
-    found = triple_get(mem, T_FRAME, label, count, parent)
+    found = triple_get(mem, L.T_FRAME, label, count, parent)
     if found >= 0:
         return found
-    number = mem[R + 3 * FRAME + 2]
-    if number >= mem[R + 3 * FRAME + 1]:
-        return FULL - FRAME
-    done = triple_put(mem, T_FRAME, label, count, parent, number)
+    number = mem[L.USED_FRAME]
+    if number >= mem[L.CAP_FRAME]:
+        return L.FULL - L.FRAME
+    done = triple_put(mem, L.T_FRAME, label, count, parent, number)
     if done < 0:
         return done
-    at = mem[R + 3 * FRAME] + 3 * number
+    at = mem[L.AT_FRAME] + 3 * number
     mem[at], mem[at + 1], mem[at + 2] = label, count, parent
-    mem[R + 3 * FRAME + 2] = number + 1
+    mem[L.USED_FRAME] = number + 1
     return I(number)
 
 
@@ -192,14 +173,14 @@ def singleton(mem: Int32, one: int) -> int:
     if at < 0:
         return at
     mem[at] = one
-    found = intern_list(mem, L_FRAMESET, at, 1)
+    found = intern_list(mem, L.L_FRAMESET, at, 1)
     return found if found < 0 else found >> 1
 
 
 @kernel(I(MEM, I))
 def hole(mem: Int32, i: int) -> int:
     """The frame set that stands for hole i of the symbol below."""
-    return singleton(mem, frame(mem, HOLE, i, 0))
+    return singleton(mem, frame(mem, L.HOLE, i, 0))
 
 
 @kernel(nb.void(MEM, I, I))
@@ -246,7 +227,7 @@ def intern_sorted(mem: Int32, start: int, n: int) -> int:
         if i == 0 or mem[start + i] != mem[start + i - 1]:
             mem[start + kept] = mem[start + i]
             kept += 1
-    found = intern_list(mem, L_FRAMESET, start, kept)
+    found = intern_list(mem, L.L_FRAMESET, start, kept)
     return found if found < 0 else found >> 1
 
 
@@ -255,8 +236,8 @@ def union(mem: Int32, f: int, g: int) -> int:
     """The union of two frame sets."""
     if f == g:
         return f
-    sets = mem[R + 3 * FRAMESET]
-    pool = mem[R + 3 * POOL]
+    sets = mem[L.AT_FRAMESET]
+    pool = mem[L.AT_POOL]
     nf, ng = mem[sets + 2 * f + 1], mem[sets + 2 * g + 1]
     at = buffer_room(mem, nf + ng)
     if at < 0:
@@ -277,22 +258,22 @@ def union(mem: Int32, f: int, g: int) -> int:
             j += 1
         mem[at + n] = x
         n += 1
-    found = intern_list(mem, L_FRAMESET, at, n)
+    found = intern_list(mem, L.L_FRAMESET, at, n)
     return found if found < 0 else found >> 1
 
 
 @kernel(I(MEM, I, I))
 def merge(mem: Int32, f: int, g: int) -> int:
     """`union` in a closure. That of large sets is remembered: a closure brings the same two to many nodes."""
-    sets = mem[R + 3 * FRAMESET]
+    sets = mem[L.AT_FRAMESET]
     size = mem[sets + 2 * f + 1] + mem[sets + 2 * g + 1]
     if size <= _LARGE or f == g:
         return union(mem, f, g)
-    found = triple_get(mem, T_UNION, f, g, 0)
+    found = triple_get(mem, L.T_UNION, f, g, 0)
     if found >= 0:
         return found
-    mem[H_FUEL] -= size >> 3
-    if mem[H_FUEL] < 0:
-        return OUT_OF_FUEL
+    mem[L.H_FUEL] -= size >> 3
+    if mem[L.H_FUEL] < 0:
+        return L.OUT_OF_FUEL
     found = union(mem, f, g)
-    return found if found < 0 else triple_put(mem, T_UNION, f, g, 0, found)
+    return found if found < 0 else triple_put(mem, L.T_UNION, f, g, 0, found)

@@ -48,11 +48,25 @@ H_WALK_STATE, H_WALK_ENV = 42, 43
 R = 50
 POOL, STATE, DELTA, FRAMESET, SYMBOL, FRAME, LISTS, TRIPLES, STACK, CONFIG, MEMO, BUFFER, LOCAL = range(13)
 REGIONS = 13
+# Their slots by name: AT_… where one starts, CAP_… its capacity, USED_… how much of it is used.
+(
+    AT_POOL, AT_STATE, AT_DELTA, AT_FRAMESET, AT_SYMBOL, AT_FRAME, AT_LISTS,
+    AT_TRIPLES, AT_STACK, AT_CONFIG, AT_MEMO, AT_BUFFER, AT_LOCAL,
+) = range(R, R + 3 * REGIONS, 3)  # fmt: skip
+(
+    CAP_POOL, CAP_STATE, CAP_DELTA, CAP_FRAMESET, CAP_SYMBOL, CAP_FRAME, CAP_LISTS,
+    CAP_TRIPLES, CAP_STACK, CAP_CONFIG, CAP_MEMO, CAP_BUFFER, CAP_LOCAL,
+) = range(R + 1, R + 3 * REGIONS, 3)  # fmt: skip
+(
+    USED_POOL, USED_STATE, USED_DELTA, USED_FRAMESET, USED_SYMBOL, USED_FRAME, USED_LISTS,
+    USED_TRIPLES, USED_STACK, USED_CONFIG, USED_MEMO, USED_BUFFER, USED_LOCAL,
+) = range(R + 2, R + 3 * REGIONS, 3)  # fmt: skip
 WIDTH = (1, 8, 1, 2, 3, 3, 2, 5, 3, 3, 1, 1, 6)  # ints per unit; DELTA is counted in ints
 HEADER = 96
 
 # STATE: a list of (node, frame set) in POOL, and what is known about it
-S_OFFSET, S_LENGTH, S_CORE, S_PUSH, S_FLAGS, S_HOLES, S_MEMO, S_SPARE = range(8)
+S_OFFSET, S_LENGTH, S_CORE, S_PUSH, S_FLAGS, S_HOLES, S_MEMO = range(7)
+S_WIDTH = 8  # a power of two, so a state never lies across two cache lines
 # flags of a state
 COMPLEX = 1  # reaching it takes more than an assignment: PENDING, or something to push
 PENDING = 2  # something returned through a hole

@@ -19,37 +19,10 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32, UInt8
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.kinds import MEM, N_TOKENS, I
-from dotllm.automata.machine.layout import (
-    ACCEPTS,
-    BUFFER,
-    CONFIG,
-    FULL,
-    H_A,
-    H_BUFFER,
-    H_CHARSET,
-    H_CONSULTED,
-    H_KIND,
-    H_LOCAL,
-    H_OUT,
-    HAS_CHARSET,
-    HAS_TOKENS,
-    LOCAL,
-    MEMO,
-    MEMO_DEEPER,
-    MEMO_UNKNOWN,
-    POOL,
-    S_FLAGS,
-    S_LENGTH,
-    S_MEMO,
-    S_OFFSET,
-    STACK,
-    STATE,
-    T_MEMO,
-    R,
-)  # fmt: skip
 from dotllm.automata.machine.near_loops import NOT_HERE, walk_near_loop
 from dotllm.automata.machine.states import intern_state
 from dotllm.automata.machine.walk import (
@@ -83,17 +56,17 @@ NEEDS_WORDS = -1024  # NEEDS_WORDS - number: the words that exit this set are ne
 def select(mem: Int32, state: int, number: int, only: int) -> int:
     """The state of those items of ``state`` that loop over set ``number`` (``only`` 1), or of all that loop over no
     known set (``only`` 0). 0: none; or an error."""
-    entry = mem[R + 3 * STATE] + 8 * state
-    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
-    length = mem[entry + S_LENGTH]
-    base = mem[R + 3 * BUFFER]
-    if 8 * length + 64 > mem[R + 3 * BUFFER + 1]:
-        return FULL - BUFFER
-    mem[H_BUFFER] = 0
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    length = mem[entry + L.S_LENGTH]
+    base = mem[L.AT_BUFFER]
+    if 8 * length + 64 > mem[L.CAP_BUFFER]:
+        return L.FULL - L.BUFFER
+    mem[L.H_BUFFER] = 0
     n = 0
     for i in range(length // 2):
         node = mem[items + 2 * i]
-        charset = mem[mem[H_CHARSET] + node]
+        charset = mem[mem[L.H_CHARSET] + node]
         if (only == 1 and charset == number) or (only == 0 and charset < 0):
             mem[base + 2 * n] = node
             mem[base + 2 * n + 1] = mem[items + 2 * i + 1]
@@ -167,7 +140,7 @@ def allow_overlapping(
         if after == 0:
             break
         k += 1
-        new_env = I(mem[H_OUT])
+        new_env = I(mem[L.H_OUT])
         alone = select(mem, after, number, 1)
         if alone < 0:
             return alone
@@ -219,7 +192,7 @@ def allow_set(
             return state
         if state == 0:
             break
-        new_env = I(mem[H_OUT])
+        new_env = I(mem[L.H_OUT])
         kind = inspect_set(mem, state, number, table)
         k += 1
         if kind == 1:
@@ -232,7 +205,7 @@ def allow_set(
             after = take_character(mem, state, new_env, table)
             if after < 0:
                 return after
-            after_env = I(mem[H_OUT])
+            after_env = I(mem[L.H_OUT])
             if after == state:
                 repeats = after_env == new_env
         # tokens that leave the set here
@@ -277,17 +250,17 @@ def find_row(
     words = out.shape[0]
     for i in range(words):
         out[i] = 0
-    mem[H_CONSULTED] = 0
-    mem[H_LOCAL] = BASE_CELLS
-    if mem[R + 3 * LOCAL + 1] < 2 * BASE_CELLS:
-        return FULL - LOCAL
+    mem[L.H_CONSULTED] = 0
+    mem[L.H_LOCAL] = BASE_CELLS
+    if mem[L.CAP_LOCAL] < 2 * BASE_CELLS:
+        return L.FULL - L.LOCAL
     handle = base_cell(mem, 0, stack)
     if handle < 0:
         return handle
-    entry = mem[R + 3 * STATE] + 8 * state
-    flags = mem[entry + S_FLAGS]
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    flags = mem[entry + L.S_FLAGS]
     rest = I(state)
-    if flags & HAS_CHARSET:
+    if flags & L.HAS_CHARSET:
         rest = select(mem, state, -1, 0)
         if rest < 0:
             return rest
@@ -299,16 +272,16 @@ def find_row(
             done = walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, 0, main_end, rest, handle, out)
         if done < 0:
             return done
-    if flags & HAS_CHARSET:
-        items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
-        length = mem[entry + S_LENGTH] // 2
+    if flags & L.HAS_CHARSET:
+        items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+        length = mem[entry + L.S_LENGTH] // 2
         for i in range(length):
-            number = mem[mem[H_CHARSET] + mem[items + 2 * i]]
+            number = mem[mem[L.H_CHARSET] + mem[items + 2 * i]]
             if number < 0:
                 continue
             again = False  # each set once
             for j in range(i):
-                if mem[mem[H_CHARSET] + mem[items + 2 * j]] == number:
+                if mem[mem[L.H_CHARSET] + mem[items + 2 * j]] == number:
                     again = True
             if again:
                 continue
@@ -321,39 +294,39 @@ def find_row(
             )  # fmt: skip
             if done < 0:
                 return done
-    if flags & ACCEPTS:
+    if flags & L.ACCEPTS:
         for i in range(eos.shape[0]):
             out[eos[i] >> 5] |= nb.int32(1) << nb.int32(eos[i] & 31)
-    if flags & HAS_TOKENS:
-        items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
-        for i in range(mem[entry + S_LENGTH] // 2):
+    if flags & L.HAS_TOKENS:
+        items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+        for i in range(mem[entry + L.S_LENGTH] // 2):
             node = mem[items + 2 * i]
-            if mem[mem[H_KIND] + node] == N_TOKENS:
-                number = mem[mem[H_A] + node]
+            if mem[mem[L.H_KIND] + node] == N_TOKENS:
+                number = mem[mem[L.H_A] + node]
                 for j in range(words):
                     out[j] |= token_rows[number, j]
-    return I(mem[H_CONSULTED])
+    return I(mem[L.H_CONSULTED])
 
 
 @kernel(I(MEM, I))
 def known_row(mem: Int32, config: int) -> int:
     """The row of a configuration if it is known (remembered under its canonical key), else -1, or an error."""
-    at = mem[R + 3 * CONFIG] + 3 * config
+    at = mem[L.AT_CONFIG] + 3 * config
     row = I(mem[at + 2])
     if row >= 0:
         return row
     state, stack = mem[at], I(mem[at + 1])
-    row = I(mem[mem[R + 3 * STATE] + 8 * state + S_MEMO])
+    row = I(mem[mem[L.AT_STATE] + L.S_WIDTH * state + L.S_MEMO])
     key = -1 - I(state)
-    cells = mem[R + 3 * STACK]
-    while row == MEMO_DEEPER:
+    cells = mem[L.AT_STACK]
+    while row == L.MEMO_DEEPER:
         symbol = canonical(mem, mem[cells + 3 * stack])
         if symbol < 0:
             return symbol
-        key = triple_get(mem, T_MEMO, key, symbol, 0)
+        key = triple_get(mem, L.T_MEMO, key, symbol, 0)
         if key < 0:
             return -1
-        row = I(mem[mem[R + 3 * MEMO] + key])
+        row = I(mem[mem[L.AT_MEMO] + key])
         stack = I(mem[cells + 3 * stack + 1])
     if row >= 0:
         mem[at + 2] = row
@@ -363,27 +336,27 @@ def known_row(mem: Int32, config: int) -> int:
 @kernel(I(MEM, I, I, I))
 def remember_row(mem: Int32, config: int, consulted: int, row: int) -> int:
     """Remember ``row`` for every configuration that has this state and these ``consulted`` topmost symbols."""
-    at = mem[R + 3 * CONFIG] + 3 * config
+    at = mem[L.AT_CONFIG] + 3 * config
     state, stack = mem[at], I(mem[at + 1])
-    cells = mem[R + 3 * STACK]
-    place = mem[R + 3 * STATE] + 8 * state + S_MEMO
+    cells = mem[L.AT_STACK]
+    place = mem[L.AT_STATE] + L.S_WIDTH * state + L.S_MEMO
     key = -1 - I(state)
     for i in range(consulted):
         symbol = canonical(mem, mem[cells + 3 * stack])
         if symbol < 0:
             return symbol
-        below = triple_get(mem, T_MEMO, key, symbol, 0)
+        below = triple_get(mem, L.T_MEMO, key, symbol, 0)
         if below < 0:
-            below = I(mem[R + 3 * MEMO + 2])
-            if below >= mem[R + 3 * MEMO + 1]:
-                return FULL - MEMO
-            done = triple_put(mem, T_MEMO, key, symbol, 0, below)
+            below = I(mem[L.USED_MEMO])
+            if below >= mem[L.CAP_MEMO]:
+                return L.FULL - L.MEMO
+            done = triple_put(mem, L.T_MEMO, key, symbol, 0, below)
             if done < 0:
                 return done
-            mem[R + 3 * MEMO + 2] = below + 1
-            mem[mem[R + 3 * MEMO] + below] = MEMO_UNKNOWN
-        mem[place] = MEMO_DEEPER
-        place = mem[R + 3 * MEMO] + below
+            mem[L.USED_MEMO] = below + 1
+            mem[mem[L.AT_MEMO] + below] = L.MEMO_UNKNOWN
+        mem[place] = L.MEMO_DEEPER
+        place = mem[L.AT_MEMO] + below
         key = below
         stack = I(mem[cells + 3 * stack + 1])
     mem[place] = row

@@ -15,23 +15,22 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32
-from dotllm.automata.machine import layout as at
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import rehash_lists, triple_put
 from dotllm.automata.machine.kinds import MEM
-from dotllm.automata.machine.layout import FULL, REGIONS, STATE, TRIPLES, WIDTH, R
 from dotllm.errors import BudgetExceeded, EngineFault
 from dotllm.jit import kernel
 from dotllm.lazy_memory import reserved
 
 _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
 _LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used
-_WHOLE = (at.LISTS, at.TRIPLES, at.BUFFER, at.LOCAL)  # regions whose contents are not their first entries
+_WHOLE = (L.LISTS, L.TRIPLES, L.BUFFER, L.LOCAL)  # regions whose contents are not their first entries
 
 
 @kernel(nb.void(MEM, nb.int32[:, ::1]))
 def fill_triples(mem: Int32, triples: Int32) -> None:
     """Fill the hash table (zeroed) again. triples [n, 5]: (kind + 1, a, b, c, value); kind + 1 = 0: no entry."""
-    mem[R + 3 * TRIPLES + 2] = 0
+    mem[L.USED_TRIPLES] = 0
     for i in range(triples.shape[0]):
         if triples[i, 0] != 0:
             triple_put(mem, triples[i, 0] - 1, triples[i, 1], triples[i, 2], triples[i, 3], triples[i, 4])
@@ -39,17 +38,17 @@ def fill_triples(mem: Int32, triples: Int32) -> None:
 
 def used(mem: Int32) -> int:
     """Ints that are taken, what moved regions have left behind included."""
-    return int(mem[at.H_END])
+    return int(mem[L.H_END])
 
 
 def contents(mem: Int32, region: int) -> Int32:
     """A view of the part of a region that means something (of a table: all of it)."""
-    start, capacity, count = (int(x) for x in mem[R + 3 * region : R + 3 * region + 3])
+    start, capacity, count = (int(x) for x in mem[L.R + 3 * region : L.R + 3 * region + 3])
     if region in _WHOLE:
         count = capacity
-    elif region == at.DELTA:
-        count = int(mem[R + 3 * STATE + 2]) * int(mem[at.H_CLASSES])
-    return mem[start : start + count * WIDTH[region]]
+    elif region == L.DELTA:
+        count = int(mem[L.USED_STATE]) * int(mem[L.H_CLASSES])
+    return mem[start : start + count * L.WIDTH[region]]
 
 
 def cleared(size: int, free: int = 0) -> Int32:
@@ -64,30 +63,30 @@ def allocate(slots: Int32, constant: Int32, capacity: list[int], free: int = 0) 
 
     ``free``: ints of free space behind them.
     """
-    first = at.HEADER + len(constant)
-    *positions, size = accumulate(map(mul, capacity, WIDTH), initial=first)
+    first = L.HEADER + len(constant)
+    *positions, size = accumulate(map(mul, capacity, L.WIDTH), initial=first)
     mem = cleared(size, free)
-    mem[: at.HEADER] = slots
-    mem[at.HEADER : first] = constant
-    regions = mem[R : R + 3 * REGIONS].reshape(REGIONS, 3)
+    mem[: L.HEADER] = slots
+    mem[L.HEADER : first] = constant
+    regions = mem[L.R : L.R + 3 * L.REGIONS].reshape(L.REGIONS, 3)
     regions[:, 0], regions[:, 1] = positions, capacity
-    mem[at.H_FIRST], mem[at.H_END] = first, size
+    mem[L.H_FIRST], mem[L.H_END] = first, size
     return mem
 
 
 def constant_part(mem: Int32) -> Int32:
     """A view of the NFA's arrays."""
-    return mem[at.HEADER : mem[at.H_FIRST]]
+    return mem[L.HEADER : mem[L.H_FIRST]]
 
 
 def grow(mem: Int32, region: int) -> Int32:
     """More room in ``region``: the arena, or a copy of it. Raises BudgetExceeded at its limit."""
-    capacity = {region: int(mem[R + 3 * region + 1])}
-    capacity[region] *= 4 if capacity[region] * WIDTH[region] < _GROW_FAST else 2
-    if region == STATE:
-        capacity[at.DELTA] = max(int(mem[R + 3 * at.DELTA + 1]), capacity[STATE] * int(mem[at.H_CLASSES]))
-    needed = sum(count * WIDTH[r] for r, count in capacity.items())
-    limit = int(mem[at.H_LIMIT])
+    capacity = {region: int(mem[L.R + 3 * region + 1])}
+    capacity[region] *= 4 if capacity[region] * L.WIDTH[region] < _GROW_FAST else 2
+    if region == L.STATE:
+        capacity[L.DELTA] = max(int(mem[L.CAP_DELTA]), capacity[L.STATE] * int(mem[L.H_CLASSES]))
+    needed = sum(count * L.WIDTH[r] for r, count in capacity.items())
+    limit = int(mem[L.H_LIMIT])
     if used(mem) + needed > min(len(mem), limit):
         if _copied_size(mem) + needed > limit:
             raise BudgetExceeded(f"the automaton needs more than {limit * 4 >> 20} MiB", keyword="memory")
@@ -99,15 +98,15 @@ def grow(mem: Int32, region: int) -> Int32:
 
 def _copied_size(mem: Int32) -> int:
     """Ints of the arena without what moved regions have left behind."""
-    return int(mem[at.H_FIRST]) + sum(int(mem[R + 3 * r + 1]) * WIDTH[r] for r in range(REGIONS))
+    return int(mem[L.H_FIRST]) + sum(int(mem[L.R + 3 * r + 1]) * L.WIDTH[r] for r in range(L.REGIONS))
 
 
 def _copy(mem: Int32, needed: int) -> Int32:
     """The arena without what moved regions have left behind, and free space for ``needed`` and as much as it holds."""
-    capacity = [int(mem[R + 3 * r + 1]) for r in range(REGIONS)]
-    new = allocate(mem[: at.HEADER], constant_part(mem), capacity, needed + _copied_size(mem))
-    for r in range(REGIONS):
-        part, start = contents(mem, r), int(new[R + 3 * r])
+    capacity = [int(mem[L.R + 3 * r + 1]) for r in range(L.REGIONS)]
+    new = allocate(mem[: L.HEADER], constant_part(mem), capacity, needed + _copied_size(mem))
+    for r in range(L.REGIONS):
+        part, start = contents(mem, r), int(new[L.R + 3 * r])
         new[start : start + len(part)] = part
     return new
 
@@ -115,13 +114,13 @@ def _copy(mem: Int32, needed: int) -> Int32:
 def _move(mem: Int32, region: int, capacity: int) -> None:
     """Move a region to the end of what is taken. Tables, whose places depend on their size, are filled anew."""
     part = contents(mem, region)
-    start = int(mem[at.H_END])
-    mem[R + 3 * region], mem[R + 3 * region + 1] = start, capacity
-    mem[at.H_END] = start + capacity * WIDTH[region]
-    if region == at.LISTS:
+    start = int(mem[L.H_END])
+    mem[L.R + 3 * region], mem[L.R + 3 * region + 1] = start, capacity
+    mem[L.H_END] = start + capacity * L.WIDTH[region]
+    if region == L.LISTS:
         rehash_lists(mem)
-    elif region == TRIPLES:
-        fill_triples(mem, part.reshape(-1, WIDTH[TRIPLES]))
+    elif region == L.TRIPLES:
+        fill_triples(mem, part.reshape(-1, L.WIDTH[L.TRIPLES]))
     else:
         mem[start : start + len(part)] = part
 
@@ -133,8 +132,8 @@ def recover(mem: Int32, code: int) -> Int32:
         BudgetExceeded: the arena is at its limit, or the fuel is gone.
         EngineFault: any other code.
     """
-    if code <= FULL:
-        return grow(mem, FULL - code)
-    if code == at.OUT_OF_FUEL:
+    if code <= L.FULL:
+        return grow(mem, L.FULL - code)
+    if code == L.OUT_OF_FUEL:
         raise BudgetExceeded("one step of the automaton needs too much work", keyword="steps")
     raise EngineFault(f"internal fault {code} of the automaton; please report the specification")

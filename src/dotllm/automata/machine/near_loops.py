@@ -12,27 +12,8 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, UInt8
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.kinds import MEM, I
-from dotllm.automata.machine.layout import (
-    COMPLEX,
-    DEAD,
-    DELTA,
-    H_CHARSET,
-    H_CLASS_OF,
-    H_CLASSES,
-    H_DEPTH,
-    H_OUT,
-    H_WALK_ENV,
-    H_WALK_STATE,
-    HAS_CHARSET,
-    HAS_TOKENS,
-    POOL,
-    S_FLAGS,
-    S_LENGTH,
-    S_OFFSET,
-    STATE,
-    R,
-)  # fmt: skip
 from dotllm.automata.machine.step import step
 from dotllm.automata.machine.walk import (
     I1,
@@ -73,8 +54,8 @@ _FORMS = np.array(
 @kernel(I(MEM, I, I, I))
 def take_byte(mem: Int32, state: int, handle: int, byte: int) -> int:
     """(state, handle) after one byte: the core state (handle in H_OUT), 0 if dead, or an error."""
-    cls = mem[mem[H_CLASS_OF] + byte]
-    raw = I(mem[mem[R + 3 * DELTA] + state * mem[H_CLASSES] + cls])
+    cls = mem[mem[L.H_CLASS_OF] + byte]
+    raw = I(mem[mem[L.AT_DELTA] + state * mem[L.H_CLASSES] + cls])
     if raw < 0:
         raw = step(mem, state, cls)
     if raw <= 0:
@@ -88,13 +69,13 @@ def endless_loop(mem: Int32, state: int, handle: int, sets: Int32) -> int:
 
     Only sets with all characters beyond ASCII count.
     """
-    entry = mem[R + 3 * STATE] + 8 * state
-    if mem[entry + S_FLAGS] & HAS_CHARSET == 0 or mem[entry + S_FLAGS] & HAS_TOKENS:
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    if mem[entry + L.S_FLAGS] & L.HAS_CHARSET == 0 or mem[entry + L.S_FLAGS] & L.HAS_TOKENS:
         return -1
-    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
     number = -1
-    for i in range(mem[entry + S_LENGTH] // 2):
-        charset = I(mem[mem[H_CHARSET] + mem[items + 2 * i]])
+    for i in range(mem[entry + L.S_LENGTH] // 2):
+        charset = I(mem[mem[L.H_CHARSET] + mem[items + 2 * i]])
         if charset >= 0:
             if number >= 0 and charset != number:
                 return -1
@@ -104,7 +85,7 @@ def endless_loop(mem: Int32, state: int, handle: int, sets: Int32) -> int:
     after = take_character(mem, state, handle, sets[number])
     if after < 0:
         return after
-    return number if after == state and I(mem[H_OUT]) == handle else -1
+    return number if after == state and I(mem[L.H_OUT]) == handle else -1
 
 
 @kernel(I(MEM, I, I, I, I, I))
@@ -129,9 +110,9 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
         byte[level] += 1
         last = _FORMS[form, 3] if level == 1 else 0xBF
         # bytes of one class are alike
-        cls = mem[mem[H_CLASS_OF] + byte[level] - 1]
+        cls = mem[mem[L.H_CLASS_OF] + byte[level] - 1]
         first = byte[level] == (_FORMS[form, 2] if level == 1 else 0x80)
-        while byte[level] <= last and not first and mem[mem[H_CLASS_OF] + byte[level]] == cls:
+        while byte[level] <= last and not first and mem[mem[L.H_CLASS_OF] + byte[level]] == cls:
             byte[level] += 1
         if byte[level] > last:
             level -= 1
@@ -143,11 +124,11 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
         if after == 0 or steps > _MOST_STEPS:
             return 0
         if level == length - 1:
-            if after != loop or mem[H_OUT] != loop_handle:
+            if after != loop or mem[L.H_OUT] != loop_handle:
                 return 0
         else:
             level += 1
-            states[level], handles[level] = after, I(mem[H_OUT])
+            states[level], handles[level] = after, I(mem[L.H_OUT])
             byte[level] = 0x7F
     return 1
 
@@ -177,7 +158,7 @@ def walk_near_loop(
             return loop
         if loop == 0 or loop == state:
             continue
-        loop_handle = I(mem[H_OUT])
+        loop_handle = I(mem[L.H_OUT])
         number = endless_loop(mem, loop, loop_handle, sets)
         if number < -1:
             return number
@@ -194,12 +175,12 @@ def walk_near_loop(
     if done < 0:
         return done
     # … and now the others, and those whose first characters do not.
-    delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
-    states = mem[R + 3 * STATE]
-    at_state, at_env = mem[H_WALK_STATE], mem[H_WALK_ENV]
+    delta, classes, class_of = mem[L.AT_DELTA], mem[L.H_CLASSES], mem[L.H_CLASS_OF]
+    states = mem[L.AT_STATE]
+    at_state, at_env = mem[L.H_WALK_STATE], mem[L.H_WALK_ENV]
     mem[at_state] = state
     mem[at_env] = handle
-    member = np.zeros(mem[H_DEPTH] + 1, np.bool_)  # by depth: all bytes so far belong to characters of the set
+    member = np.zeros(mem[L.H_DEPTH] + 1, np.bool_)  # by depth: all bytes so far belong to characters of the set
     member[0] = True
     i = 0
     while i < main_end:
@@ -213,12 +194,12 @@ def walk_near_loop(
             if raw < 0:
                 return raw
         env = I(mem[at_env + depth - 1])
-        if raw != DEAD and mem[states + 8 * raw + S_FLAGS] & COMPLEX:
+        if raw != L.DEAD and mem[states + L.S_WIDTH * raw + L.S_FLAGS] & L.COMPLEX:
             raw = local_apply(mem, raw, env)
             if raw < 0:
                 return raw
-            env = I(mem[H_OUT])
-        if raw == DEAD:
+            env = I(mem[L.H_OUT])
+        if raw == L.DEAD:
             for j in range(t_token_start[i], t_token_start[t_end[i]]):
                 token = t_tokens[j]
                 row[token >> 5] &= ~(nb.int32(1) << nb.int32(token & 31))

@@ -8,34 +8,23 @@ would be a frame set of its own, in every node of the closure.
 from __future__ import annotations
 
 from dotllm.arrays import Int32
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, touch
 from dotllm.automata.machine.intern import buffer_room, intern_sorted, sort_ints
 from dotllm.automata.machine.kinds import ACCEPT_NODE, MEM, I
-from dotllm.automata.machine.layout import (
-    FAULT,
-    FRAME,
-    FRAMESET,
-    H_BUFFER,
-    H_FUEL,
-    HOLE,
-    OUT_OF_FUEL,
-    POOL,
-    ROOT,
-    R,
-)  # fmt: skip
 from dotllm.jit import kernel
 
 
 @kernel(I(MEM, I))
 def return_through(mem: Int32, fs: int) -> int:
     """Go on at the return nodes of all frames of ``fs``, but for holes. 0, or an error."""
-    sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
+    sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
     first, n = pool + mem[sets + 2 * fs], mem[sets + 2 * fs + 1]
     labels = buffer_room(mem, 3 * n + 1)
     if labels < 0:
         return labels
-    top = mem[H_BUFFER]
-    mem[H_BUFFER] += 3 * n + 1
+    top = mem[L.H_BUFFER]
+    mem[L.H_BUFFER] += 3 * n + 1
     starts, parents = labels + n, labels + 2 * n + 1  # parents in the order of their labels; where those of each begin
     m = 0
     for i in range(n):
@@ -43,12 +32,12 @@ def return_through(mem: Int32, fs: int) -> int:
         if label >= 0:
             mem[labels + m] = label
             m += 1
-        elif label == ROOT:
+        elif label == L.ROOT:
             done = touch(mem, ACCEPT_NODE, 0)
             if done < 0:
                 return done
-        elif label != HOLE:
-            return FAULT
+        elif label != L.HOLE:
+            return L.FAULT
     sort_ints(mem, labels, m)
     count = 0
     for i in range(m):
@@ -78,9 +67,9 @@ def return_through(mem: Int32, fs: int) -> int:
             length = 0
             for j in range(one, end):
                 length += mem[sets + 2 * mem[parents + j] + 1]
-            mem[H_FUEL] -= length
-            if mem[H_FUEL] < 0:
-                return OUT_OF_FUEL
+            mem[L.H_FUEL] -= length
+            if mem[L.H_FUEL] < 0:
+                return L.OUT_OF_FUEL
             at = buffer_room(mem, length)
             if at < 0:
                 return at
@@ -96,5 +85,5 @@ def return_through(mem: Int32, fs: int) -> int:
         done = add_closure(mem, mem[labels + i], below, 0)
         if done < 0:
             return done
-    mem[H_BUFFER] = top
+    mem[L.H_BUFFER] = top
     return 0

@@ -9,52 +9,11 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Bool, Int32, UInt8
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, begin, touch
 from dotllm.automata.machine.frames import compose, substitute
 from dotllm.automata.machine.intern import buffer_room, hole, triple_get, triple_put
 from dotllm.automata.machine.kinds import MEM, N_BYTE, N_TOKENS, I
-from dotllm.automata.machine.layout import (
-    ACCEPTS,
-    BUFFER,
-    COMPLEX,
-    CONFIG,
-    DEAD,
-    DELTA,
-    FAULT,
-    FINISHED,
-    FRAME,
-    FRAMESET,
-    FULL,
-    H_A,
-    H_B,
-    H_BUFFER,
-    H_CLASS_OF,
-    H_CLASSES,
-    H_EDGE_BYTES,
-    H_EDGE_START,
-    H_FUEL,
-    H_KIND,
-    H_OUT,
-    HAS_TOKENS,
-    HOLE,
-    OUT_OF_FUEL,
-    PENDING,
-    POOL,
-    ROOT,
-    S_CORE,
-    S_FLAGS,
-    S_HOLES,
-    S_LENGTH,
-    S_OFFSET,
-    S_PUSH,
-    STACK,
-    STATE,
-    SYMBOL,
-    T_COMPOSE,
-    T_CONFIG,
-    T_STACK,
-    R,
-)  # fmt: skip
 from dotllm.automata.machine.settle import settle
 from dotllm.automata.machine.states import intern_symbol
 from dotllm.automata.machine.step import reduce, step
@@ -64,19 +23,19 @@ from dotllm.jit import kernel
 @kernel(I(MEM, I, I))
 def push_cell(mem: Int32, symbol: int, below: int) -> int:
     """The stack ``below`` with ``symbol`` on top. A cell is (symbol, below, depth)."""
-    found = triple_get(mem, T_STACK, symbol, below, 0)
+    found = triple_get(mem, L.T_STACK, symbol, below, 0)
     if found >= 0:
         return found
-    number = mem[R + 3 * STACK + 2]
-    if number >= mem[R + 3 * STACK + 1]:
-        return FULL - STACK
-    done = triple_put(mem, T_STACK, symbol, below, 0, number)
+    number = mem[L.USED_STACK]
+    if number >= mem[L.CAP_STACK]:
+        return L.FULL - L.STACK
+    done = triple_put(mem, L.T_STACK, symbol, below, 0, number)
     if done < 0:
         return done
-    at = mem[R + 3 * STACK] + 3 * number
+    at = mem[L.AT_STACK] + 3 * number
     mem[at], mem[at + 1] = symbol, below
-    mem[at + 2] = mem[mem[R + 3 * STACK] + 3 * below + 2] + 1
-    mem[R + 3 * STACK + 2] = number + 1
+    mem[at + 2] = mem[mem[L.AT_STACK] + 3 * below + 2] + 1
+    mem[L.USED_STACK] = number + 1
     return I(number)
 
 
@@ -86,13 +45,13 @@ def absorb(mem: Int32, upper: int, lower: int) -> int:
 
     The rest of ``lower`` has died. Without this every item of a list would leave a dead symbol behind.
     """
-    found = triple_get(mem, T_COMPOSE, upper, lower, 1)
+    found = triple_get(mem, L.T_COMPOSE, upper, lower, 1)
     if found >= 0:
         return found
-    sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
-    entry = mem[R + 3 * SYMBOL] + 3 * upper
-    needed = pool + mem[mem[R + 3 * SYMBOL] + 3 * lower]
-    mem[H_BUFFER] = 0
+    sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
+    entry = mem[L.AT_SYMBOL] + 3 * upper
+    needed = pool + mem[mem[L.AT_SYMBOL] + 3 * lower]
+    mem[L.H_BUFFER] = 0
     n = mem[entry + 1]
     start = buffer_room(mem, n)
     if start < 0:
@@ -106,29 +65,29 @@ def absorb(mem: Int32, upper: int, lower: int) -> int:
         for j in range(mem[sets + 2 * one + 1]):
             at = frames + 3 * mem[pool + mem[sets + 2 * one] + j]
             label, parent = mem[at], mem[at + 2]
-            if label == HOLE:
+            if label == L.HOLE:
                 other = mem[needed + mem[at + 1]]
-                if mem[sets + 2 * other + 1] != 1 or mem[frames + 3 * mem[pool + mem[sets + 2 * other]]] != HOLE:
-                    return triple_put(mem, T_COMPOSE, upper, lower, 1, 0)
+                if mem[sets + 2 * other + 1] != 1 or mem[frames + 3 * mem[pool + mem[sets + 2 * other]]] != L.HOLE:
+                    return triple_put(mem, L.T_COMPOSE, upper, lower, 1, 0)
                 continue
-            if label == ROOT or parent == 0:
+            if label == L.ROOT or parent == 0:
                 continue
             known = False
             for k in range(n):
                 known = known or mem[start + k] == parent
-            mem[H_FUEL] -= 1 + (n >> 3)
-            if mem[H_FUEL] < 0:
-                return OUT_OF_FUEL
+            mem[L.H_FUEL] -= 1 + (n >> 3)
+            if mem[L.H_FUEL] < 0:
+                return L.OUT_OF_FUEL
             if known:
                 continue
             if buffer_room(mem, n + 1) < 0:
-                return FULL - BUFFER
+                return L.FULL - L.BUFFER
             mem[start + n] = parent
             n += 1
     symbol = compose(mem, upper, lower)
     if symbol < 0:
         return symbol
-    return triple_put(mem, T_COMPOSE, upper, lower, 1, symbol + 1)
+    return triple_put(mem, L.T_COMPOSE, upper, lower, 1, symbol + 1)
 
 
 @kernel(I(MEM, I, I))
@@ -138,33 +97,33 @@ def apply(mem: Int32, raw: int, stack: int) -> int:
     The number of holes of a state always equals the size of the symbol on top: what died on the way is dropped, so
     that equal situations are equal configurations.
     """
-    states, cells, symbols = mem[R + 3 * STATE], mem[R + 3 * STACK], mem[R + 3 * SYMBOL]
+    states, cells, symbols = mem[L.AT_STATE], mem[L.AT_STACK], mem[L.AT_SYMBOL]
     while True:
-        entry = states + 8 * raw
-        if mem[entry + S_FLAGS] & PENDING:
+        entry = states + L.S_WIDTH * raw
+        if mem[entry + L.S_FLAGS] & L.PENDING:
             cell = cells + 3 * stack
             if stack == 0:
-                return FAULT
+                return L.FAULT
             raw = reduce(mem, raw, mem[cell])
             if raw <= 0:
                 return raw
             stack = I(mem[cell + 1])
             continue
-        core = I(mem[entry + S_CORE])
-        symbol = I(mem[entry + S_PUSH])
-        holes = mem[states + 8 * core + S_HOLES]
+        core = I(mem[entry + L.S_CORE])
+        symbol = I(mem[entry + L.S_PUSH])
+        holes = mem[states + L.S_WIDTH * core + L.S_HOLES]
         if holes == 0:
-            mem[H_OUT] = 0
+            mem[L.H_OUT] = 0
             return core
         if symbol < 0:
             if holes == mem[symbols + 3 * mem[cells + 3 * stack] + 1]:
-                mem[H_OUT] = stack
+                mem[L.H_OUT] = stack
                 return core
-            mem[H_BUFFER] = 0
+            mem[L.H_BUFFER] = 0
             at = buffer_room(mem, holes)
             if at < 0:
                 return at
-            mem[H_BUFFER] = holes
+            mem[L.H_BUFFER] = holes
             for i in range(holes):
                 h = hole(mem, i)
                 if h < 0:
@@ -175,7 +134,7 @@ def apply(mem: Int32, raw: int, stack: int) -> int:
                 return symbol
         while mem[symbols + 3 * symbol + 2] != 0:  # only renames holes: merge it with what is below
             if stack == 0:
-                return FAULT
+                return L.FAULT
             cell = cells + 3 * stack
             symbol = compose(mem, symbol, mem[cell])
             if symbol < 0:
@@ -192,25 +151,25 @@ def apply(mem: Int32, raw: int, stack: int) -> int:
         stack = push_cell(mem, symbol, stack)
         if stack < 0:
             return stack
-        mem[H_OUT] = stack
+        mem[L.H_OUT] = stack
         return core
 
 
 @kernel(I(MEM, I, I))
 def configuration(mem: Int32, state: int, stack: int) -> int:
     """The number of the configuration (state, stack). An entry is (state, stack, mask row or -1)."""
-    found = triple_get(mem, T_CONFIG, state, stack, 0)
+    found = triple_get(mem, L.T_CONFIG, state, stack, 0)
     if found >= 0:
         return found
-    number = mem[R + 3 * CONFIG + 2]
-    if number >= mem[R + 3 * CONFIG + 1]:
-        return FULL - CONFIG
-    done = triple_put(mem, T_CONFIG, state, stack, 0, number)
+    number = mem[L.USED_CONFIG]
+    if number >= mem[L.CAP_CONFIG]:
+        return L.FULL - L.CONFIG
+    done = triple_put(mem, L.T_CONFIG, state, stack, 0, number)
     if done < 0:
         return done
-    at = mem[R + 3 * CONFIG] + 3 * number
+    at = mem[L.AT_CONFIG] + 3 * number
     mem[at], mem[at + 1], mem[at + 2] = state, stack, -1
-    mem[R + 3 * CONFIG + 2] = number + 1
+    mem[L.USED_CONFIG] = number + 1
     return I(number)
 
 
@@ -218,8 +177,8 @@ def configuration(mem: Int32, state: int, stack: int) -> int:
 def run_bytes(mem: Int32, state: int, stack: int, data: UInt8, start: int, end: int) -> int:
     """Move (state, stack) over data[start:end]. Returns the state (0: not allowed; the stack is in H_OUT), or an
     error."""
-    delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
-    states = mem[R + 3 * STATE]
+    delta, classes, class_of = mem[L.AT_DELTA], mem[L.H_CLASSES], mem[L.H_CLASS_OF]
+    states = mem[L.AT_STATE]
     for i in range(start, end):
         cls = mem[class_of + data[i]]
         raw = I(mem[delta + state * classes + cls])
@@ -227,19 +186,19 @@ def run_bytes(mem: Int32, state: int, stack: int, data: UInt8, start: int, end: 
             raw = step(mem, state, cls)
             if raw < 0:
                 return raw
-        if raw == DEAD:
+        if raw == L.DEAD:
             return 0
         if (
-            mem[states + 8 * raw + S_FLAGS] & COMPLEX
-            or mem[states + 8 * raw + S_HOLES] != mem[states + 8 * state + S_HOLES]
+            mem[states + L.S_WIDTH * raw + L.S_FLAGS] & L.COMPLEX
+            or mem[states + L.S_WIDTH * raw + L.S_HOLES] != mem[states + L.S_WIDTH * state + L.S_HOLES]
         ):
             state = apply(mem, raw, stack)
             if state <= 0:
                 return state
-            stack = I(mem[H_OUT])
+            stack = I(mem[L.H_OUT])
         else:
             state = raw
-    mem[H_OUT] = stack
+    mem[L.H_OUT] = stack
     return state
 
 
@@ -252,15 +211,15 @@ def in_token_set(token_rows: Int32, number: int, token: int) -> bool:
 @kernel(I(MEM, I, nb.int32[:, ::1], I))
 def token_step(mem: Int32, state: int, token_rows: Int32, token: int) -> int:
     """The raw state after taking ``token`` by its id (0: no item wants it), or an error."""
-    entry = mem[R + 3 * STATE] + 8 * state
-    if mem[entry + S_FLAGS] & HAS_TOKENS == 0:
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    if mem[entry + L.S_FLAGS] & L.HAS_TOKENS == 0:
         return 0
     begin(mem)
-    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
-    for i in range(mem[entry + S_LENGTH] // 2):
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    for i in range(mem[entry + L.S_LENGTH] // 2):
         node, fs = mem[items + 2 * i], mem[items + 2 * i + 1]
-        if mem[mem[H_KIND] + node] == N_TOKENS and in_token_set(token_rows, mem[mem[H_A] + node], token):
-            done = add_closure(mem, mem[mem[H_B] + node], fs, 0)
+        if mem[mem[L.H_KIND] + node] == N_TOKENS and in_token_set(token_rows, mem[mem[L.H_A] + node], token):
+            done = add_closure(mem, mem[mem[L.H_B] + node], fs, 0)
             if done < 0:
                 return done
     return settle(mem)
@@ -270,9 +229,9 @@ def token_step(mem: Int32, state: int, token_rows: Int32, token: int) -> int:
 def expand(mem: Int32, state: int, symbol: int) -> int:
     """The raw state of ``state`` with ``symbol`` written into its holes (nothing is consumed or carried out)."""
     begin(mem)
-    entry = mem[R + 3 * STATE] + 8 * state
-    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
-    for i in range(mem[entry + S_LENGTH] // 2):
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    for i in range(mem[entry + L.S_LENGTH] // 2):
         filled = substitute(mem, mem[items + 2 * i + 1], symbol)
         if filled < 0:
             return filled
@@ -288,7 +247,7 @@ def unite(mem: Int32, state: int, stack: int, other: int, other_stack: int) -> i
 
     Needed when a token is allowed by its id and by its bytes. Returns the core state (stack in H_OUT), or an error.
     """
-    cells = mem[R + 3 * STACK]
+    cells = mem[L.AT_STACK]
     while stack != other_stack:
         if mem[cells + 3 * stack + 2] >= mem[cells + 3 * other_stack + 2]:
             state = expand(mem, state, mem[cells + 3 * stack])
@@ -302,9 +261,9 @@ def unite(mem: Int32, state: int, stack: int, other: int, other_stack: int) -> i
             other_stack = I(mem[cells + 3 * other_stack + 1])
     begin(mem)
     for which in range(2):
-        entry = mem[R + 3 * STATE] + 8 * (state if which == 0 else other)
-        items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
-        for i in range(mem[entry + S_LENGTH] // 2):
+        entry = mem[L.AT_STATE] + L.S_WIDTH * (state if which == 0 else other)
+        items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+        for i in range(mem[entry + L.S_LENGTH] // 2):
             done = touch(mem, mem[items + 2 * i], mem[items + 2 * i + 1])
             if done < 0:
                 return done
@@ -324,13 +283,13 @@ def advance(
 
     token_data/token_offset: the bytes of every token; ends [vocabulary] bool: end tokens.
     """
-    if config == FINISHED or token < 0 or token >= ends.shape[0]:
+    if config == L.FINISHED or token < 0 or token >= ends.shape[0]:
         return -1
-    at = mem[R + 3 * CONFIG] + 3 * config
+    at = mem[L.AT_CONFIG] + 3 * config
     state, stack = I(mem[at]), I(mem[at + 1])
-    entry = mem[R + 3 * STATE] + 8 * state
-    if ends[token] and mem[entry + S_FLAGS] & ACCEPTS:
-        return FINISHED
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    if ends[token] and mem[entry + L.S_FLAGS] & L.ACCEPTS:
+        return L.FINISHED
     by_bytes = I(0)
     by_bytes_stack = I(0)
     start, end = token_offset[token], token_offset[token + 1]
@@ -338,8 +297,8 @@ def advance(
         by_bytes = run_bytes(mem, state, stack, token_data, start, end)
         if by_bytes < 0:
             return by_bytes
-        by_bytes_stack = I(mem[H_OUT])
-    if mem[entry + S_FLAGS] & HAS_TOKENS:
+        by_bytes_stack = I(mem[L.H_OUT])
+    if mem[entry + L.S_FLAGS] & L.HAS_TOKENS:
         raw = token_step(mem, state, token_rows, token)
         if raw < 0:
             return raw
@@ -348,10 +307,10 @@ def advance(
             if by_id < 0:
                 return by_id
             if by_bytes > 0:
-                by_id = unite(mem, by_bytes, by_bytes_stack, by_id, I(mem[H_OUT]))
+                by_id = unite(mem, by_bytes, by_bytes_stack, by_id, I(mem[L.H_OUT]))
                 if by_id < 0:
                     return by_id
-            return configuration(mem, by_id, mem[H_OUT])
+            return configuration(mem, by_id, mem[L.H_OUT])
     if by_bytes == 0:
         return -1
     return configuration(mem, by_bytes, by_bytes_stack)
@@ -360,17 +319,17 @@ def advance(
 @kernel(I(MEM, I))
 def forced_byte(mem: Int32, state: int) -> int:
     """The one byte that can follow, or -1: none, several, the end, or a token by id."""
-    entry = mem[R + 3 * STATE] + 8 * state
-    if mem[entry + S_FLAGS] & (ACCEPTS | HAS_TOKENS):
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    if mem[entry + L.S_FLAGS] & (L.ACCEPTS | L.HAS_TOKENS):
         return -1
-    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
     only = I(-1)
-    for i in range(mem[entry + S_LENGTH] // 2):
+    for i in range(mem[entry + L.S_LENGTH] // 2):
         node = mem[items + 2 * i]
-        if mem[mem[H_KIND] + node] != N_BYTE:
+        if mem[mem[L.H_KIND] + node] != N_BYTE:
             return -1
-        for e in range(mem[mem[H_EDGE_START] + node], mem[mem[H_EDGE_START] + node + 1]):
-            packed = mem[mem[H_EDGE_BYTES] + e]
+        for e in range(mem[mem[L.H_EDGE_START] + node], mem[mem[L.H_EDGE_START] + node + 1]):
+            packed = mem[mem[L.H_EDGE_BYTES] + e]
             if packed & 255 != packed >> 8 or (only >= 0 and only != packed & 255):
                 return -1
             only = packed & 255
@@ -380,9 +339,9 @@ def forced_byte(mem: Int32, state: int) -> int:
 @kernel(I(MEM, I, nb.uint8[::1]))
 def forced_bytes(mem: Int32, config: int, out: UInt8) -> int:
     """Write the bytes that must follow ``config`` into ``out``; returns how many (at most len(out)), or an error."""
-    if config == FINISHED:
+    if config == L.FINISHED:
         return 0
-    at = mem[R + 3 * CONFIG] + 3 * config
+    at = mem[L.AT_CONFIG] + 3 * config
     state, stack = I(mem[at]), I(mem[at + 1])
     n = 0
     while n < out.shape[0]:
@@ -392,8 +351,8 @@ def forced_bytes(mem: Int32, config: int, out: UInt8) -> int:
         out[n] = byte
         state = run_bytes(mem, state, stack, out, n, n + 1)
         if state <= 0:
-            return state if state < 0 else I(FAULT)
-        stack = I(mem[H_OUT])
+            return state if state < 0 else I(L.FAULT)
+        stack = I(mem[L.H_OUT])
         n += 1
     return n
 
@@ -401,12 +360,12 @@ def forced_bytes(mem: Int32, config: int, out: UInt8) -> int:
 @kernel(I(MEM, I, nb.uint8[::1]))
 def advance_bytes(mem: Int32, config: int, data: UInt8) -> int:
     """The configuration after raw bytes (no token in between): -1 if not allowed, or an error."""
-    if config == FINISHED:
+    if config == L.FINISHED:
         return -1
-    at = mem[R + 3 * CONFIG] + 3 * config
+    at = mem[L.AT_CONFIG] + 3 * config
     state = run_bytes(mem, I(mem[at]), I(mem[at + 1]), data, 0, data.shape[0])
     if state == 0:
         return -1
     if state < 0:
         return state
-    return configuration(mem, state, mem[H_OUT])
+    return configuration(mem, state, mem[L.H_OUT])

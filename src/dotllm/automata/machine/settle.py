@@ -5,6 +5,7 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, heap_pop, touch
 from dotllm.automata.machine.intern import (
     buffer_room,
@@ -16,37 +17,6 @@ from dotllm.automata.machine.intern import (
     union,
 )
 from dotllm.automata.machine.kinds import ACCEPT_NODE, MEM, N_CALL, N_END, N_ENTER, N_RETURN, I
-from dotllm.automata.machine.layout import (
-    DEAD,
-    FAR_BELOW,
-    FAULT,
-    FRAME,
-    FRAMESET,
-    H_A,
-    H_ACC,
-    H_B,
-    H_CLOSURE_START,
-    H_FUEL,
-    H_HEAP,
-    H_KIND,
-    H_LOOP_AFTER,
-    H_LOOP_BODY,
-    H_LOOP_MAX,
-    H_LOOP_MIN,
-    H_PENDING,
-    H_QUEUED,
-    H_RANK,
-    H_TOUCH_LIST,
-    H_TOUCHED,
-    H_WORK,
-    H_WORK_LIST,
-    HOLE,
-    L_FRAMESET,
-    LOOP,
-    POOL,
-    ROOT,
-    R,
-)  # fmt: skip
 from dotllm.automata.machine.returns import return_through
 from dotllm.automata.machine.states import intern_state
 from dotllm.jit import kernel
@@ -65,15 +35,15 @@ def part_set(mem: Int32, part: int) -> int:
     if at < 0:
         return at
     mem[at] = -1 - part
-    found = intern_list(mem, L_FRAMESET, at, 1)
+    found = intern_list(mem, L.L_FRAMESET, at, 1)
     return found if found < 0 else found >> 1
 
 
 @kernel(nb.boolean(MEM, I, I))
 def is_used(mem: Int32, used: int, part: int) -> bool:
     """Whether a part of an unordered sequence is in the set of used ones (see `part_set`)."""
-    entry = mem[R + 3 * FRAMESET] + 2 * used
-    first = mem[R + 3 * POOL] + mem[entry]
+    entry = mem[L.AT_FRAMESET] + 2 * used
+    first = mem[L.AT_POOL] + mem[entry]
     for i in range(mem[entry + 1]):
         if mem[first + i] == -1 - part:
             return True
@@ -83,19 +53,19 @@ def is_used(mem: Int32, used: int, part: int) -> bool:
 @kernel(nb.boolean(MEM, I, I))
 def has_required(mem: Int32, loop: int, used: int) -> bool:
     """Whether an unordered sequence may end: its required parts (the first ones) have been used."""
-    required = mem[mem[H_LOOP_MIN] + loop] & 0x7FFF
-    entry = mem[R + 3 * FRAMESET] + 2 * used
+    required = mem[mem[L.H_LOOP_MIN] + loop] & 0x7FFF
+    entry = mem[L.AT_FRAMESET] + 2 * used
     if mem[entry + 1] < required:
         return False
     # the set is sorted, the first parts last, and has no repetitions
-    return required == 0 or mem[mem[R + 3 * POOL] + mem[entry] + mem[entry + 1] - required] == -required
+    return required == 0 or mem[mem[L.AT_POOL] + mem[entry] + mem[entry + 1] - required] == -required
 
 
 @kernel(nb.boolean(MEM, I, I, I))
 def has_free_part(mem: Int32, loop: int, first: int, used: int) -> bool:
     """Whether an unordered sequence may go on: some part, whose nodes begin at ``first``, may still come."""
-    once, parts = mem[mem[H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[H_LOOP_MAX] + loop]
-    starts = mem[H_CLOSURE_START] + first
+    once, parts = mem[mem[L.H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[L.H_LOOP_MAX] + loop]
+    starts = mem[L.H_CLOSURE_START] + first
     for part in range(parts):
         if mem[starts + part] < mem[starts + part + 1] and (part >= once or not is_used(mem, used, part)):
             return True
@@ -105,9 +75,9 @@ def has_free_part(mem: Int32, loop: int, first: int, used: int) -> bool:
 @kernel(I(MEM, I, I, I, I))
 def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int:
     """Go on at every part of an unordered sequence that may come next, each with itself added to the used ones."""
-    once, parts = mem[mem[H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[H_LOOP_MAX] + loop]
-    starts = mem[H_CLOSURE_START] + first
-    mem[H_FUEL] -= parts
+    once, parts = mem[mem[L.H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[L.H_LOOP_MAX] + loop]
+    starts = mem[L.H_CLOSURE_START] + first
+    mem[L.H_FUEL] -= parts
     for part in range(parts):
         if mem[starts + part] == mem[starts + part + 1]:
             continue  # nothing satisfies it
@@ -120,7 +90,7 @@ def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int
                 after = union(mem, used, after)
         if after < 0:
             return after
-        top = singleton(mem, frame(mem, LOOP - loop, after, parent))
+        top = singleton(mem, frame(mem, L.LOOP - loop, after, parent))
         if top < 0:
             return top
         done = add_closure(mem, first + part, top, 1)
@@ -133,9 +103,9 @@ def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int
 def push_rounds(mem: Int32, loop: int, first: int, count: int, parent: int) -> int:
     """Go on at every way out of a state of a counted network from which a final state is near enough. ``first``: its
     first way out; ``count``: edges so far (or that no token can bring them to the limit)."""
-    a, most = mem[H_A], mem[mem[H_LOOP_MAX] + loop]
-    last = first + mem[mem[H_B] + first]
-    top = singleton(mem, frame(mem, LOOP - loop, count, parent))
+    a, most = mem[L.H_A], mem[mem[L.H_LOOP_MAX] + loop]
+    last = first + mem[mem[L.H_B] + first]
+    top = singleton(mem, frame(mem, L.LOOP - loop, count, parent))
     if top < 0:
         return top
     for way in range(first, last + 1):
@@ -151,7 +121,7 @@ def push_rounds(mem: Int32, loop: int, first: int, count: int, parent: int) -> i
 def push_calls(mem: Int32, node: int) -> int:
     """The frames of a call that has been popped off the heap and of all others of the same rule: they follow it, and no
     other node has their rank."""
-    b, acc, heap, rank = mem[H_B], mem[H_ACC], mem[H_HEAP], mem[H_RANK]
+    b, acc, heap, rank = mem[L.H_B], mem[L.H_ACC], mem[L.H_HEAP], mem[L.H_RANK]
     n = 0
     while True:
         one = frame(mem, mem[b + node], 0, mem[acc + node])
@@ -162,7 +132,7 @@ def push_calls(mem: Int32, node: int) -> int:
             return at
         mem[at + n] = one
         n += 1
-        if mem[H_PENDING] == 0 or mem[rank + mem[heap]] != mem[rank + node]:
+        if mem[L.H_PENDING] == 0 or mem[rank + mem[heap]] != mem[rank + node]:
             break
         node = heap_pop(mem)
     return intern_sorted(mem, at, n)
@@ -171,13 +141,13 @@ def push_calls(mem: Int32, node: int) -> int:
 @kernel(I(MEM))
 def settle(mem: Int32) -> int:
     """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
-    kind, acc = mem[H_KIND], mem[H_ACC]
-    sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
-    a, b = mem[H_A], mem[H_B]
-    while mem[H_WORK] > 0:  # A
-        mem[H_WORK] -= 1
-        node = mem[mem[H_WORK_LIST] + mem[H_WORK]]
-        mem[mem[H_QUEUED] + node] = 0
+    kind, acc = mem[L.H_KIND], mem[L.H_ACC]
+    sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
+    a, b = mem[L.H_A], mem[L.H_B]
+    while mem[L.H_WORK] > 0:  # A
+        mem[L.H_WORK] -= 1
+        node = mem[mem[L.H_WORK_LIST] + mem[L.H_WORK]]
+        mem[mem[L.H_QUEUED] + node] = 0
         fs = mem[acc + node]
         first = pool + mem[sets + 2 * fs]
         if mem[kind + node] == N_RETURN and mem[sets + 2 * fs + 1] > _FEW:
@@ -188,28 +158,28 @@ def settle(mem: Int32) -> int:
         for i in range(mem[sets + 2 * fs + 1]):
             at = frames + 3 * mem[first + i]
             label, count, parent = mem[at], mem[at + 1], mem[at + 2]
-            if label == HOLE:
+            if label == L.HOLE:
                 continue
             if mem[kind + node] == N_RETURN:
                 done = I(0)
                 if label >= 0:
                     done = add_closure(mem, label, parent, 0)
-                elif label == ROOT:
+                elif label == L.ROOT:
                     done = touch(mem, ACCEPT_NODE, 0)
                 else:
-                    return FAULT
+                    return L.FAULT
                 if done < 0:
                     return done
             else:
                 loop = mem[a + node]
-                if label != LOOP - loop:
-                    return FAULT
-                low, high = mem[mem[H_LOOP_MIN] + loop], mem[mem[H_LOOP_MAX] + loop]
+                if label != L.LOOP - loop:
+                    return L.FAULT
+                low, high = mem[mem[L.H_LOOP_MIN] + loop], mem[mem[L.H_LOOP_MAX] + loop]
                 if low < 0:
                     if count >= 0:
                         count += 1
                     if mem[b + node] < 0:
-                        done = add_closure(mem, mem[mem[H_LOOP_AFTER] + loop], parent, 0)
+                        done = add_closure(mem, mem[mem[L.H_LOOP_AFTER] + loop], parent, 0)
                         if done < 0:
                             return done
                     done = push_rounds(mem, loop, abs(I(mem[b + node])), count, parent)
@@ -226,7 +196,7 @@ def settle(mem: Int32) -> int:
                 if high < -1:
                     leave = has_required(mem, loop, count)
                     again = has_free_part(mem, loop, -I(mem[b + node]), count)
-                elif count == FAR_BELOW:
+                elif count == L.FAR_BELOW:
                     leave = False
                 elif count >= 0:
                     count += 1
@@ -235,34 +205,34 @@ def settle(mem: Int32) -> int:
                     if high < 0 and count > low:
                         count = low  # without an upper limit, enough is enough
                 if leave:
-                    done = add_closure(mem, mem[mem[H_LOOP_AFTER] + loop], parent, 0)
+                    done = add_closure(mem, mem[mem[L.H_LOOP_AFTER] + loop], parent, 0)
                     if done < 0:
                         return done
                 if again:
                     top = singleton(mem, frame(mem, label, count, parent))
                     if top < 0:
                         return top
-                    done = add_closure(mem, mem[mem[H_LOOP_BODY] + loop], top, 1)
+                    done = add_closure(mem, mem[mem[L.H_LOOP_BODY] + loop], top, 1)
                     if done < 0:
                         return done
-    while mem[H_PENDING] > 0:  # B
+    while mem[L.H_PENDING] > 0:  # B
         node = heap_pop(mem)
         if mem[kind + node] == N_CALL:
             top = push_calls(mem, node)
             to = mem[a + node]
-        elif mem[mem[H_LOOP_MIN] + mem[a + node]] < 0:
+        elif mem[mem[L.H_LOOP_MIN] + mem[a + node]] < 0:
             done = push_rounds(mem, I(mem[a + node]), I(mem[b + node]), 0, mem[acc + node])
             if done < 0:
                 return done
             continue
-        elif mem[mem[H_LOOP_MAX] + mem[a + node]] < -1:
+        elif mem[mem[L.H_LOOP_MAX] + mem[a + node]] < -1:
             done = push_parts(mem, I(mem[a + node]), I(mem[b + node]), 0, mem[acc + node])
             if done < 0:
                 return done
             continue
         else:
-            top = singleton(mem, frame(mem, LOOP - mem[a + node], 0, mem[acc + node]))
-            to = mem[mem[H_LOOP_BODY] + mem[a + node]]
+            top = singleton(mem, frame(mem, L.LOOP - mem[a + node], 0, mem[acc + node]))
+            to = mem[mem[L.H_LOOP_BODY] + mem[a + node]]
         if top < 0:
             return top
         done = add_closure(mem, to, top, 1)
@@ -270,8 +240,8 @@ def settle(mem: Int32) -> int:
             return done
     # what waits: bytes, tokens, the end, or the symbol on top of the stack
     n = 0
-    touched = mem[H_TOUCH_LIST]
-    for i in range(mem[H_TOUCHED]):
+    touched = mem[L.H_TOUCH_LIST]
+    for i in range(mem[L.H_TOUCHED]):
         node = mem[touched + i]
         k = mem[kind + node]
         if k == N_CALL or k == N_ENTER:
@@ -281,7 +251,7 @@ def settle(mem: Int32) -> int:
             first = pool + mem[sets + 2 * fs]
             holes = 0
             for j in range(mem[sets + 2 * fs + 1]):
-                if mem[frames + 3 * mem[first + j]] == HOLE:
+                if mem[frames + 3 * mem[first + j]] == L.HOLE:
                     holes += 1
             if holes == 0:
                 continue
@@ -291,7 +261,7 @@ def settle(mem: Int32) -> int:
                     return at
                 holes = 0
                 for j in range(mem[sets + 2 * fs + 1]):
-                    if mem[frames + 3 * mem[first + j]] == HOLE:
+                    if mem[frames + 3 * mem[first + j]] == L.HOLE:
                         mem[at + holes] = mem[first + j]
                         holes += 1
                 only = intern_sorted(mem, at, holes)
@@ -301,7 +271,7 @@ def settle(mem: Int32) -> int:
         mem[touched + n] = node
         n += 1
     if n == 0:
-        return DEAD
+        return L.DEAD
     sort_ints(mem, touched, n)
     at = buffer_room(mem, 2 * n)
     if at < 0:

@@ -16,25 +16,11 @@ derivations lead there (the graph-structured stack of M. Tomita, 1985, cut into 
 from __future__ import annotations
 
 from dotllm.arrays import Int32
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, begin, touch
 from dotllm.automata.machine.frames import substitute
 from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.kinds import MEM, N_BYTE, I
-from dotllm.automata.machine.layout import (
-    DELTA,
-    H_CLASS_BYTE,
-    H_CLASSES,
-    H_EDGE_BYTES,
-    H_EDGE_START,
-    H_EDGE_TARGET,
-    H_KIND,
-    POOL,
-    S_LENGTH,
-    S_OFFSET,
-    STATE,
-    T_REDUCE,
-    R,
-)  # fmt: skip
 from dotllm.automata.machine.settle import settle
 from dotllm.jit import kernel
 
@@ -47,14 +33,14 @@ def step(mem: Int32, state: int, cls: int) -> int:
     letters somewhere, but most of its states do not.
     """
     begin(mem)
-    class_byte, classes = mem[H_CLASS_BYTE], mem[H_CLASSES]
+    class_byte, classes = mem[L.H_CLASS_BYTE], mem[L.H_CLASSES]
     byte = mem[class_byte + cls]
     low, high = I(0), I(255)  # bytes around it that are in the same edges
-    kind, edge_start = mem[H_KIND], mem[H_EDGE_START]
-    edge_bytes, edge_target = mem[H_EDGE_BYTES], mem[H_EDGE_TARGET]
-    entry = mem[R + 3 * STATE] + 8 * state
-    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
-    for i in range(mem[entry + S_LENGTH] // 2):
+    kind, edge_start = mem[L.H_KIND], mem[L.H_EDGE_START]
+    edge_bytes, edge_target = mem[L.H_EDGE_BYTES], mem[L.H_EDGE_TARGET]
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    for i in range(mem[entry + L.S_LENGTH] // 2):
         node, fs = mem[items + 2 * i], mem[items + 2 * i + 1]
         if mem[kind + node] != N_BYTE:
             continue
@@ -71,7 +57,7 @@ def step(mem: Int32, state: int, cls: int) -> int:
                     return done
     target = settle(mem)
     if target >= 0:
-        row = mem[R + 3 * DELTA] + state * classes
+        row = mem[L.AT_DELTA] + state * classes
         while cls > 0 and mem[class_byte + cls - 1] >= low:  # (classes are in the order of their first bytes)
             cls -= 1
         while cls < classes and mem[class_byte + cls] <= high:
@@ -84,13 +70,13 @@ def step(mem: Int32, state: int, cls: int) -> int:
 def reduce(mem: Int32, state: int, symbol: int) -> int:
     """The raw state when ``state``, which is pending, meets ``symbol`` on top of the stack (and the symbol is
     popped)."""
-    found = triple_get(mem, T_REDUCE, state, symbol, 0)
+    found = triple_get(mem, L.T_REDUCE, state, symbol, 0)
     if found >= 0:
         return found
     begin(mem)
-    entry = mem[R + 3 * STATE] + 8 * state
-    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
-    for i in range(mem[entry + S_LENGTH] // 2):
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    for i in range(mem[entry + L.S_LENGTH] // 2):
         filled = substitute(mem, mem[items + 2 * i + 1], symbol)
         if filled < 0:
             return filled
@@ -100,4 +86,4 @@ def reduce(mem: Int32, state: int, symbol: int) -> int:
     target = settle(mem)
     if target < 0:
         return target
-    return triple_put(mem, T_REDUCE, state, symbol, 0, target)
+    return triple_put(mem, L.T_REDUCE, state, symbol, 0, target)

@@ -10,37 +10,10 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, UInt8
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import mix
 from dotllm.automata.machine.kinds import MEM, N_BYTE, I
-from dotllm.automata.machine.layout import (
-    COMPLEX,
-    DEAD,
-    DELTA,
-    FULL,
-    H_CHARSET,
-    H_CLASS_OF,
-    H_CLASSES,
-    H_CONSULTED,
-    H_EDGE_BYTES,
-    H_EDGE_START,
-    H_KIND,
-    H_LOCAL,
-    H_OUT,
-    H_WALK_ENV,
-    H_WALK_STATE,
-    LOCAL,
-    PENDING,
-    POOL,
-    S_CORE,
-    S_FLAGS,
-    S_LENGTH,
-    S_OFFSET,
-    S_PUSH,
-    STACK,
-    STATE,
-    R,
-)  # fmt: skip
 from dotllm.automata.machine.step import reduce, step
 from dotllm.jit import kernel
 
@@ -65,9 +38,9 @@ BASE_CELLS = 256  # local handles below this are cells of the real stack, by dep
 @kernel(I(MEM, I))
 def local_symbol(mem: Int32, handle: int) -> int:
     """The canonical symbol on top of a walk's stack; notes it if it belongs to the real stack."""
-    at = mem[R + 3 * LOCAL] + CELL * handle
-    if mem[at + 3] > mem[H_CONSULTED]:
-        mem[H_CONSULTED] = mem[at + 3]
+    at = mem[L.AT_LOCAL] + CELL * handle
+    if mem[at + 3] > mem[L.H_CONSULTED]:
+        mem[L.H_CONSULTED] = mem[at + 3]
     return I(mem[at])
 
 
@@ -76,13 +49,13 @@ def base_cell(mem: Int32, depth: int, stack: int) -> int:
     """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an
     error."""
     if depth >= BASE_CELLS:
-        return FULL - LOCAL
+        return L.FULL - L.LOCAL
     symbol = I(0)
     if stack != 0:
-        symbol = canonical(mem, mem[mem[R + 3 * STACK] + 3 * stack])
+        symbol = canonical(mem, mem[mem[L.AT_STACK] + 3 * stack])
         if symbol < 0:
             return symbol
-    at = mem[R + 3 * LOCAL] + CELL * depth
+    at = mem[L.AT_LOCAL] + CELL * depth
     mem[at], mem[at + 1], mem[at + 2], mem[at + 3] = symbol, -1, stack, depth + 1
     return depth
 
@@ -90,7 +63,7 @@ def base_cell(mem: Int32, depth: int, stack: int) -> int:
 @kernel(I(MEM, I, I))
 def bucket(mem: Int32, symbol: int, below: int) -> int:
     """The number of the bucket in which the cell with ``symbol`` on top of ``below`` is looked for."""
-    return mix(mix(1, symbol), below) & I(mem[R + 3 * LOCAL + 1] - 1)
+    return mix(mix(1, symbol), below) & I(mem[L.CAP_LOCAL] - 1)
 
 
 @kernel(I(MEM, I, I))
@@ -101,7 +74,7 @@ def push_local(mem: Int32, symbol: int, below: int) -> int:
     Nothing clears what other masks have left in the buckets: a bucket is empty unless it leads to a cell of its own.
     (P. Briggs and L. Torczon, "An efficient representation for sparse sets", LOPLAS 2, 1993.)
     """
-    cells, new = mem[R + 3 * LOCAL], I(mem[H_LOCAL])
+    cells, new = mem[L.AT_LOCAL], I(mem[L.H_LOCAL])
     mine = bucket(mem, symbol, below)
     first = I(mem[cells + CELL * mine + 4])
     filled = BASE_CELLS <= first < new
@@ -114,9 +87,9 @@ def push_local(mem: Int32, symbol: int, below: int) -> int:
         if mem[cells + CELL * found] == symbol and mem[cells + CELL * found + 1] == below:
             return found
         found = I(mem[cells + CELL * found + 5])
-    if new >= mem[R + 3 * LOCAL + 1]:
-        return FULL - LOCAL
-    mem[H_LOCAL] = new + 1
+    if new >= mem[L.CAP_LOCAL]:
+        return L.FULL - L.LOCAL
+    mem[L.H_LOCAL] = new + 1
     at = cells + CELL * new
     mem[at], mem[at + 1], mem[at + 2], mem[at + 3], mem[at + 5] = symbol, below, 0, 0, first
     mem[cells + CELL * mine + 4] = new
@@ -126,10 +99,10 @@ def push_local(mem: Int32, symbol: int, below: int) -> int:
 @kernel(I(MEM, I))
 def local_below(mem: Int32, handle: int) -> int:
     """The handle of the stack below a handle."""
-    at = mem[R + 3 * LOCAL] + CELL * handle
+    at = mem[L.AT_LOCAL] + CELL * handle
     if handle >= BASE_CELLS or mem[at + 1] >= 0:
         return I(mem[at + 1])
-    below = base_cell(mem, handle + 1, mem[mem[R + 3 * STACK] + 3 * mem[at + 2] + 1])
+    below = base_cell(mem, handle + 1, mem[mem[L.AT_STACK] + 3 * mem[at + 2] + 1])
     if below >= 0:
         mem[at + 1] = below
     return below
@@ -138,10 +111,10 @@ def local_below(mem: Int32, handle: int) -> int:
 @kernel(I(MEM, I, I))
 def local_apply(mem: Int32, raw: int, handle: int) -> int:
     """`run.apply` on a walk's own stack. Returns the core state (the new handle is in H_OUT), or an error."""
-    states = mem[R + 3 * STATE]
+    states = mem[L.AT_STATE]
     before = handle
     pops = 0
-    while mem[states + 8 * raw + S_FLAGS] & PENDING:
+    while mem[states + L.S_WIDTH * raw + L.S_FLAGS] & L.PENDING:
         pops += 1
         raw = reduce(mem, raw, local_symbol(mem, handle))
         if raw <= 0:
@@ -149,19 +122,19 @@ def local_apply(mem: Int32, raw: int, handle: int) -> int:
         handle = local_below(mem, handle)
         if handle < 0:
             return handle
-    symbol = I(mem[states + 8 * raw + S_PUSH])
+    symbol = I(mem[states + L.S_WIDTH * raw + L.S_PUSH])
     if symbol >= 0:
         symbol = canonical(mem, symbol)
         if symbol < 0:
             return symbol
-        if pops == 1 and symbol == mem[mem[R + 3 * LOCAL] + CELL * before]:
+        if pops == 1 and symbol == mem[mem[L.AT_LOCAL] + CELL * before]:
             handle = before  # (this may be a cell of the real stack, which is found by its depth)
         else:
             handle = push_local(mem, symbol, handle)
             if handle < 0:
                 return handle
-    mem[H_OUT] = handle
-    return I(mem[states + 8 * raw + S_CORE])
+    mem[L.H_OUT] = handle
+    return I(mem[states + L.S_WIDTH * raw + L.S_CORE])
 
 
 U8, I1, I2 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1]
@@ -187,9 +160,9 @@ def walk(
     classes that lead from the last such place back to it are remembered: then a byte costs a look-up. In long walks so
     are all pops and pushes (the last byte of a character in such a loop, or the first one).
     """
-    delta, classes, class_of = mem[R + 3 * DELTA], mem[H_CLASSES], mem[H_CLASS_OF]
-    states = mem[R + 3 * STATE]
-    at_state, at_env = mem[H_WALK_STATE], mem[H_WALK_ENV]
+    delta, classes, class_of = mem[L.AT_DELTA], mem[L.H_CLASSES], mem[L.H_CLASS_OF]
+    states = mem[L.AT_STATE]
+    at_state, at_env = mem[L.H_WALK_STATE], mem[L.H_WALK_ENV]
     mem[at_state] = state
     mem[at_env] = handle
     loop_state, loop_env = I(-1), I(-1)
@@ -215,30 +188,30 @@ def walk(
                 raw = step(mem, s, cls)
                 if raw < 0:
                     return raw
-            if raw == DEAD:
+            if raw == L.DEAD:
                 i = t_end[i]
                 continue
-        if mem[states + 8 * raw + S_FLAGS] & COMPLEX:
+        if mem[states + L.S_WIDTH * raw + L.S_FLAGS] & L.COMPLEX:
             env = I(mem[at_env + depth - 1])
             slot = raw & (slots - 1)
             if known[slot, 0] == raw and known[slot, 1] == env:
                 raw = known[slot, 2]
-                mem[H_OUT] = known[slot, 3]
+                mem[L.H_OUT] = known[slot, 3]
             else:
                 known[slot, 0], known[slot, 1] = raw, env
                 raw = local_apply(mem, raw, env)
                 if raw < 0:
                     return raw
-                known[slot, 2], known[slot, 3] = raw, mem[H_OUT]
-            if raw == DEAD:
+                known[slot, 2], known[slot, 3] = raw, mem[L.H_OUT]
+            if raw == L.DEAD:
                 i = t_end[i]
                 continue
-            if raw == s and mem[H_OUT] == env:
+            if raw == s and mem[L.H_OUT] == env:
                 if s != loop_state or env != loop_env:
                     loop_state, loop_env = s, env
                     stays[:] = False
                 stays[cls] = True
-            mem[at_env + depth] = mem[H_OUT]
+            mem[at_env + depth] = mem[L.H_OUT]
         else:
             mem[at_env + depth] = mem[at_env + depth - 1]
         mem[at_state + depth] = raw
@@ -254,8 +227,8 @@ def take_character(mem: Int32, state: int, handle: int, table_row: Int32) -> int
     """(state, handle) after one character of a set: the core state (handle in H_OUT), 0 if dead, or an error."""
     n = table_row[K_REP_END]
     for i in range(n):
-        cls = mem[mem[H_CLASS_OF] + table_row[K_REP_BYTES + i]]
-        raw = I(mem[mem[R + 3 * DELTA] + state * mem[H_CLASSES] + cls])
+        cls = mem[mem[L.H_CLASS_OF] + table_row[K_REP_BYTES + i]]
+        raw = I(mem[mem[L.AT_DELTA] + state * mem[L.H_CLASSES] + cls])
         if raw < 0:
             raw = step(mem, state, cls)
         if raw <= 0:
@@ -263,25 +236,25 @@ def take_character(mem: Int32, state: int, handle: int, table_row: Int32) -> int
         state = local_apply(mem, raw, handle)
         if state <= 0:
             return state
-        handle = I(mem[H_OUT])
-    mem[H_OUT] = handle
+        handle = I(mem[L.H_OUT])
+    mem[L.H_OUT] = handle
     return state
 
 
 @kernel(I(MEM, I, I, I1))
 def inspect_set(mem: Int32, state: int, number: int, table_row: Int32) -> int:
     """Who takes characters of set ``number`` next: 2 only items that loop over it, 1 others (too), 0 nobody."""
-    entry = mem[R + 3 * STATE] + 8 * state
-    items = mem[R + 3 * POOL] + mem[entry + S_OFFSET]
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
     loops = False
     overlap = False
-    for i in range(mem[entry + S_LENGTH] // 2):
+    for i in range(mem[entry + L.S_LENGTH] // 2):
         node = mem[items + 2 * i]
-        if mem[mem[H_CHARSET] + node] == number:
+        if mem[mem[L.H_CHARSET] + node] == number:
             loops = True
-        elif mem[mem[H_KIND] + node] == N_BYTE:
-            for e in range(mem[mem[H_EDGE_START] + node], mem[mem[H_EDGE_START] + node + 1]):
-                packed = mem[mem[H_EDGE_BYTES] + e]
+        elif mem[mem[L.H_KIND] + node] == N_BYTE:
+            for e in range(mem[mem[L.H_EDGE_START] + node], mem[mem[L.H_EDGE_START] + node + 1]):
+                packed = mem[mem[L.H_EDGE_BYTES] + e]
                 for byte in range(packed & 255, (packed >> 8) + 1):
                     if (table_row[K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1:
                         overlap = True
