@@ -18,8 +18,8 @@ import itertools
 from collections import defaultdict
 
 from dotllm import Index
+from dotllm.automata.kinds import NodeKind
 from dotllm.automata.machine import layout
-from dotllm.automata.nfa import NodeKind
 
 INFINITE = 1 << 40
 LONGEST_PART = 4096  # by so much the sum may be wrong where the text stands inside a separator or a counted network

@@ -33,6 +33,10 @@ from numba.core.caching import _CacheLocator
 from dotllm._version import __version__
 from dotllm.cache_directory import user_cache_directory
 
+# Types of the arguments of kernels: an int; one- and two-dimensional arrays.
+I, I1, I2 = numba.int64, numba.int32[::1], numba.int32[:, ::1]  # noqa: E741
+U1, B1 = numba.uint8[::1], numba.boolean[::1]
+
 _PACKAGE = Path(__file__).parent
 # Numba's cache directory is a setting of the process: two threads that import kernels must not see each other's, or
 # machine code ends up in the directory the program was started in.

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from dotllm.charset import CharSet
-from dotllm.grammar import Grammar, Kind
-from dotllm.grammar.grammar import UNDEFINED
+from dotllm.grammar import Grammar
+from dotllm.grammar.kinds import UNDEFINED, ExpressionKind
 from dotllm.grammar.reference import Recogniser, accepts
 from tests.grammar.random_grammars import ALPHABET, random_grammar
 
@@ -26,25 +26,25 @@ def language(grammar: Grammar, longest: int) -> set[bytes]:
 
     def once(node: int) -> set[bytes]:
         kind, a, b, c = grammar.kind[node], grammar.a[node], grammar.b[node], grammar.c[node]
-        if kind == Kind.EMPTY:
+        if kind == ExpressionKind.EMPTY:
             return {b""}
-        if kind == Kind.LITERAL:
+        if kind == ExpressionKind.LITERAL:
             return {bytes(grammar.data[a : a + b])}
-        if kind == Kind.BYTES:
+        if kind == ExpressionKind.BYTES:
             return {bytes((x,)) for x in ALPHABET if grammar.byteset_mask(a) >> x & 1}
-        if kind == Kind.LITERALS:
+        if kind == ExpressionKind.LITERALS:
             return set(grammar.literal_sets[a])
-        if kind == Kind.ALT:
+        if kind == ExpressionKind.ALT:
             return set().union(*(texts[x] for x in grammar.children[a : a + b]))
-        if kind == Kind.SEQ:
+        if kind == ExpressionKind.SEQ:
             out = {b""}
             for child in grammar.children[a : a + b]:
                 out = join(out, texts[child])
             return out
-        if kind == Kind.CALL:
+        if kind == ExpressionKind.CALL:
             body = grammar.rule_body[a]
             return texts[body] if body != UNDEFINED else set()
-        if kind == Kind.REPEAT:
+        if kind == ExpressionKind.REPEAT:
             out, power = (texts[a] if b == 1 else {b""} if b == 0 else set()), {b""}
             out = set(out)
             for count in range(1, (c if c >= 0 else b + longest) + 1):
@@ -52,7 +52,7 @@ def language(grammar: Grammar, longest: int) -> set[bytes]:
                 if count >= b:
                     out |= power
             return out
-        if kind == Kind.NETWORK:
+        if kind == ExpressionKind.NETWORK:
             children = grammar.children
             states, start, finals = children[a], children[a + 1], children[a + 2]
             reached: list[set[bytes]] = [set() for _ in range(states)]

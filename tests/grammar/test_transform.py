@@ -9,8 +9,9 @@ import time
 import pytest
 
 from dotllm.errors import BudgetExceeded, InvalidSpec
-from dotllm.grammar import Expression, Grammar, Kind
+from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.analysis import analyse
+from dotllm.grammar.kinds import ExpressionKind
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.grammar.transform import children_of, prepare
 from tests.grammar.random_grammars import ALPHABET, random_grammar
@@ -256,5 +257,5 @@ def test_a_rule_that_calls_itself_at_both_ends_needs_no_call_at_the_right() -> N
     assert_same_language(g, prepared, 6)
     body = prepared.rule_body[0]
     kinds = [prepared.kind[part] for part in children_of(prepared, body)]
-    assert Kind.CALL not in kinds
-    assert kinds.count(Kind.SEQ) == 1
+    assert ExpressionKind.CALL not in kinds
+    assert kinds.count(ExpressionKind.SEQ) == 1

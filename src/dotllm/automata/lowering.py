@@ -17,16 +17,17 @@ import numpy as np
 
 from dotllm import cancellation
 from dotllm.arrays import Bool, Int32, Int64, UInt8
-from dotllm.automata.finish import DONE, LEFT_RECURSIVE, TOO_MANY_CLOSURES, UNSATISFIABLE, finish
+from dotllm.automata.finish import finish
+from dotllm.automata.kinds import DONE, LEFT_RECURSIVE, TOO_MANY_CLOSURES, TOO_MANY_NODES, UNSATISFIABLE
 from dotllm.automata.nfa import Nfa
-from dotllm.automata.thompson import EDGES, EPSILONS, I1, LOOPS, NODES, U1, thompson
+from dotllm.automata.thompson import EDGES, EPSILONS, LOOPS, NODES, thompson
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
-from dotllm.grammar.grammar import UNDEFINED, Grammar
-from dotllm.jit import kernel
+from dotllm.grammar.grammar import Grammar
+from dotllm.grammar.kinds import UNDEFINED
+from dotllm.jit import I1, U1, kernel
 
 NODE_BUDGET = 4_000_000
-TOO_MANY_NODES = -1  # of `automaton`
 LARGE_CHARSET = 24  # from this size on a character class is worth the vocabulary's precomputed rows
 
 _NONE = np.zeros(0, np.int32)

@@ -1,62 +1,17 @@
 """The nondeterministic pushdown automaton of a grammar, as one flat array.
 
 Nodes are the *significant* nodes only in effect: epsilon edges are gone, replaced by closure lists. Every node has
-one action, its kind. The arrays of all this stand one behind the other in the order of `Part`, which is that of their
-slots in the arena of the machine (`automata.machine`): making an arena is one copy.
+one action, its kind. The arrays of all this stand one behind the other in the order of `NfaArray`, which is that of
+their slots in the arena of the machine (`automata.machine`): making an arena is one copy.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import NamedTuple
 
 from dotllm.arrays import Int32
-from dotllm.automata.finish.links import HEAD
+from dotllm.automata.kinds import NfaArray
 from dotllm.charset import CharSet
-
-__all__ = ["HEAD", "Nfa", "NodeKind", "Part"]
-
-
-class NodeKind(IntEnum):
-    """What happens at a node; ``a`` and ``b`` are the two ints of the node."""
-
-    PLAIN = 0  # nothing: only ever reached through closures
-    BYTE = 1  # has byte edges
-    CALL = 2  # push return node b, continue at a (a rule's start)
-    ENTER = 3  # push the counter of loop a, continue at its body (b = 0), or at one of its parts, which begin at b
-    END = 4  # one round of loop a is over: pop its counter, then leave or go round again; b > 0: go on at a part
-    # In a counted network, ENTER and END go on at the ways out of a state, which begin at node abs(b); b < 0: it is a
-    # final one. A way out has as its a how many edges it takes at least from there to a final state, and as its b how
-    # many more ways out follow it.
-    RETURN = 5  # pop a return node
-    TOKENS = 6  # one token of token set a, then b
-    ACCEPT = 7  # the text may end here
-
-
-RETURN_NODE = 0  # the one RETURN node
-ACCEPT_NODE = 1  # the one ACCEPT node
-
-
-class Part(IntEnum):
-    """The arrays of an NFA of ``n`` nodes, ``e`` byte edges, ``k`` byte classes, ``l`` loops."""
-
-    KIND = 0  # [n]
-    A = 1  # [n]
-    B = 2  # [n]
-    RANK = 3  # [n] order in which pushes (CALL, ENTER) must be carried out: left corners first
-    CHARSET = 4  # [n] index into charsets, or -1: the node consumes one whole code point of that set and nothing else
-    EDGE_START = 5  # [n + 1]
-    EDGE_BYTES = 6  # [e] low | high << 8
-    EDGE_TARGET = 7  # [e]
-    CLOSURE_START = 8  # [n + 1]
-    CLOSURE = 9  # nodes with an action that are reached without consuming anything, per node that is a target
-    LOOP_BODY = 10  # [l]
-    LOOP_AFTER = 11  # [l]
-    LOOP_MIN = 12  # [l] of an unordered sequence: required parts | parts that come at most once << 15; of a counted
-    # network: -1 - the most edges that any of its states is from a final one
-    LOOP_MAX = 13  # [l] -1: no limit; below: an unordered sequence of -2 - loop_max parts, whose body is its separator
-    CLASS_OF = 14  # [256]
-    CLASS_BYTE = 15  # [k] one byte of each class
 
 
 class Nfa(NamedTuple):
@@ -64,10 +19,10 @@ class Nfa(NamedTuple):
 
     block: Int32
     charsets: list[CharSet]
-    charset_uses: list[int]  # at how many places each of them is, in `Part.CHARSET`
+    charset_uses: list[int]  # at how many places each of them is, in `NfaArray.CHARSET`
     token_sets: list[tuple[frozenset[int], bool]]
     unique_nodes: frozenset[int]  # those whose byte is the bracket of `Grammar.unique_open`
 
-    def part(self, which: Part) -> Int32:
+    def part(self, which: NfaArray) -> Int32:
         """A view of one array."""
         return self.block[self.block[which] : self.block[which + 1]]

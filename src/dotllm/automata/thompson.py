@@ -13,18 +13,27 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, UInt8
-from dotllm.jit import kernel
-
-EMPTY, NEVER, LITERAL, BYTES, CHARS, SEQ, ALT, REPEAT, CALL, LITERALS, NETWORK, TOKENS, UNORDERED = range(13)
-N_BYTE, N_CALL, N_ENTER, N_END, N_TOKENS = 1, 2, 3, 4, 6
+from dotllm.automata.kinds import N_CALL, N_END, N_ENTER, N_TOKENS
+from dotllm.grammar.kinds import (
+    ALT,
+    BYTES,
+    CALL,
+    CHARS,
+    EMPTY,
+    LITERAL,
+    LITERALS,
+    NETWORK,
+    REPEAT,
+    SEQ,
+    TOKENS,
+    UNORDERED,
+)
+from dotllm.jit import I1, U1, kernel
 
 UNROLL_SIZE = 48  # nodes: repetitions that unroll to no more than this are unrolled
 
 # slots of `count`
 NODES, EPSILONS, EDGES, LOOPS, STACK_PEAK = range(5)
-
-I1 = nb.int32[::1]
-U1 = nb.uint8[::1]
 
 
 @kernel(nb.int64(I1, I1, I1, I1, I1, nb.int64))

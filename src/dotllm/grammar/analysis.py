@@ -19,7 +19,9 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.grammar.grammar import UNDEFINED, Grammar, Kind
+from dotllm.grammar import kinds as K
+from dotllm.grammar.grammar import Grammar
+from dotllm.grammar.kinds import UNDEFINED
 from dotllm.jit import kernel
 
 EMPTY, OTHER = 1, 2  # bits of `derives`
@@ -28,21 +30,6 @@ EMPTY, OTHER = 1, 2  # bits of `derives`
 LEFT_RECURSION, NULLABLE_LOOP = 1, 2
 EMPTY_PART = 4  # a part or the separator of an UNORDERED, or an edge of a counted NETWORK, can be empty: it must not
 
-_EMPTY, _NEVER, _SEQ, _ALT, _REPEAT, _CALL, _LITERALS, _NETWORK, _TOKENS, _UNORDERED = (
-    int(k)
-    for k in (
-        Kind.EMPTY,
-        Kind.NEVER,
-        Kind.SEQ,
-        Kind.ALT,
-        Kind.REPEAT,
-        Kind.CALL,
-        Kind.LITERALS,
-        Kind.NETWORK,
-        Kind.TOKENS,
-        Kind.UNORDERED,
-    )
-)
 _Ints = NDArray[np.int32]
 _Bytes = NDArray[np.uint8]
 _I = nb.int32[::1]
@@ -191,14 +178,14 @@ def _analyse(
             parents = np.empty(first[nodes], np.int32)
         for node in range(known, nodes):
             k = kind[node]
-            if k in (_SEQ, _ALT, _UNORDERED):
+            if k in (K.SEQ, K.ALT, K.UNORDERED):
                 for i in range(a[node], a[node] + b[node]):
                     if fill == 0:
                         first[children[i]] += 1
                     else:
                         first[children[i]] -= 1
                         parents[first[children[i]]] = node
-            elif k == _NETWORK:
+            elif k == K.NETWORK:
                 widest = max(widest, children[a[node]])
                 for i in range(a[node] + 4 + children[a[node] + 2], a[node] + b[node], 3):
                     if fill == 0:
@@ -206,8 +193,8 @@ def _analyse(
                     else:
                         first[children[i]] -= 1
                         parents[first[children[i]]] = node
-            elif k in (_REPEAT, _CALL):
-                child = a[node] if k == _REPEAT else bodies[a[node]]
+            elif k in (K.REPEAT, K.CALL):
+                child = a[node] if k == K.REPEAT else bodies[a[node]]
                 if child >= 0:
                     if fill == 0:
                         first[child] += 1
@@ -229,31 +216,31 @@ def _analyse(
         waiting[node] = 0
         k = kind[node]
         new = nb.uint8(OTHER)
-        if k == _EMPTY:
+        if k == K.EMPTY:
             new = nb.uint8(EMPTY)
-        elif k == _NEVER:
+        elif k == K.NEVER:
             new = nb.uint8(0)
-        elif k == _SEQ:
+        elif k == K.SEQ:
             new = nb.uint8(EMPTY)
             for i in range(a[node], a[node] + b[node]):
                 new = _then(new, derives[children[i]])
-        elif k == _ALT:
+        elif k == K.ALT:
             new = nb.uint8(0)
             for i in range(a[node], a[node] + b[node]):
                 new |= derives[children[i]]
-        elif k == _REPEAT:
+        elif k == K.REPEAT:
             new = derives[a[node]]
             if b[node] == 0:
                 new |= nb.uint8(EMPTY)
-        elif k == _CALL:
+        elif k == K.CALL:
             new = derives[bodies[a[node]]] if bodies[a[node]] >= 0 else nb.uint8(0)
-        elif k == _LITERALS:
+        elif k == K.LITERALS:
             new = words[a[node]]
-        elif k == _TOKENS:
+        elif k == K.TOKENS:
             new = tokens[a[node]]
-        elif k == _NETWORK:
+        elif k == K.NETWORK:
             new = _network(node, a, b, children, derives, reached)
-        elif k == _UNORDERED:
+        elif k == K.UNORDERED:
             new = nb.uint8(0)
             for i in range(a[node] + 1, a[node] + b[node]):
                 new |= derives[children[i]]
@@ -275,20 +262,20 @@ def _analyse(
     reasons = 0
     for node in range(known, nodes):
         k = kind[node]
-        if k == _SEQ:
+        if k == K.SEQ:
             for i in range(a[node], a[node] + b[node]):
                 left[i] = 1
                 if derives[children[i]] & EMPTY == 0:
                     break
-        elif k == _ALT:
+        elif k == K.ALT:
             for i in range(a[node], a[node] + b[node]):
                 left[i] = 1
-        elif k == _UNORDERED:
+        elif k == K.UNORDERED:
             for i in range(a[node], a[node] + b[node]):
                 if derives[children[i]] & EMPTY:
                     reasons |= EMPTY_PART
                 left[i] = i > a[node]
-        elif k == _NETWORK:
+        elif k == K.NETWORK:
             edges, end, start = a[node] + 3 + children[a[node] + 2], a[node] + b[node], children[a[node] + 1]
             passed = nb.uint8(0)  # what can be passed without reading anything
             for edge in range(edges, end, 3):
@@ -300,7 +287,7 @@ def _analyse(
                 _network(node, a, b, children, derives, reached)
                 for edge in range(edges, end, 3):
                     left[edge + 1] = reached[children[edge]] & EMPTY
-        elif k == _REPEAT and c[node] != 1 and derives[a[node]] & EMPTY:
+        elif k == K.REPEAT and c[node] != 1 and derives[a[node]] & EMPTY:
             reasons |= NULLABLE_LOOP
 
     # A cycle at the left edge: depth first, iterative. `place` is how far the children of a node on the path are done.
@@ -318,11 +305,11 @@ def _analyse(
             k = kind[node]
             at = place[depth - 1]
             child = -1
-            if k in (_REPEAT, _CALL):
+            if k in (K.REPEAT, K.CALL):
                 if at == 0:
-                    child = a[node] if k == _REPEAT else bodies[a[node]]
+                    child = a[node] if k == K.REPEAT else bodies[a[node]]
                     place[depth - 1] = 1
-            elif k in (_SEQ, _ALT, _NETWORK, _UNORDERED):
+            elif k in (K.SEQ, K.ALT, K.NETWORK, K.UNORDERED):
                 while at < b[node]:
                     i = a[node] + at
                     at += 1

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dotllm.charset import CharSet
-from dotllm.grammar.grammar import UNDEFINED, Expression, Grammar, Kind
+from dotllm.grammar import kinds as K
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.grammar.kinds import UNDEFINED
 
 _FIRST = 2  # nodes 0 and 1 are EMPTY and NEVER in every grammar
-_SHARED = (Kind.BYTES, Kind.CHARS)  # a grammar keeps one node per set
+_SHARED = (K.BYTES, K.CHARS)  # a grammar keeps one node per set
 
 
 class Fragment:
@@ -26,7 +28,7 @@ class Fragment:
     def __init__(self, grammar: Grammar) -> None:
         kind = np.array(grammar.kind, np.int32)
         a = np.array(grammar.a, np.int32)
-        if (kind == Kind.TOKENS).any() or UNDEFINED in grammar.rule_body:
+        if (kind == K.TOKENS).any() or UNDEFINED in grammar.rule_body:
             raise ValueError("a fragment cannot have token nodes or undefined rules")
         shared = np.isin(kind, _SHARED)
         own = ~shared
@@ -38,11 +40,11 @@ class Fragment:
         self._b = np.array(grammar.b, np.int32)[own]
         self._c = np.array(grammar.c, np.int32)[own]
         # The nodes whose ``a`` is an index into …
-        self._to_data = np.flatnonzero(self._kind == Kind.LITERAL)
-        self._to_children = np.flatnonzero(np.isin(self._kind, (Kind.SEQ, Kind.ALT, Kind.NETWORK, Kind.UNORDERED)))
-        self._to_nodes = np.flatnonzero(self._kind == Kind.REPEAT)
-        self._to_literals = np.flatnonzero(self._kind == Kind.LITERALS)
-        self._to_rules = np.flatnonzero(self._kind == Kind.CALL)
+        self._to_data = np.flatnonzero(self._kind == K.LITERAL)
+        self._to_children = np.flatnonzero(np.isin(self._kind, (K.SEQ, K.ALT, K.NETWORK, K.UNORDERED)))
+        self._to_nodes = np.flatnonzero(self._kind == K.REPEAT)
+        self._to_literals = np.flatnonzero(self._kind == K.LITERALS)
+        self._to_rules = np.flatnonzero(self._kind == K.CALL)
         self._children = np.array(grammar.children, np.int32)
         self._child_nodes = self._expressions_in_children()
         self._data = bytes(grammar.data)
@@ -51,7 +53,7 @@ class Fragment:
         self._rule_bodies = np.array(grammar.rule_body, np.int32)
         self._start = grammar.start
         self._sets: list[tuple[int, int | CharSet]] = [
-            (int(node), grammar.byteset_mask(int(a[node])) if kind[node] == Kind.BYTES else grammar.charsets[a[node]])
+            (int(node), grammar.byteset_mask(int(a[node])) if kind[node] == K.BYTES else grammar.charsets[a[node]])
             for node in np.flatnonzero(shared)
         ]
 
@@ -60,7 +62,7 @@ class Fragment:
         found = np.zeros(len(self._children), np.bool_)
         for at in self._to_children:
             first, size = self._a[at], self._b[at]
-            if self._kind[at] == Kind.NETWORK:
+            if self._kind[at] == K.NETWORK:
                 edges = first + 3 + self._children[first + 2]
                 found[edges + 1 : first + size : 3] = True
             else:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from enum import IntEnum
 from itertools import accumulate, chain, pairwise
 from typing import Any, NewType
 
@@ -23,36 +22,11 @@ import numpy as np
 from dotllm.arrays import Int32
 from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec
+from dotllm.grammar import kinds as K
+from dotllm.grammar.kinds import UNDEFINED
 
 Expression = NewType("Expression", int)
 Rule = NewType("Rule", int)
-
-UNDEFINED = -1
-"""The body of a rule that has only been declared."""
-
-
-class Kind(IntEnum):
-    """What an expression node is; ``a``, ``b``, ``c`` are its three ints (see each line)."""
-
-    EMPTY = 0  # the empty string
-    NEVER = 1  # nothing at all
-    LITERAL = 2  # data[a : a+b]
-    BYTES = 3  # one byte of byteset_mask(a)
-    CHARS = 4  # one code point of charsets[a], as UTF-8
-    SEQ = 5  # children[a : a+b], one after another
-    ALT = 6  # any one of children[a : a+b]
-    REPEAT = 7  # a, between b and c times (c = -1: without limit)
-    CALL = 8  # rule a
-    LITERALS = 9  # one of the byte strings literal_sets[a] (sorted, distinct)
-    NETWORK = 10  # an automaton with expressions on its edges: children[a : a+b], at most c of them (0: any number)
-    TOKENS = 11  # one token of token_sets[a], by id
-    UNORDERED = 12  # parts in any order, each at most once: children[a : a+b], see Grammar.unordered
-
-
-# As plain integers: looking up a member of an enumeration costs as much as appending one.
-_EMPTY, _NEVER, _LITERAL, _BYTES, _CHARS, _SEQ, _ALT, _REPEAT, _CALL, _LITERALS, _NETWORK, _TOKENS, _UNORDERED = map(
-    int, Kind
-)
 
 
 _NOTHING: Int32 = np.zeros(0, np.int32)
@@ -75,9 +49,9 @@ class Grammar:
         self.rule_names: list[str] = []
         self.rule_body = array("i")  # UNDEFINED, or an expression
         self.unique_rules: list[Rule] = []  # see `unique_open`
-        self.start: Expression = self._node(_EMPTY)
+        self.start: Expression = self._node(K.EMPTY)
         self._empty = self.start
-        self._never = self._node(_NEVER)
+        self._never = self._node(K.NEVER)
         self._memo: dict[object, Expression] = {}
         self._calls = array("i")  # by rule: its call, -1 if there is none yet
         # What the grammar had that this one began with; it is looked into when the other dictionary says nothing.
@@ -112,7 +86,7 @@ class Grammar:
             return self._empty
         found = self._memo.get(raw) or self._begun.get(raw)
         if found is None:
-            found = self._memo[raw] = self._node(_LITERAL, len(self.data), len(raw))
+            found = self._memo[raw] = self._node(K.LITERAL, len(self.data), len(raw))
             self.data += raw
         return found
 
@@ -129,7 +103,7 @@ class Grammar:
             return self._never
         found = self._memo.get(mask) or self._begun.get(mask)
         if found is None:
-            found = self._memo[mask] = self._node(_BYTES, len(self.byteset_bits) >> 5)
+            found = self._memo[mask] = self._node(K.BYTES, len(self.byteset_bits) >> 5)
             self.byteset_bits += mask.to_bytes(32, "little")
         return found
 
@@ -153,7 +127,7 @@ class Grammar:
             return self._never
         found = self._memo.get(charset) or self._begun.get(charset)
         if found is None:
-            found = self._memo[charset] = self._node(_CHARS, len(self.charsets))
+            found = self._memo[charset] = self._node(K.CHARS, len(self.charsets))
             self.charsets.append(charset)
         return found
 
@@ -163,7 +137,7 @@ class Grammar:
             return parts[0] if parts else self._empty
         at = len(self.children)
         self.children.extend(parts)
-        return self._node(_SEQ, at, len(parts))
+        return self._node(K.SEQ, at, len(parts))
 
     def alt(self, choices: Sequence[Expression]) -> Expression:
         """Any one of ``choices``; none at all is `never`."""
@@ -171,7 +145,7 @@ class Grammar:
             return choices[0] if choices else self._never
         at = len(self.children)
         self.children.extend(choices)
-        return self._node(_ALT, at, len(choices))
+        return self._node(K.ALT, at, len(choices))
 
     def repeat(self, body: Expression, minimum: int = 0, maximum: int | None = None) -> Expression:
         """``body`` between ``minimum`` and ``maximum`` times (None: no limit). Counted, not unrolled: size does not
@@ -182,7 +156,7 @@ class Grammar:
             return self._empty
         if minimum == maximum == 1:
             return body
-        return self._node(_REPEAT, body, minimum, -1 if maximum is None else maximum)
+        return self._node(K.REPEAT, body, minimum, -1 if maximum is None else maximum)
 
     def once(self, key: tuple[str, object], make: Callable[[], Expression]) -> Expression:
         """What ``make`` makes, the first time that this key is asked for."""
@@ -195,7 +169,7 @@ class Grammar:
         """`literal` for each of several texts, one behind the other, none of them empty. Many at once are made at a
         tenth of the time."""
         first = len(self.kind)
-        self._nodes(_LITERAL, accumulate(lengths[:-1], initial=len(self.data)), lengths)
+        self._nodes(K.LITERAL, accumulate(lengths[:-1], initial=len(self.data)), lengths)
         self.data += texts
         return range(first, first + len(lengths))  # type: ignore[return-value]  # numbers of nodes
 
@@ -204,26 +178,26 @@ class Grammar:
         first, at = len(self.kind), len(self.children)
         self.children.extend(parts)
         n = len(parts) // length
-        self._nodes(_SEQ, range(at, at + len(parts), length), array("i", (length,)) * n)
+        self._nodes(K.SEQ, range(at, at + len(parts), length), array("i", (length,)) * n)
         return range(first, first + n)  # type: ignore[return-value]  # numbers of nodes
 
     def each_alt(self, length: int, choices: Sequence[Expression]) -> Sequence[Expression]:
         """`alt` for each ``length`` > 1 of ``choices``."""
         first = self.each_seq(length, choices)
-        self.kind[first[0] :] = array("i", (_ALT,)) * len(first)
+        self.kind[first[0] :] = array("i", (K.ALT,)) * len(first)
         return first
 
     def each_byteset(self, masks: Sequence[int]) -> Sequence[Expression]:
         """`byteset` for each of ``masks``, none of them 0."""
         first, at = len(self.kind), len(self.byteset_bits) >> 5
-        self._nodes(_BYTES, range(at, at + len(masks)), [0] * len(masks))
+        self._nodes(K.BYTES, range(at, at + len(masks)), [0] * len(masks))
         self.byteset_bits += b"".join([mask.to_bytes(32, "little") for mask in masks])
         return range(first, first + len(masks))  # type: ignore[return-value]  # numbers of nodes
 
     def each_rule(self, name: str, bodies: Sequence[Expression]) -> Sequence[Expression]:
         """Calls of new rules with these bodies."""
         first, rule, n = len(self.kind), len(self.rule_body), len(bodies)
-        self._nodes(_CALL, range(rule, rule + n), [0] * n)
+        self._nodes(K.CALL, range(rule, rule + n), [0] * n)
         calls = range(first, first + n)
         self.rule_names.extend([name] * n)
         self.rule_body.extend(bodies)
@@ -247,7 +221,7 @@ class Grammar:
         if len(words) < 2:
             return self.literal(words[0]) if words else self._never
         self.literal_sets.append(words)
-        return self._node(_LITERALS, len(self.literal_sets) - 1)
+        return self._node(K.LITERALS, len(self.literal_sets) - 1)
 
     def network(
         self,
@@ -272,21 +246,21 @@ class Grammar:
             edges = sorted(edges)  # the edges of a state stand together
         at = len(self.children)
         self.children.extend((states, start, len(finals), *finals, *chain.from_iterable(edges)))
-        return self._node(_NETWORK, at, len(self.children) - at, rounds)
+        return self._node(K.NETWORK, at, len(self.children) - at, rounds)
 
     def flat_network(self, layout: bytes, rounds: int = 0) -> Expression:
         """`network` for one whose layout in ``children`` already exists, as native int32 (with ``rounds``: its edges in
         the order of their sources): large ones are made by arrays."""
         at = len(self.children)
         self.children.frombytes(layout)
-        return self._node(_NETWORK, at, len(self.children) - at, rounds)
+        return self._node(K.NETWORK, at, len(self.children) - at, rounds)
 
     def flat_networks(self, layouts: bytes, starts: Sequence[int]) -> Sequence[Expression]:
         """`flat_network` for each of several layouts, one behind the other: where each begins, and the last ends."""
         first, at, n = len(self.kind), len(self.children), len(starts) - 1
         self.children.frombytes(layouts)
         lengths = [end - start for start, end in pairwise(starts)]
-        self._nodes(_NETWORK, [at + start for start in starts[:-1]], lengths)
+        self._nodes(K.NETWORK, [at + start for start in starts[:-1]], lengths)
         return range(first, first + n)  # type: ignore[return-value]  # numbers of nodes
 
     def unordered(
@@ -309,13 +283,13 @@ class Grammar:
             raise ValueError("too many parts")
         at = len(self.children)
         self.children.extend((separator, *required, *optional, *repeatable))
-        return self._node(_UNORDERED, at, len(self.children) - at, len(required) | once << 15)
+        return self._node(K.UNORDERED, at, len(self.children) - at, len(required) | once << 15)
 
     def tokens(self, ids: Iterable[int], *, exclude: bool = False) -> Expression:
         """One token out of ``ids`` (``exclude``: one token that is not in ``ids``), matched by id, whatever its
         bytes."""
         self.token_sets.append((frozenset(ids), exclude))
-        return self._node(_TOKENS, len(self.token_sets) - 1)
+        return self._node(K.TOKENS, len(self.token_sets) - 1)
 
     def rule(self, name: str) -> Rule:
         """Declare a rule; `define` it later (recursion needs the name first). Names are for people, not unique."""
@@ -340,7 +314,7 @@ class Grammar:
         """The text of a rule."""
         found: Expression = self._calls[rule]  # type: ignore[assignment]  # or -1
         if found < 0:
-            found = self._calls[rule] = self._node(_CALL, rule)
+            found = self._calls[rule] = self._node(K.CALL, rule)
         return found
 
     def unique_open(self, bracket: bytes = b"[") -> Expression:
@@ -393,17 +367,17 @@ class Grammar:
         data, bytesets, charsets = len(self.data), len(self.byteset_bits) >> 5, len(self.charsets)
         words, tokens = len(self.literal_sets), len(self.token_sets)
         first_operand = {
-            Kind.LITERAL: data, Kind.BYTES: bytesets, Kind.CHARS: charsets, Kind.SEQ: children, Kind.ALT: children,
-            Kind.REPEAT: nodes, Kind.CALL: rules, Kind.LITERALS: words, Kind.NETWORK: children, Kind.TOKENS: tokens,
-            Kind.UNORDERED: children,
+            K.LITERAL: data, K.BYTES: bytesets, K.CHARS: charsets, K.SEQ: children, K.ALT: children,
+            K.REPEAT: nodes, K.CALL: rules, K.LITERALS: words, K.NETWORK: children, K.TOKENS: tokens,
+            K.UNORDERED: children,
         }  # fmt: skip
         moved = array("i", other.children)
         for kind, a, b, c in zip(other.kind, other.a, other.b, other.c, strict=True):
-            self._node(Kind(kind), a + first_operand.get(Kind(kind), 0), b, c)
-            if kind in (Kind.SEQ, Kind.ALT, Kind.UNORDERED):
+            self._node(kind, a + first_operand.get(kind, 0), b, c)
+            if kind in (K.SEQ, K.ALT, K.UNORDERED):
                 for i in range(a, a + b):
                     moved[i] += nodes
-            elif kind == Kind.NETWORK:
+            elif kind == K.NETWORK:
                 for i in range(a + 3 + other.children[a + 2] + 1, a + b, 3):
                     moved[i] += nodes
         self.children.extend(moved)

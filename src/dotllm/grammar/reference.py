@@ -17,7 +17,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
-from dotllm.grammar.grammar import UNDEFINED, Expression, Grammar, Kind
+from dotllm.grammar import kinds as K
+from dotllm.grammar.grammar import Expression, Grammar
+from dotllm.grammar.kinds import UNDEFINED
 
 # Where an item stands in its node: a count (of matched bytes or parts, or a network's state), or (first, last + 1,
 # matched bytes) for the words of a LITERALS that are still possible, or the bytes matched of a code point.
@@ -60,7 +62,7 @@ class Recogniser:
         return self._step(lambda item: self._facts.after_byte(item, byte))
 
     def feed_token(self, token_id: int) -> bool:
-        """Read one token by its id (only `Kind.TOKENS` reads those). False: not allowed; then nothing has changed."""
+        """Read one token by its id (only `K.TOKENS` reads those). False: not allowed; then nothing has changed."""
         return self._step(lambda item: self._facts.after_token(item, token_id))
 
     @property
@@ -113,7 +115,7 @@ class Recogniser:
 
         def resume(waiter: Item, frame: Frame) -> None:
             # An empty round of a repetition changes nothing (its minimum counts as 0 then, see `_Facts.minimum`).
-            if frame.start < at or grammar.kind[waiter[0]] != Kind.REPEAT:
+            if frame.start < at or grammar.kind[waiter[0]] != K.REPEAT:
                 add(waiter)
 
         def finish(frame: Frame) -> None:
@@ -142,25 +144,25 @@ class Recogniser:
             node, position, frame = item
             kind = grammar.kind[node]
             if kind in _READERS:
-                if kind == Kind.LITERALS and facts.is_word(item):
+                if kind == K.LITERALS and facts.is_word(item):
                     finish(frame)
                 reading.append(item)
                 continue
             assert isinstance(position, int)
-            if kind == Kind.EMPTY:
+            if kind == K.EMPTY:
                 finish(frame)
-            elif kind == Kind.SEQ:
+            elif kind == K.SEQ:
                 child = grammar.children[grammar.a[node] + position]
                 if position + 1 == grammar.b[node]:
                     add(facts.begin(child, frame))
                 else:
                     begin(child, (node, position + 1, frame))
-            elif kind == Kind.ALT:
+            elif kind == K.ALT:
                 for child in facts.choices[node]:
                     add(facts.begin(child, frame))
-            elif kind == Kind.CALL:
+            elif kind == K.CALL:
                 add(facts.begin(facts.body(node), frame))
-            elif kind == Kind.REPEAT:
+            elif kind == K.REPEAT:
                 body, minimum, maximum = grammar.a[node], facts.minimum(node), grammar.c[node]
                 if position >= minimum:
                     finish(frame)
@@ -171,7 +173,7 @@ class Recogniser:
                         # Without a limit, all counts from the minimum on are the same.
                         count = position + 1 if maximum >= 0 else min(position + 1, minimum)
                         begin(body, (node, count, frame))
-            elif kind == Kind.NETWORK:
+            elif kind == K.NETWORK:
                 finals, edges = facts.networks[node]
                 most, states = grammar.c[node], grammar.children[grammar.a[node]]
                 # With a limit on the edges the position is also how many there have been.
@@ -187,7 +189,7 @@ class Recogniser:
                         add(facts.begin(expression, frame))
                     else:
                         begin(expression, (node, target, frame))
-            elif kind == Kind.UNORDERED:
+            elif kind == K.UNORDERED:
                 # The position: which parts have been used (bits), and whether one has just been matched.
                 separator, parts, required, once = facts.unordered(node)
                 used, behind = position >> 1, position & 1
@@ -204,7 +206,7 @@ class Recogniser:
         self._finish = self._root in done
 
 
-_READERS = frozenset({Kind.LITERAL, Kind.BYTES, Kind.CHARS, Kind.LITERALS, Kind.TOKENS})
+_READERS = frozenset({K.LITERAL, K.BYTES, K.CHARS, K.LITERALS, K.TOKENS})
 Edges = dict[int, list[tuple[int, int]]]
 
 
@@ -214,15 +216,13 @@ class _Facts:
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
         self._chars: dict[tuple[int, bytes], frozenset[int]] = {}
-        self._networks = {
-            node: _network(grammar, node) for node, kind in enumerate(grammar.kind) if kind == Kind.NETWORK
-        }
+        self._networks = {node: _network(grammar, node) for node, kind in enumerate(grammar.kind) if kind == K.NETWORK}
         self.productive = self._least_fixpoint(self._is_productive)
         self.nullable = self._least_fixpoint(self._is_nullable)
         self.choices = {
             node: [child for child in self._children(node) if self.productive[child]]
             for node, kind in enumerate(grammar.kind)
-            if kind == Kind.ALT
+            if kind == K.ALT
         }
         self.networks = {
             node: (finals, self._useful(finals, edges)) for node, (_, finals, edges) in self._networks.items()
@@ -252,11 +252,11 @@ class _Facts:
     def begin(self, node: int, frame: Frame) -> Item:
         """The item in which nothing of ``node`` has been matched yet."""
         kind = self.grammar.kind[node]
-        if kind == Kind.LITERALS:
+        if kind == K.LITERALS:
             return node, (0, len(self.grammar.literal_sets[self.grammar.a[node]]), 0), frame
-        if kind == Kind.CHARS:
+        if kind == K.CHARS:
             return node, b"", frame
-        if kind == Kind.NETWORK:
+        if kind == K.NETWORK:
             return node, self._networks[node][0], frame
         return node, 0, frame
 
@@ -271,16 +271,16 @@ class _Facts:
         node, position, _ = item
         grammar, a = self.grammar, self.grammar.a[node]
         kind = grammar.kind[node]
-        if kind == Kind.LITERAL:
+        if kind == K.LITERAL:
             assert isinstance(position, int)
             yield grammar.data[a + position]
-        elif kind == Kind.BYTES:
+        elif kind == K.BYTES:
             members = grammar.byteset_mask(a)
             yield from (byte for byte in range(256) if members >> byte & 1)
-        elif kind == Kind.CHARS:
+        elif kind == K.CHARS:
             assert isinstance(position, bytes)
             yield from self._continuations(a, position)
-        elif kind == Kind.LITERALS:
+        elif kind == K.LITERALS:
             words = grammar.literal_sets[a]
             assert isinstance(position, tuple)
             first, last, length = position
@@ -294,7 +294,7 @@ class _Facts:
         node, position, frame = item
         grammar, a = self.grammar, self.grammar.a[node]
         kind = grammar.kind[node]
-        if kind == Kind.BYTES:
+        if kind == K.BYTES:
             return frame if grammar.byteset_mask(a) >> byte & 1 else None
         if isinstance(position, bytes):
             read = position + bytes((byte,))
@@ -313,7 +313,7 @@ class _Facts:
     def after_token(self, item: Item, token_id: int) -> Frame | None:
         """The frame that reading a token by its id completes, or None."""
         node, _, frame = item
-        if self.grammar.kind[node] != Kind.TOKENS:
+        if self.grammar.kind[node] != K.TOKENS:
             return None
         ids, exclude = self.grammar.token_sets[self.grammar.a[node]]
         return frame if (token_id in ids) != exclude else None
@@ -334,14 +334,14 @@ class _Facts:
     def _children(self, node: int) -> list[int]:
         grammar = self.grammar
         kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
-        if kind in (Kind.SEQ, Kind.ALT, Kind.UNORDERED):
+        if kind in (K.SEQ, K.ALT, K.UNORDERED):
             return list(grammar.children[a : a + b])
-        if kind == Kind.REPEAT:
+        if kind == K.REPEAT:
             return [a]
-        if kind == Kind.CALL:
+        if kind == K.CALL:
             body = grammar.rule_body[a]
             return [] if body == UNDEFINED else [body]
-        if kind == Kind.NETWORK:
+        if kind == K.NETWORK:
             return [expression for out in self._networks[node][2].values() for expression, _ in out]
         return []
 
@@ -363,20 +363,20 @@ class _Facts:
     def _is_productive(self, node: int, productive: list[bool]) -> bool:
         """Whether some text satisfies ``node``, by what is known of its children."""
         kind = self.grammar.kind[node]
-        if kind == Kind.NEVER:
+        if kind == K.NEVER:
             return False
-        if kind == Kind.SEQ:
+        if kind == K.SEQ:
             return all(productive[child] for child in self._children(node))
-        if kind in (Kind.ALT, Kind.CALL):
+        if kind in (K.ALT, K.CALL):
             return any(productive[child] for child in self._children(node))
-        if kind == Kind.REPEAT:
+        if kind == K.REPEAT:
             return self.grammar.b[node] == 0 or productive[self.grammar.a[node]]
-        if kind == Kind.NETWORK:
+        if kind == K.NETWORK:
             return self._reaches_final(node, productive)
-        if kind == Kind.TOKENS:
+        if kind == K.TOKENS:
             ids, exclude = self.grammar.token_sets[self.grammar.a[node]]
             return exclude or bool(ids)
-        if kind == Kind.UNORDERED:
+        if kind == K.UNORDERED:
             separator, *parts = (productive[child] for child in self._children(node))
             return separator and any(parts) and all(parts[: self.grammar.c[node] & 0x7FFF])
         return True
@@ -384,17 +384,17 @@ class _Facts:
     def _is_nullable(self, node: int, nullable: list[bool]) -> bool:
         """Whether ``node`` accepts the empty string, by what is known of its children."""
         kind = self.grammar.kind[node]
-        if kind == Kind.SEQ:
+        if kind == K.SEQ:
             return all(nullable[child] for child in self._children(node))
-        if kind in (Kind.ALT, Kind.CALL):
+        if kind in (K.ALT, K.CALL):
             return any(nullable[child] for child in self._children(node))
-        if kind == Kind.REPEAT:
+        if kind == K.REPEAT:
             return self.grammar.b[node] == 0 or nullable[self.grammar.a[node]]
-        if kind == Kind.NETWORK:
+        if kind == K.NETWORK:
             return self._reaches_final(node, nullable)
-        if kind == Kind.LITERALS:
+        if kind == K.LITERALS:
             return b"" in self.grammar.literal_sets[self.grammar.a[node]]
-        return kind == Kind.EMPTY
+        return kind == K.EMPTY
 
     def _reaches_final(self, node: int, usable: list[bool]) -> bool:
         """Whether a network has a path from its start to a final state over ``usable`` edges (no more than it may)."""

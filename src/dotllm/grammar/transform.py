@@ -23,9 +23,11 @@ from collections.abc import Callable, Sequence
 
 from dotllm import cancellation
 from dotllm.errors import BudgetExceeded, InvalidSpec, Unsupported
+from dotllm.grammar import kinds as K
 from dotllm.grammar.analysis import EMPTY, EMPTY_PART, LEFT_RECURSION, OTHER, Analysis, analyse
 from dotllm.grammar.components import strongly_connected
-from dotllm.grammar.grammar import UNDEFINED, Expression, Grammar, Kind, Rule
+from dotllm.grammar.grammar import Expression, Grammar, Rule
+from dotllm.grammar.kinds import UNDEFINED
 
 MAX_SIZE = 400_000  # numbers in `children` of the rewritten grammar: some 100,000 edges
 
@@ -53,14 +55,14 @@ def prepare(grammar: Grammar) -> Grammar:
 def children_of(grammar: Grammar, node: int) -> Sequence[int]:
     """The expressions that a node is made of; of a call, the body of its rule (none if it is not defined)."""
     kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
-    if kind in (Kind.SEQ, Kind.ALT, Kind.UNORDERED):
+    if kind in (K.SEQ, K.ALT, K.UNORDERED):
         return grammar.children[a : a + b]
-    if kind == Kind.REPEAT:
+    if kind == K.REPEAT:
         return (a,)
-    if kind == Kind.CALL:
+    if kind == K.CALL:
         body = grammar.rule_body[a]
         return () if body == UNDEFINED else (body,)
-    if kind == Kind.NETWORK:
+    if kind == K.NETWORK:
         return grammar.children[a + 4 + grammar.children[a + 2] : a + b : 3]
     return ()
 
@@ -79,13 +81,13 @@ def _reachable(grammar: Grammar) -> list[int]:
 
 def _check_defined(grammar: Grammar) -> None:
     for node in _reachable(grammar):
-        if grammar.kind[node] == Kind.CALL and grammar.rule_body[grammar.a[node]] == UNDEFINED:
+        if grammar.kind[node] == K.CALL and grammar.rule_body[grammar.a[node]] == UNDEFINED:
             name = grammar.rule_names[grammar.a[node]]
             raise InvalidSpec(f"rule {name!r} is used but not defined", keyword=name)
 
 
 def _unsatisfiable(grammar: Grammar, analysis: Analysis) -> InvalidSpec:
-    calls = [node for node in _reachable(grammar) if grammar.kind[node] == Kind.CALL and not analysis.derives[node]]
+    calls = [node for node in _reachable(grammar) if grammar.kind[node] == K.CALL and not analysis.derives[node]]
     names = _names(grammar, [grammar.a[node] for node in calls])
     reason = f": no text can complete {names}" if names else ""
     return InvalidSpec(f"nothing satisfies the grammar{reason}")
@@ -107,7 +109,7 @@ class _Rewriting:
         self.nodes = [node for node in _reachable(old) if self.derives[node]]
         self.component = self._components() if analysis.reasons & LEFT_RECURSION else {}
         # Rule → component, for the left-recursive rules.
-        self.recursive = {old.a[node]: n for node, n in self.component.items() if old.kind[node] == Kind.CALL}
+        self.recursive = {old.a[node]: n for node, n in self.component.items() if old.kind[node] == K.CALL}
         self.full: dict[int, Expression] = {}
         self.some: dict[int, Expression] = {}
         # Rules of `new` and what they stand for: an old rule, and whether it is its `some` version.
@@ -125,7 +127,7 @@ class _Rewriting:
         agenda = [int(new.start)]
         while agenda:
             node = agenda.pop()
-            if new.kind[node] == Kind.CALL and new.rule_body[new.a[node]] == UNDEFINED:
+            if new.kind[node] == K.CALL and new.rule_body[new.a[node]] == UNDEFINED:
                 self._define(Rule(new.a[node]))
             for child in children_of(new, node):
                 if child not in seen:
@@ -155,7 +157,7 @@ class _Rewriting:
     def _left_children(self, node: int) -> Sequence[int]:
         old = self.old
         kind, a, b = old.kind[node], old.a[node], old.b[node]
-        if kind in (Kind.SEQ, Kind.ALT, Kind.NETWORK, Kind.UNORDERED):
+        if kind in (K.SEQ, K.ALT, K.NETWORK, K.UNORDERED):
             return [old.children[i] for i in range(a, a + b) if self.left[i]]
         return children_of(old, node)
 
@@ -166,26 +168,26 @@ class _Rewriting:
         if not self.derives[node] & OTHER:
             return new.empty()
         kind, a, b, c = old.kind[node], old.a[node], old.b[node], old.c[node]
-        if kind == Kind.SEQ:
+        if kind == K.SEQ:
             return new.seq([self.full[child] for child in old.children[a : a + b] if self.derives[child] != EMPTY])
-        if kind == Kind.ALT:
+        if kind == K.ALT:
             return new.alt([self.full[child] for child in old.children[a : a + b] if self.derives[child]])
-        if kind == Kind.REPEAT:
+        if kind == K.REPEAT:
             nullable = self.derives[a] & EMPTY and c != 1
             return new.repeat(self.some[a] if nullable else self.full[a], 0 if nullable else b, None if c < 0 else c)
-        if kind == Kind.CALL:
+        if kind == K.CALL:
             if a not in self.recursive:
                 return self._call(a, some=False)
             call = self._call(a, some=True)
             return new.optional(call) if self.derives[node] & EMPTY else call
-        if kind == Kind.NETWORK:
+        if kind == K.NETWORK:
             states, start, finals, edges = self.network(node)
             return new.network(states, start, finals, [(s, self.full[e], t) for s, e, t in edges], c)
-        if kind == Kind.UNORDERED:
+        if kind == K.UNORDERED:
             required, once = c & 0x7FFF, c >> 15
             parts = [self.full[child] if self.derives[child] else new.never() for child in old.children[a : a + b]]
             return new.unordered(parts[1 : 1 + required], parts[1 + required : 1 + once], parts[1 + once :], parts[0])
-        return new._node(Kind(kind), a, b, c)  # a leaf: the sets and texts it points to are shared
+        return new._node(kind, a, b, c)  # a leaf: the sets and texts it points to are shared
 
     def _some(self, node: int) -> Expression:
         """Called for nullable nodes only."""
@@ -193,15 +195,15 @@ class _Rewriting:
         if not self.derives[node] & OTHER:
             return new.never()
         kind, a, b, c = old.kind[node], old.a[node], old.b[node], old.c[node]
-        if kind == Kind.ALT:
+        if kind == K.ALT:
             return new.alt([self.some[child] for child in old.children[a : a + b] if self.derives[child] & OTHER])
-        if kind == Kind.REPEAT:
+        if kind == K.REPEAT:
             return new.repeat(self.some[a], 1, None if c < 0 else c)
-        if kind == Kind.CALL:
+        if kind == K.CALL:
             return self._call(a, some=True)
-        if kind == Kind.LITERALS:
+        if kind == K.LITERALS:
             return new.literals(old.literal_sets[a][1:])
-        if kind == Kind.NETWORK and c:  # its start once more, as a state that is not final
+        if kind == K.NETWORK and c:  # its start once more, as a state that is not final
             first, start, finals, parts = self.network(node)
             again = [(first, e, t) for s, e, t in parts if s == start]
             every = [(s, self.full[e], t) for s, e, t in parts + again]
@@ -245,7 +247,7 @@ class _Rewriting:
             return [edge]
         if expression == call:
             return [(source, new.empty(), 0)]
-        if new.kind[expression] == Kind.REPEAT and new.a[expression] == call and new.c[expression] == 1:
+        if new.kind[expression] == K.REPEAT and new.a[expression] == call and new.c[expression] == 1:
             return [(source, new.empty(), 0), (source, new.empty(), hub)]
         return [edge]
 
@@ -317,21 +319,21 @@ class _Automaton:
             node, source, if_empty, if_some = agenda.pop()
             kind, a, b, c = old.kind[node], old.a[node], old.b[node], old.c[node]
             inside = self.inside(node)
-            if inside and kind == Kind.SEQ:
+            if inside and kind == K.SEQ:
                 agenda += self._sequence(old.children[a : a + b], source, if_empty, if_some)
                 continue
-            if inside and kind == Kind.NETWORK and not c:
+            if inside and kind == K.NETWORK and not c:
                 agenda += self._network(node, source, if_empty, if_some)
                 continue
             if r.derives[node] & EMPTY:
                 self.edge(source, empty, if_empty)
             if not r.derives[node] & OTHER:
                 continue
-            if inside and kind == Kind.CALL:
+            if inside and kind == K.CALL:
                 self.edge(self.hubs[a], empty, if_some)
-            elif inside and kind == Kind.ALT:
+            elif inside and kind == K.ALT:
                 agenda += [(child, source, _NOWHERE, if_some) for child in old.children[a : a + b]]
-            elif inside and kind == Kind.REPEAT:
+            elif inside and kind == K.REPEAT:
                 # The first non-empty round here, the others as usual.
                 low = 0 if r.derives[a] & EMPTY else max(b - 1, 0)
                 rest = r.new.repeat(r.some[a], low, None if c < 0 else c - 1)

@@ -19,7 +19,8 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from dotllm.charset import MAX_CODE_POINT, CharSet
-from dotllm.grammar.grammar import Grammar, Kind
+from dotllm.grammar.grammar import Grammar
+from dotllm.grammar.kinds import ExpressionKind
 from dotllm.grammar.transform import children_of
 
 MOST_MS = 8.0
@@ -81,8 +82,8 @@ def counted_charsets(grammar: Grammar) -> set[int]:
     found: set[int] = set()
     pending: list[int] = []
     kind, low, high = (np.array(column, np.int32) for column in (grammar.kind, grammar.b, grammar.c))
-    repeats = (kind == Kind.REPEAT) & (high != 1) & ((high > 0) | (low > 1))
-    for node in np.flatnonzero(repeats | ((kind == Kind.NETWORK) & (high > 0))).tolist():
+    repeats = (kind == ExpressionKind.REPEAT) & (high != 1) & ((high > 0) | (low > 1))
+    for node in np.flatnonzero(repeats | ((kind == ExpressionKind.NETWORK) & (high > 0))).tolist():
         pending.extend(children_of(grammar, node))
     seen: set[int] = set()
     while pending:
@@ -90,8 +91,8 @@ def counted_charsets(grammar: Grammar) -> set[int]:
         if node in seen:
             continue
         seen.add(node)
-        if grammar.kind[node] == Kind.CHARS:
+        if grammar.kind[node] == ExpressionKind.CHARS:
             found.add(grammar.a[node])
-        elif grammar.kind[node] != Kind.CALL:
+        elif grammar.kind[node] != ExpressionKind.CALL:
             pending.extend(children_of(grammar, node))
     return found

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
-from dotllm.grammar import Kind
+from dotllm.grammar.kinds import ExpressionKind
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.lark import lark_to_grammar
 from dotllm.languages.token_names import TokenNames
@@ -144,7 +144,7 @@ def test_terminals_used_often_are_shared() -> None:
     lines = [f"T{i}: T{i + 1} T{i + 1}" for i in range(40)]
     grammar = lark_to_grammar("start: T0\n" + "\n".join(lines) + '\nT40: "abc"\n')
     assert grammar.rule_names.count("T0") <= 1
-    assert any(grammar.kind[node] == Kind.CALL for node in range(len(grammar)))
+    assert any(grammar.kind[node] == ExpressionKind.CALL for node in range(len(grammar)))
     recogniser = Recogniser(grammar)
     assert all(recogniser.feed(byte) for byte in b"abc" * 50)
 

@@ -5,12 +5,6 @@ In this order: bytes that no token holds (`edges`), what matches the empty strin
 order of pushes (`pushes`), and bytes that no edge tells apart (`edges`).
 """
 
-from dotllm.automata.finish.finish import (
-    DONE,
-    LEFT_RECURSIVE,
-    TOO_MANY_CLOSURES,
-    UNSATISFIABLE,
-    finish,
-)
+from dotllm.automata.finish.finish import finish
 
-__all__ = ["DONE", "LEFT_RECURSIVE", "TOO_MANY_CLOSURES", "UNSATISFIABLE", "finish"]
+__all__ = ["finish"]

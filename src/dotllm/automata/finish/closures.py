@@ -6,8 +6,8 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import B1, I1, N_BYTE, N_CALL, N_END, N_ENTER, N_PLAIN, N_RETURN, N_TOKENS
-from dotllm.jit import kernel
+from dotllm.automata.kinds import N_BYTE, N_CALL, N_END, N_ENTER, N_PLAIN, N_RETURN, N_TOKENS
+from dotllm.jit import B1, I1, kernel
 
 _SHORT = 16  # nodes behind a call that are looked at for whether it is a tail call
 

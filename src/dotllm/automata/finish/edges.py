@@ -6,8 +6,8 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import I1, N_BYTE
-from dotllm.jit import kernel
+from dotllm.automata.kinds import N_BYTE
+from dotllm.jit import I1, kernel
 
 
 @kernel("int32[:, ::1](int32[:, ::1], boolean[::1])")

@@ -9,14 +9,22 @@ import numpy as np
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.finish.closures import find_closures, tail_calls, targets
 from dotllm.automata.finish.edges import by_node, byte_classes, producible
-from dotllm.automata.finish.links import B1, HEAD, I1, I2, N_ACCEPT, N_PLAIN, N_RETURN, group_calls
+from dotllm.automata.finish.links import group_calls
 from dotllm.automata.finish.nullable import bypass_nullable
 from dotllm.automata.finish.productive import find_productive, links_back
 from dotllm.automata.finish.pushes import order_pushes
 from dotllm.automata.finish.rounds import measure_rounds
-from dotllm.jit import kernel
-
-DONE, UNSATISFIABLE, TOO_MANY_CLOSURES, LEFT_RECURSIVE = range(4)
+from dotllm.automata.kinds import (
+    DONE,
+    HEAD,
+    LEFT_RECURSIVE,
+    N_ACCEPT,
+    N_PLAIN,
+    N_RETURN,
+    TOO_MANY_CLOSURES,
+    UNSATISFIABLE,
+)
+from dotllm.jit import B1, I1, I2, kernel
 
 _MOST_CLOSURES = 64_000_000  # ints
 
@@ -77,7 +85,7 @@ def finish(
     class_of, class_byte = np.empty(256, np.int32), np.empty(256, np.int32)
     classes = byte_classes(edge_bytes, class_of, class_byte)
 
-    # The parts one behind the other, in the order of `automata.nfa.Part`.
+    # The parts one behind the other, in the order of `NfaArray`.
     e, n_loops = edge_bytes.shape[0], loops.shape[0]
     block = np.empty(HEAD + 7 * n + 2 + 2 * e + size + 4 * n_loops + 256 + classes, np.int32)
     at, number = HEAD, 0

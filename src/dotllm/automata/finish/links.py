@@ -1,4 +1,4 @@
-"""What all passes share: kinds of nodes, and links between nodes grouped by one of their ends."""
+"""What all passes share: links between nodes grouped by one of their ends."""
 
 from __future__ import annotations
 
@@ -6,17 +6,8 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.jit import kernel
-
-N_PLAIN, N_BYTE, N_CALL, N_ENTER, N_END, N_RETURN, N_TOKENS, N_ACCEPT = range(8)
-
-HEAD = 18
-"""The ints of an `automata.nfa.Nfa` before its arrays: where each of the 16 begins and the last one ends, and the start
-node."""
-
-I1 = nb.int32[::1]
-I2 = nb.int32[:, ::1]
-B1 = nb.boolean[::1]
+from dotllm.automata.kinds import N_CALL
+from dotllm.jit import B1, I1, kernel
 
 
 @kernel(nb.void(nb.int64, I1, I1, nb.int64, I1, I1))

@@ -11,8 +11,9 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import B1, I1, I2, N_CALL, N_END, N_ENTER, group_by, mark, mark_calls
-from dotllm.jit import kernel
+from dotllm.automata.finish.links import group_by, mark, mark_calls
+from dotllm.automata.kinds import N_CALL, N_END, N_ENTER
+from dotllm.jit import B1, I1, I2, kernel
 
 
 @kernel(nb.void(I1, I1, I1, I1, I1, I1, I1, I1, I1, B1))

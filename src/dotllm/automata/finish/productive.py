@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import N_CALL, N_END, N_ENTER, N_TOKENS, group_by
+from dotllm.automata.finish.links import group_by
+from dotllm.automata.kinds import N_CALL, N_END, N_ENTER, N_TOKENS
 from dotllm.jit import kernel
 
 

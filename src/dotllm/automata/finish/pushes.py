@@ -11,8 +11,8 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32
-from dotllm.automata.finish.links import I1, I2, N_CALL, N_ENTER
-from dotllm.jit import kernel
+from dotllm.automata.kinds import N_CALL, N_ENTER
+from dotllm.jit import I1, I2, kernel
 
 
 @kernel(nb.int64(I1, I1, I1, I2, nb.int64))

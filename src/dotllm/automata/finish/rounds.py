@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import N_END, N_ENTER, N_PLAIN, group_by
+from dotllm.automata.finish.links import group_by
+from dotllm.automata.kinds import N_END, N_ENTER, N_PLAIN
 from dotllm.jit import kernel
 
 _NEVER = 1 << 30

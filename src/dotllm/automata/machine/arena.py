@@ -8,16 +8,17 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, Int64
+from dotllm.automata.kinds import HEAD, NfaArray
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, begin
 from dotllm.automata.machine.intern import buffer_room, frame, intern_list, singleton
-from dotllm.automata.machine.kinds import MEM, I
+from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.memory import allocate, cleared, constant_part, recover
 from dotllm.automata.machine.run import apply, configuration
 from dotllm.automata.machine.settle import settle
-from dotllm.automata.nfa import HEAD, Nfa, Part
+from dotllm.automata.nfa import Nfa
 from dotllm.errors import BudgetExceeded
-from dotllm.jit import kernel
+from dotllm.jit import I, kernel
 
 DEFAULT_LIMIT = 64 << 20  # ints: 256 MiB per machine
 _MOST = 2**31 - 1  # ints: places are int32
@@ -39,7 +40,7 @@ def build(nfa: Nfa, charset_numbers: Int32, reach: int, limit: int = DEFAULT_LIM
     token in bytes.
     """
     parts = nfa.block[:HEAD].tolist()
-    n, classes = parts[Part.A] - parts[Part.KIND], parts[Part.CLASS_BYTE + 1] - parts[Part.CLASS_BYTE]
+    n, classes = parts[NfaArray.A] - parts[NfaArray.KIND], parts[NfaArray.CLASS_BYTE + 1] - parts[NfaArray.CLASS_BYTE]
     capacity = _capacities(classes)
     capacity[L.BUFFER] += n
     return _initialised(laid_out(nfa.block, charset_numbers, capacity, reach, limit))
@@ -49,7 +50,7 @@ def laid_out(
     block: Int32, charset_numbers: Int32, capacity: list[int], reach: int, limit: int = DEFAULT_LIMIT
 ) -> Int32:
     """An arena with the automaton of ``block`` (see `Nfa`) and empty regions of these capacities."""
-    n = int(block[Part.A] - block[Part.KIND])
+    n = int(block[NfaArray.A] - block[NfaArray.KIND])
     scratch = _PER_NODE * n + _PER_DEPTH * (reach + 2)
     size = L.HEADER + len(block) - HEAD + scratch + sum(map(mul, capacity, L.WIDTH))
     if size > _MOST:

@@ -10,9 +10,9 @@ from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.frames import unmapped_below
 from dotllm.automata.machine.intern import buffer_room, frame, intern_sorted, triple_get, triple_put
-from dotllm.automata.machine.kinds import MEM, I
+from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.states import intern_symbol
-from dotllm.jit import kernel
+from dotllm.jit import I, kernel
 
 
 @kernel(I(MEM, I))

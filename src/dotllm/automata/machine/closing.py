@@ -8,10 +8,11 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32
+from dotllm.automata.kinds import N_CALL, N_END, N_ENTER, N_RETURN
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import merge
-from dotllm.automata.machine.kinds import MEM, N_CALL, N_END, N_ENTER, N_RETURN, I
-from dotllm.jit import kernel
+from dotllm.automata.machine.layout import MEM
+from dotllm.jit import I, kernel
 
 
 @kernel(nb.void(MEM))

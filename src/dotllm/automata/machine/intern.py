@@ -12,8 +12,8 @@ import numba as nb
 
 from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.kinds import MEM, I
-from dotllm.jit import kernel
+from dotllm.automata.machine.layout import MEM
+from dotllm.jit import I, kernel
 
 _LARGE = 64  # frames in both sets of a union
 

@@ -11,6 +11,12 @@ each with a capacity and a used count in its own units, then free space (see `me
 
 from __future__ import annotations
 
+import numba as nb
+
+from dotllm.automata.kinds import NfaArray
+
+MEM = nb.int32[::1]
+"""The type of an arena."""
 MAGIC = 0x646F7433  # "dot3"; changes with the layout
 
 # --- header slots -----------------------------------------------------------------------------------------------------
@@ -34,11 +40,10 @@ H_DEPTH = 16  # longest token, as the size of the walk's per-depth scratch
 H_FIRST = 17  # where the NFA's arrays end
 
 # NFA arrays: offsets
-H_KIND, H_A, H_B, H_RANK, H_CHARSET = 20, 21, 22, 23, 24
-H_EDGE_START, H_EDGE_BYTES, H_EDGE_TARGET = 25, 26, 27
-H_CLOSURE_START, H_CLOSURE = 28, 29
-H_LOOP_BODY, H_LOOP_AFTER, H_LOOP_MIN, H_LOOP_MAX = 30, 31, 32, 33
-H_CLASS_OF, H_CLASS_BYTE = 34, 35
+(
+    H_KIND, H_A, H_B, H_RANK, H_CHARSET, H_EDGE_START, H_EDGE_BYTES, H_EDGE_TARGET, H_CLOSURE_START, H_CLOSURE,
+    H_LOOP_BODY, H_LOOP_AFTER, H_LOOP_MIN, H_LOOP_MAX, H_CLASS_OF, H_CLASS_BYTE,
+) = (20 + array for array in NfaArray)  # fmt: skip
 # per-node scratch: offsets (constant sizes)
 H_SEEN, H_ACC, H_TOUCH_LIST, H_WORK_LIST, H_QUEUED, H_HEAP = 36, 37, 38, 39, 40, 41
 # mask walk scratch, by token depth
@@ -97,5 +102,7 @@ FINISHED, INITIAL = 0, 1
 FULL = -16  # FULL - region: grow that region and call again (everything done so far stays valid)
 OUT_OF_FUEL = -2
 FAULT = -4  # an invariant does not hold: a bug
+
+NEEDS_WORDS = -1024  # NEEDS_WORDS - number: make the words that exit this character set, and call again
 
 MEMO_UNKNOWN, MEMO_DEEPER = -1, -2

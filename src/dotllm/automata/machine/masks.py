@@ -19,16 +19,15 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32, UInt8
+from dotllm.automata.kinds import N_TOKENS
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import triple_get, triple_put
-from dotllm.automata.machine.kinds import MEM, N_TOKENS, I
+from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.near_loops import NOT_HERE, walk_near_loop
 from dotllm.automata.machine.states import intern_state
 from dotllm.automata.machine.walk import (
     BASE_CELLS,
-    I1,
-    I2,
     K_COUNTS,
     K_EXITS,
     K_EXITS_END,
@@ -39,7 +38,6 @@ from dotllm.automata.machine.walk import (
     K_ROWS,
     K_WORDS,
     K_WORDS_END,
-    U8,
     WORDS_NOWHERE,
     WORDS_UNKNOWN,
     base_cell,
@@ -47,7 +45,7 @@ from dotllm.automata.machine.walk import (
     take_character,
     walk,
 )  # fmt: skip
-from dotllm.jit import kernel
+from dotllm.jit import I1, I2, U1, I, kernel
 
 NEEDS_WORDS = -1024  # NEEDS_WORDS - number: the words that exit this set are needed; make them and call again
 
@@ -103,7 +101,7 @@ def allow_inside(sets: Int32, set_rows: Int32, set_ints: Int32, number: int, k: 
 
 
 @kernel(
-    I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
+    I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
 )
 def allow_overlapping(
     mem: Int32,
@@ -157,7 +155,7 @@ def allow_overlapping(
 
 
 @kernel(
-    I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
+    I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
 )
 def allow_set(
     mem: Int32,
@@ -234,7 +232,7 @@ def allow_set(
 
 
 @kernel(
-    I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I1, I2, I1, I, I, I1),
+    I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I1, I2, I1, I, I, I1),
 )
 def find_row(
     mem: Int32, t_byte: UInt8, t_depth: Int32, t_end: Int32, t_token_start: Int32, t_tokens: Int32, main_end: int,

@@ -17,7 +17,7 @@ import numpy as np
 from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import rehash_lists, triple_put
-from dotllm.automata.machine.kinds import MEM
+from dotllm.automata.machine.layout import MEM
 from dotllm.errors import BudgetExceeded, EngineFault
 from dotllm.jit import kernel
 from dotllm.lazy_memory import reserved

@@ -13,23 +13,20 @@ import numpy as np
 
 from dotllm.arrays import Int32, UInt8
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.kinds import MEM, I
+from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.step import step
 from dotllm.automata.machine.walk import (
-    I1,
-    I2,
     K_EXITS,
     K_EXITS_END,
     K_FIRST_BYTES,
     K_ROWS,
     K_WIDE,
-    U8,
     inspect_set,
     local_apply,
     take_character,
     walk,
 )  # fmt: skip
-from dotllm.jit import kernel
+from dotllm.jit import I1, I2, U1, I, kernel
 
 NOT_HERE = 1  # result: this does not apply, nothing has been done
 _PROBES = np.frombuffer(b"aek0M_ q", np.uint8)  # first bytes that most likely lead into the loop
@@ -133,7 +130,7 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
     return 1
 
 
-@kernel(I(MEM, U8, I1, I1, I1, I1, I, I2, I2, I, I, I1))
+@kernel(I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I, I, I1))
 def walk_near_loop(
     mem: Int32,
     t_byte: UInt8,

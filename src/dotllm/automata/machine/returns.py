@@ -8,11 +8,12 @@ would be a frame set of its own, in every node of the closure.
 from __future__ import annotations
 
 from dotllm.arrays import Int32
+from dotllm.automata.kinds import ACCEPT_NODE
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, touch
 from dotllm.automata.machine.intern import buffer_room, intern_sorted, sort_ints
-from dotllm.automata.machine.kinds import ACCEPT_NODE, MEM, I
-from dotllm.jit import kernel
+from dotllm.automata.machine.layout import MEM
+from dotllm.jit import I, kernel
 
 
 @kernel(I(MEM, I))

@@ -9,15 +9,16 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Bool, Int32, UInt8
+from dotllm.automata.kinds import N_BYTE, N_TOKENS
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, begin, touch
 from dotllm.automata.machine.frames import compose, substitute
 from dotllm.automata.machine.intern import buffer_room, hole, triple_get, triple_put
-from dotllm.automata.machine.kinds import MEM, N_BYTE, N_TOKENS, I
+from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.settle import settle
 from dotllm.automata.machine.states import intern_symbol
 from dotllm.automata.machine.step import reduce, step
-from dotllm.jit import kernel
+from dotllm.jit import I, kernel
 
 
 @kernel(I(MEM, I, I))

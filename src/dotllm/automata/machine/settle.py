@@ -5,6 +5,7 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32
+from dotllm.automata.kinds import ACCEPT_NODE, N_CALL, N_END, N_ENTER, N_RETURN
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, heap_pop, touch
 from dotllm.automata.machine.intern import (
@@ -16,10 +17,10 @@ from dotllm.automata.machine.intern import (
     sort_ints,
     union,
 )
-from dotllm.automata.machine.kinds import ACCEPT_NODE, MEM, N_CALL, N_END, N_ENTER, N_RETURN, I
+from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.returns import return_through
 from dotllm.automata.machine.states import intern_state
-from dotllm.jit import kernel
+from dotllm.jit import I, kernel
 
 _FEW = 4  # frames that are popped one after another
 

@@ -6,10 +6,11 @@ A raw state is what a step leaves; its *core* is the same with the frame sets cu
 from __future__ import annotations
 
 from dotllm.arrays import Int32
+from dotllm.automata.kinds import N_ACCEPT, N_END, N_RETURN, N_TOKENS
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import hole, intern_list
-from dotllm.automata.machine.kinds import MEM, N_ACCEPT, N_END, N_RETURN, N_TOKENS, I
-from dotllm.jit import kernel
+from dotllm.automata.machine.layout import MEM
+from dotllm.jit import I, kernel
 
 
 @kernel(I(MEM, I, I))

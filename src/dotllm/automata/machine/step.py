@@ -16,13 +16,14 @@ derivations lead there (the graph-structured stack of M. Tomita, 1985, cut into 
 from __future__ import annotations
 
 from dotllm.arrays import Int32
+from dotllm.automata.kinds import N_BYTE
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, begin, touch
 from dotllm.automata.machine.frames import substitute
 from dotllm.automata.machine.intern import triple_get, triple_put
-from dotllm.automata.machine.kinds import MEM, N_BYTE, I
+from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.settle import settle
-from dotllm.jit import kernel
+from dotllm.jit import I, kernel
 
 
 @kernel(I(MEM, I, I))

@@ -10,12 +10,13 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, UInt8
+from dotllm.automata.kinds import N_BYTE
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import mix
-from dotllm.automata.machine.kinds import MEM, N_BYTE, I
+from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.step import reduce, step
-from dotllm.jit import kernel
+from dotllm.jit import I1, U1, I, kernel
 
 # columns of the table of character sets (see index.token_space)
 (
@@ -137,10 +138,7 @@ def local_apply(mem: Int32, raw: int, handle: int) -> int:
     return I(mem[states + L.S_WIDTH * raw + L.S_CORE])
 
 
-U8, I1, I2 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1]
-
-
-@kernel(I(MEM, U8, I1, I1, I1, I1, I, I, I, I, I1))
+@kernel(I(MEM, U1, I1, I1, I1, I1, I, I, I, I, I1))
 def walk(
     mem: Int32,
     t_byte: UInt8,

@@ -23,10 +23,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dotllm.arrays import Int32
+from dotllm.automata.kinds import HEAD, NfaArray
 from dotllm.automata.machine import layout as at
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, laid_out
 from dotllm.automata.machine.memory import contents
-from dotllm.automata.nfa import HEAD, Part
 from dotllm.charset import CharSet
 from dotllm.index.mask_table import END_ROW
 from dotllm.index.storage.restore import SCRATCH, TABLES, UNSAVED, renumber_rows, restore, unpack_rows
@@ -192,7 +192,7 @@ def _load(header: dict[str, Any], numbers: Int32, vocabulary: Vocabulary, make: 
     unique_nodes = frozenset(map(int, header["unique_nodes"]))
     if any(not 0 <= node < block[1] - block[0] for node in unique_nodes):
         raise ValueError("damaged index: automaton")
-    used = set(block[block[Part.CHARSET] : block[Part.CHARSET + 1]].tolist())
+    used = set(block[block[NfaArray.CHARSET] : block[NfaArray.CHARSET + 1]].tolist())
     of_charset = np.array([_number(c, space) if i in used else -1 for i, c in enumerate(charsets)], np.int32)
     mem = _arena(block, of_charset, lengths, header["scratch"], space.reach)
     region = int(restore(mem, numbers[block_end:rows_at], np.array(lengths[1:-1], np.int64), row_count))
@@ -225,7 +225,7 @@ def _arena(block: Int32, of_charset: Int32, lengths: list[int], scratch: list[in
     used = [0] * at.REGIONS
     for r, length in zip(_SAVED, lengths[2:-1], strict=True):
         used[r] = length // at.WIDTH[r]
-    classes = int(block[Part.CLASS_BYTE + 1] - block[Part.CLASS_BYTE])
+    classes = int(block[NfaArray.CLASS_BYTE + 1] - block[NfaArray.CLASS_BYTE])
     triples, more = divmod(lengths[1], at.WIDTH[at.TRIPLES])
     fits = not more and used[at.DELTA] == used[at.STATE] * classes
     capacity = [count + count // 2 + 64 for count in used]

@@ -11,13 +11,13 @@ import numpy as np
 
 from dotllm.arrays import Int32, Int64
 from dotllm.automata.machine.intern import rehash_lists
-from dotllm.automata.machine.kinds import MEM, I
 from dotllm.automata.machine.layout import (
     BUFFER,
     CONFIG,
     DELTA,
     LISTS,
     LOCAL,
+    MEM,
     MEMO,
     REGIONS,
     S_MEMO,
@@ -28,7 +28,7 @@ from dotllm.automata.machine.layout import (
 )
 from dotllm.automata.machine.memory import fill_triples
 from dotllm.index.storage.verify_arena import ALL_VALID, first_invalid_region
-from dotllm.jit import kernel
+from dotllm.jit import I, kernel
 
 TABLES = (LISTS, TRIPLES)
 """Regions that are hash tables: not saved (of TRIPLES its entries are), filled again."""

@@ -21,7 +21,6 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, Int64
-from dotllm.automata.machine.kinds import MEM, I
 from dotllm.automata.machine.layout import (
     CONFIG,
     DELTA,
@@ -36,6 +35,7 @@ from dotllm.automata.machine.layout import (
     HOLE,
     INITIAL,
     LOOP,
+    MEM,
     MEMO,
     MEMO_DEEPER,
     PENDING,
@@ -67,7 +67,7 @@ from dotllm.automata.machine.layout import (
     R,
 )  # fmt: skip
 from dotllm.index.storage.verify_nfa import within
-from dotllm.jit import kernel
+from dotllm.jit import I, kernel
 
 ALL_VALID = -1
 _HAS_PARTS = -1  # instead of an arity: the frame set is one of parts (see `settle.part_set`)

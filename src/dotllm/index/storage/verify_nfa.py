@@ -8,21 +8,20 @@ from __future__ import annotations
 import numba as nb
 
 from dotllm.arrays import Int32
-from dotllm.automata.finish.links import HEAD
-from dotllm.automata.machine.kinds import MEM, N_ACCEPT, N_CALL, N_END, N_ENTER, N_PLAIN, N_TOKENS, I
-from dotllm.automata.nfa import Part
-from dotllm.jit import kernel
+from dotllm.automata.kinds import HEAD, N_ACCEPT, N_CALL, N_END, N_ENTER, N_PLAIN, N_TOKENS, NfaArray
+from dotllm.automata.machine.layout import MEM
+from dotllm.jit import I, kernel
 
 BYTES = 256
 
 # (members of an IntEnum are no constants of a kernel)
-KIND, A, B, CHARSET = int(Part.KIND), int(Part.A), int(Part.B), int(Part.CHARSET)
-EDGE_START, EDGE_BYTES, EDGE_TARGET = int(Part.EDGE_START), int(Part.EDGE_BYTES), int(Part.EDGE_TARGET)
-CLOSURE_START, CLOSURE = int(Part.CLOSURE_START), int(Part.CLOSURE)
+KIND, A, B, CHARSET = int(NfaArray.KIND), int(NfaArray.A), int(NfaArray.B), int(NfaArray.CHARSET)
+EDGE_START, EDGE_BYTES, EDGE_TARGET = int(NfaArray.EDGE_START), int(NfaArray.EDGE_BYTES), int(NfaArray.EDGE_TARGET)
+CLOSURE_START, CLOSURE = int(NfaArray.CLOSURE_START), int(NfaArray.CLOSURE)
 LOOP_BODY, LOOP_AFTER, LOOP_MIN, LOOP_MAX = (
-    int(Part.LOOP_BODY), int(Part.LOOP_AFTER), int(Part.LOOP_MIN), int(Part.LOOP_MAX),
+    int(NfaArray.LOOP_BODY), int(NfaArray.LOOP_AFTER), int(NfaArray.LOOP_MIN), int(NfaArray.LOOP_MAX),
 )  # fmt: skip
-CLASS_OF, CLASS_BYTE = int(Part.CLASS_OF), int(Part.CLASS_BYTE)
+CLASS_OF, CLASS_BYTE = int(NfaArray.CLASS_OF), int(NfaArray.CLASS_BYTE)
 PARTS = HEAD - 2
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dotllm.errors import BudgetExceeded
-from dotllm.grammar import Expression, Grammar, Kind, Rule
+from dotllm.grammar import Expression, Grammar, Rule
+from dotllm.grammar.kinds import ExpressionKind
 from dotllm.languages.lark.parser import Parser
 from dotllm.languages.lark.syntax import Definition, NodeKind, is_terminal
 from dotllm.languages.lark.terminals import Terminals
@@ -171,7 +172,9 @@ class _LarkCompiler:
             return grammar.optional(grammar.alt(choices))
         # (x+)* is x*: a loop in a loop would only make the machine's states larger.
         bodies = [
-            Expression(grammar.a[x]) if grammar.kind[x] == Kind.REPEAT and grammar.b[x] <= 1 and grammar.c[x] < 0 else x
+            Expression(grammar.a[x])
+            if grammar.kind[x] == ExpressionKind.REPEAT and grammar.b[x] <= 1 and grammar.c[x] < 0
+            else x
             for x in choices
         ]
         return grammar.repeat(grammar.alt(bodies))

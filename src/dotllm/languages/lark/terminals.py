@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
 from dotllm.charset import CharSet
-from dotllm.grammar import Expression, Grammar, Kind
+from dotllm.grammar import Expression, Grammar
+from dotllm.grammar.kinds import ExpressionKind
 from dotllm.languages.lark.common import COMMON
 from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, NodeKind, is_terminal
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
@@ -130,11 +131,11 @@ class Terminals:
         total = 0
         for node in range(first, len(grammar)):
             kind = grammar.kind[node]
-            if kind in (Kind.LITERAL, Kind.NETWORK):
+            if kind in (ExpressionKind.LITERAL, ExpressionKind.NETWORK):
                 total += grammar.b[node]
-            elif kind == Kind.CHARS:
+            elif kind == ExpressionKind.CHARS:
                 total += len(grammar.charsets[grammar.a[node]].ranges)
-            elif kind == Kind.LITERALS:
+            elif kind == ExpressionKind.LITERALS:
                 total += sum(map(len, grammar.literal_sets[grammar.a[node]]))
             total += 1
         return total

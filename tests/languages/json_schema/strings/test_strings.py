@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dotllm.automata.dfa import Dfa
+from dotllm.automata.kinds import NfaArray
 from dotllm.automata.lowering import lower
-from dotllm.automata.nfa import Part
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
@@ -301,10 +301,10 @@ def test_a_long_limit_beside_a_format() -> None:
 def test_a_key_that_must_not_match_ends_in_one_loop() -> None:
     """The machine has tables for a loop over one set; a state that is shared by its sources would hide it."""
     nfa = lower(prepare(grammar_of(~S.pattern("^/") & S.excluding(["name", "status"]), as_key=True)))
-    (looping,) = np.flatnonzero(nfa.part(Part.CHARSET) >= 0)
-    first, last = nfa.part(Part.EDGE_START)[looping : looping + 2]
-    closure, starts = nfa.part(Part.CLOSURE), nfa.part(Part.CLOSURE_START)
-    assert any(looping in closure[starts[to] : starts[to + 1]] for to in nfa.part(Part.EDGE_TARGET)[first:last])
+    (looping,) = np.flatnonzero(nfa.part(NfaArray.CHARSET) >= 0)
+    first, last = nfa.part(NfaArray.EDGE_START)[looping : looping + 2]
+    closure, starts = nfa.part(NfaArray.CLOSURE), nfa.part(NfaArray.CLOSURE_START)
+    assert any(looping in closure[starts[to] : starts[to + 1]] for to in nfa.part(NfaArray.EDGE_TARGET)[first:last])
 
 
 def test_automata_of_users_patterns_are_bounded_by_bytes() -> None:

@@ -1,0 +1,58 @@
+"""The numbers of the automaton, once: kinds of nodes, the arrays of an `Nfa`, and how building one can end.
+
+Kernels take plain ints, so each enumeration is repeated as ints: members of an enumeration are no constants to Numba.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class NodeKind(IntEnum):
+    """What happens at a node; ``a`` and ``b`` are the two ints of the node."""
+
+    PLAIN = 0  # nothing: only ever reached through closures
+    BYTE = 1  # has byte edges
+    CALL = 2  # push return node b, continue at a (a rule's start)
+    ENTER = 3  # push the counter of loop a, continue at its body (b = 0), or at one of its parts, which begin at b
+    END = 4  # one round of loop a is over: pop its counter, then leave or go round again; b > 0: go on at a part
+    # In a counted network, ENTER and END go on at the ways out of a state, which begin at node abs(b); b < 0: it is a
+    # final one. A way out has as its a how many edges it takes at least from there to a final state, and as its b how
+    # many more ways out follow it.
+    RETURN = 5  # pop a return node
+    TOKENS = 6  # one token of token set a, then b
+    ACCEPT = 7  # the text may end here
+
+
+N_PLAIN, N_BYTE, N_CALL, N_ENTER, N_END, N_RETURN, N_TOKENS, N_ACCEPT = map(int, NodeKind)
+RETURN_NODE = 0  # the one RETURN node
+ACCEPT_NODE = 1  # the one ACCEPT node
+
+
+class NfaArray(IntEnum):
+    """The arrays of an NFA of ``n`` nodes, ``e`` byte edges, ``k`` byte classes, ``l`` loops."""
+
+    KIND = 0  # [n]
+    A = 1  # [n]
+    B = 2  # [n]
+    RANK = 3  # [n] order in which pushes (CALL, ENTER) must be carried out: left corners first
+    CHARSET = 4  # [n] index into charsets, or -1: the node consumes one whole code point of that set and nothing else
+    EDGE_START = 5  # [n + 1]
+    EDGE_BYTES = 6  # [e] low | high << 8
+    EDGE_TARGET = 7  # [e]
+    CLOSURE_START = 8  # [n + 1]
+    CLOSURE = 9  # nodes with an action that are reached without consuming anything, per node that is a target
+    LOOP_BODY = 10  # [l]
+    LOOP_AFTER = 11  # [l]
+    LOOP_MIN = 12  # [l] of an unordered sequence: required parts | parts that come at most once << 15; of a counted
+    # network: -1 - the most edges that any of its states is from a final one
+    LOOP_MAX = 13  # [l] -1: no limit; below: an unordered sequence of -2 - loop_max parts, whose body is its separator
+    CLASS_OF = 14  # [256]
+    CLASS_BYTE = 15  # [k] one byte of each class
+
+
+HEAD = len(NfaArray) + 2
+"""The ints of `Nfa.block` before its arrays: where each of these begins, where the last one ends, the start node."""
+
+# How building an automaton ends.
+DONE, UNSATISFIABLE, TOO_MANY_CLOSURES, LEFT_RECURSIVE, TOO_MANY_NODES = range(5)
