@@ -28,7 +28,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import numba
+from llvmlite import ir
+from llvmlite.binding import add_symbol
 from numba.core.caching import _CacheLocator
+from numba.core.cgutils import get_or_insert_function
+from numba.core.types.function_type import CompileResultWAP
+from numba.core.typing.templates import make_concrete_template
+from numba.extending import lower_builtin
 
 from dotllm._version import __version__
 from dotllm.cache_directory import user_cache_directory
@@ -241,18 +247,67 @@ def _is_compiled(directory: str, function: Callable[..., Any]) -> bool:
     return any(Path(directory).glob(f"*.{function.__qualname__}-{line}.py*.nbi"))
 
 
-def kernel(*signature: Any, cached: bool = True) -> Callable[[Callable[..., Any]], Any]:
+def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags: Any) -> Any:
+    """Numba's dispatcher of ``function`` with the signature(s) given, compiled now or found in the cache."""
+    folder = Path(function.__code__.co_filename).parent.relative_to(_PACKAGE).as_posix()
+    directory = _cache_directory(folder)
+    with _setting, _alone(directory, partial(_is_compiled, directory, function)):
+        before = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
+        numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = directory, f"{__name__}.BySourceHash"
+        try:
+            return numba.njit(*signature, nogil=True, **flags)(function)
+        finally:
+            numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
+
+
+Decorator = Callable[[Callable[..., Any]], Any]
+
+
+def kernel(*signature: Any, cached: bool = True) -> Decorator:
     """`numba.njit` with the signature(s) given, without the GIL, cached as the module says."""
+    return lambda function: _compiled(function, signature, cache=cached)
+
+
+def inner_kernel(signature: Any) -> Decorator:
+    """`kernel` for what only other kernels call: it has no wrapper for Python, which takes a third of the time to
+    compile a small one."""
+    return lambda function: _compiled(
+        function, (signature,), cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )
+
+
+class Outlined:
+    """A compiled kernel that other kernels call by its address. Python calls it as any kernel."""
+
+    def __init__(self, symbol: str, signature: Any, dispatcher: Any) -> None:
+        self._numba_type_ = numba.types.Function(make_concrete_template(symbol, symbol, [signature]))
+        self._dispatcher = dispatcher
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call it from Python."""
+        return self._dispatcher(*arguments)
+
+
+def outlined_kernel(signature: Any) -> Decorator:
+    """`kernel` for what many kernels call and is large: its machine code is in none of theirs.
+
+    LLVM compiles whatever a kernel calls once more with that kernel, and inlines what is small; without this, most of
+    the time to compile would go into the same functions, thirty times. A call costs some nanoseconds.
+    """
 
     def compile_now(function: Callable[..., Any]) -> Any:
-        folder = Path(function.__code__.co_filename).parent.relative_to(_PACKAGE).as_posix()
-        directory = _cache_directory(folder)
-        with _setting, _alone(directory, partial(_is_compiled, directory, function)):
-            before = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
-            numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = directory, f"{__name__}.BySourceHash"
-            try:
-                return numba.njit(*signature, nogil=True, cache=cached)(function)
-            finally:
-                numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
+        dispatcher = _compiled(function, (signature,), cache=True)
+        symbol = f"{function.__module__}.{function.__qualname__}"
+        (compiled,) = dispatcher.overloads.values()
+        add_symbol(symbol, CompileResultWAP(compiled).address)
+
+        def call(context: Any, builder: Any, typed: Any, arguments: Any) -> Any:
+            """Lowers a call, to LLVM's declaration of a function that is found by ``symbol``."""
+            result, *values = (context.get_value_type(x) for x in (typed.return_type, *typed.args))
+            declared = get_or_insert_function(builder.module, ir.FunctionType(result, values), symbol)
+            return builder.call(declared, arguments)
+
+        lower_builtin(symbol, *signature.args)(call)
+        return Outlined(symbol, signature, dispatcher)
 
     return compile_now

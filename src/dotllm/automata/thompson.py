@@ -28,7 +28,7 @@ from dotllm.grammar.kinds import (
     TOKENS,
     UNORDERED,
 )
-from dotllm.jit import I1, U1, kernel
+from dotllm.jit import I1, U1, inner_kernel
 
 UNROLL_SIZE = 48  # nodes: repetitions that unroll to no more than this are unrolled
 
@@ -36,7 +36,7 @@ UNROLL_SIZE = 48  # nodes: repetitions that unroll to no more than this are unro
 NODES, EPSILONS, EDGES, LOOPS, STACK_PEAK = range(5)
 
 
-@kernel(nb.int64(I1, I1, I1, I1, I1, nb.int64))
+@inner_kernel(nb.int64(I1, I1, I1, I1, I1, nb.int64))
 def unrolled_size(kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, root: int) -> int:
     """Nodes one copy of a simple expression needs; a large number for anything that should not be copied."""
     k = kind[root]
@@ -61,7 +61,7 @@ def unrolled_size(kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, ro
     return 1 << 20
 
 
-@kernel(nb.int64(U1, nb.int64, nb.int64, nb.int64, nb.int32[:, ::1], nb.int64))
+@inner_kernel(nb.int64(U1, nb.int64, nb.int64, nb.int64, nb.int32[:, ::1], nb.int64))
 def byte_edges(byte_sets: UInt8, at: int, source: int, target: int, edges: Int32, n_edges: int) -> int:
     """An edge for each range of the set of bytes whose 32 bytes begin at ``at``; how many edges there are then."""
     byte = 0
@@ -80,7 +80,7 @@ def byte_edges(byte_sets: UInt8, at: int, source: int, target: int, edges: Int32
     return n_edges
 
 
-@kernel(
+@inner_kernel(
     nb.int64(
         I1, I1, I1, I1, I1, U1,  # kind a b c children data
         U1,  # byte sets: 32 bytes each

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dotllm.grammar import kinds as K
 from dotllm.grammar.grammar import Grammar
 from dotllm.grammar.kinds import UNDEFINED
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel, kernel
 
 EMPTY, OTHER = 1, 2  # bits of `derives`
 
@@ -84,7 +84,7 @@ def _words(texts: list[bytes]) -> int:
     return EMPTY | OTHER if not texts[0] else OTHER
 
 
-@kernel(nb.uint8(nb.uint8, nb.uint8))
+@inner_kernel(nb.uint8(nb.uint8, nb.uint8))
 def _then(x: int, y: int) -> Any:
     """What ``x`` followed by ``y`` derives."""
     if x == 0 or y == 0:
@@ -92,7 +92,7 @@ def _then(x: int, y: int) -> Any:
     return nb.uint8((x & y & EMPTY) | ((x | y) & OTHER))
 
 
-@kernel(nb.void(_I, nb.int64, nb.int64, nb.int64, _U, _U))
+@inner_kernel(nb.void(_I, nb.int64, nb.int64, nb.int64, _U, _U))
 def _reach(children: _Ints, edges: int, end: int, states: int, derives: _Bytes, reached: _Bytes) -> None:
     """The rest of `_network` for edges in any order, in linear time."""
     # Edges by their source, as CSR.
@@ -123,7 +123,7 @@ def _reach(children: _Ints, edges: int, end: int, states: int, derives: _Bytes, 
                 length += 1
 
 
-@kernel(nb.uint8(nb.int64, _I, _I, _I, _U, _U))
+@inner_kernel(nb.uint8(nb.int64, _I, _I, _I, _U, _U))
 def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, reached: _Bytes) -> Any:
     """What a network derives; leaves in ``reached`` what is derived on the way from its start to each state."""
     at = a[node]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel, kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
 
 KEY_BYTES = 7
@@ -20,7 +20,7 @@ SMALL_RUN = 32
 """Runs up to this length are sorted by insertion."""
 
 
-@kernel("int64(uint8[::1], uint64, uint64)")
+@inner_kernel("int64(uint8[::1], uint64, uint64)")
 def _key(data: Bytes, at: Any, end: Any) -> Any:
     """Seven bytes from ``at``, then how many there are (8: more), so that a prefix sorts before its extensions."""
     key = np.int64(0)
@@ -33,7 +33,7 @@ def _key(data: Bytes, at: Any, end: Any) -> Any:
     return (key << (8 * missing) << 4) | np.int64(count)
 
 
-@kernel("boolean(uint8[::1], uint64, uint64, uint64, uint64)")
+@inner_kernel("boolean(uint8[::1], uint64, uint64, uint64, uint64)")
 def _less(data: Bytes, a: Any, a_end: Any, b: Any, b_end: Any) -> bool:
     while a < a_end and b < b_end:
         if data[a] != data[b]:
@@ -43,7 +43,7 @@ def _less(data: Bytes, a: Any, a_end: Any, b: Any, b_end: Any) -> bool:
     return bool(a >= a_end and b < b_end)
 
 
-@kernel("void(uint8[::1], int32[::1], int32[::1], int32[::1], int64, int64, int64)")
+@inner_kernel("void(uint8[::1], int32[::1], int32[::1], int32[::1], int64, int64, int64)")
 def _insertion_sort(data: Bytes, starts: Ints, lengths: Ints, order: Ints, low: int, high: int, skip: int) -> None:
     for i in range(U(low + 1), U(high)):
         item = order[i]
@@ -60,7 +60,7 @@ def _insertion_sort(data: Bytes, starts: Ints, lengths: Ints, order: Ints, low: 
         order[j] = item
 
 
-@kernel("void(int64[::1], int32[::1], int64[::1], int32[::1], int32[::1], int64)")
+@inner_kernel("void(int64[::1], int32[::1], int64[::1], int32[::1], int32[::1], int64)")
 def _pass(keys: Ints, order: Ints, to_keys: Ints, to_order: Ints, counts: Ints, shift: int) -> None:
     """Move everything to its place by the eight bits at ``shift``; counts: int32[256] of each value."""
     at = np.int32(0)
@@ -76,7 +76,7 @@ def _pass(keys: Ints, order: Ints, to_keys: Ints, to_order: Ints, counts: Ints, 
         to_order[to] = order[i]
 
 
-@kernel("void(int64[::1], int32[::1], int64[::1], int32[::1])")
+@inner_kernel("void(int64[::1], int32[::1], int64[::1], int32[::1])")
 def _radix_sort(keys: Ints, order: Ints, spare_keys: Ints, spare_order: Ints) -> None:
     """Sort ``keys`` and ``order`` alongside, stable; eight bits a pass, none where all keys agree."""
     counts = np.zeros((8, 256), np.int32)

@@ -7,12 +7,12 @@ import numpy as np
 
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.kinds import N_BYTE, N_CALL, N_END, N_ENTER, N_PLAIN, N_RETURN, N_TOKENS
-from dotllm.jit import B1, I1, kernel
+from dotllm.jit import B1, I1, inner_kernel
 
 _SHORT = 16  # nodes behind a call that are looked at for whether it is a tail call
 
 
-@kernel("boolean[::1](int32[::1], int32[::1], int32[::1], int32[::1], boolean[::1], int32[::1], int32[::1])")
+@inner_kernel("boolean[::1](int32[::1], int32[::1], int32[::1], int32[::1], boolean[::1], int32[::1], int32[::1])")
 def tail_calls(
     kind: Int32, a: Int32, b: Int32, calls: Int32, productive: Bool, forward_start: Int32, forward: Int32
 ) -> Bool:
@@ -49,7 +49,7 @@ def tail_calls(
     return tail
 
 
-@kernel("boolean[::1](int64, int32[::1], int32[::1], int32[::1], int32[:, ::1], boolean[::1], int32[::1])")
+@inner_kernel("boolean[::1](int64, int32[::1], int32[::1], int32[::1], int32[:, ::1], boolean[::1], int32[::1])")
 def targets(start: int, kind: Int32, a: Int32, b: Int32, loops: Int32, productive: Bool, edge_target: Int32) -> Bool:
     """bool [nodes]: what something jumps to. Nodes that cannot end become PLAIN."""
     n = kind.shape[0]
@@ -78,7 +78,7 @@ def targets(start: int, kind: Int32, a: Int32, b: Int32, loops: Int32, productiv
     return is_target
 
 
-@kernel(nb.int64(I1, I1, I1, B1, B1, B1, B1, I1, I1, I1, I1))
+@inner_kernel(nb.int64(I1, I1, I1, B1, B1, B1, B1, I1, I1, I1, I1))
 def find_closures(
     kind: Int32, a: Int32, b: Int32, is_target: Bool, productive: Bool, tail: Bool, nullable: Bool,
     forward_start: Int32, forward: Int32, closure_start: Int32, closure: Int32,

@@ -7,10 +7,10 @@ import numpy as np
 
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.kinds import N_BYTE
-from dotllm.jit import I1, kernel
+from dotllm.jit import I1, inner_kernel
 
 
-@kernel("int32[:, ::1](int32[:, ::1], boolean[::1])")
+@inner_kernel("int32[:, ::1](int32[:, ::1], boolean[::1])")
 def producible(edges: Int32, alive: Bool) -> Int32:
     """``edges`` [e, 3] without bytes that occur in no token (``alive`` tells which do): a range is cut where some of
     its bytes are missing, which may make several of it."""
@@ -37,7 +37,7 @@ def producible(edges: Int32, alive: Bool) -> Int32:
     return kept
 
 
-@kernel("Tuple((int32[::1], int32[::1], int32[::1]))(int32[:, ::1], int64, boolean[::1], int32[::1])")
+@inner_kernel("Tuple((int32[::1], int32[::1], int32[::1]))(int32[:, ::1], int64, boolean[::1], int32[::1])")
 def by_node(edges: Int32, n_edges: int, productive: Bool, kind: Int32) -> tuple[Int32, Int32, Int32]:
     """Edges to productive nodes: start of each node's, bytes, targets. Their nodes become BYTE nodes."""
     n = kind.shape[0]
@@ -60,7 +60,7 @@ def by_node(edges: Int32, n_edges: int, productive: Bool, kind: Int32) -> tuple[
     return start, taken, target
 
 
-@kernel(nb.int64(I1, I1, I1))
+@inner_kernel(nb.int64(I1, I1, I1))
 def byte_classes(taken: Int32, class_of: Int32, class_byte: Int32) -> int:
     """Bytes covered by the same edges are of one class; how many. ``class_byte``: one byte of each.
 

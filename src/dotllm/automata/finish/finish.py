@@ -24,12 +24,12 @@ from dotllm.automata.kinds import (
     TOO_MANY_CLOSURES,
     UNSATISFIABLE,
 )
-from dotllm.jit import B1, I1, I2, kernel
+from dotllm.jit import B1, I1, I2, inner_kernel
 
 _MOST_CLOSURES = 64_000_000  # ints
 
 
-@kernel(nb.types.Tuple((nb.int64, I1))(nb.int64, I1, I1, I1, I1, I2, I2, I2, B1))
+@inner_kernel(nb.types.Tuple((nb.int64, I1))(nb.int64, I1, I1, I1, I1, I2, I2, I2, B1))
 def finish(
     start: int, kind: Int32, a: Int32, b: Int32, charset: Int32, epsilons: Int32, byte_edges: Int32, loops: Int32,
     alive: Bool,

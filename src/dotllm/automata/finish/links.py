@@ -7,10 +7,10 @@ import numpy as np
 
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.kinds import N_CALL
-from dotllm.jit import B1, I1, kernel
+from dotllm.jit import B1, I1, inner_kernel
 
 
-@kernel(nb.void(nb.int64, I1, I1, nb.int64, I1, I1))
+@inner_kernel(nb.void(nb.int64, I1, I1, nb.int64, I1, I1))
 def group_by(n: int, keys: Int32, values: Int32, m: int, starts: Int32, out: Int32) -> None:
     """CSR: values[i] grouped by keys[i] (stable counting sort). starts has n+1 entries."""
     starts[: n + 1] = 0
@@ -23,7 +23,7 @@ def group_by(n: int, keys: Int32, values: Int32, m: int, starts: Int32, out: Int
         out[starts[keys[i]]] = values[i]
 
 
-@kernel("Tuple((int32[::1], int32[::1], int32[::1], int32[::1], int32[::1]))(int32[::1], int32[::1], int32[::1])")
+@inner_kernel("Tuple((int32[::1], int32[::1], int32[::1], int32[::1], int32[::1]))(int32[::1], int32[::1], int32[::1])")
 def group_calls(kind: Int32, a: Int32, b: Int32) -> tuple[Int32, Int32, Int32, Int32, Int32]:
     """CALL nodes; grouped by the node they return to (starts, nodes); grouped by the start of their rule."""
     n = kind.shape[0]
@@ -44,7 +44,7 @@ def group_calls(kind: Int32, a: Int32, b: Int32) -> tuple[Int32, Int32, Int32, I
     return nodes, by_return_start, by_return, by_rule_start, by_rule
 
 
-@kernel(nb.int64(nb.int64, I1, I1, B1, I1, nb.int64))
+@inner_kernel(nb.int64(nb.int64, I1, I1, B1, I1, nb.int64))
 def mark(node: int, starts: Int32, nodes: Int32, marked: Bool, todo: Int32, top: int) -> int:
     """Mark what is grouped under ``node`` and put it on the stack ``todo``; returns its new height."""
     for i in range(starts[node], starts[node + 1]):
@@ -56,7 +56,7 @@ def mark(node: int, starts: Int32, nodes: Int32, marked: Bool, todo: Int32, top:
     return top
 
 
-@kernel(nb.int64(nb.int64, I1, I1, I1, I1, I1, I1, B1, I1, nb.int64))
+@inner_kernel(nb.int64(nb.int64, I1, I1, I1, I1, I1, I1, B1, I1, nb.int64))
 def mark_calls(
     node: int, a: Int32, b: Int32, by_return_start: Int32, by_return: Int32, by_rule_start: Int32, by_rule: Int32,
     marked: Bool, todo: Int32, top: int,

@@ -13,10 +13,10 @@ import numpy as np
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.finish.links import group_by, mark, mark_calls
 from dotllm.automata.kinds import N_CALL, N_END, N_ENTER
-from dotllm.jit import B1, I1, I2, kernel
+from dotllm.jit import B1, I1, I2, inner_kernel
 
 
-@kernel(nb.void(I1, I1, I1, I1, I1, I1, I1, I1, I1, B1))
+@inner_kernel(nb.void(I1, I1, I1, I1, I1, I1, I1, I1, I1, B1))
 def find_nullable(
     a: Int32, b: Int32, back_start: Int32, back: Int32, by_return_start: Int32, by_return: Int32, by_rule_start: Int32,
     by_rule: Int32, todo: Int32, nullable: Bool,
@@ -33,7 +33,7 @@ def find_nullable(
         top = mark_calls(v, a, b, by_return_start, by_return, by_rule_start, by_rule, nullable, todo, top)
 
 
-@kernel(nb.int64(I1, I1, I1, I2, I1, I1, nb.int64, I1, I1, I1, I1, I1, I1, I1, I1, B1))
+@inner_kernel(nb.int64(I1, I1, I1, I2, I1, I1, nb.int64, I1, I1, I1, I1, I1, I1, I1, I1, B1))
 def bypass_nullable(
     kind: Int32, a: Int32, b: Int32, loops: Int32, eps_source: Int32, eps_target: Int32, n_eps: int,
     by_return_start: Int32, by_return: Int32, by_rule_start: Int32, by_rule: Int32,

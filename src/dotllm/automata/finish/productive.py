@@ -10,10 +10,10 @@ import numpy as np
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.finish.links import group_by
 from dotllm.automata.kinds import N_CALL, N_END, N_ENTER, N_TOKENS
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel
 
 
-@kernel(
+@inner_kernel(
     "Tuple((int32[::1], int32[::1]))"
     "(int32[::1], int32[::1], int32[::1], int32[:, ::1], int32[:, ::1], int64, int32[::1], int32[::1], int64)",
 )
@@ -71,7 +71,7 @@ def links_back(
     return start, link
 
 
-@kernel("boolean[::1](int32[::1], int32[::1], int32[::1], int32[:, ::1], int32[::1], int32[::1])")
+@inner_kernel("boolean[::1](int32[::1], int32[::1], int32[::1], int32[:, ::1], int32[::1], int32[::1])")
 def find_productive(kind: Int32, a: Int32, b: Int32, loops: Int32, link_start: Int32, link: Int32) -> Bool:
     """bool [nodes]: backwards from RETURN (node 0) over all links."""
     n = kind.shape[0]

@@ -12,10 +12,10 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.automata.kinds import N_CALL, N_ENTER
-from dotllm.jit import I1, I2, kernel
+from dotllm.jit import I1, I2, inner_kernel
 
 
-@kernel(nb.int64(I1, I1, I1, I2, nb.int64))
+@inner_kernel(nb.int64(I1, I1, I1, I2, nb.int64))
 def first_pushed(kind: Int32, a: Int32, b: Int32, loops: Int32, node: int) -> int:
     """The (first) node at which a CALL or ENTER goes on."""
     if kind[node] == N_CALL:
@@ -25,7 +25,7 @@ def first_pushed(kind: Int32, a: Int32, b: Int32, loops: Int32, node: int) -> in
     return nb.int64(loops[a[node], 0])
 
 
-@kernel(nb.boolean(I1, I1, I1, I2, I1, I1, I1))
+@inner_kernel(nb.boolean(I1, I1, I1, I2, I1, I1, I1))
 def order_pushes(
     kind: Int32, a: Int32, b: Int32, loops: Int32, closure_start: Int32, closure: Int32, rank: Int32
 ) -> bool:

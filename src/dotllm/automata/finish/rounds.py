@@ -11,12 +11,12 @@ import numpy as np
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.finish.links import group_by
 from dotllm.automata.kinds import N_END, N_ENTER, N_PLAIN
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel
 
 _NEVER = 1 << 30
 
 
-@kernel("boolean(int32[::1], int32[::1], int32[::1], int32[:, ::1], boolean[::1])")
+@inner_kernel("boolean(int32[::1], int32[::1], int32[::1], int32[:, ::1], boolean[::1])")
 def measure_rounds(kind: Int32, a: Int32, b: Int32, loops: Int32, productive: Bool) -> bool:
     """Set, of every way out, ``a`` (until now the END node of its target) to its distance, and of every counted network
     its ``loops[:, 2]``. False: some network has no text short enough; its ENTER has become PLAIN, and nothing else has

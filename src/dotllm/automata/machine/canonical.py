@@ -12,10 +12,10 @@ from dotllm.automata.machine.frames import unmapped_below
 from dotllm.automata.machine.intern import buffer_room, frame, intern_sorted, triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.states import intern_symbol
-from dotllm.jit import I, kernel
+from dotllm.jit import I, inner_kernel, outlined_kernel
 
 
-@kernel(I(MEM, I))
+@inner_kernel(I(MEM, I))
 def canonical_frames(mem: Int32, fs: int) -> int:
     """``fs`` with every counter that no single token can bring to a limit mapped to FAR_INSIDE or FAR_BELOW."""
     if fs == 0:
@@ -67,12 +67,9 @@ def canonical_frames(mem: Int32, fs: int) -> int:
     return triple_get(mem, L.T_CANON_FRAMES, fs, 0, 0)
 
 
-@kernel(I(MEM, I))
-def canonical(mem: Int32, symbol: int) -> int:
-    """The symbol that every token treats alike (see canonical_frames)."""
-    found = triple_get(mem, L.T_CANON, symbol, 0, 0)
-    if found >= 0:
-        return found
+@outlined_kernel(I(MEM, I))
+def canonical_anew(mem: Int32, symbol: int) -> int:
+    """`canonical` of a symbol that it is not known of."""
     mem[L.H_BUFFER] = 0
     entry = mem[L.AT_SYMBOL] + 3 * symbol
     n = mem[entry + 1]
@@ -89,3 +86,10 @@ def canonical(mem: Int32, symbol: int) -> int:
     if result < 0:
         return result
     return triple_put(mem, L.T_CANON, symbol, 0, 0, result)
+
+
+@inner_kernel(I(MEM, I))
+def canonical(mem: Int32, symbol: int) -> int:
+    """The symbol that every token treats alike (see canonical_frames)."""
+    found = triple_get(mem, L.T_CANON, symbol, 0, 0)
+    return found if found >= 0 else canonical_anew(mem, symbol)

@@ -12,10 +12,10 @@ from dotllm.automata.kinds import N_CALL, N_END, N_ENTER, N_RETURN
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import merge
 from dotllm.automata.machine.layout import MEM
-from dotllm.jit import I, kernel
+from dotllm.jit import I, inner_kernel
 
 
-@kernel(nb.void(MEM))
+@inner_kernel(nb.void(MEM))
 def begin(mem: Int32) -> None:
     """Start a closure: forget every node touched by the one before."""
     mem[L.H_STAMP] += 1
@@ -25,7 +25,7 @@ def begin(mem: Int32) -> None:
     mem[L.H_BUFFER] = 0
 
 
-@kernel(nb.void(MEM, I))
+@inner_kernel(nb.void(MEM, I))
 def heap_push(mem: Int32, node: int) -> None:
     """Queue a push, ordered by rank."""
     heap, rank = mem[L.H_HEAP], mem[L.H_RANK]
@@ -40,7 +40,7 @@ def heap_push(mem: Int32, node: int) -> None:
     mem[heap + at] = node
 
 
-@kernel(I(MEM))
+@inner_kernel(I(MEM))
 def heap_pop(mem: Int32) -> int:
     """The queued push of lowest rank."""
     heap, rank = mem[L.H_HEAP], mem[L.H_RANK]
@@ -62,7 +62,7 @@ def heap_pop(mem: Int32) -> int:
     return I(first)
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def touch(mem: Int32, node: int, frames: int) -> int:
     """Add the item (node, frames) to the closure, merging. Returns 0, or an error."""
     seen, acc = mem[L.H_SEEN] + node, mem[L.H_ACC] + node
@@ -89,7 +89,7 @@ def touch(mem: Int32, node: int, frames: int) -> int:
     return 0
 
 
-@kernel(I(MEM, I, I, I))
+@inner_kernel(I(MEM, I, I, I))
 def add_closure(mem: Int32, target: int, frames: int, pushing: int) -> int:
     """Add everything reached from ``target`` without consuming. ``pushing``: phase B, returns and loop ends are
     bypassed."""

@@ -7,10 +7,10 @@ from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import buffer_room, frame, intern_sorted, sort_ints, triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.states import intern_symbol
-from dotllm.jit import I, kernel
+from dotllm.jit import I, inner_kernel
 
 
-@kernel(I(MEM, I, I, I))
+@inner_kernel(I(MEM, I, I, I))
 def unmapped_below(mem: Int32, memo: int, fs: int, key: int) -> int:
     """List ``fs`` and all frame sets under it that have no entry in ``memo`` for ``key``; parents come before children.
 
@@ -51,7 +51,7 @@ def unmapped_below(mem: Int32, memo: int, fs: int, key: int) -> int:
     return n
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def substitute(mem: Int32, fs: int, symbol: int) -> int:
     """``fs`` with every hole replaced by what ``symbol`` holds there."""
     if fs == 0:
@@ -109,7 +109,7 @@ def substitute(mem: Int32, fs: int, symbol: int) -> int:
     return triple_get(mem, L.T_SUBST, fs, symbol, 0)
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def compose(mem: Int32, upper: int, lower: int) -> int:
     """One symbol that stands for ``upper`` pushed on ``lower`` (used when ``upper`` only renames holes)."""
     found = triple_get(mem, L.T_COMPOSE, upper, lower, 0)

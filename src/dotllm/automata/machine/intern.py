@@ -13,19 +13,19 @@ import numba as nb
 from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.layout import MEM
-from dotllm.jit import I, kernel
+from dotllm.jit import I, inner_kernel, kernel
 
 _LARGE = 64  # frames in both sets of a union
 
 
-@kernel(I(I, I))
+@inner_kernel(I(I, I))
 def mix(h: int, x: int) -> int:
     """One round of a multiplicative hash. Unsigned, because overflow of a signed product is undefined in LLVM."""
     u = (nb.uint64(h) ^ nb.uint64(x & 0xFFFFFFFF)) * nb.uint64(0x9E3779B97F4A7C15)
     return I((u ^ (u >> nb.uint64(29))) >> nb.uint64(2))
 
 
-@kernel(I(MEM, I, I, I, I))
+@inner_kernel(I(MEM, I, I, I, I))
 def triple_get(mem: Int32, kind: int, a: int, b: int, c: int) -> int:
     """The value stored under a key, or -1."""
     base, capacity = mem[L.AT_TRIPLES], mem[L.CAP_TRIPLES]
@@ -41,7 +41,7 @@ def triple_get(mem: Int32, kind: int, a: int, b: int, c: int) -> int:
         slot = (slot + 1) & (capacity - 1)
 
 
-@kernel(I(MEM, I, I, I, I, I))
+@inner_kernel(I(MEM, I, I, I, I, I))
 def triple_put(mem: Int32, kind: int, a: int, b: int, c: int, value: int) -> int:
     """Store or replace. Returns value, or FULL."""
     base, capacity = mem[L.AT_TRIPLES], mem[L.CAP_TRIPLES]
@@ -85,7 +85,7 @@ def rehash_lists(mem: Int32) -> None:
     mem[L.USED_LISTS] = used
 
 
-@kernel(I(MEM, I, I, I))
+@inner_kernel(I(MEM, I, I, I))
 def intern_list(mem: Int32, kind: int, source: int, length: int) -> int:
     """The number of the list mem[source : source+length]; 2*id + 1 if it is new, 2*id if known; or FULL.
 
@@ -138,7 +138,7 @@ def intern_list(mem: Int32, kind: int, source: int, length: int) -> int:
     return I(number) * 2 + 1
 
 
-@kernel(I(MEM, I))
+@inner_kernel(I(MEM, I))
 def buffer_room(mem: Int32, length: int) -> int:
     """Reserve nothing, only check: the absolute index of the buffer's top, or FULL."""
     if mem[L.H_BUFFER] + length > mem[L.CAP_BUFFER]:
@@ -146,7 +146,7 @@ def buffer_room(mem: Int32, length: int) -> int:
     return I(mem[L.AT_BUFFER] + mem[L.H_BUFFER])
 
 
-@kernel(I(MEM, I, I, I))
+@inner_kernel(I(MEM, I, I, I))
 def frame(mem: Int32, label: int, count: int, parent: int) -> int:
     """The number of the frame (label, count, parent frame set)."""
     found = triple_get(mem, L.T_FRAME, label, count, parent)
@@ -164,7 +164,7 @@ def frame(mem: Int32, label: int, count: int, parent: int) -> int:
     return I(number)
 
 
-@kernel(I(MEM, I))
+@inner_kernel(I(MEM, I))
 def singleton(mem: Int32, one: int) -> int:
     """The frame set {one}."""
     if one < 0:
@@ -177,13 +177,13 @@ def singleton(mem: Int32, one: int) -> int:
     return found if found < 0 else found >> 1
 
 
-@kernel(I(MEM, I))
+@inner_kernel(I(MEM, I))
 def hole(mem: Int32, i: int) -> int:
     """The frame set that stands for hole i of the symbol below."""
     return singleton(mem, frame(mem, L.HOLE, i, 0))
 
 
-@kernel(nb.void(MEM, I, I))
+@inner_kernel(nb.void(MEM, I, I))
 def sort_ints(mem: Int32, start: int, n: int) -> None:
     """Sort mem[start : start+n] in place: insertion for few, heapsort for many."""
     if n <= 24:
@@ -218,7 +218,7 @@ def sort_ints(mem: Int32, start: int, n: int) -> None:
         mem[start + at] = x
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def intern_sorted(mem: Int32, start: int, n: int) -> int:
     """Sort and de-duplicate frames at mem[start : start+n] (in the buffer), return the frame set."""
     sort_ints(mem, start, n)
@@ -231,7 +231,7 @@ def intern_sorted(mem: Int32, start: int, n: int) -> int:
     return found if found < 0 else found >> 1
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def union(mem: Int32, f: int, g: int) -> int:
     """The union of two frame sets."""
     if f == g:
@@ -262,7 +262,7 @@ def union(mem: Int32, f: int, g: int) -> int:
     return found if found < 0 else found >> 1
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def merge(mem: Int32, f: int, g: int) -> int:
     """`union` in a closure. That of large sets is remembered: a closure brings the same two to many nodes."""
     sets = mem[L.AT_FRAMESET]

@@ -45,12 +45,12 @@ from dotllm.automata.machine.walk import (
     take_character,
     walk,
 )  # fmt: skip
-from dotllm.jit import I1, I2, U1, I, kernel
+from dotllm.jit import I1, I2, U1, I, inner_kernel, kernel, outlined_kernel
 
 NEEDS_WORDS = -1024  # NEEDS_WORDS - number: the words that exit this set are needed; make them and call again
 
 
-@kernel(I(MEM, I, I, I))
+@outlined_kernel(I(MEM, I, I, I))
 def select(mem: Int32, state: int, number: int, only: int) -> int:
     """The state of those items of ``state`` that loop over set ``number`` (``only`` 1), or of all that loop over no
     known set (``only`` 0). 0: none; or an error."""
@@ -74,7 +74,7 @@ def select(mem: Int32, state: int, number: int, only: int) -> int:
     return intern_state(mem, base, n)
 
 
-@kernel(I(I2, I2, I1, I, I, I1))
+@inner_kernel(I(I2, I2, I1, I, I, I1))
 def allow_inside(sets: Int32, set_rows: Int32, set_ints: Int32, number: int, k: int, out: Int32) -> int:
     """Allow the tokens of at most k characters that lie inside a set."""
     table = sets[number]
@@ -100,7 +100,7 @@ def allow_inside(sets: Int32, set_rows: Int32, set_ints: Int32, number: int, k: 
     return 0
 
 
-@kernel(
+@inner_kernel(
     I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
 )
 def allow_overlapping(
@@ -154,7 +154,7 @@ def allow_overlapping(
     return walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, 0, main_end, loop, handle, out)
 
 
-@kernel(
+@outlined_kernel(
     I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
 )
 def allow_set(
@@ -231,7 +231,7 @@ def allow_set(
     return allow_inside(sets, set_rows, set_ints, number, k, out)
 
 
-@kernel(
+@outlined_kernel(
     I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I1, I2, I1, I, I, I1),
 )
 def find_row(

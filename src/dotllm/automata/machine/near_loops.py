@@ -26,7 +26,7 @@ from dotllm.automata.machine.walk import (
     take_character,
     walk,
 )  # fmt: skip
-from dotllm.jit import I1, I2, U1, I, kernel
+from dotllm.jit import I1, I2, U1, I, inner_kernel, outlined_kernel
 
 NOT_HERE = 1  # result: this does not apply, nothing has been done
 _PROBES = np.frombuffer(b"aek0M_ q", np.uint8)  # first bytes that most likely lead into the loop
@@ -48,7 +48,7 @@ _FORMS = np.array(
 )
 
 
-@kernel(I(MEM, I, I, I))
+@inner_kernel(I(MEM, I, I, I))
 def take_byte(mem: Int32, state: int, handle: int, byte: int) -> int:
     """(state, handle) after one byte: the core state (handle in H_OUT), 0 if dead, or an error."""
     cls = mem[mem[L.H_CLASS_OF] + byte]
@@ -60,7 +60,7 @@ def take_byte(mem: Int32, state: int, handle: int, byte: int) -> int:
     return local_apply(mem, raw, handle)
 
 
-@kernel(I(MEM, I, I, I2))
+@inner_kernel(I(MEM, I, I, I2))
 def endless_loop(mem: Int32, state: int, handle: int, sets: Int32) -> int:
     """The set over which a state loops for ever, unchanged; -1: it does not; or an error (below that).
 
@@ -85,7 +85,7 @@ def endless_loop(mem: Int32, state: int, handle: int, sets: Int32) -> int:
     return number if after == state and I(mem[L.H_OUT]) == handle else -1
 
 
-@kernel(I(MEM, I, I, I, I, I))
+@inner_kernel(I(MEM, I, I, I, I, I))
 def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop_handle: int) -> int:
     """Whether every character with the first byte ``lead``, which has just been read, leads into the loop: 1, 0, or an
     error."""
@@ -130,7 +130,7 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
     return 1
 
 
-@kernel(I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I, I, I1))
+@outlined_kernel(I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I, I, I1))
 def walk_near_loop(
     mem: Int32,
     t_byte: UInt8,

@@ -13,10 +13,10 @@ from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, touch
 from dotllm.automata.machine.intern import buffer_room, intern_sorted, sort_ints
 from dotllm.automata.machine.layout import MEM
-from dotllm.jit import I, kernel
+from dotllm.jit import I, inner_kernel
 
 
-@kernel(I(MEM, I))
+@inner_kernel(I(MEM, I))
 def return_through(mem: Int32, fs: int) -> int:
     """Go on at the return nodes of all frames of ``fs``, but for holes. 0, or an error."""
     sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]

@@ -12,16 +12,16 @@ from dotllm.arrays import Bool, Int32, UInt8
 from dotllm.automata.kinds import N_BYTE, N_TOKENS
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.closing import add_closure, begin, touch
-from dotllm.automata.machine.frames import compose, substitute
+from dotllm.automata.machine.frames import compose
 from dotllm.automata.machine.intern import buffer_room, hole, triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.settle import settle
 from dotllm.automata.machine.states import intern_symbol
-from dotllm.automata.machine.step import reduce, step
-from dotllm.jit import I, kernel
+from dotllm.automata.machine.step import expand, reduce, step
+from dotllm.jit import I, inner_kernel, kernel, outlined_kernel
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def push_cell(mem: Int32, symbol: int, below: int) -> int:
     """The stack ``below`` with ``symbol`` on top. A cell is (symbol, below, depth)."""
     found = triple_get(mem, L.T_STACK, symbol, below, 0)
@@ -40,7 +40,7 @@ def push_cell(mem: Int32, symbol: int, below: int) -> int:
     return I(number)
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def absorb(mem: Int32, upper: int, lower: int) -> int:
     """1 + the symbol that takes the place of both, if ``upper`` needs nothing of ``lower`` but bare holes; else 0.
 
@@ -91,7 +91,7 @@ def absorb(mem: Int32, upper: int, lower: int) -> int:
     return triple_put(mem, L.T_COMPOSE, upper, lower, 1, symbol + 1)
 
 
-@kernel(I(MEM, I, I))
+@outlined_kernel(I(MEM, I, I))
 def apply(mem: Int32, raw: int, stack: int) -> int:
     """Carry out what a raw state asks of the stack. Returns the core state (the new stack is in H_OUT), or an error.
 
@@ -156,7 +156,7 @@ def apply(mem: Int32, raw: int, stack: int) -> int:
         return core
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def configuration(mem: Int32, state: int, stack: int) -> int:
     """The number of the configuration (state, stack). An entry is (state, stack, mask row or -1)."""
     found = triple_get(mem, L.T_CONFIG, state, stack, 0)
@@ -174,7 +174,7 @@ def configuration(mem: Int32, state: int, stack: int) -> int:
     return I(number)
 
 
-@kernel(I(MEM, I, I, nb.uint8[::1], I, I))
+@inner_kernel(I(MEM, I, I, nb.uint8[::1], I, I))
 def run_bytes(mem: Int32, state: int, stack: int, data: UInt8, start: int, end: int) -> int:
     """Move (state, stack) over data[start:end]. Returns the state (0: not allowed; the stack is in H_OUT), or an
     error."""
@@ -203,13 +203,13 @@ def run_bytes(mem: Int32, state: int, stack: int, data: UInt8, start: int, end: 
     return state
 
 
-@kernel(nb.boolean(nb.int32[:, ::1], I, I))
+@inner_kernel(nb.boolean(nb.int32[:, ::1], I, I))
 def in_token_set(token_rows: Int32, number: int, token: int) -> bool:
     """Whether a token belongs to a token set (rows are bitmasks)."""
     return (token_rows[number, token >> 5] >> (token & 31)) & 1 != 0
 
 
-@kernel(I(MEM, I, nb.int32[:, ::1], I))
+@outlined_kernel(I(MEM, I, nb.int32[:, ::1], I))
 def token_step(mem: Int32, state: int, token_rows: Int32, token: int) -> int:
     """The raw state after taking ``token`` by its id (0: no item wants it), or an error."""
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
@@ -226,23 +226,7 @@ def token_step(mem: Int32, state: int, token_rows: Int32, token: int) -> int:
     return settle(mem)
 
 
-@kernel(I(MEM, I, I))
-def expand(mem: Int32, state: int, symbol: int) -> int:
-    """The raw state of ``state`` with ``symbol`` written into its holes (nothing is consumed or carried out)."""
-    begin(mem)
-    entry = mem[L.AT_STATE] + L.S_WIDTH * state
-    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
-    for i in range(mem[entry + L.S_LENGTH] // 2):
-        filled = substitute(mem, mem[items + 2 * i + 1], symbol)
-        if filled < 0:
-            return filled
-        done = touch(mem, mem[items + 2 * i], filled)
-        if done < 0:
-            return done
-    return settle(mem)
-
-
-@kernel(I(MEM, I, I, I, I))
+@outlined_kernel(I(MEM, I, I, I, I))
 def unite(mem: Int32, state: int, stack: int, other: int, other_stack: int) -> int:
     """Both of two configurations at once: they are spelled out down to the stack they share, then merged.
 
@@ -274,7 +258,7 @@ def unite(mem: Int32, state: int, stack: int, other: int, other_stack: int) -> i
     return apply(mem, raw, stack)
 
 
-@kernel(
+@outlined_kernel(
     I(MEM, I, I, nb.uint8[::1], nb.int32[::1], nb.boolean[::1], nb.int32[:, ::1]),
 )
 def advance(
@@ -317,7 +301,7 @@ def advance(
     return configuration(mem, by_bytes, by_bytes_stack)
 
 
-@kernel(I(MEM, I))
+@inner_kernel(I(MEM, I))
 def forced_byte(mem: Int32, state: int) -> int:
     """The one byte that can follow, or -1: none, several, the end, or a token by id."""
     entry = mem[L.AT_STATE] + L.S_WIDTH * state

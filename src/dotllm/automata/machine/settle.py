@@ -20,12 +20,12 @@ from dotllm.automata.machine.intern import (
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.returns import return_through
 from dotllm.automata.machine.states import intern_state
-from dotllm.jit import I, kernel
+from dotllm.jit import I, inner_kernel, outlined_kernel
 
 _FEW = 4  # frames that are popped one after another
 
 
-@kernel(I(MEM, I))
+@inner_kernel(I(MEM, I))
 def part_set(mem: Int32, part: int) -> int:
     """The set of one part of an unordered sequence.
 
@@ -40,7 +40,7 @@ def part_set(mem: Int32, part: int) -> int:
     return found if found < 0 else found >> 1
 
 
-@kernel(nb.boolean(MEM, I, I))
+@inner_kernel(nb.boolean(MEM, I, I))
 def is_used(mem: Int32, used: int, part: int) -> bool:
     """Whether a part of an unordered sequence is in the set of used ones (see `part_set`)."""
     entry = mem[L.AT_FRAMESET] + 2 * used
@@ -51,7 +51,7 @@ def is_used(mem: Int32, used: int, part: int) -> bool:
     return False
 
 
-@kernel(nb.boolean(MEM, I, I))
+@inner_kernel(nb.boolean(MEM, I, I))
 def has_required(mem: Int32, loop: int, used: int) -> bool:
     """Whether an unordered sequence may end: its required parts (the first ones) have been used."""
     required = mem[mem[L.H_LOOP_MIN] + loop] & 0x7FFF
@@ -62,7 +62,7 @@ def has_required(mem: Int32, loop: int, used: int) -> bool:
     return required == 0 or mem[mem[L.AT_POOL] + mem[entry] + mem[entry + 1] - required] == -required
 
 
-@kernel(nb.boolean(MEM, I, I, I))
+@inner_kernel(nb.boolean(MEM, I, I, I))
 def has_free_part(mem: Int32, loop: int, first: int, used: int) -> bool:
     """Whether an unordered sequence may go on: some part, whose nodes begin at ``first``, may still come."""
     once, parts = mem[mem[L.H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[L.H_LOOP_MAX] + loop]
@@ -73,7 +73,7 @@ def has_free_part(mem: Int32, loop: int, first: int, used: int) -> bool:
     return False
 
 
-@kernel(I(MEM, I, I, I, I))
+@inner_kernel(I(MEM, I, I, I, I))
 def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int:
     """Go on at every part of an unordered sequence that may come next, each with itself added to the used ones."""
     once, parts = mem[mem[L.H_LOOP_MIN] + loop] >> 15, -2 - mem[mem[L.H_LOOP_MAX] + loop]
@@ -100,7 +100,7 @@ def push_parts(mem: Int32, loop: int, first: int, used: int, parent: int) -> int
     return 0
 
 
-@kernel(I(MEM, I, I, I, I))
+@inner_kernel(I(MEM, I, I, I, I))
 def push_rounds(mem: Int32, loop: int, first: int, count: int, parent: int) -> int:
     """Go on at every way out of a state of a counted network from which a final state is near enough. ``first``: its
     first way out; ``count``: edges so far (or that no token can bring them to the limit)."""
@@ -118,7 +118,7 @@ def push_rounds(mem: Int32, loop: int, first: int, count: int, parent: int) -> i
     return 0
 
 
-@kernel(I(MEM, I))
+@inner_kernel(I(MEM, I))
 def push_calls(mem: Int32, node: int) -> int:
     """The frames of a call that has been popped off the heap and of all others of the same rule: they follow it, and no
     other node has their rank."""
@@ -139,7 +139,7 @@ def push_calls(mem: Int32, node: int) -> int:
     return intern_sorted(mem, at, n)
 
 
-@kernel(I(MEM))
+@outlined_kernel(I(MEM))
 def settle(mem: Int32) -> int:
     """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
     kind, acc = mem[L.H_KIND], mem[L.H_ACC]

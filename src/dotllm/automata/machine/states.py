@@ -10,10 +10,10 @@ from dotllm.automata.kinds import N_ACCEPT, N_END, N_RETURN, N_TOKENS
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import hole, intern_list
 from dotllm.automata.machine.layout import MEM
-from dotllm.jit import I, kernel
+from dotllm.jit import I, inner_kernel
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def intern_symbol(mem: Int32, at: int, n: int) -> int:
     """The symbol of the n frame sets at mem[at:]; notes whether it only renames holes."""
     found = intern_list(mem, L.L_SYMBOL, at, n)
@@ -31,7 +31,7 @@ def intern_symbol(mem: Int32, at: int, n: int) -> int:
     return symbol
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def intern_state(mem: Int32, at: int, n: int) -> int:
     """The raw state of the n items at mem[at:], with its core and its symbol worked out if it is new."""
     found = intern_list(mem, L.L_STATE, at, 2 * n)

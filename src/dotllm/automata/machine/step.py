@@ -23,10 +23,10 @@ from dotllm.automata.machine.frames import substitute
 from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.settle import settle
-from dotllm.jit import I, kernel
+from dotllm.jit import I, inner_kernel, outlined_kernel
 
 
-@kernel(I(MEM, I, I))
+@outlined_kernel(I(MEM, I, I))
 def step(mem: Int32, state: int, cls: int) -> int:
     """delta[state, cls]: the raw state after one byte of the class, found now. Returns it (0: dead), or an error.
 
@@ -67,13 +67,9 @@ def step(mem: Int32, state: int, cls: int) -> int:
     return target
 
 
-@kernel(I(MEM, I, I))
-def reduce(mem: Int32, state: int, symbol: int) -> int:
-    """The raw state when ``state``, which is pending, meets ``symbol`` on top of the stack (and the symbol is
-    popped)."""
-    found = triple_get(mem, L.T_REDUCE, state, symbol, 0)
-    if found >= 0:
-        return found
+@outlined_kernel(I(MEM, I, I))
+def expand(mem: Int32, state: int, symbol: int) -> int:
+    """The raw state of ``state`` with ``symbol`` written into its holes (nothing is consumed or carried out)."""
     begin(mem)
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
     items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
@@ -84,7 +80,17 @@ def reduce(mem: Int32, state: int, symbol: int) -> int:
         done = touch(mem, mem[items + 2 * i], filled)
         if done < 0:
             return done
-    target = settle(mem)
+    return settle(mem)
+
+
+@inner_kernel(I(MEM, I, I))
+def reduce(mem: Int32, state: int, symbol: int) -> int:
+    """The raw state when ``state``, which is pending, meets ``symbol`` on top of the stack (and the symbol is
+    popped)."""
+    found = triple_get(mem, L.T_REDUCE, state, symbol, 0)
+    if found >= 0:
+        return found
+    target = expand(mem, state, symbol)
     if target < 0:
         return target
     return triple_put(mem, L.T_REDUCE, state, symbol, 0, target)

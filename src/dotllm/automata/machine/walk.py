@@ -16,7 +16,7 @@ from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import mix
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.step import reduce, step
-from dotllm.jit import I1, U1, I, kernel
+from dotllm.jit import I1, U1, I, inner_kernel, outlined_kernel
 
 # columns of the table of character sets (see index.token_space)
 (
@@ -36,7 +36,7 @@ CELL = 6  # ints: symbol, handle below, real stack, how deep that is (+ 1), firs
 BASE_CELLS = 256  # local handles below this are cells of the real stack, by depth
 
 
-@kernel(I(MEM, I))
+@inner_kernel(I(MEM, I))
 def local_symbol(mem: Int32, handle: int) -> int:
     """The canonical symbol on top of a walk's stack; notes it if it belongs to the real stack."""
     at = mem[L.AT_LOCAL] + CELL * handle
@@ -45,7 +45,7 @@ def local_symbol(mem: Int32, handle: int) -> int:
     return I(mem[at])
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def base_cell(mem: Int32, depth: int, stack: int) -> int:
     """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an
     error."""
@@ -61,13 +61,13 @@ def base_cell(mem: Int32, depth: int, stack: int) -> int:
     return depth
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def bucket(mem: Int32, symbol: int, below: int) -> int:
     """The number of the bucket in which the cell with ``symbol`` on top of ``below`` is looked for."""
     return mix(mix(1, symbol), below) & I(mem[L.CAP_LOCAL] - 1)
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def push_local(mem: Int32, symbol: int, below: int) -> int:
     """The cell with ``symbol`` on top of a handle; its handle, or an error.
 
@@ -97,7 +97,7 @@ def push_local(mem: Int32, symbol: int, below: int) -> int:
     return new
 
 
-@kernel(I(MEM, I))
+@inner_kernel(I(MEM, I))
 def local_below(mem: Int32, handle: int) -> int:
     """The handle of the stack below a handle."""
     at = mem[L.AT_LOCAL] + CELL * handle
@@ -109,7 +109,7 @@ def local_below(mem: Int32, handle: int) -> int:
     return below
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def local_apply(mem: Int32, raw: int, handle: int) -> int:
     """`run.apply` on a walk's own stack. Returns the core state (the new handle is in H_OUT), or an error."""
     states = mem[L.AT_STATE]
@@ -138,7 +138,7 @@ def local_apply(mem: Int32, raw: int, handle: int) -> int:
     return I(mem[states + L.S_WIDTH * raw + L.S_CORE])
 
 
-@kernel(I(MEM, U1, I1, I1, I1, I1, I, I, I, I, I1))
+@outlined_kernel(I(MEM, U1, I1, I1, I1, I1, I, I, I, I, I1))
 def walk(
     mem: Int32,
     t_byte: UInt8,
@@ -220,7 +220,7 @@ def walk(
     return 0
 
 
-@kernel(I(MEM, I, I, I1))
+@inner_kernel(I(MEM, I, I, I1))
 def take_character(mem: Int32, state: int, handle: int, table_row: Int32) -> int:
     """(state, handle) after one character of a set: the core state (handle in H_OUT), 0 if dead, or an error."""
     n = table_row[K_REP_END]
@@ -239,7 +239,7 @@ def take_character(mem: Int32, state: int, handle: int, table_row: Int32) -> int
     return state
 
 
-@kernel(I(MEM, I, I, I1))
+@inner_kernel(I(MEM, I, I, I1))
 def inspect_set(mem: Int32, state: int, number: int, table_row: Int32) -> int:
     """Who takes characters of set ``number`` next: 2 only items that loop over it, 1 others (too), 0 nobody."""
     entry = mem[L.AT_STATE] + L.S_WIDTH * state

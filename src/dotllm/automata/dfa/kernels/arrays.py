@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel
 
 Array = NDArray[Any]
 Int = Any  # an int64 inside a kernel, an int outside
 
 
-@kernel("int32[::1](int32[::1])")
+@inner_kernel("int32[::1](int32[::1])")
 def copy(old: Array) -> Array:
     """A copy, by a loop (see `longer_table`)."""
     new = np.empty(len(old), np.int32)
@@ -22,7 +22,7 @@ def copy(old: Array) -> Array:
     return new
 
 
-@kernel("int32[:, ::1](int32[:, ::1], int64, int64)")
+@inner_kernel("int32[:, ::1](int32[:, ::1], int64, int64)")
 def longer_table(old: Array, used: Int, capacity: Int) -> Array:
     """A copy of the first ``used`` rows with room for more."""
     new = np.zeros((capacity, old.shape[1]), np.int32)
@@ -32,7 +32,7 @@ def longer_table(old: Array, used: Int, capacity: Int) -> Array:
     return new
 
 
-@kernel("int64[::1](int64[::1], int64, int64)")
+@inner_kernel("int64[::1](int64[::1], int64, int64)")
 def longer(old: Array, used: Int, capacity: Int) -> Array:
     """A copy of the first ``used`` values with room for more."""
     new = np.zeros(capacity, np.int64)

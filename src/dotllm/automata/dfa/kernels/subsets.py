@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from dotllm.automata.dfa.kernels.arrays import Array, Int, copy, longer, longer_table
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel, kernel
 
 
-@kernel("Tuple((int32[::1], int32[::1]))(int32[::1], int64)")
+@inner_kernel("Tuple((int32[::1], int32[::1]))(int32[::1], int64)")
 def _grouped(sources: Array, n: Int) -> tuple[Array, Array]:
     """(first, order): the edges ``order[first[s] : first[s + 1]]`` leave state s; a counting sort."""
     first = np.zeros(n + 1, np.int32)
@@ -28,7 +28,7 @@ def _grouped(sources: Array, n: Int) -> tuple[Array, Array]:
     return first, order
 
 
-@kernel(
+@inner_kernel(
     "Tuple((int64[::1], int64[::1], int64))"
     "(int32[::1], int32[::1], boolean[::1], int32[::1], int32[::1], int32[::1], int64)"
 )
@@ -81,7 +81,7 @@ def _closures(
     return first, states, steps
 
 
-@kernel("int64(uint64)")
+@inner_kernel("int64(uint64)")
 def _lowest_bit(word: Int) -> Int:
     """The position of the lowest bit of a word that is not 0."""
     position = np.int64(0)
@@ -92,7 +92,7 @@ def _lowest_bit(word: Int) -> Int:
     return position
 
 
-@kernel("int64(uint64[:, ::1], int64)")
+@inner_kernel("int64(uint64[:, ::1], int64)")
 def _hash(sets: Array, row: Int) -> Int:
     key = np.uint64(1469598103934665603)
     for w in range(sets.shape[1]):
@@ -101,7 +101,7 @@ def _hash(sets: Array, row: Int) -> Int:
     return np.int64(key)
 
 
-@kernel("int64(int32[::1], int64[::1], int64[::1], uint64[:, ::1], int64, int64)")
+@inner_kernel("int64(int32[::1], int64[::1], int64[::1], uint64[:, ::1], int64, int64)")
 def _find(slots: Array, hashes: Array, sets: Array, candidates: Array, row: Int, code: Int) -> Int:
     """The slot of the set ``candidates[row]``, whose hash is ``code``, or the free one where it belongs."""
     words = candidates.shape[1]
@@ -121,7 +121,7 @@ def _find(slots: Array, hashes: Array, sets: Array, candidates: Array, row: Int,
     return np.int64(slot)
 
 
-@kernel("int32[::1](int64[::1], int64)")
+@inner_kernel("int32[::1](int64[::1], int64)")
 def _rehashed(hashes: Array, total: Int) -> Array:
     """A hash table, four times as large as there is room for sets, of the sets 1..total - 1."""
     mask = 4 * len(hashes) - 1
