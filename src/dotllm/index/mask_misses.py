@@ -18,6 +18,7 @@ from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import CONFIG, H_FUEL, R
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
+from dotllm.automata.machine.walk import CharsetTables, Trie
 from dotllm.index.atomics import exchange, fetch_add
 from dotllm.index.helper_pool import CONTENT, close_job, enter_job, exit_job, open_job, wait_for_job
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, I, copy_row, pointer
@@ -120,14 +121,19 @@ def _compute(job: Int64, me: int) -> None:
 
     space = nb.carray(pointer(task.space), (1,), SPACE)[0]
     words = space.words
-    trie_byte = nb.carray(pointer(space.trie_byte), (space.nodes,), nb.uint8)
-    trie_depth = nb.carray(pointer(space.trie_depth), (space.nodes,), nb.int32)
-    trie_end = nb.carray(pointer(space.trie_end), (space.nodes,), nb.int32)
-    trie_token_start = nb.carray(pointer(space.trie_token_start), (space.nodes + 1,), nb.int32)
-    trie_tokens = nb.carray(pointer(space.trie_tokens), (space.nodes,), nb.int32)
-    sets = nb.carray(pointer(space.sets), (space.set_count, space.set_width), nb.int32)
-    set_rows = nb.carray(pointer(space.set_rows), (space.set_row_count, words), nb.int32)
-    set_ints = nb.carray(pointer(space.set_ints), (space.set_ints_size,), nb.int32)
+    trie = Trie(
+        nb.carray(pointer(space.trie_byte), (space.nodes,), nb.uint8),
+        nb.carray(pointer(space.trie_depth), (space.nodes,), nb.int32),
+        nb.carray(pointer(space.trie_end), (space.nodes,), nb.int32),
+        nb.carray(pointer(space.trie_token_start), (space.nodes + 1,), nb.int32),
+        nb.carray(pointer(space.trie_tokens), (space.nodes,), nb.int32),
+        space.main_end,
+    )
+    charsets = CharsetTables(
+        nb.carray(pointer(space.sets), (space.set_count, space.set_width), nb.int32),
+        nb.carray(pointer(space.set_rows), (space.set_row_count, words), nb.int32),
+        nb.carray(pointer(space.set_ints), (space.set_ints_size,), nb.int32),
+    )
     eos = nb.carray(pointer(space.eos), (space.eos_count,), nb.int32)
     rows = nb.carray(pointer(space.rows), (space.row_count, words), nb.int32)
     table = nb.carray(pointer(space.table), (space.slots, 2), nb.int64)
@@ -160,10 +166,7 @@ def _compute(job: Int64, me: int) -> None:
             mem[H_FUEL] = FUEL
             config = mem[R + 3 * CONFIG] + 3 * configs[g]
             row = scratch[target][:words]
-            codes[i] = find_row(
-                mem, trie_byte, trie_depth, trie_end, trie_token_start, trie_tokens, space.main_end, sets, set_rows,
-                set_ints, token_rows, eos, mem[config], mem[config + 1], row,
-            )  # fmt: skip
+            codes[i] = find_row(mem, trie, charsets, token_rows, eos, mem[config], mem[config + 1], row)
             if codes[i] < 0:
                 continue
             tags[i] = row_hash(row)

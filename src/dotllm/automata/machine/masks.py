@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numba as nb
 
-from dotllm.arrays import Int32, UInt8
+from dotllm.arrays import Int32
 from dotllm.automata.kinds import N_TOKENS
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.canonical import canonical
@@ -28,6 +28,7 @@ from dotllm.automata.machine.near_loops import NOT_HERE, walk_near_loop
 from dotllm.automata.machine.states import intern_state
 from dotllm.automata.machine.walk import (
     BASE_CELLS,
+    CHARSETS,
     K_COUNTS,
     K_EXITS,
     K_EXITS_END,
@@ -38,14 +39,17 @@ from dotllm.automata.machine.walk import (
     K_ROWS,
     K_WORDS,
     K_WORDS_END,
+    TRIE,
     WORDS_NOWHERE,
     WORDS_UNKNOWN,
+    CharsetTables,
+    Trie,
     base_cell,
     inspect_set,
     take_character,
     walk,
-)  # fmt: skip
-from dotllm.jit import I1, I2, U1, I, inner_kernel, kernel, outlined_kernel
+)
+from dotllm.jit import I1, I2, I, inner_kernel, kernel, outlined_kernel
 
 NEEDS_WORDS = -1024  # NEEDS_WORDS - number: the words that exit this set are needed; make them and call again
 
@@ -74,46 +78,37 @@ def select(mem: Int32, state: int, number: int, only: int) -> int:
     return intern_state(mem, base, n)
 
 
-@inner_kernel(I(I2, I2, I1, I, I, I1))
-def allow_inside(sets: Int32, set_rows: Int32, set_ints: Int32, number: int, k: int, out: Int32) -> int:
+@inner_kernel(I(CHARSETS, I, I, I1))
+def allow_inside(charsets: CharsetTables, number: int, k: int, out: Int32) -> int:
     """Allow the tokens of at most k characters that lie inside a set."""
-    table = sets[number]
+    table = charsets.sets[number]
     words = out.shape[0]
     if k <= 0:
         return 0
     if k >= table[K_MAX_CHARS]:
-        row = set_rows[number * K_ROWS]
+        row = charsets.rows[number * K_ROWS]
         for i in range(words):
             out[i] |= row[i]
         return 0
-    row = set_rows[number * K_ROWS + min(k, K_ROWS - 1)]
+    row = charsets.rows[number * K_ROWS + min(k, K_ROWS - 1)]
     for i in range(words):
         out[i] |= row[i]
     if k > K_ROWS - 1:
         n = (table[K_LONG_END] - table[K_LONG]) // 2  # tokens, then their lengths, longest first
         at = table[K_LONG]
         for i in range(n - 1, -1, -1):
-            if set_ints[at + n + i] > k:
+            if charsets.ints[at + n + i] > k:
                 break
-            token = set_ints[at + i]
+            token = charsets.ints[at + i]
             out[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
     return 0
 
 
-@inner_kernel(
-    I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
-)
+@inner_kernel(I(MEM, TRIE, CHARSETS, I, I, I, I1))
 def allow_overlapping(
     mem: Int32,
-    t_byte: UInt8,
-    t_depth: Int32,
-    t_end: Int32,
-    t_token_start: Int32,
-    t_tokens: Int32,
-    main_end: int,
-    sets: Int32,
-    set_rows: Int32,
-    set_ints: Int32,
+    trie: Trie,
+    charsets: CharsetTables,
     loop: int,
     handle: int,
     number: int,
@@ -124,7 +119,7 @@ def allow_overlapping(
     If the loop alone takes any number of characters, all tokens inside are allowed and only those that leave are walked
     (whole); otherwise the token trie is walked.
     """
-    table = sets[number]
+    table = charsets.sets[number]
     if table[K_WORDS_END] == WORDS_UNKNOWN:
         return NEEDS_WORDS - number
     state, env = loop, handle
@@ -147,27 +142,16 @@ def allow_overlapping(
         endless = alone == state and new_env == env
         state, env = alone, new_env
     if (endless or k >= longest) and table[K_WORDS_END] != WORDS_NOWHERE:
-        allow_inside(sets, set_rows, set_ints, number, longest, out)
-        return walk(
-            mem, t_byte, t_depth, t_end, t_token_start, t_tokens, table[K_WORDS], table[K_WORDS_END], loop, handle, out
-        )
-    return walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, 0, main_end, loop, handle, out)
+        allow_inside(charsets, number, longest, out)
+        return walk(mem, trie, table[K_WORDS], table[K_WORDS_END], loop, handle, out)
+    return walk(mem, trie, 0, trie.main_end, loop, handle, out)
 
 
-@outlined_kernel(
-    I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I1, I, I, I, I1),
-)
+@outlined_kernel(I(MEM, TRIE, CHARSETS, I, I, I, I1))
 def allow_set(
     mem: Int32,
-    t_byte: UInt8,
-    t_depth: Int32,
-    t_end: Int32,
-    t_token_start: Int32,
-    t_tokens: Int32,
-    main_end: int,
-    sets: Int32,
-    set_rows: Int32,
-    set_ints: Int32,
+    trie: Trie,
+    charsets: CharsetTables,
     loop: int,
     handle: int,
     number: int,
@@ -179,7 +163,7 @@ def allow_set(
     limit), the set is no longer taken (the limit: k characters), or no token is that long. Tokens inside the set of
     at most k characters are a row; tokens that leave it after j characters are walked from Cj.
     """
-    table = sets[number]
+    table = charsets.sets[number]
     longest = max(table[K_MAX_CHARS], table[K_MAX_COUNT])  # characters of the set in any token
     state, env = loop, handle
     k = 0
@@ -195,9 +179,14 @@ def allow_set(
         k += 1
         if kind == 1:
             return allow_overlapping(
-                mem, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows, set_ints,
-                loop, handle, number, out,
-            )  # fmt: skip
+                mem,
+                trie,
+                charsets,
+                loop,
+                handle,
+                number,
+                out,
+            )
         # does the next character lead back here? (equal state, and equal top symbol on an equal rest)
         if kind == 2:
             after = take_character(mem, state, new_env, table)
@@ -209,17 +198,21 @@ def allow_set(
         # tokens that leave the set here
         if repeats and k == 1:
             done = walk(
-                mem, t_byte, t_depth, t_end, t_token_start, t_tokens, table[K_EXITS], table[K_EXITS_END], state,
+                mem,
+                trie,
+                table[K_EXITS],
+                table[K_EXITS_END],
+                state,
                 new_env,
                 out,
-            )  # fmt: skip
+            )
             if done < 0:
                 return done
         else:
             last = table[K_MAX_COUNT] if repeats else min(k, table[K_MAX_COUNT])
             for j in range(k, last + 1):
-                low, high = set_ints[table[K_COUNTS] + j], set_ints[table[K_COUNTS] + j + 1]
-                done = walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, low, high, state, new_env, out)
+                low, high = charsets.ints[table[K_COUNTS] + j], charsets.ints[table[K_COUNTS] + j + 1]
+                done = walk(mem, trie, low, high, state, new_env, out)
                 if done < 0:
                     return done
         if repeats:
@@ -228,22 +221,24 @@ def allow_set(
         if kind == 0:
             break
         env = new_env
-    return allow_inside(sets, set_rows, set_ints, number, k, out)
+    return allow_inside(charsets, number, k, out)
 
 
-@outlined_kernel(
-    I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I1, I2, I1, I, I, I1),
-)
+@outlined_kernel(I(MEM, TRIE, CHARSETS, I2, I1, I, I, I1))
 def find_row(
-    mem: Int32, t_byte: UInt8, t_depth: Int32, t_end: Int32, t_token_start: Int32, t_tokens: Int32, main_end: int,
-    sets: Int32, set_rows: Int32, set_ints: Int32, token_rows: Int32, eos: Int32,
-    state: int, stack: int, out: Int32,
-) -> int:  # fmt: skip
+    mem: Int32,
+    trie: Trie,
+    charsets: CharsetTables,
+    token_rows: Int32,
+    eos: Int32,
+    state: int,
+    stack: int,
+    out: Int32,
+) -> int:
     """Compute the mask of (state, stack) into ``out`` [words]. Returns how many stack symbols it depends on, or an
     error.
 
-    t_*: the store of tries (the token trie is nodes [0, main_end)); sets, set_rows, set_ints: the character sets (see
-    K_*); token_rows: bitmasks of the grammar's token sets; eos: end tokens.
+    token_rows [sets, words]: bitmasks of the grammar's token sets; eos: end tokens; (state, stack): a configuration.
     """
     words = out.shape[0]
     for i in range(words):
@@ -263,11 +258,9 @@ def find_row(
         if rest < 0:
             return rest
     if rest > 0:
-        done = walk_near_loop(
-            mem, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows, rest, handle, out
-        )  # fmt: skip
+        done = walk_near_loop(mem, trie, charsets, rest, handle, out)
         if done == NOT_HERE:
-            done = walk(mem, t_byte, t_depth, t_end, t_token_start, t_tokens, 0, main_end, rest, handle, out)
+            done = walk(mem, trie, 0, trie.main_end, rest, handle, out)
         if done < 0:
             return done
     if flags & L.HAS_CHARSET:
@@ -287,9 +280,14 @@ def find_row(
             if loop < 0:
                 return loop
             done = allow_set(
-                mem, t_byte, t_depth, t_end, t_token_start, t_tokens, main_end, sets, set_rows, set_ints,
-                loop, handle, number, out,
-            )  # fmt: skip
+                mem,
+                trie,
+                charsets,
+                loop,
+                handle,
+                number,
+                out,
+            )
             if done < 0:
                 return done
     if flags & L.ACCEPTS:

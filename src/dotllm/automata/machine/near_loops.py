@@ -11,22 +11,26 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from dotllm.arrays import Int32, UInt8
+from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.step import step
 from dotllm.automata.machine.walk import (
+    CHARSETS,
     K_EXITS,
     K_EXITS_END,
     K_FIRST_BYTES,
     K_ROWS,
     K_WIDE,
+    TRIE,
+    CharsetTables,
+    Trie,
     inspect_set,
     local_apply,
     take_character,
     walk,
-)  # fmt: skip
-from dotllm.jit import I1, I2, U1, I, inner_kernel, outlined_kernel
+)
+from dotllm.jit import I1, I2, I, inner_kernel, outlined_kernel
 
 NOT_HERE = 1  # result: this does not apply, nothing has been done
 _PROBES = np.frombuffer(b"aek0M_ q", np.uint8)  # first bytes that most likely lead into the loop
@@ -130,17 +134,11 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
     return 1
 
 
-@outlined_kernel(I(MEM, U1, I1, I1, I1, I1, I, I2, I2, I, I, I1))
+@outlined_kernel(I(MEM, TRIE, CHARSETS, I, I, I1))
 def walk_near_loop(
     mem: Int32,
-    t_byte: UInt8,
-    t_depth: Int32,
-    t_end: Int32,
-    t_token_start: Int32,
-    t_tokens: Int32,
-    main_end: int,
-    sets: Int32,
-    set_rows: Int32,
+    trie: Trie,
+    charsets: CharsetTables,
     state: int,
     handle: int,
     out: Int32,
@@ -156,7 +154,7 @@ def walk_near_loop(
         if loop == 0 or loop == state:
             continue
         loop_handle = I(mem[L.H_OUT])
-        number = endless_loop(mem, loop, loop_handle, sets)
+        number = endless_loop(mem, loop, loop_handle, charsets.sets)
         if number < -1:
             return number
         if number >= 0:
@@ -164,11 +162,9 @@ def walk_near_loop(
     if number < 0:
         return NOT_HERE
     # Every token that begins with characters of the set, as if the first of them led into the loop …
-    table = sets[number]
-    row = set_rows[number * K_ROWS].copy()
-    done = walk(
-        mem, t_byte, t_depth, t_end, t_token_start, t_tokens, table[K_EXITS], table[K_EXITS_END], loop, loop_handle, row
-    )  # fmt: skip
+    table = charsets.sets[number]
+    row = charsets.rows[number * K_ROWS].copy()
+    done = walk(mem, trie, table[K_EXITS], table[K_EXITS_END], loop, loop_handle, row)
     if done < 0:
         return done
     # … and now the others, and those whose first characters do not.
@@ -180,10 +176,10 @@ def walk_near_loop(
     member = np.zeros(mem[L.H_DEPTH] + 1, np.bool_)  # by depth: all bytes so far belong to characters of the set
     member[0] = True
     i = 0
-    while i < main_end:
-        depth = t_depth[i]
+    while i < trie.main_end:
+        depth = trie.depth[i]
         before = mem[at_state + depth - 1]
-        byte = I(t_byte[i])
+        byte = I(trie.byte[i])
         cls = mem[class_of + byte]
         raw = I(mem[delta + before * classes + cls])
         if raw < 0:
@@ -197,27 +193,25 @@ def walk_near_loop(
                 return raw
             env = I(mem[L.H_OUT])
         if raw == L.DEAD:
-            for j in range(t_token_start[i], t_token_start[t_end[i]]):
-                token = t_tokens[j]
+            for j in range(trie.token_start[i], trie.token_start[trie.end[i]]):
+                token = trie.tokens[j]
                 row[token >> 5] &= ~(nb.int32(1) << nb.int32(token & 31))
-            i = t_end[i]
+            i = trie.end[i]
             continue
-        inside = member[depth - 1] and (
-            byte >= 0x80 or (table[K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1 != 0
-        )  # fmt: skip
+        inside = member[depth - 1] and (byte >= 0x80 or (table[K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1 != 0)
         if inside:
             if raw == loop and env == loop_handle:
-                i = t_end[i]
+                i = trie.end[i]
                 continue
             if byte >= 0xC2:
                 known = beyond_ascii(mem, raw, env, byte, loop, loop_handle)
                 if known < 0:
                     return known
                 if known == 1:
-                    i = t_end[i]
+                    i = trie.end[i]
                     continue
-        for j in range(t_token_start[i], t_token_start[i + 1]):
-            token = t_tokens[j]
+        for j in range(trie.token_start[i], trie.token_start[i + 1]):
+            token = trie.tokens[j]
             row[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
         mem[at_state + depth] = raw
         mem[at_env + depth] = env

@@ -6,6 +6,8 @@ handles are equal stacks, and what a walk has learned of a handle holds wherever
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba as nb
 import numpy as np
 
@@ -16,7 +18,7 @@ from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import mix
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.step import reduce, step
-from dotllm.jit import I1, U1, I, inner_kernel, outlined_kernel
+from dotllm.jit import I1, I2, U1, I, inner_kernel, outlined_kernel
 
 # columns of the table of character sets (see index.token_space)
 (
@@ -138,14 +140,41 @@ def local_apply(mem: Int32, raw: int, handle: int) -> int:
     return I(mem[states + L.S_WIDTH * raw + L.S_CORE])
 
 
-@outlined_kernel(I(MEM, U1, I1, I1, I1, I1, I, I, I, I, I1))
+class Trie(NamedTuple):
+    """The store of tries (see `vocabulary.trie`): its nodes in depth-first order."""
+
+    byte: UInt8
+    """[nodes]: the last byte on the way to each."""
+    depth: Int32
+    """[nodes]: the number of bytes on the way to each, from 1 on."""
+    end: Int32
+    """[nodes]: where the subtree of each ends."""
+    token_start: Int32
+    """[nodes + 1]: where the tokens of each begin in ``tokens``."""
+    tokens: Int32
+    main_end: int
+    """The trie of all tokens is the nodes [0, main_end)."""
+
+
+class CharsetTables(NamedTuple):
+    """What is known of the vocabulary under each character set."""
+
+    sets: Int32
+    """[sets, K_WIDTH], see K_…."""
+    rows: Int32
+    """[sets * K_ROWS, words]: bitmasks of tokens inside a set, by how many characters they have."""
+    ints: Int32
+    """What places in ``sets`` lead to."""
+
+
+TRIE = nb.types.NamedTuple((U1, I1, I1, I1, I1, I), Trie)
+CHARSETS = nb.types.NamedTuple((I2, I2, I1), CharsetTables)
+
+
+@outlined_kernel(I(MEM, TRIE, I, I, I, I, I1))
 def walk(
     mem: Int32,
-    t_byte: UInt8,
-    t_depth: Int32,
-    t_end: Int32,
-    t_token_start: Int32,
-    t_tokens: Int32,
+    trie: Trie,
     low: int,
     high: int,
     state: int,
@@ -158,6 +187,7 @@ def walk(
     classes that lead from the last such place back to it are remembered: then a byte costs a look-up. In long walks so
     are all pops and pushes (the last byte of a character in such a loop, or the first one).
     """
+    t_byte, t_depth, t_end, t_token_start, t_tokens, _ = trie
     delta, classes, class_of = mem[L.AT_DELTA], mem[L.H_CLASSES], mem[L.H_CLASS_OF]
     states = mem[L.AT_STATE]
     at_state, at_env = mem[L.H_WALK_STATE], mem[L.H_WALK_ENV]
