@@ -17,15 +17,16 @@ import numpy as np
 
 from dotllm import cancellation
 from dotllm.arrays import Bool, Int32, Int64, UInt8
+from dotllm.automata.builder import EDGES, EPSILONS, LOOPS, NODES, Builder
 from dotllm.automata.finish import finish
 from dotllm.automata.kinds import DONE, LEFT_RECURSIVE, TOO_MANY_CLOSURES, TOO_MANY_NODES, UNSATISFIABLE
 from dotllm.automata.nfa import Nfa
-from dotllm.automata.thompson import EDGES, EPSILONS, LOOPS, NODES, thompson
+from dotllm.automata.thompson import GrammarArrays, thompson
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
 from dotllm.grammar.grammar import Grammar
 from dotllm.grammar.kinds import UNDEFINED
-from dotllm.jit import I1, U1, kernel
+from dotllm.jit import B1, I1, U1, I, kernel
 
 NODE_BUDGET = 4_000_000
 LARGE_CHARSET = 24  # from this size on a character class is worth the vocabulary's precomputed rows
@@ -128,8 +129,8 @@ def _lower(grammar: Grammar, alive: Bool) -> tuple[int, Nfa | None]:
     data, byte_sets = (np.frombuffer(x, np.uint8) if x else _NO_BYTES for x in (grammar.data, grammar.byteset_bits))
     places = np.empty(len(bodies) + len(grammar.charsets), np.int32)
     what, block = automaton(
-        *nodes, data, byte_sets, *_character_sets(grammar.charsets), *_words(grammar), bodies, grammar.start,
-        alive, NODE_BUDGET, places,
+        tuple(nodes), data, byte_sets, _character_sets(grammar.charsets), _words(grammar), bodies, grammar.start, alive,
+        NODE_BUDGET, places,
     )  # fmt: skip
     if what != DONE:
         return what, None
@@ -137,51 +138,69 @@ def _lower(grammar: Grammar, alive: Bool) -> tuple[int, Nfa | None]:
     return what, Nfa(block, grammar.charsets, places[len(bodies) :].tolist(), grammar.token_sets, unique_nodes)
 
 
+_TRIPLE = nb.types.UniTuple(I1, 3)
+
+
 @kernel(
     nb.types.Tuple((nb.int64, I1))(
-        I1, I1, I1, I1, I1, U1, U1, I1, I1, I1, I1, I1, I1, U1, I1, nb.int64, nb.boolean[::1], nb.int64, I1
+        nb.types.UniTuple(I1, 5), U1, U1, _TRIPLE, nb.types.Tuple((I1, I1, I1, U1)), I1, I, B1, I, I1
     )
 )
 def automaton(
-    kind: Int32, a: Int32, b: Int32, c: Int32, children: Int32, data: UInt8, byte_sets: UInt8,
-    char_start: Int32, char_seqs: Int32, marked: Int32,
-    set_start: Int32, word_offset: Int32, word_length: Int32, word_bytes: UInt8, bodies: Int32, start: int,
-    alive: Bool, budget: int, places: Int32,
-) -> tuple[int, Int32]:  # fmt: skip
+    nodes: tuple[Int32, Int32, Int32, Int32, Int32],
+    data: UInt8,
+    byte_sets: UInt8,
+    charsets: tuple[Int32, Int32, Int32],
+    words: tuple[Int32, Int32, Int32, UInt8],
+    bodies: Int32,
+    start: int,
+    alive: Bool,
+    budget: int,
+    places: Int32,
+) -> tuple[int, Int32]:
     """`thompson` with arrays that are large enough, then `finish`, whose result this is (or TOO_MANY_NODES).
 
-    places [rules + charsets]: the nodes at which rules start, -1 where a rule is not reached; at how many places each
-    large character set is.
+    The arrays: see `GrammarArrays`. alive [256]: bytes that occur in some token. places [rules + charsets] is filled:
+    the nodes at which rules start, -1 where a rule is not reached; at how many places each large character set is.
     """
+    kind, a, b, c, children = nodes
+    char_start, char_sequences, char_marked = charsets
+    set_start, word_offset, word_length, word_bytes = words
+    grammar = GrammarArrays(
+        kind, a, b, c, children, data, byte_sets, char_start, char_sequences, char_marked,
+        set_start, word_offset, word_length, word_bytes, bodies,
+    )  # fmt: skip
     rule_start, charset_uses = places[: bodies.shape[0]], places[bodies.shape[0] :]
     longest = 0
     for i in range(word_length.shape[0]):
         longest = max(longest, word_length[i])
     # Enough for nearly all grammars, and not much more: all this memory is touched.
-    size = 64 + kind.shape[0] + children.shape[0] + data.shape[0] + word_bytes.shape[0] + 8 * char_seqs.shape[0]
-    count = np.zeros(8, np.int32)
+    size = 64 + kind.shape[0] + children.shape[0] + data.shape[0] + word_bytes.shape[0] + 8 * char_sequences.shape[0]
     while True:
-        node_kind, node_a, node_b = np.zeros(size, np.int32), np.zeros(size, np.int32), np.zeros(size, np.int32)
-        charset = np.full(size, -1, np.int32)
-        epsilons, edges = np.empty((size, 2), np.int32), np.empty((2 * size, 3), np.int32)
-        loops = np.empty((size // 8 + 8, 4), np.int32)
-        stack = np.empty((size + longest, 3), np.int32)
+        builder = Builder(
+            np.zeros(size, np.int32),
+            np.zeros(size, np.int32),
+            np.zeros(size, np.int32),
+            np.full(size, -1, np.int32),
+            np.empty((size, 2), np.int32),
+            np.empty((2 * size, 3), np.int32),
+            np.empty((size // 8 + 8, 4), np.int32),
+            np.empty((size + longest, 3), np.int32),
+            np.zeros(5, np.int32),
+        )
         rule_start[:] = -1
         charset_uses[:] = 0
-        root = thompson(
-            kind, a, b, c, children, data, byte_sets, char_start, char_seqs, marked,
-            set_start, word_offset, word_length, word_bytes, bodies, start,
-            node_kind, node_a, node_b, charset, epsilons, edges, loops, rule_start, charset_uses, stack, count,
-        )  # fmt: skip
+        root = thompson(grammar, start, builder, rule_start, charset_uses)
         if root >= 0:
             break
         size *= 2
         if size > 2 * budget:
             return TOO_MANY_NODES, np.empty(0, np.int32)
-    n = count[NODES]
+    used = builder.used
+    n = used[NODES]
     return finish(
-        root, node_kind[:n], node_a[:n], node_b[:n], charset[:n], epsilons[: count[EPSILONS]], edges[: count[EDGES]],
-        loops[: count[LOOPS]], alive,
+        root, builder.kind[:n], builder.a[:n], builder.b[:n], builder.charset[:n], builder.epsilons[: used[EPSILONS]],
+        builder.edges[: used[EDGES]], builder.loops[: used[LOOPS]], alive,
     )  # fmt: skip
 
 
