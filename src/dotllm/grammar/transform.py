@@ -13,26 +13,24 @@ first part; and whenever a rule J of the component has been completed, the text 
 the component is one automaton: its states are those of the rules' bodies and one hub per rule ("this rule is complete,
 and its text began where the automaton did"); an epsilon edge leads from the hub of J to behind every left call of J;
 the hub of A is final in the automaton for A. This is the left-corner transform (Rosenkrantz and Lewis, 1970) done on
-automata: nothing is multiplied out, and the size is that of the component, once per rule of it that is called from
-elsewhere.
+automata (`left_corners`): nothing is multiplied out, and the size is that of the component, once per rule of it that is
+called from elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dotllm import cancellation
-from dotllm.errors import BudgetExceeded, InvalidSpec, Unsupported
+from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.grammar import kinds as K
 from dotllm.grammar.analysis import EMPTY, EMPTY_PART, LEFT_RECURSION, OTHER, Analysis, analyse
 from dotllm.grammar.components import strongly_connected
 from dotllm.grammar.grammar import Expression, Grammar, Rule
 from dotllm.grammar.kinds import UNDEFINED
+from dotllm.grammar.left_corners import NOWHERE, Edge, LeftCorners
 
 MAX_SIZE = 400_000  # numbers in `children` of the rewritten grammar: some 100,000 edges
-
-Edge = tuple[int, Expression, int]
-_NOWHERE = -1
 
 
 def prepare(grammar: Grammar) -> Grammar:
@@ -208,9 +206,9 @@ class _Rewriting:
             again = [(first, e, t) for s, e, t in parts if s == start]
             every = [(s, self.full[e], t) for s, e, t in parts + again]
             return new.network(first + 1, first, finals, every, c)
-        builder = _Automaton(self, lambda part: part == node)  # SEQ or NETWORK
+        builder = LeftCorners(self, lambda part: part == node)  # SEQ or NETWORK
         target = builder.state()
-        builder.begin(node, 0, _NOWHERE, target)
+        builder.begin(node, 0, NOWHERE, target)
         states, place, edges = builder.contracted()
         return new.network(states, 0, [place[target]], edges)
 
@@ -255,14 +253,14 @@ class _Rewriting:
         """The automaton of a left-recursive component: number of states, hub per rule, edges; it starts in 0."""
         found = self.networks.get(component)
         if found is None:
-            builder = _Automaton(self, lambda part: self.component.get(part) == component)
+            builder = LeftCorners(self, lambda part: self.component.get(part) == component)
             for rule, number in self.recursive.items():
                 if number == component:
                     builder.hubs[rule] = builder.state()
             for rule, hub in builder.hubs.items():
                 body = self.old.rule_body[rule]
                 assert body != UNDEFINED  # checked by `prepare`
-                builder.begin(body, 0, _NOWHERE, hub)
+                builder.begin(body, 0, NOWHERE, hub)
             states, place, edges = builder.contracted()
             found = states, {rule: place[hub] for rule, hub in builder.hubs.items()}, edges
             self.networks[component] = found
@@ -285,135 +283,6 @@ class _Rewriting:
             if self.derives[children[i + 1]]
         ]
         return states, start, list(children[at + 3 : at + 3 + count]), edges
-
-
-class _Automaton:
-    """Edges of a network for expressions of which nothing has been read yet. State 0 is its start.
-
-    ``inside`` says which expressions are taken apart; others are edges. ``hubs`` has the state of every rule whose left
-    calls are inside.
-    """
-
-    def __init__(self, rewriting: _Rewriting, inside: Callable[[int], bool]) -> None:
-        self.r = rewriting
-        self.inside = inside
-        self.states = 1
-        self.hubs: dict[int, int] = {}
-        self.edges: dict[Edge, None] = {}  # an ordered set
-
-    def state(self) -> int:
-        self.states += 1
-        return self.states - 1
-
-    def edge(self, source: int, expression: Expression, target: int) -> None:
-        if target != _NOWHERE and (source != target or expression != self.r.new.empty()):
-            self.edges[source, expression, target] = None
-
-    def begin(self, node: int, source: int, if_empty: int, if_some: int) -> None:
-        """Add edges from ``source``, where nothing has been read: to ``if_some`` by the non-empty texts of ``node``, to
-        ``if_empty`` (unless that is _NOWHERE) by the empty one."""
-        r, old = self.r, self.r.old
-        empty = r.new.empty()
-        agenda = [(node, source, if_empty, if_some)]
-        while agenda:
-            node, source, if_empty, if_some = agenda.pop()
-            kind, a, b, c = old.kind[node], old.a[node], old.b[node], old.c[node]
-            inside = self.inside(node)
-            if inside and kind == K.SEQ:
-                agenda += self._sequence(old.children[a : a + b], source, if_empty, if_some)
-                continue
-            if inside and kind == K.NETWORK and not c:
-                agenda += self._network(node, source, if_empty, if_some)
-                continue
-            if r.derives[node] & EMPTY:
-                self.edge(source, empty, if_empty)
-            if not r.derives[node] & OTHER:
-                continue
-            if inside and kind == K.CALL:
-                self.edge(self.hubs[a], empty, if_some)
-            elif inside and kind == K.ALT:
-                agenda += [(child, source, _NOWHERE, if_some) for child in old.children[a : a + b]]
-            elif inside and kind == K.REPEAT:
-                # The first non-empty round here, the others as usual.
-                low = 0 if r.derives[a] & EMPTY else max(b - 1, 0)
-                rest = r.new.repeat(r.some[a], low, None if c < 0 else c - 1)
-                behind = if_some
-                if rest != empty:
-                    behind = self.state()
-                    self.edge(behind, rest, if_some)
-                agenda.append((a, source, _NOWHERE, behind))
-            elif inside:
-                raise Unsupported(
-                    "left recursion through unordered or counted parts cannot be removed", keyword="left recursion"
-                )
-            else:
-                self.edge(source, r.some[node], if_some)
-
-    def _sequence(
-        self, parts: Sequence[int], source: int, if_empty: int, if_some: int
-    ) -> list[tuple[int, int, int, int]]:
-        """Two rows of states: nothing read yet (what is to `begin`, returned), and something read."""
-        r = self.r
-        nothing, something = source, _NOWHERE
-        begin = []
-        reading = True
-        for i, part in enumerate(parts):
-            last = i == len(parts) - 1
-            behind = if_some if last else self.state()
-            if something != _NOWHERE:
-                self.edge(something, r.full[part], behind)
-            if reading:
-                reading = bool(r.derives[part] & EMPTY)
-                after = if_empty if last else self.state() if reading else _NOWHERE
-                begin.append((part, nothing, after, behind))
-                nothing = after
-            something = behind
-        return begin
-
-    def _network(self, node: int, source: int, if_empty: int, if_some: int) -> list[tuple[int, int, int, int]]:
-        """Every state twice: nothing read yet (as far as the left edge goes), and something read."""
-        r, empty = self.r, self.r.new.empty()
-        _, start, finals, edges = r.network(node)
-        at_left = {start}
-        agenda = [start]
-        silent: dict[int, list[int]] = {}
-        for s, expression, t in edges:
-            if r.derives[expression] & EMPTY:
-                silent.setdefault(s, []).append(t)
-        while agenda:
-            for t in silent.get(agenda.pop(), ()):
-                if t not in at_left:
-                    at_left.add(t)
-                    agenda.append(t)
-        nothing = {s: self.state() for s in sorted(at_left)}
-        something = {s: self.state() for s in sorted({t for _, _, t in edges})}
-        self.edge(source, empty, nothing[start])
-        begin = []
-        for s, expression, t in edges:
-            if s in something:
-                self.edge(something[s], r.full[expression], something[t])
-            if s in nothing:
-                begin.append((expression, nothing[s], nothing.get(t, _NOWHERE), something[t]))
-        for final in finals:
-            if final in something:
-                self.edge(something[final], empty, if_some)
-            if final in nothing:
-                self.edge(nothing[final], empty, if_empty)
-        return begin
-
-    def contracted(self) -> tuple[int, list[int], list[Edge]]:
-        """Number of states, new number of each, and edges, when every cycle of epsilon edges has become one state."""
-        empty = self.r.new.empty()
-        graph: list[list[int]] = [[] for _ in range(self.states)]
-        for source, expression, target in self.edges:
-            if expression == empty:
-                graph[source].append(target)
-        number = strongly_connected(graph)
-        # The start, to which no edge leads, shall be 0 again.
-        swap = {number[0]: 0, 0: number[0]}
-        place = [swap.get(n, n) for n in number]
-        edges = {(place[s], e, place[t]): None for s, e, t in self.edges if e != empty or place[s] != place[t]}
-        return max(number) + 1, place, list(edges)
 
 
 def _without_nodes(old: Grammar) -> Grammar:

@@ -1,0 +1,161 @@
+"""The automaton of expressions at the left edge of a left-recursive component (see `transform`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from dotllm.errors import Unsupported
+from dotllm.grammar import kinds as K
+from dotllm.grammar.analysis import EMPTY, OTHER
+from dotllm.grammar.components import strongly_connected
+from dotllm.grammar.grammar import Expression, Grammar
+
+Edge = tuple[int, Expression, int]
+NOWHERE = -1
+
+
+class Rewriting(Protocol):
+    """What is known of the grammar that is rewritten; node numbers are of ``old`` unless said."""
+
+    old: Grammar
+    new: Grammar
+    derives: list[int]
+    full: dict[int, Expression]
+    """The expression of ``new`` with the texts of a node."""
+    some: dict[int, Expression]
+    """That with its non-empty texts."""
+
+    def network(self, node: int) -> tuple[int, int, list[int], list[tuple[int, int, int]]]:
+        """States, start, finals and productive edges of a NETWORK of ``old``."""
+
+
+class LeftCorners:
+    """Edges of a network for expressions of which nothing has been read yet. State 0 is its start.
+
+    ``inside`` says which expressions are taken apart; others are edges. ``hubs`` has the state of every rule whose left
+    calls are inside.
+    """
+
+    def __init__(self, rewriting: Rewriting, inside: Callable[[int], bool]) -> None:
+        self.r = rewriting
+        self.inside = inside
+        self.states = 1
+        self.hubs: dict[int, int] = {}
+        self.edges: dict[Edge, None] = {}  # an ordered set
+
+    def state(self) -> int:
+        """A new state."""
+        self.states += 1
+        return self.states - 1
+
+    def edge(self, source: int, expression: Expression, target: int) -> None:
+        """An edge, unless it leads NOWHERE or is an epsilon edge that leads back."""
+        if target != NOWHERE and (source != target or expression != self.r.new.empty()):
+            self.edges[source, expression, target] = None
+
+    def begin(self, node: int, source: int, if_empty: int, if_some: int) -> None:
+        """Add edges from ``source``, where nothing has been read: to ``if_some`` by the non-empty texts of ``node``, to
+        ``if_empty`` (unless that is NOWHERE) by the empty one."""
+        r, old = self.r, self.r.old
+        empty = r.new.empty()
+        agenda = [(node, source, if_empty, if_some)]
+        while agenda:
+            node, source, if_empty, if_some = agenda.pop()
+            kind, a, b, c = old.kind[node], old.a[node], old.b[node], old.c[node]
+            inside = self.inside(node)
+            if inside and kind == K.SEQ:
+                agenda += self._sequence(old.children[a : a + b], source, if_empty, if_some)
+                continue
+            if inside and kind == K.NETWORK and not c:
+                agenda += self._network(node, source, if_empty, if_some)
+                continue
+            if r.derives[node] & EMPTY:
+                self.edge(source, empty, if_empty)
+            if not r.derives[node] & OTHER:
+                continue
+            if inside and kind == K.CALL:
+                self.edge(self.hubs[a], empty, if_some)
+            elif inside and kind == K.ALT:
+                agenda += [(child, source, NOWHERE, if_some) for child in old.children[a : a + b]]
+            elif inside and kind == K.REPEAT:
+                # The first non-empty round here, the others as usual.
+                low = 0 if r.derives[a] & EMPTY else max(b - 1, 0)
+                rest = r.new.repeat(r.some[a], low, None if c < 0 else c - 1)
+                behind = if_some
+                if rest != empty:
+                    behind = self.state()
+                    self.edge(behind, rest, if_some)
+                agenda.append((a, source, NOWHERE, behind))
+            elif inside:
+                raise Unsupported(
+                    "left recursion through unordered or counted parts cannot be removed", keyword="left recursion"
+                )
+            else:
+                self.edge(source, r.some[node], if_some)
+
+    def _sequence(
+        self, parts: Sequence[int], source: int, if_empty: int, if_some: int
+    ) -> list[tuple[int, int, int, int]]:
+        """Two rows of states: nothing read yet (what is to `begin`, returned), and something read."""
+        r = self.r
+        nothing, something = source, NOWHERE
+        begin = []
+        reading = True
+        for i, part in enumerate(parts):
+            last = i == len(parts) - 1
+            behind = if_some if last else self.state()
+            if something != NOWHERE:
+                self.edge(something, r.full[part], behind)
+            if reading:
+                reading = bool(r.derives[part] & EMPTY)
+                after = if_empty if last else self.state() if reading else NOWHERE
+                begin.append((part, nothing, after, behind))
+                nothing = after
+            something = behind
+        return begin
+
+    def _network(self, node: int, source: int, if_empty: int, if_some: int) -> list[tuple[int, int, int, int]]:
+        """Every state twice: nothing read yet (as far as the left edge goes), and something read."""
+        r, empty = self.r, self.r.new.empty()
+        _, start, finals, edges = r.network(node)
+        at_left = {start}
+        agenda = [start]
+        silent: dict[int, list[int]] = {}
+        for s, expression, t in edges:
+            if r.derives[expression] & EMPTY:
+                silent.setdefault(s, []).append(t)
+        while agenda:
+            for t in silent.get(agenda.pop(), ()):
+                if t not in at_left:
+                    at_left.add(t)
+                    agenda.append(t)
+        nothing = {s: self.state() for s in sorted(at_left)}
+        something = {s: self.state() for s in sorted({t for _, _, t in edges})}
+        self.edge(source, empty, nothing[start])
+        begin = []
+        for s, expression, t in edges:
+            if s in something:
+                self.edge(something[s], r.full[expression], something[t])
+            if s in nothing:
+                begin.append((expression, nothing[s], nothing.get(t, NOWHERE), something[t]))
+        for final in finals:
+            if final in something:
+                self.edge(something[final], empty, if_some)
+            if final in nothing:
+                self.edge(nothing[final], empty, if_empty)
+        return begin
+
+    def contracted(self) -> tuple[int, list[int], list[Edge]]:
+        """Number of states, new number of each, and edges, when every cycle of epsilon edges has become one state."""
+        empty = self.r.new.empty()
+        graph: list[list[int]] = [[] for _ in range(self.states)]
+        for source, expression, target in self.edges:
+            if expression == empty:
+                graph[source].append(target)
+        number = strongly_connected(graph)
+        # The start, to which no edge leads, shall be 0 again.
+        swap = {number[0]: 0, 0: number[0]}
+        place = [swap.get(n, n) for n in number]
+        edges = {(place[s], e, place[t]): None for s, e, t in self.edges if e != empty or place[s] != place[t]}
+        return max(number) + 1, place, list(edges)
