@@ -37,6 +37,7 @@ lint: install-dev  ## What pre-commit and CI check.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m tools.check_structure
+	$(BIN)/lint-imports --no-cache
 
 format: install-dev
 	$(BIN)/ruff check --fix .
