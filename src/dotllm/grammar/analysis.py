@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dotllm.grammar import kinds as K
 from dotllm.grammar.grammar import Grammar
 from dotllm.grammar.kinds import UNDEFINED
-from dotllm.jit import inner_kernel, kernel
+from dotllm.jit import I1, U1, I, inner_kernel, kernel
 
 EMPTY, OTHER = 1, 2  # bits of `derives`
 
@@ -32,8 +32,6 @@ EMPTY_PART = 4  # a part or the separator of an UNORDERED, or an edge of a count
 
 _Ints = NDArray[np.int32]
 _Bytes = NDArray[np.uint8]
-_I = nb.int32[::1]
-_U = nb.uint8[::1]
 _WHITE, _GREY, _BLACK = 0, 1, 2
 _ROUNDS = 6  # over the edges of a network, see `_network`
 _NOTHING: _Bytes = np.zeros(0, np.uint8)
@@ -92,7 +90,7 @@ def _then(x: int, y: int) -> Any:
     return nb.uint8((x & y & EMPTY) | ((x | y) & OTHER))
 
 
-@inner_kernel(nb.void(_I, nb.int64, nb.int64, nb.int64, _U, _U))
+@inner_kernel(nb.void(I1, I, I, I, U1, U1))
 def _reach(children: _Ints, edges: int, end: int, states: int, derives: _Bytes, reached: _Bytes) -> None:
     """The rest of `_network` for edges in any order, in linear time."""
     # Edges by their source, as CSR.
@@ -123,7 +121,7 @@ def _reach(children: _Ints, edges: int, end: int, states: int, derives: _Bytes, 
                 length += 1
 
 
-@inner_kernel(nb.uint8(nb.int64, _I, _I, _I, _U, _U))
+@inner_kernel(nb.uint8(I, I1, I1, I1, U1, U1))
 def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, reached: _Bytes) -> Any:
     """What a network derives; leaves in ``reached`` what is derived on the way from its start to each state."""
     at = a[node]
@@ -152,58 +150,104 @@ def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, re
     return found
 
 
-@kernel(nb.int64(_I, _I, _I, _I, _I, _I, _U, _U, nb.int64, _U, _U))
-def _analyse(
-    kind: _Ints,
-    a: _Ints,
-    b: _Ints,
-    c: _Ints,
-    children: _Ints,
-    bodies: _Ints,
-    words: _Bytes,
-    tokens: _Bytes,
-    known: int,
-    derives: _Bytes,
-    left: _Bytes,
-) -> int:
-    """Fill ``derives`` and ``left`` from node ``known`` on (and the children of such nodes); returns their reasons."""
+@inner_kernel(nb.types.UniTuple(I, 3)(I1, I1, I1, I1, I))
+def _span(kind: _Ints, a: _Ints, b: _Ints, children: _Ints, node: int) -> tuple[int, int, int]:
+    """(First, end, step): which ints of ``children`` are the expressions of a node; of a REPEAT or a CALL none."""
+    k = kind[node]
+    if k == K.SEQ or k == K.ALT or k == K.UNORDERED:
+        return I(a[node]), I(a[node] + b[node]), I(1)
+    if k == K.NETWORK:
+        return I(a[node] + 4 + children[a[node] + 2]), I(a[node] + b[node]), I(3)
+    return I(0), I(0), I(1)
+
+
+@inner_kernel(I(I1, I1, I1, I))
+def _only_child(kind: _Ints, a: _Ints, bodies: _Ints, node: int) -> int:
+    """What a REPEAT or a CALL is made of; -1: nothing, or another kind."""
+    if kind[node] == K.REPEAT:
+        return I(a[node])
+    return I(bodies[a[node]]) if kind[node] == K.CALL else I(-1)
+
+
+@inner_kernel(nb.types.UniTuple(I1, 2)(I1, I1, I1, I1, I1, I))
+def _parents(kind: _Ints, a: _Ints, b: _Ints, children: _Ints, bodies: _Ints, known: int) -> tuple[_Ints, _Ints]:
+    """The parents, from node ``known`` on, of every node, as CSR: first counted, then filled from the back."""
     nodes = kind.shape[0]
-    # Parents of every node, as CSR: first counted, then filled from the back.
     first = np.zeros(nodes + 1, np.int32)
-    widest = 1
+    parents = np.empty(0, np.int32)
     for fill in range(2):
         if fill == 1:
             for node in range(nodes):
                 first[node + 1] += first[node]
             parents = np.empty(first[nodes], np.int32)
         for node in range(known, nodes):
-            k = kind[node]
-            if k in (K.SEQ, K.ALT, K.UNORDERED):
-                for i in range(a[node], a[node] + b[node]):
-                    if fill == 0:
-                        first[children[i]] += 1
-                    else:
-                        first[children[i]] -= 1
-                        parents[first[children[i]]] = node
-            elif k == K.NETWORK:
-                widest = max(widest, children[a[node]])
-                for i in range(a[node] + 4 + children[a[node] + 2], a[node] + b[node], 3):
-                    if fill == 0:
-                        first[children[i]] += 1
-                    else:
-                        first[children[i]] -= 1
-                        parents[first[children[i]]] = node
-            elif k in (K.REPEAT, K.CALL):
-                child = a[node] if k == K.REPEAT else bodies[a[node]]
-                if child >= 0:
-                    if fill == 0:
-                        first[child] += 1
-                    else:
-                        first[child] -= 1
-                        parents[first[child]] = node
-    reached = np.empty(widest, np.uint8)
+            begin, end, step = _span(kind, a, b, children, node)
+            child = _only_child(kind, a, bodies, node)
+            for i in range(begin - step, end, step):
+                if i >= begin:
+                    child = I(children[i])
+                if child < 0:
+                    continue
+                if fill == 0:
+                    first[child] += 1
+                else:
+                    first[child] -= 1
+                    parents[first[child]] = node
+                child = I(-1)
+    return first, parents
 
-    # The least fixpoint of `derives`: a ring of nodes to look at (again), children before parents at first.
+
+@inner_kernel(nb.uint8(I, I1, I1, I1, I1, I1, I1, U1, U1, U1, U1))
+def _derived(
+    node: int, kind: _Ints, a: _Ints, b: _Ints, c: _Ints, children: _Ints, bodies: _Ints, words: _Bytes, tokens: _Bytes,
+    derives: _Bytes, reached: _Bytes,
+) -> Any:  # fmt: skip
+    """What a node derives, by what is known of its children."""
+    k = kind[node]
+    new = nb.uint8(OTHER)
+    if k == K.EMPTY:
+        new = nb.uint8(EMPTY)
+    elif k == K.NEVER:
+        new = nb.uint8(0)
+    elif k == K.SEQ:
+        new = nb.uint8(EMPTY)
+        for i in range(a[node], a[node] + b[node]):
+            new = _then(new, derives[children[i]])
+    elif k == K.ALT:
+        new = nb.uint8(0)
+        for i in range(a[node], a[node] + b[node]):
+            new |= derives[children[i]]
+    elif k == K.REPEAT:
+        new = derives[a[node]]
+        if b[node] == 0:
+            new |= nb.uint8(EMPTY)
+    elif k == K.CALL:
+        new = derives[bodies[a[node]]] if bodies[a[node]] >= 0 else nb.uint8(0)
+    elif k == K.LITERALS:
+        new = words[a[node]]
+    elif k == K.TOKENS:
+        new = tokens[a[node]]
+    elif k == K.NETWORK:
+        new = _network(node, a, b, children, derives, reached)
+    elif k == K.UNORDERED:
+        new = nb.uint8(0)
+        for i in range(a[node] + 1, a[node] + b[node]):
+            new |= derives[children[i]]
+        for i in range(a[node], a[node] + 1 + (c[node] & 0x7FFF)):
+            if derives[children[i]] == 0:
+                new = nb.uint8(0)
+        new &= OTHER
+    return new
+
+
+@inner_kernel(nb.void(I1, I1, I1, I1, I1, I1, U1, U1, I, U1, U1))
+def _find_derives(
+    kind: _Ints, a: _Ints, b: _Ints, c: _Ints, children: _Ints, bodies: _Ints, words: _Bytes, tokens: _Bytes,
+    known: int, derives: _Bytes, reached: _Bytes,
+) -> None:  # fmt: skip
+    """The least fixpoint: a ring of nodes to look at (again), children before parents at first."""
+    nodes = kind.shape[0]
+    first, parents = _parents(kind, a, b, children, bodies, known)
     ring = np.empty(nodes, np.int32)
     waiting = np.ones(nodes, np.uint8)
     for node in range(known, nodes):
@@ -214,53 +258,27 @@ def _analyse(
         head = 0 if head + 1 == nodes else head + 1
         length -= 1
         waiting[node] = 0
-        k = kind[node]
-        new = nb.uint8(OTHER)
-        if k == K.EMPTY:
-            new = nb.uint8(EMPTY)
-        elif k == K.NEVER:
-            new = nb.uint8(0)
-        elif k == K.SEQ:
-            new = nb.uint8(EMPTY)
-            for i in range(a[node], a[node] + b[node]):
-                new = _then(new, derives[children[i]])
-        elif k == K.ALT:
-            new = nb.uint8(0)
-            for i in range(a[node], a[node] + b[node]):
-                new |= derives[children[i]]
-        elif k == K.REPEAT:
-            new = derives[a[node]]
-            if b[node] == 0:
-                new |= nb.uint8(EMPTY)
-        elif k == K.CALL:
-            new = derives[bodies[a[node]]] if bodies[a[node]] >= 0 else nb.uint8(0)
-        elif k == K.LITERALS:
-            new = words[a[node]]
-        elif k == K.TOKENS:
-            new = tokens[a[node]]
-        elif k == K.NETWORK:
-            new = _network(node, a, b, children, derives, reached)
-        elif k == K.UNORDERED:
-            new = nb.uint8(0)
-            for i in range(a[node] + 1, a[node] + b[node]):
-                new |= derives[children[i]]
-            for i in range(a[node], a[node] + 1 + (c[node] & 0x7FFF)):
-                if derives[children[i]] == 0:
-                    new = nb.uint8(0)
-            new &= OTHER
-        if new != derives[node]:
-            derives[node] = new
-            for i in range(first[node], first[node + 1]):
-                parent = parents[i]
-                if waiting[parent] == 0:
-                    waiting[parent] = 1
-                    tail = head + length
-                    ring[tail - nodes if tail >= nodes else tail] = parent
-                    length += 1
+        new = _derived(node, kind, a, b, c, children, bodies, words, tokens, derives, reached)
+        if new == derives[node]:
+            continue
+        derives[node] = new
+        for i in range(first[node], first[node + 1]):
+            parent = parents[i]
+            if waiting[parent] == 0:
+                waiting[parent] = 1
+                tail = head + length
+                ring[tail - nodes if tail >= nodes else tail] = parent
+                length += 1
 
-    # The left edge, and loops whose body may be empty.
+
+@inner_kernel(I(I1, I1, I1, I1, I1, I, U1, U1, U1))
+def _mark_left(
+    kind: _Ints, a: _Ints, b: _Ints, c: _Ints, children: _Ints, known: int, derives: _Bytes, left: _Bytes,
+    reached: _Bytes,
+) -> int:  # fmt: skip
+    """Mark what is at the left edge. Returns the reasons to rewrite that show here: NULLABLE_LOOP, EMPTY_PART."""
     reasons = 0
-    for node in range(known, nodes):
+    for node in range(known, kind.shape[0]):
         k = kind[node]
         if k == K.SEQ:
             for i in range(a[node], a[node] + b[node]):
@@ -289,43 +307,78 @@ def _analyse(
                     left[edge + 1] = reached[children[edge]] & EMPTY
         elif k == K.REPEAT and c[node] != 1 and derives[a[node]] & EMPTY:
             reasons |= NULLABLE_LOOP
+    return reasons
 
-    # A cycle at the left edge: depth first, iterative. `place` is how far the children of a node on the path are done.
+
+@inner_kernel(nb.boolean(I1, I1, I1, I1, I1, I, U1, U1))
+def _has_left_cycle(
+    kind: _Ints, a: _Ints, b: _Ints, children: _Ints, bodies: _Ints, known: int, derives: _Bytes, left: _Bytes
+) -> bool:
+    """Whether there is a cycle at the left edge: depth first, iterative."""
+    nodes = kind.shape[0]
     colour = np.zeros(nodes, np.uint8)
     colour[:known] = _BLACK
     path = np.empty(nodes, np.int32)
-    place = np.empty(nodes, np.int32)
+    position = np.empty(nodes, np.int32)  # how many ints of a node on the path are done
     for root in range(known, nodes):
         if colour[root] != _WHITE or derives[root] == 0:
             continue
-        path[0], place[0], colour[root] = root, 0, _GREY
+        path[0], position[0], colour[root] = root, 0, _GREY
         depth = 1
         while depth > 0:
             node = path[depth - 1]
-            k = kind[node]
-            at = place[depth - 1]
-            child = -1
-            if k in (K.REPEAT, K.CALL):
-                if at == 0:
-                    child = a[node] if k == K.REPEAT else bodies[a[node]]
-                    place[depth - 1] = 1
-            elif k in (K.SEQ, K.ALT, K.NETWORK, K.UNORDERED):
+            at = position[depth - 1]
+            child = I(-1)
+            if at == 0:
+                child = _only_child(kind, a, bodies, node)
+                position[depth - 1] = 1
+            if child < 0 and kind[node] in (K.SEQ, K.ALT, K.NETWORK, K.UNORDERED):
                 while at < b[node]:
                     i = a[node] + at
                     at += 1
                     if left[i]:
-                        child = children[i]
+                        child = I(children[i])
                         break
-                place[depth - 1] = at
+                position[depth - 1] = at
             if child < 0:
                 colour[node] = _BLACK
                 depth -= 1
             elif derives[child] == 0 or colour[child] == _BLACK:
                 continue
             elif colour[child] == _GREY:
-                return reasons | LEFT_RECURSION
+                return True
             else:
                 colour[child] = _GREY
-                path[depth], place[depth] = child, 0
+                path[depth], position[depth] = child, 0
                 depth += 1
+    return False
+
+
+@kernel(I(I1, I1, I1, I1, I1, I1, U1, U1, I, U1, U1))
+def _analyse(
+    kind: _Ints,
+    a: _Ints,
+    b: _Ints,
+    c: _Ints,
+    children: _Ints,
+    bodies: _Ints,
+    words: _Bytes,
+    tokens: _Bytes,
+    known: int,
+    derives: _Bytes,
+    left: _Bytes,
+) -> int:
+    """Fill ``derives`` [nodes] and ``left`` [len(children)] from node ``known`` on; returns the reasons of these nodes.
+
+    kind … bodies: see `Grammar.arrays`. words [literal sets], tokens [token sets]: what these derive.
+    """
+    widest = 1  # states of any network
+    for node in range(known, kind.shape[0]):
+        if kind[node] == K.NETWORK:
+            widest = max(widest, children[a[node]])
+    reached = np.empty(widest, np.uint8)
+    _find_derives(kind, a, b, c, children, bodies, words, tokens, known, derives, reached)
+    reasons = _mark_left(kind, a, b, c, children, known, derives, left, reached)
+    if _has_left_cycle(kind, a, b, children, bodies, known, derives, left):
+        reasons |= LEFT_RECURSION
     return reasons
