@@ -139,136 +139,146 @@ def push_calls(mem: Int32, node: int) -> int:
     return intern_sorted(mem, at, n)
 
 
-@outlined_kernel(I(MEM))
-def settle(mem: Int32) -> int:
-    """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
-    kind, acc = mem[L.H_KIND], mem[L.H_ACC]
-    sets, pool, frames = mem[L.AT_FRAMESET], mem[L.AT_POOL], mem[L.AT_FRAME]
-    a, b = mem[L.H_A], mem[L.H_B]
-    while mem[L.H_WORK] > 0:  # A
+@inner_kernel(I(MEM, I, I, I, I))
+def end_of_round(mem: Int32, node: int, loop: int, count: int, parent: int) -> int:
+    """Go on where a loop's END node leads when its counter has been popped: behind the loop, or once more. 0, or an
+    error."""
+    low, high = mem[mem[L.H_LOOP_MIN] + loop], mem[mem[L.H_LOOP_MAX] + loop]
+    to = I(mem[mem[L.H_B] + node])
+    after = mem[mem[L.H_LOOP_AFTER] + loop]
+    if low < 0:  # a counted network: ``to`` is the first transition, below zero if the state is final
+        if to < 0:
+            done = add_closure(mem, after, parent, 0)
+            if done < 0:
+                return done
+        return push_rounds(mem, loop, abs(to), count + 1 if count >= 0 else count, parent)
+    leave, again = True, True
+    if high < -1:  # an unordered sequence: ``to`` is the first part, or below zero behind a part
+        if to > 0:
+            return push_parts(mem, loop, to, count, parent)
+        leave = has_required(mem, loop, count)
+        again = has_free_part(mem, loop, -to, count)
+    elif count == L.FAR_BELOW:
+        leave = False
+    elif count >= 0:
+        count += 1
+        leave = count >= low
+        again = high < 0 or count < high
+        if high < 0 and count > low:
+            count = low  # without an upper limit, enough is enough
+    if leave:
+        done = add_closure(mem, after, parent, 0)
+        if done < 0:
+            return done
+    if again:
+        top = singleton(mem, frame(mem, L.LOOP - loop, count, parent))
+        return top if top < 0 else add_closure(mem, mem[mem[L.H_LOOP_BODY] + loop], top, 1)
+    return 0
+
+
+@inner_kernel(I(MEM, I, I))
+def pop_frame(mem: Int32, node: int, number: int) -> int:
+    """Carry out a return or the end of a round with one of the frames it stands on. 0, or an error."""
+    at = mem[L.AT_FRAME] + 3 * number
+    label, count, parent = I(mem[at]), I(mem[at + 1]), I(mem[at + 2])
+    if label == L.HOLE:
+        return 0
+    if mem[mem[L.H_KIND] + node] == N_RETURN:
+        if label >= 0:
+            return add_closure(mem, label, parent, 0)
+        return touch(mem, ACCEPT_NODE, 0) if label == L.ROOT else L.FAULT
+    loop = I(mem[mem[L.H_A] + node])
+    return end_of_round(mem, node, loop, count, parent) if label == L.LOOP - loop else L.FAULT
+
+
+@inner_kernel(I(MEM))
+def pop_frames(mem: Int32) -> int:
+    """Phase A: returns and ends of rounds, until there are none. 0, or an error."""
+    while mem[L.H_WORK] > 0:
         mem[L.H_WORK] -= 1
         node = mem[mem[L.H_WORK_LIST] + mem[L.H_WORK]]
         mem[mem[L.H_QUEUED] + node] = 0
-        fs = mem[acc + node]
-        first = pool + mem[sets + 2 * fs]
-        if mem[kind + node] == N_RETURN and mem[sets + 2 * fs + 1] > _FEW:
+        fs = mem[mem[L.H_ACC] + node]
+        entry = mem[L.AT_FRAMESET] + 2 * fs
+        first, n = mem[L.AT_POOL] + mem[entry], mem[entry + 1]
+        if mem[mem[L.H_KIND] + node] == N_RETURN and n > _FEW:
             done = return_through(mem, fs)
             if done < 0:
                 return done
             continue
-        for i in range(mem[sets + 2 * fs + 1]):
-            at = frames + 3 * mem[first + i]
-            label, count, parent = mem[at], mem[at + 1], mem[at + 2]
-            if label == L.HOLE:
-                continue
-            if mem[kind + node] == N_RETURN:
-                done = I(0)
-                if label >= 0:
-                    done = add_closure(mem, label, parent, 0)
-                elif label == L.ROOT:
-                    done = touch(mem, ACCEPT_NODE, 0)
-                else:
-                    return L.FAULT
-                if done < 0:
-                    return done
-            else:
-                loop = mem[a + node]
-                if label != L.LOOP - loop:
-                    return L.FAULT
-                low, high = mem[mem[L.H_LOOP_MIN] + loop], mem[mem[L.H_LOOP_MAX] + loop]
-                if low < 0:
-                    if count >= 0:
-                        count += 1
-                    if mem[b + node] < 0:
-                        done = add_closure(mem, mem[mem[L.H_LOOP_AFTER] + loop], parent, 0)
-                        if done < 0:
-                            return done
-                    done = push_rounds(mem, loop, abs(I(mem[b + node])), count, parent)
-                    if done < 0:
-                        return done
-                    continue
-                if high < -1 and mem[b + node] > 0:
-                    done = push_parts(mem, loop, I(mem[b + node]), count, parent)
-                    if done < 0:
-                        return done
-                    continue
-                leave = True
-                again = True
-                if high < -1:
-                    leave = has_required(mem, loop, count)
-                    again = has_free_part(mem, loop, -I(mem[b + node]), count)
-                elif count == L.FAR_BELOW:
-                    leave = False
-                elif count >= 0:
-                    count += 1
-                    leave = count >= low
-                    again = high < 0 or count < high
-                    if high < 0 and count > low:
-                        count = low  # without an upper limit, enough is enough
-                if leave:
-                    done = add_closure(mem, mem[mem[L.H_LOOP_AFTER] + loop], parent, 0)
-                    if done < 0:
-                        return done
-                if again:
-                    top = singleton(mem, frame(mem, label, count, parent))
-                    if top < 0:
-                        return top
-                    done = add_closure(mem, mem[mem[L.H_LOOP_BODY] + loop], top, 1)
-                    if done < 0:
-                        return done
-    while mem[L.H_PENDING] > 0:  # B
+        for i in range(n):
+            done = pop_frame(mem, node, mem[first + i])
+            if done < 0:
+                return done
+    return 0
+
+
+@inner_kernel(I(MEM))
+def push_frames(mem: Int32) -> int:
+    """Phase B: calls and entries of loops, in the order of their rank. 0, or an error."""
+    while mem[L.H_PENDING] > 0:
         node = heap_pop(mem)
-        if mem[kind + node] == N_CALL:
-            top = push_calls(mem, node)
-            to = mem[a + node]
-        elif mem[mem[L.H_LOOP_MIN] + mem[a + node]] < 0:
-            done = push_rounds(mem, I(mem[a + node]), I(mem[b + node]), 0, mem[acc + node])
-            if done < 0:
-                return done
-            continue
-        elif mem[mem[L.H_LOOP_MAX] + mem[a + node]] < -1:
-            done = push_parts(mem, I(mem[a + node]), I(mem[b + node]), 0, mem[acc + node])
-            if done < 0:
-                return done
-            continue
+        a, below = I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_ACC] + node])
+        if mem[mem[L.H_KIND] + node] == N_CALL:
+            done = push_calls(mem, node)
+            if done >= 0:
+                done = add_closure(mem, a, done, 1)
+        elif mem[mem[L.H_LOOP_MIN] + a] < 0:
+            done = push_rounds(mem, a, I(mem[mem[L.H_B] + node]), 0, below)
+        elif mem[mem[L.H_LOOP_MAX] + a] < -1:
+            done = push_parts(mem, a, I(mem[mem[L.H_B] + node]), 0, below)
         else:
-            top = singleton(mem, frame(mem, L.LOOP - mem[a + node], 0, mem[acc + node]))
-            to = mem[mem[L.H_LOOP_BODY] + mem[a + node]]
-        if top < 0:
-            return top
-        done = add_closure(mem, to, top, 1)
+            done = singleton(mem, frame(mem, L.LOOP - a, 0, below))
+            if done >= 0:
+                done = add_closure(mem, mem[mem[L.H_LOOP_BODY] + a], done, 1)
         if done < 0:
             return done
-    # what waits: bytes, tokens, the end, or the symbol on top of the stack
+    return 0
+
+
+@inner_kernel(I(MEM, I))
+def keep_holes(mem: Int32, node: int) -> int:
+    """Drop the frames of a return or a loop's end that have been popped. How many holes are left, or an error."""
+    fs = mem[mem[L.H_ACC] + node]
+    entry = mem[L.AT_FRAMESET] + 2 * fs
+    first, n = mem[L.AT_POOL] + mem[entry], mem[entry + 1]
+    holes = 0
+    for j in range(n):
+        if mem[mem[L.AT_FRAME] + 3 * mem[first + j]] == L.HOLE:
+            holes += 1
+    if holes == 0 or holes == n:
+        return holes
+    at = buffer_room(mem, holes)
+    if at < 0:
+        return at
+    holes = 0
+    for j in range(n):
+        if mem[mem[L.AT_FRAME] + 3 * mem[first + j]] == L.HOLE:
+            mem[at + holes] = mem[first + j]
+            holes += 1
+    only = intern_sorted(mem, at, holes)
+    if only < 0:
+        return only
+    mem[mem[L.H_ACC] + node] = only
+    return holes
+
+
+@inner_kernel(I(MEM))
+def collect_items(mem: Int32) -> int:
+    """The raw state of what waits: for bytes, tokens, the end, or the symbol on top of the stack. Or an error."""
     n = 0
     touched = mem[L.H_TOUCH_LIST]
     for i in range(mem[L.H_TOUCHED]):
         node = mem[touched + i]
-        k = mem[kind + node]
+        k = mem[mem[L.H_KIND] + node]
         if k == N_CALL or k == N_ENTER:
             continue
         if k == N_RETURN or k == N_END:
-            fs = mem[acc + node]
-            first = pool + mem[sets + 2 * fs]
-            holes = 0
-            for j in range(mem[sets + 2 * fs + 1]):
-                if mem[frames + 3 * mem[first + j]] == L.HOLE:
-                    holes += 1
+            holes = keep_holes(mem, node)
+            if holes < 0:
+                return holes
             if holes == 0:
                 continue
-            if holes < mem[sets + 2 * fs + 1]:
-                at = buffer_room(mem, holes)
-                if at < 0:
-                    return at
-                holes = 0
-                for j in range(mem[sets + 2 * fs + 1]):
-                    if mem[frames + 3 * mem[first + j]] == L.HOLE:
-                        mem[at + holes] = mem[first + j]
-                        holes += 1
-                only = intern_sorted(mem, at, holes)
-                if only < 0:
-                    return only
-                mem[acc + node] = only
         mem[touched + n] = node
         n += 1
     if n == 0:
@@ -280,5 +290,14 @@ def settle(mem: Int32) -> int:
     for i in range(n):
         node = mem[touched + i]
         mem[at + 2 * i] = node
-        mem[at + 2 * i + 1] = mem[acc + node]
+        mem[at + 2 * i + 1] = mem[mem[L.H_ACC] + node]
     return intern_state(mem, at, n)
+
+
+@outlined_kernel(I(MEM))
+def settle(mem: Int32) -> int:
+    """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
+    done = pop_frames(mem)
+    if done >= 0:
+        done = push_frames(mem)
+    return collect_items(mem) if done >= 0 else done

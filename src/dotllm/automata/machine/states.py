@@ -5,6 +5,8 @@ A raw state is what a step leaves; its *core* is the same with the frame sets cu
 
 from __future__ import annotations
 
+import numba as nb
+
 from dotllm.arrays import Int32
 from dotllm.automata.kinds import N_ACCEPT, N_END, N_RETURN, N_TOKENS
 from dotllm.automata.machine import layout as L
@@ -32,32 +34,12 @@ def intern_symbol(mem: Int32, at: int, n: int) -> int:
 
 
 @inner_kernel(I(MEM, I, I))
-def intern_state(mem: Int32, at: int, n: int) -> int:
-    """The raw state of the n items at mem[at:], with its core and its symbol worked out if it is new."""
-    found = intern_list(mem, L.L_STATE, at, 2 * n)
-    if found < 0:
-        return found
-    state = found >> 1
-    entry = mem[L.AT_STATE] + L.S_WIDTH * state
-    # (a state whose initialisation was cut short by FULL has S_CORE unset: 0)
-    if (found & 1) == 0 and mem[entry + L.S_CORE] != 0:
-        return state
+def flags_of(mem: Int32, items: int, n: int) -> int:
+    """The flags of a raw state of the n items at mem[items:]; COMPLEX only as far as PENDING makes it so."""
     kind, charset = mem[L.H_KIND], mem[L.H_CHARSET]
-    classes = mem[L.H_CLASSES]
-    row = mem[L.AT_DELTA] + state * classes
-    if (state + 1) * classes > mem[L.CAP_DELTA]:
-        return L.FULL - L.DELTA
     flags = 0
-    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
-    # distinct frame sets, in order of appearance, become holes
-    top = mem[L.H_BUFFER]
-    base = mem[L.AT_BUFFER]
-    if top + 4 * n > mem[L.CAP_BUFFER]:
-        return L.FULL - L.BUFFER
-    cut = base + top + 2 * n  # (the items themselves may lie at the top of the buffer)
-    holes = 0
     for i in range(n):
-        node, fs = mem[items + 2 * i], mem[items + 2 * i + 1]
+        node = mem[items + 2 * i]
         k = mem[kind + node]
         if k == N_RETURN or k == N_END:
             flags |= L.PENDING | L.COMPLEX
@@ -67,78 +49,117 @@ def intern_state(mem: Int32, at: int, n: int) -> int:
             flags |= L.HAS_TOKENS
         if mem[charset + node] >= 0:
             flags |= L.HAS_CHARSET
-        if fs == 0:
-            continue
-        known = False
-        for j in range(holes):
-            if mem[cut + j] == fs:
-                known = True
-                break
-        if not known:
+    return flags
+
+
+@inner_kernel(I(MEM, I, I, I))
+def position_in(mem: Int32, cut: int, holes: int, fs: int) -> int:
+    """Which of the frame sets at mem[cut : cut + holes] is ``fs``; ``holes``: none."""
+    for j in range(holes):
+        if mem[cut + j] == fs:
+            return j
+    return holes
+
+
+@inner_kernel(I(MEM, I, I, I))
+def cut_frames(mem: Int32, items: int, n: int, cut: int) -> int:
+    """Write the distinct frame sets of the items to mem[cut:], in order of appearance: they become holes. Returns how
+    many there are."""
+    holes = 0
+    for i in range(n):
+        fs = mem[items + 2 * i + 1]
+        if fs != 0 and position_in(mem, cut, holes, fs) == holes:
             mem[cut + holes] = fs
             holes += 1
-    mem[L.H_BUFFER] = top + 2 * n + holes
-    identity = True
-    core = state
-    push = I(-1)
-    if (flags & L.PENDING) == 0:
-        for j in range(holes):
-            h = hole(mem, j)
-            if h < 0:
-                mem[L.H_BUFFER] = top
-                return h
-            if h != mem[cut + j]:
-                identity = False
-        if not identity:
-            symbol = intern_symbol(mem, cut, holes)
-            if symbol < 0:
-                mem[L.H_BUFFER] = top
-                return symbol
-            push = symbol
-            flags |= L.COMPLEX
-            start = mem[L.H_BUFFER]
-            if start + 2 * n > mem[L.CAP_BUFFER]:
-                mem[L.H_BUFFER] = top
-                return L.FULL - L.BUFFER
-            mem[L.H_BUFFER] = start + 2 * n
-            for i in range(n):
-                fs = mem[items + 2 * i + 1]
-                mem[base + start + 2 * i] = mem[items + 2 * i]
-                if fs != 0:
-                    for j in range(holes):
-                        if mem[cut + j] == fs:
-                            h = hole(mem, j)
-                            if h < 0:
-                                mem[L.H_BUFFER] = top
-                                return h
-                            fs = h
-                            break
-                mem[base + start + 2 * i + 1] = fs
-            found = intern_list(mem, L.L_STATE, base + start, 2 * n)
-            if found < 0:
-                mem[L.H_BUFFER] = top
-                return found
-            core = found >> 1
-            other = mem[L.AT_STATE] + L.S_WIDTH * core
-            if mem[other + L.S_CORE] == 0:
-                if (core + 1) * classes > mem[L.CAP_DELTA]:
-                    mem[L.H_BUFFER] = top
-                    return L.FULL - L.DELTA
-                # first delta, then S_CORE: an entry with S_CORE set is complete
-                clear = mem[L.AT_DELTA] + core * classes
-                for i in range(classes):
-                    mem[clear + i] = L.UNKNOWN
-                mem[other + L.S_PUSH] = -1
-                mem[other + L.S_FLAGS] = flags & ~L.COMPLEX
-                mem[other + L.S_HOLES] = holes
-                mem[other + L.S_MEMO] = -1
-                mem[other + L.S_CORE] = core
+    return holes
+
+
+@inner_kernel(I(MEM, I, I))
+def are_bare_holes(mem: Int32, cut: int, holes: int) -> int:
+    """1 if the frame sets that were cut are the holes themselves, in order; 0; or an error."""
+    bare = 1
+    for j in range(holes):
+        h = hole(mem, j)
+        if h < 0:
+            return h
+        if h != mem[cut + j]:
+            bare = 0
+    return bare
+
+
+@inner_kernel(nb.void(MEM, I, I, I, I, I))
+def complete_state(mem: Int32, state: int, core: int, push: int, flags: int, holes: int) -> None:
+    """Fill the entry of a state. Its core comes last: an entry with a core is complete."""
+    classes = mem[L.H_CLASSES]
+    row = mem[L.AT_DELTA] + state * classes
     for i in range(classes):
         mem[row + i] = L.UNKNOWN
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
     mem[entry + L.S_PUSH] = push
     mem[entry + L.S_FLAGS] = flags
     mem[entry + L.S_HOLES] = holes
     mem[entry + L.S_MEMO] = -1
     mem[entry + L.S_CORE] = core
-    mem[L.H_BUFFER] = top
+
+
+@inner_kernel(I(MEM, I, I, I, I, I))
+def intern_core(mem: Int32, items: int, n: int, cut: int, holes: int, flags: int) -> int:
+    """The state of the items with holes in place of the frame sets that were cut, or an error."""
+    start = mem[L.H_BUFFER]
+    if start + 2 * n > mem[L.CAP_BUFFER]:
+        return L.FULL - L.BUFFER
+    core = mem[L.AT_BUFFER] + start
+    mem[L.H_BUFFER] = start + 2 * n
+    for i in range(n):
+        fs = I(mem[items + 2 * i + 1])
+        if fs != 0:
+            fs = hole(mem, position_in(mem, cut, holes, fs))
+            if fs < 0:
+                return fs
+        mem[core + 2 * i], mem[core + 2 * i + 1] = mem[items + 2 * i], fs
+    found = intern_list(mem, L.L_STATE, core, 2 * n)
+    if found < 0:
+        return found
+    state = found >> 1
+    if mem[mem[L.AT_STATE] + L.S_WIDTH * state + L.S_CORE] == 0:
+        if (state + 1) * mem[L.H_CLASSES] > mem[L.CAP_DELTA]:
+            return L.FULL - L.DELTA
+        complete_state(mem, state, state, -1, flags, holes)
     return state
+
+
+@inner_kernel(I(MEM, I, I))
+def intern_state(mem: Int32, at: int, n: int) -> int:
+    """The raw state of the n items at mem[at:], with its core and its symbol worked out if it is new; or an error."""
+    found = intern_list(mem, L.L_STATE, at, 2 * n)
+    if found < 0:
+        return found
+    state = found >> 1
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    # (a state whose initialisation was cut short by FULL has S_CORE unset: 0)
+    if (found & 1) == 0 and mem[entry + L.S_CORE] != 0:
+        return state
+    if (state + 1) * mem[L.H_CLASSES] > mem[L.CAP_DELTA]:
+        return L.FULL - L.DELTA
+    top = mem[L.H_BUFFER]
+    if top + 4 * n > mem[L.CAP_BUFFER]:
+        return L.FULL - L.BUFFER
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    cut = mem[L.AT_BUFFER] + top + 2 * n  # (the items themselves may lie at the top of the buffer)
+    holes = cut_frames(mem, items, n, cut)
+    flags = flags_of(mem, items, n)
+    mem[L.H_BUFFER] = top + 2 * n + holes
+    core, push = state, I(-1)
+    if (flags & L.PENDING) == 0:
+        bare = are_bare_holes(mem, cut, holes)
+        if bare == 0:
+            push = intern_symbol(mem, cut, holes)
+            core = intern_core(mem, items, n, cut, holes, flags) if push >= 0 else push
+            flags |= L.COMPLEX
+        elif bare < 0:
+            core = bare
+    mem[L.H_BUFFER] = top
+    if core >= 0:
+        complete_state(mem, state, core, push, flags, holes)
+        return state
+    return core
