@@ -113,16 +113,22 @@ def _letters(byte: Bytes, depth: Ints) -> NDArray[Any]:
 
 
 @kernel(
-    f"{_RESULT}(uint8[::1], {_I}, {_I}, {_I}, {_I}, int32[:, ::1], uint64[:, ::1], uint64[::1],"
-    f" uint8[::1], {_I}, {_I}, {_I}, {_I}, {_I})"
+    f"{_RESULT}(Tuple((uint8[::1], {_I}, {_I}, {_I}, {_I})), int32[:, ::1], uint64[:, ::1], uint64[::1], {_RESULT})"
 )
 def _classify_wide(
-    byte: Bytes, depth: Ints, end: Ints, token_start: Ints, tokens: Ints, delta: NDArray[Any], letters: NDArray[Any],
-    lacking: NDArray[Any], all_counts: Bytes, all_long_tokens: Ints, all_long_chars: Ints, all_exits: Ints,
-    all_exit_chars: Ints, all_exit_whole: Ints,
-) -> tuple[Bytes, Ints, Ints, Ints, Ints, Ints]:  # fmt: skip
-    """The same for all characters but those of ASCII that are in ``lacking`` (as bits). ``letters``: `_letters`; the
-    rest: `TokenClasses` of all characters."""
+    trie: tuple[Bytes, Ints, Ints, Ints, Ints],
+    delta: NDArray[Any],
+    letters: NDArray[Any],
+    lacking: NDArray[Any],
+    of_all: tuple[Bytes, Ints, Ints, Ints, Ints, Ints],
+) -> tuple[Bytes, Ints, Ints, Ints, Ints, Ints]:
+    """`TokenClasses` of all characters but those of ASCII that are in ``lacking`` (uint64[2], as bits).
+
+    trie: see `Trie`. delta: int32[states, 256], the automaton of the set. letters: see `_letters`. of_all: the
+    `TokenClasses` of all characters.
+    """
+    byte, depth, end, token_start, tokens = trie
+    all_counts, all_long_tokens, all_long_chars, all_exits, all_exit_chars, all_exit_whole = of_all
     longest = np.int64(0)
     for v in range(len(depth)):
         longest = max(longest, np.int64(depth[v]))
@@ -197,7 +203,9 @@ class Classifier:
         if self._wide is None:
             self._wide = _letters(self.trie.byte, self.trie.depth), self._walk(ANY_CHAR)
         letters, of_all = self._wide
-        return TokenClasses(*_classify_wide(*self.trie, charset_automaton(charset), letters, lacking, *of_all))
+        return TokenClasses(
+            *_classify_wide(tuple(self.trie), charset_automaton(charset), letters, lacking, tuple(of_all))
+        )
 
     def _walk(self, charset: CharSet) -> TokenClasses:
         return TokenClasses(*_classify(*self.trie, self._words, charset_automaton(charset)))

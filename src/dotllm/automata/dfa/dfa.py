@@ -74,7 +74,7 @@ class Dfa:
         final[nfa.finals] = True
         size = nfa.alphabet.size
         table, accepting, steps = determinise(
-            *nfa.edges, *nfa.epsilons, *nfa.labels, nfa.starts, final, size, budget.states_over(size), budget.steps,
+            nfa.edges, nfa.epsilons, nfa.labels, nfa.starts, final, size, budget.states_over(size), budget.steps,
             _SUBSET_WORDS,
         )  # fmt: skip
         budget.spend(steps, what)

@@ -1,4 +1,5 @@
-"""The loops of the DFA algebra. (Kernels that call each other are compiled twice, so these do not.)
+"""The loops of the DFA algebra. (These do not call each other: each would be compiled
+again with its caller.)
 
 A table is int32[states, classes], total; the canonical form that `canonical` gives every result is:
 

@@ -5,7 +5,27 @@ from __future__ import annotations
 import numpy as np
 
 from dotllm.automata.dfa.kernels.arrays import Array, Int, copy
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel, kernel
+
+
+@inner_kernel("Tuple((int32[::1], int32[::1]))(int32[:, ::1])")
+def _predecessors(delta: Array) -> tuple[Array, Array]:
+    """(first, source): the states source[first[c * n + t] : first[c * n + t + 1]] go to t under class c."""
+    n, k = delta.shape
+    first = np.zeros(n * k + 1, np.int32)
+    for s in range(n):
+        for c in range(k):
+            first[c * n + delta[s, c] + 1] += 1
+    for i in range(n * k):
+        first[i + 1] += first[i]
+    fill = copy(first)
+    source = np.empty(n * k, np.int32)
+    for s in range(n):
+        for c in range(k):
+            slot = c * n + delta[s, c]
+            source[fill[slot]] = s
+            fill[slot] += 1
+    return first, source
 
 
 @kernel("Tuple((int32[::1], int64))(int32[:, ::1], boolean[::1])")
@@ -26,21 +46,7 @@ def equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
     if accepted == 0 or accepted == n:
         return block, steps
 
-    # Predecessors: source[first[c * n + t] : first[c * n + t + 1]] go to t under class c.
-    first = np.zeros(n * k + 1, np.int32)
-    for s in range(n):
-        for c in range(k):
-            first[c * n + delta[s, c] + 1] += 1
-    for i in range(n * k):
-        first[i + 1] += first[i]
-    fill = copy(first)
-    source = np.empty(n * k, np.int32)
-    for s in range(n):
-        for c in range(k):
-            slot = c * n + delta[s, c]
-            source[fill[slot]] = s
-            fill[slot] += 1
-
+    first, source = _predecessors(delta)
     order = np.empty(n, np.int32)
     place = np.empty(n, np.int32)
     begin = np.zeros(n + 1, np.int32)

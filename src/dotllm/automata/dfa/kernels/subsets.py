@@ -136,17 +136,13 @@ def _rehashed(hashes: Array, total: Int) -> Array:
 
 @kernel(
     "Tuple((int32[:, ::1], boolean[::1], int64))"
-    "(int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], boolean[::1],"
+    "(UniTuple(int32[::1], 3), UniTuple(int32[::1], 2), UniTuple(int32[::1], 2), int32[::1], boolean[::1],"
     " int64, int64, int64, int64)"
 )
 def determinise(
-    edge_source: Array,
-    edge_label: Array,
-    edge_target: Array,
-    epsilon_source: Array,
-    epsilon_target: Array,
-    label_start: Array,
-    label_classes: Array,
+    edges: tuple[Array, Array, Array],
+    epsilons: tuple[Array, Array],
+    labels: tuple[Array, Array],
     starts: Array,
     final: Array,
     classes: Int,
@@ -156,9 +152,12 @@ def determinise(
 ) -> tuple[Array, Array, Int]:
     """The deterministic automaton of an NFA, not yet minimal; see the package for what is returned.
 
-    Edges carry labels; label l stands for the classes ``label_classes[label_start[l] : label_start[l + 1]]``.
-    ``final``: bool[NFA states]. ``max_words`` bounds the memory of all sets together.
+    edges: source, label, target; epsilons: source, target; labels: CSR of the classes that each label stands for (see
+    `NfaArrays`). final: bool[NFA states]. max_words bounds the memory of all sets together.
     """
+    edge_source, edge_label, edge_target = edges
+    epsilon_source, epsilon_target = epsilons
+    label_start, label_classes = labels
     n = len(final)
     first, order = _grouped(edge_source, n)
     epsilon_first, epsilon_order = _grouped(epsilon_source, n)
