@@ -9,8 +9,8 @@ import numpy as np
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.finish.closures import find_closures, tail_calls, targets
 from dotllm.automata.finish.edges import by_node, byte_classes, producible
-from dotllm.automata.finish.links import group_calls
-from dotllm.automata.finish.nullable import bypass_nullable
+from dotllm.automata.finish.links import group_by, group_calls
+from dotllm.automata.finish.nullable import find_nullable
 from dotllm.automata.finish.productive import find_productive, links_back
 from dotllm.automata.finish.pushes import order_pushes
 from dotllm.automata.finish.rounds import measure_rounds
@@ -45,17 +45,15 @@ def finish(
     byte_edges = producible(byte_edges, alive)
     n_edges = byte_edges.shape[0]
     calls, by_return_start, by_return, by_rule_start, by_rule = group_calls(kind, a, b)
-    room = epsilons.shape[0] + loops.shape[0]
-    source, target = np.empty(room, np.int32), np.empty(room, np.int32)
-    for i in range(epsilons.shape[0]):
+    n_eps = epsilons.shape[0]
+    source, target = np.empty(n_eps, np.int32), np.empty(n_eps, np.int32)
+    for i in range(n_eps):
         source[i], target[i] = epsilons[i, 0], epsilons[i, 1]
     forward_start, back_start = np.empty(n + 1, np.int32), np.empty(n + 1, np.int32)
-    forward, back = np.empty(room, np.int32), np.empty(room, np.int32)
-    nullable = np.empty(n, np.bool_)
-    n_eps = bypass_nullable(
-        kind, a, b, loops, source, target, epsilons.shape[0], by_return_start, by_return, by_rule_start, by_rule,
-        forward_start, forward, back_start, back, nullable,
-    )  # fmt: skip
+    forward, back = np.empty(n_eps, np.int32), np.empty(n_eps, np.int32)
+    group_by(n, source, target, n_eps, forward_start, forward)
+    group_by(n, target, source, n_eps, back_start, back)
+    nullable = find_nullable(a, b, back_start, back, by_return_start, by_return, by_rule_start, by_rule)
     while True:
         link_start, link = links_back(kind, a, b, loops, byte_edges, n_edges, source, target, n_eps)
         productive = find_productive(kind, a, b, loops, link_start, link)
