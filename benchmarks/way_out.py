@@ -176,7 +176,7 @@ class WayOut:
         return rounds + self._target(self.after[loop]) + self._frame_set(parent, stack)
 
     def _used(self, number: int) -> frozenset[int]:
-        """A set of parts of an unordered sequence: they are kept as sets of frames are (see `settle.part_set`)."""
+        """A set of parts of an unordered sequence: they are kept as sets of frames are (see `closure.part_set`)."""
         mem = self.index.mem
         entry = mem[layout.R + 3 * layout.FRAMESET] + 2 * number
         first = mem[layout.R + 3 * layout.POOL] + mem[entry]

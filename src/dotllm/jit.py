@@ -51,7 +51,7 @@ _setting = threading.RLock()
 SECONDS = {
     "automata": 7,
     "automata/dfa/kernels": 6,
-    "automata/finish": 8,
+    "automata/nfa_passes": 8,
     "automata/machine": 21,
     "grammar": 3,
     "index": 15,

@@ -1,4 +1,4 @@
-"""Masks where most tokens lead into a loop (keys that must not be some names, `automata.machine.near_loops`), by brute
+"""Masks where most tokens lead into a loop (keys that must not be some names, `automata.machine.wide_loop`), by brute
 force on a small vocabulary whose tokens are made of pieces of the names."""
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ import numpy as np
 from dotllm import cancellation
 from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.builder import EDGES, EPSILONS, LOOPS, NODES, Builder
-from dotllm.automata.finish import finish
 from dotllm.automata.kinds import DONE, LEFT_RECURSIVE, TOO_MANY_CLOSURES, TOO_MANY_NODES, UNSATISFIABLE
 from dotllm.automata.nfa import Nfa
+from dotllm.automata.nfa_passes import finish
 from dotllm.automata.thompson import GrammarArrays, thompson
 from dotllm.charset import CharSet
 from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported

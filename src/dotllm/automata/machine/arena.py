@@ -10,12 +10,12 @@ import numpy as np
 from dotllm.arrays import Int32, Int64
 from dotllm.automata.kinds import HEAD, NfaArray
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.closing import add_closure, begin
+from dotllm.automata.machine.closure import close
+from dotllm.automata.machine.closure_worklist import add_closure, begin
 from dotllm.automata.machine.intern import buffer_room, frame, intern_list, singleton
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.memory import allocate, cleared, constant_part, recover
-from dotllm.automata.machine.run import apply, configuration
-from dotllm.automata.machine.settle import settle
+from dotllm.automata.machine.run import configuration, resolve_stack
 from dotllm.automata.nfa import Nfa
 from dotllm.errors import BudgetExceeded
 from dotllm.jit import I, kernel
@@ -137,10 +137,10 @@ def initialise(mem: Int32) -> int:
     done = add_closure(mem, mem[L.H_START], bottom, 0)
     if done < 0:
         return done
-    raw = settle(mem)
+    raw = close(mem)
     if raw < 0:
         return raw
-    state = apply(mem, raw, 0)
+    state = resolve_stack(mem, raw, 0)
     if state < 0:
         return state
     return configuration(mem, state, mem[L.H_OUT])

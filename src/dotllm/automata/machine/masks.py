@@ -24,7 +24,6 @@ from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
-from dotllm.automata.machine.near_loops import NOT_HERE, walk_near_loop
 from dotllm.automata.machine.states import intern_state
 from dotllm.automata.machine.walk import (
     BASE_CELLS,
@@ -49,6 +48,7 @@ from dotllm.automata.machine.walk import (
     take_character,
     walk,
 )
+from dotllm.automata.machine.wide_loop import NOT_HERE, mask_via_self_loop
 from dotllm.jit import I1, I2, I, inner_kernel, kernel, outlined_kernel
 
 NEEDS_WORDS = -1024  # NEEDS_WORDS - number: the words that exit this set are needed; make them and call again
@@ -258,7 +258,7 @@ def find_row(
         if rest < 0:
             return rest
     if rest > 0:
-        done = walk_near_loop(mem, trie, charsets, rest, handle, out)
+        done = mask_via_self_loop(mem, trie, charsets, rest, handle, out)
         if done == NOT_HERE:
             done = walk(mem, trie, 0, trie.main_end, rest, handle, out)
         if done < 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dotllm.arrays import Int32
 from dotllm.automata.kinds import ACCEPT_NODE
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.closing import add_closure, touch
+from dotllm.automata.machine.closure_worklist import add_closure, touch
 from dotllm.automata.machine.intern import buffer_room, intern_sorted, sort_ints
 from dotllm.automata.machine.layout import MEM
 from dotllm.jit import I, inner_kernel

@@ -11,11 +11,11 @@ import numba as nb
 from dotllm.arrays import Bool, Int32, UInt8
 from dotllm.automata.kinds import N_BYTE, N_TOKENS
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.closing import add_closure, begin, touch
+from dotllm.automata.machine.closure import close
+from dotllm.automata.machine.closure_worklist import add_closure, begin, touch
 from dotllm.automata.machine.frames import compose
 from dotllm.automata.machine.intern import buffer_room, hole, triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
-from dotllm.automata.machine.settle import settle
 from dotllm.automata.machine.states import intern_symbol
 from dotllm.automata.machine.step import expand, reduce, step
 from dotllm.jit import I, inner_kernel, kernel, outlined_kernel
@@ -41,7 +41,7 @@ def push_cell(mem: Int32, symbol: int, below: int) -> int:
 
 
 @inner_kernel(I(MEM, I, I))
-def absorb(mem: Int32, upper: int, lower: int) -> int:
+def merge_symbols(mem: Int32, upper: int, lower: int) -> int:
     """1 + the symbol that takes the place of both, if ``upper`` needs nothing of ``lower`` but bare holes; else 0.
 
     The rest of ``lower`` has died. Without this every item of a list would leave a dead symbol behind.
@@ -92,7 +92,7 @@ def absorb(mem: Int32, upper: int, lower: int) -> int:
 
 
 @outlined_kernel(I(MEM, I, I))
-def apply(mem: Int32, raw: int, stack: int) -> int:
+def resolve_stack(mem: Int32, raw: int, stack: int) -> int:
     """Carry out what a raw state asks of the stack. Returns the core state (the new stack is in H_OUT), or an error.
 
     The number of holes of a state always equals the size of the symbol on top: what died on the way is dropped, so
@@ -142,7 +142,7 @@ def apply(mem: Int32, raw: int, stack: int) -> int:
                 return symbol
             stack = I(mem[cell + 1])
         while stack != 0:
-            both = absorb(mem, symbol, mem[cells + 3 * stack])
+            both = merge_symbols(mem, symbol, mem[cells + 3 * stack])
             if both < 0:
                 return both
             if both == 0:
@@ -193,7 +193,7 @@ def run_bytes(mem: Int32, state: int, stack: int, data: UInt8, start: int, end: 
             mem[states + L.S_WIDTH * raw + L.S_FLAGS] & L.COMPLEX
             or mem[states + L.S_WIDTH * raw + L.S_HOLES] != mem[states + L.S_WIDTH * state + L.S_HOLES]
         ):
-            state = apply(mem, raw, stack)
+            state = resolve_stack(mem, raw, stack)
             if state <= 0:
                 return state
             stack = I(mem[L.H_OUT])
@@ -223,7 +223,7 @@ def token_step(mem: Int32, state: int, token_rows: Int32, token: int) -> int:
             done = add_closure(mem, mem[mem[L.H_B] + node], fs, 0)
             if done < 0:
                 return done
-    return settle(mem)
+    return close(mem)
 
 
 @outlined_kernel(I(MEM, I, I, I, I))
@@ -252,10 +252,10 @@ def unite(mem: Int32, state: int, stack: int, other: int, other_stack: int) -> i
             done = touch(mem, mem[items + 2 * i], mem[items + 2 * i + 1])
             if done < 0:
                 return done
-    raw = settle(mem)
+    raw = close(mem)
     if raw <= 0:
         return raw
-    return apply(mem, raw, stack)
+    return resolve_stack(mem, raw, stack)
 
 
 @outlined_kernel(
@@ -288,7 +288,7 @@ def advance(
         if raw < 0:
             return raw
         if raw > 0:
-            by_id = apply(mem, raw, stack)
+            by_id = resolve_stack(mem, raw, stack)
             if by_id < 0:
                 return by_id
             if by_bytes > 0:

@@ -18,11 +18,11 @@ from __future__ import annotations
 from dotllm.arrays import Int32
 from dotllm.automata.kinds import N_BYTE
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.closing import add_closure, begin, touch
+from dotllm.automata.machine.closure import close
+from dotllm.automata.machine.closure_worklist import add_closure, begin, touch
 from dotllm.automata.machine.frames import substitute
 from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
-from dotllm.automata.machine.settle import settle
 from dotllm.jit import I, inner_kernel, outlined_kernel
 
 
@@ -56,7 +56,7 @@ def step(mem: Int32, state: int, cls: int) -> int:
                 done = add_closure(mem, mem[edge_target + e], fs, 0)
                 if done < 0:
                     return done
-    target = settle(mem)
+    target = close(mem)
     if target >= 0:
         row = mem[L.AT_DELTA] + state * classes
         while cls > 0 and mem[class_byte + cls - 1] >= low:  # (classes are in the order of their first bytes)
@@ -80,7 +80,7 @@ def expand(mem: Int32, state: int, symbol: int) -> int:
         done = touch(mem, mem[items + 2 * i], filled)
         if done < 0:
             return done
-    return settle(mem)
+    return close(mem)
 
 
 @inner_kernel(I(MEM, I, I))

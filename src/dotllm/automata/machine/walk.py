@@ -113,7 +113,7 @@ def local_below(mem: Int32, handle: int) -> int:
 
 @inner_kernel(I(MEM, I, I))
 def local_apply(mem: Int32, raw: int, handle: int) -> int:
-    """`run.apply` on a walk's own stack. Returns the core state (the new handle is in H_OUT), or an error."""
+    """`run.resolve_stack` on a walk's own stack. Returns the core state (the new handle is in H_OUT), or an error."""
     states = mem[L.AT_STATE]
     before = handle
     pops = 0

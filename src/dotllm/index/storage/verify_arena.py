@@ -70,7 +70,7 @@ from dotllm.index.storage.verify_nfa import within
 from dotllm.jit import I, kernel
 
 ALL_VALID = -1
-_HAS_PARTS = -1  # instead of an arity: the frame set is one of parts (see `settle.part_set`)
+_HAS_PARTS = -1  # instead of an arity: the frame set is one of parts (see `closure.part_set`)
 _WIDTH = np.array(WIDTH, np.int64)
 
 L1, I1, I2 = nb.int64[::1], nb.int32[::1], nb.int32[:, ::1]
@@ -299,7 +299,7 @@ def verify_triple(mem: Int32, triple: Int32, arities: Int64, symbol_arities: Int
         )  # fmt: skip
     if kind == T_CANON or kind == T_COMPOSE:
         other = a if kind == T_CANON else b  # what the value lies on offers at least the arity of this one
-        if kind == T_COMPOSE and c == 1:  # 1 + symbol; 0: see `run.absorb`
+        if kind == T_COMPOSE and c == 1:  # 1 + symbol; 0: see `run.merge_symbols`
             if value == 0:
                 return True
             value -= 1

@@ -14,7 +14,8 @@ import numpy as np
 
 from dotllm.arrays import Int32, UInt8
 from dotllm.automata.machine.arena import FUEL
-from dotllm.automata.machine.closing import begin, touch
+from dotllm.automata.machine.closure import close
+from dotllm.automata.machine.closure_worklist import begin, touch
 from dotllm.automata.machine.layout import (
     CONFIG,
     FINISHED,
@@ -33,8 +34,7 @@ from dotllm.automata.machine.layout import (
     STATE,
     R,
 )  # fmt: skip
-from dotllm.automata.machine.run import apply, configuration, run_bytes, token_step
-from dotllm.automata.machine.settle import settle
+from dotllm.automata.machine.run import configuration, resolve_stack, run_bytes, token_step
 from dotllm.index.kernels import I1, U8, I
 from dotllm.index.unique.conflicts import StringConflicts
 from dotllm.index.walkable import Walkable
@@ -205,7 +205,7 @@ class Paths:
                 done = touch(mem, node, frames)
                 if done < 0:
                     return int(done)
-            return int(settle(mem))
+            return int(close(mem))
 
         with index.lock:
             raw = index.run(select)
@@ -216,7 +216,7 @@ class Paths:
         """The configuration of a raw state over a stack."""
 
         def settled(mem: object) -> int:
-            state = int(apply(mem, raw, stack))
+            state = int(resolve_stack(mem, raw, stack))
             return int(configuration(mem, state, mem[H_OUT])) if state >= 0 else state  # type: ignore[index]
 
         return self.index.run(settled)

@@ -5,6 +5,6 @@ In this order: bytes that no token holds (`edges`), what matches the empty strin
 order of pushes (`pushes`), and bytes that no edge tells apart (`edges`).
 """
 
-from dotllm.automata.finish.finish import finish
+from dotllm.automata.nfa_passes.finish import finish
 
 __all__ = ["finish"]

@@ -32,7 +32,7 @@ from dotllm.automata.machine.walk import (
 )
 from dotllm.jit import I1, I2, I, inner_kernel, outlined_kernel
 
-NOT_HERE = 1  # result: this does not apply, nothing has been done
+NOT_HERE = 1  # result: this does not resolve_stack, nothing has been done
 _PROBES = np.frombuffer(b"aek0M_ q", np.uint8)  # first bytes that most likely lead into the loop
 _MOST_STEPS = 512  # spent on finding out where the characters beyond ASCII lead
 
@@ -135,7 +135,7 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
 
 
 @outlined_kernel(I(MEM, TRIE, CHARSETS, I, I, I1))
-def walk_near_loop(
+def mask_via_self_loop(
     mem: Int32,
     trie: Trie,
     charsets: CharsetTables,

@@ -7,7 +7,7 @@ import numba as nb
 from dotllm.arrays import Int32
 from dotllm.automata.kinds import ACCEPT_NODE, N_CALL, N_END, N_ENTER, N_RETURN
 from dotllm.automata.machine import layout as L
-from dotllm.automata.machine.closing import add_closure, heap_pop, touch
+from dotllm.automata.machine.closure_worklist import add_closure, heap_pop, touch
 from dotllm.automata.machine.intern import (
     buffer_room,
     frame,
@@ -295,7 +295,7 @@ def collect_items(mem: Int32) -> int:
 
 
 @outlined_kernel(I(MEM))
-def settle(mem: Int32) -> int:
+def close(mem: Int32) -> int:
     """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
     done = pop_frames(mem)
     if done >= 0:

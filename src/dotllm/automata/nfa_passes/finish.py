@@ -7,13 +7,6 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.closures import find_closures, tail_calls, targets
-from dotllm.automata.finish.edges import by_node, byte_classes, producible
-from dotllm.automata.finish.links import group_by, group_calls
-from dotllm.automata.finish.nullable import find_nullable
-from dotllm.automata.finish.productive import find_productive, links_back
-from dotllm.automata.finish.pushes import order_pushes
-from dotllm.automata.finish.rounds import measure_rounds
 from dotllm.automata.kinds import (
     DONE,
     HEAD,
@@ -24,6 +17,13 @@ from dotllm.automata.kinds import (
     TOO_MANY_CLOSURES,
     UNSATISFIABLE,
 )
+from dotllm.automata.nfa_passes.closures import find_closures, tail_calls, targets
+from dotllm.automata.nfa_passes.edges import by_node, byte_classes, producible
+from dotllm.automata.nfa_passes.links import group_by, group_calls
+from dotllm.automata.nfa_passes.nullable import find_nullable
+from dotllm.automata.nfa_passes.productive import find_productive, links_back
+from dotllm.automata.nfa_passes.pushes import order_pushes
+from dotllm.automata.nfa_passes.rounds import measure_rounds
 from dotllm.jit import B1, I1, I2, inner_kernel
 
 _MOST_CLOSURES = 64_000_000  # ints

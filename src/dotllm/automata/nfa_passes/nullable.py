@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import mark, mark_calls
+from dotllm.automata.nfa_passes.links import mark, mark_calls
 from dotllm.jit import B1, I1, inner_kernel
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from dotllm.arrays import Bool, Int32
-from dotllm.automata.finish.links import group_by
 from dotllm.automata.kinds import N_END, N_ENTER, N_PLAIN
+from dotllm.automata.nfa_passes.links import group_by
 from dotllm.jit import inner_kernel
 
 _NEVER = 1 << 30
