@@ -191,3 +191,10 @@ def test_checkouts_share_their_machine_code(tmp_path: Path) -> None:
     answer = run(DOTLLM_CACHE_DIR=str(tmp_path / "cache"), PYTHONPATH=str(copy.parent))
     assert "compiling" not in answer.stderr
     assert sorted((tmp_path / "cache").rglob("*.nb?")) == before and before
+
+
+def test_a_kernel_without_a_wrapper_is_not_called_from_python() -> None:
+    from dotllm.automata.machine.intern import mix
+
+    with pytest.raises(TypeError, match="not callable"):
+        mix(1, 2)

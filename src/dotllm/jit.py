@@ -273,11 +273,19 @@ def kernel(*signature: Any, cached: bool = True) -> Decorator:
     return lambda function: _compiled(function, signature, cache=cached)
 
 
+class Inner:
+    """A compiled kernel that only kernels can call."""
+
+    def __init__(self, dispatcher: Any) -> None:
+        self._dispatcher = dispatcher  # which the type refers to weakly
+        self._numba_type_ = numba.types.Dispatcher(dispatcher)
+
+
 def inner_kernel(signature: Any) -> Decorator:
     """`kernel` for what only other kernels call: it has no wrapper for Python, which takes a third of the time to
     compile a small one."""
-    return lambda function: _compiled(
-        function, (signature,), cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    return lambda function: Inner(
+        _compiled(function, (signature,), cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     )
 
 

@@ -156,7 +156,7 @@ def resolve_stack(mem: Int32, raw: int, stack: int) -> int:
         return core
 
 
-@inner_kernel(I(MEM, I, I))
+@kernel(I(MEM, I, I))
 def configuration(mem: Int32, state: int, stack: int) -> int:
     """The number of the configuration (state, stack). An entry is (state, stack, mask row or -1)."""
     found = triple_get(mem, L.T_CONFIG, state, stack, 0)
