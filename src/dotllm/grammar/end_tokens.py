@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from dotllm.errors import InvalidSpec
+from dotllm.grammar import kinds as K
 from dotllm.grammar.analysis import EMPTY, analyse
-from dotllm.grammar.grammar import Expression, Grammar, Kind
+from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.grammar.transform import children_of
 
 
@@ -28,7 +29,7 @@ def keep_last(grammar: Grammar, ends: Mapping[int, str], texts: Mapping[Expressi
     if not named:
         return
     for node in _inside(grammar):
-        if grammar.kind[node] != Kind.TOKENS or (number := grammar.a[node]) not in named:
+        if grammar.kind[node] != K.TOKENS or (number := grammar.a[node]) not in named:
             continue
         text = (texts or {}).get(Expression(node))
         ids = grammar.token_sets[number][0]
@@ -61,19 +62,19 @@ def _inside(grammar: Grammar) -> set[int]:
 def _places(grammar: Grammar, node: int, is_last: bool, can_be_empty: Sequence[int]) -> Iterator[tuple[int, bool]]:
     """The children of ``node``, each with whether a text can end behind it, if it can behind ``node``."""
     kind, a, b = grammar.kind[node], grammar.a[node], grammar.b[node]
-    if kind == Kind.SEQ:
+    if kind == K.SEQ:
         for child in reversed(children_of(grammar, node)):
             yield child, is_last
             is_last = is_last and bool(can_be_empty[child])
-    elif kind == Kind.NETWORK:
+    elif kind == K.NETWORK:
         finals = _final_states(grammar, node, can_be_empty)
         children = grammar.children
         for edge in range(a + 3 + children[a + 2], a + b, 3):
             yield children[edge + 1], is_last and children[edge + 2] in finals
     else:
         for child in children_of(grammar, node):
-            yield child, is_last and kind != Kind.UNORDERED
-            if kind == Kind.REPEAT and b > 1 and not can_be_empty[child]:
+            yield child, is_last and kind != K.UNORDERED
+            if kind == K.REPEAT and b > 1 and not can_be_empty[child]:
                 yield child, False
 
 
