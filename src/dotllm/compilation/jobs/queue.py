@@ -44,9 +44,15 @@ class JobQueue:
         size = job.nbytes
         with self._condition:
             if len(self._heap) >= self.limit:
-                raise QueueFull(f"{len(self._heap)} specifications are waiting to be compiled (limit {self.limit})")
+                raise QueueFull(
+                    f"{len(self._heap)} specifications are waiting to be compiled (limit {self.limit}, "
+                    "--dotllm-queue-limit); try again later"
+                )
             if self._bytes + size > self.bytes_limit and self._heap:
-                raise QueueFull(f"{self._bytes} bytes of specifications are waiting (limit {self.bytes_limit})")
+                raise QueueFull(
+                    f"{self._bytes} bytes of specifications are waiting to be compiled (limit {self.bytes_limit}, "
+                    "--dotllm-queue-bytes); try again later"
+                )
             heapq.heappush(self._heap, (job.submitted + PATIENCE_FACTOR * job.estimate_s, next(self._order), job))
             self._bytes += size
             self._condition.notify()
