@@ -8,14 +8,36 @@ from dotllm.errors import BudgetExceeded
 class CompilationError(RuntimeError):
     """A compile failed although nothing is known to be wrong with the specification (a bug, a dead worker)."""
 
+    passes = False
+    """Whether the same specification may compile in a moment: such a failure is not remembered."""
+
     @classmethod
     def of(cls, error: BaseException) -> CompilationError:
         """An unexpected exception, with its name. Its text may hold the user's data: it is cut."""
         return cls(f"{type(error).__name__}: {error}"[:500])
 
 
+class ProcessDied(CompilationError):
+    """A compile process ended without a reply: it was killed (mostly by the kernel, for want of memory), or crashed."""
+
+    passes = True
+
+    def __init__(self, status: int, *, again: bool = False) -> None:
+        """``again``: so did the one before it, with the same specification."""
+        text = f"the compile process ended with status {status}"
+        if again:
+            text += (
+                ", as the one before it did; try again later, and if the machine is short of memory, lower "
+                "--dotllm-compile-memory or --dotllm-compile-processes"
+            )
+        super().__init__(text)
+        self.status = status
+
+
 class QueueFull(CompilationError):
     """Too many specifications wait to be compiled; this one was not taken. Try again later (HTTP 503 in spirit)."""
+
+    passes = True
 
 
 class PinnedMemoryFull(QueueFull):

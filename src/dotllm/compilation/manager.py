@@ -182,7 +182,7 @@ class CompilationManager:
         self._offload_queue.close()
         for job in jobs:
             job.cancelled.set()
-            self._fail(job, CompilationError("the compilation manager was closed"), remember=False)
+            self._fail(job, CompilationError("the compilation manager was closed"))
         self._stored.close()
         if self._offload is not None:
             self._offload.close()
@@ -220,8 +220,6 @@ class CompilationManager:
             found = work(job)
         except Cancelled:
             self._restart(job)
-        except QueueFull as error:
-            self._fail(job, error, remember=False)
         except BaseException as error:  # SystemExit of a front end included: the tickets wait
             self._fail(job, error)
         else:
@@ -305,14 +303,14 @@ class CompilationManager:
         outcome = "ok" if level in ("compile", "remote") else "cached"
         report(self.metrics, job, outcome, level, compiled=compiled, warmth=self._warmth(compiled))
 
-    def _fail(self, job: Job, error: BaseException, *, remember: bool = True) -> None:
+    def _fail(self, job: Job, error: BaseException) -> None:
         """No index for the job, unless the store may still have one."""
         failure = error if isinstance(error, SpecError | CompilationError) else CompilationError.of(error)
         known = job.failure is failure or job.state is JobState.FINISHED
-        if remember and not known and not isinstance(failure, SpecError):
+        if not (known or self._table.closed or isinstance(failure, SpecError) or failure.passes):
             logger.error("compiling %s failed", job.key[:12], exc_info=error)
         without_frames(failure)
-        waiting = self._table.fail(job, failure, remember=remember)
+        waiting = self._table.fail(job, failure)
         if waiting is None:
             return
         job.cancelled.set()
@@ -328,7 +326,7 @@ class CompilationManager:
         """The job was cancelled since it had no waiters. If there are new ones, it begins again."""
         full = self._table.restart(job, self._queue)
         if full is not None:
-            self._fail(*full, remember=False)
+            self._fail(*full)
 
     def _warmth(self, compiled: Compiled) -> int:
         return self._engine.warmth(compiled.index)

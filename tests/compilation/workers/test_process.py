@@ -18,7 +18,7 @@ import pytest
 from fake_engine import spec
 
 from dotllm.cancellation import Cancelled
-from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTimeout, QueueFull
+from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTimeout, ProcessDied, QueueFull
 from dotllm.compilation.jobs.job import JobState
 from dotllm.compilation.workers import process, wire
 from dotllm.compilation.workers.process import PIPE_BYTES, ProcessCompiler
@@ -108,11 +108,20 @@ def test_memory_limit(make: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSEGV"])
-def test_death_of_a_worker_is_an_error_of_one_compile(make: Any, how: str) -> None:
+def test_death_of_two_workers_is_an_error_of_one_compile(make: Any, how: str) -> None:
     compiler = make()
-    with pytest.raises(CompilationError, match=str(-getattr(signal, how))):
+    with pytest.raises(ProcessDied, match=f"status {-getattr(signal, how)}, as the one before it did; try again later"):
         compiler.compile(spec(die=how), NEVER)
     assert compiler.compile(spec(id=2), NEVER)
+
+
+def test_death_of_two_workers_is_not_remembered(make: Any, make_manager: Any) -> None:
+    manager = make_manager(offload=make(), subprocess_threshold_bytes=0)
+    manager.start_processes()
+    for _ in range(2):
+        with pytest.raises(ProcessDied, match="as the one before it did"):
+            manager.compile(spec(die="SIGKILL"), 20)
+    assert manager.metrics.value("dotllm_index_lookups", "failure") == 0
 
 
 def test_killed_from_outside_while_idle_and_while_busy(make: Any) -> None:
@@ -124,8 +133,8 @@ def test_killed_from_outside_while_idle_and_while_busy(make: Any) -> None:
     assert compiler.compile(spec(id=2), NEVER), "an idle process that died is not used"
     (worker,) = compiler._all
     threading.Timer(0.2, worker.process.kill).start()
-    with pytest.raises(CompilationError):
-        compiler.compile(spec(sleep=10), NEVER)
+    assert compiler.compile(spec(sleep=1), NEVER), "one that died while it compiled is replaced, and compiles again"
+    assert worker not in compiler._all
 
 
 def test_cancelled_compile_is_killed(make: Any) -> None:

@@ -132,7 +132,7 @@ class JobTable:
             self.memory.resize([(known, known.nbytes)])
             return known
 
-    def fail(self, job: Job, failure: Exception, *, remember: bool) -> list[Ticket] | None:
+    def fail(self, job: Job, failure: SpecError | CompilationError) -> list[Ticket] | None:
         """End the job without an index: its tickets. None: it had ended, or the store may still have the index."""
         with self.lock:
             if job.state is JobState.FINISHED:
@@ -141,7 +141,7 @@ class JobTable:
                 job.state, job.failure = JobState.AWAITING_STORE, failure
                 return None
             self._end(job)
-            if remember:
+            if isinstance(failure, SpecError) or not failure.passes:
                 self.failures.put(job.key, failure, time.monotonic())
             return job.waiting()
 

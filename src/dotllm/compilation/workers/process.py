@@ -28,7 +28,7 @@ import dotllm
 from dotllm.cancellation import Cancelled
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.compiler import load_index
-from dotllm.compilation.errors import CompilationError, CompileTimeout
+from dotllm.compilation.errors import CompilationError, CompileTimeout, ProcessDied
 from dotllm.compilation.specification import Specification
 from dotllm.compilation.workers import wire
 
@@ -202,18 +202,19 @@ class ProcessCompiler:
             with self._given_back:
                 self._given_back.wait_for(lambda: self._idle or not self._all, deadline - time.monotonic())
                 worker = self._idle_worker()
-            return None if worker is None else self._compile(worker, specification, cancelled)
+            return None if worker is None else self._compile_or_retry(worker, specification, cancelled)
         finally:
             self._free.release()
 
     def compile(self, specification: Specification, cancelled: threading.Event) -> Any:
         """The index. Raises the refusal of the specification, `CompileTimeout`, `CompileMemory`, `Cancelled` when
-        ``cancelled`` is set meanwhile, `CompilationError` when the process died of something else."""
+        ``cancelled`` is set meanwhile, `ProcessDied` when the process died of something else, and the next one, too,
+        `CompilationError` when none starts."""
         while not self._free.acquire(timeout=POLL_S):
             if cancelled.is_set():
                 raise Cancelled("no request waits for this specification any more")
         try:
-            return self._compile(self._take(cancelled), specification, cancelled)
+            return self._compile_or_retry(self._take(cancelled), specification, cancelled)
         finally:
             self._free.release()
 
@@ -227,6 +228,19 @@ class ProcessCompiler:
             self._file = None  # closed when no process is being started with it
         for worker in workers:
             worker.process.kill()
+
+    def _compile_or_retry(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> Any:
+        """`_compile`, once more in another process if ``worker`` dies: that need not be the specification's fault."""
+        try:
+            return self._compile(worker, specification, cancelled)
+        except ProcessDied as death:
+            if not self._closed:
+                logger.warning("%s; compiling once more in another one", death)
+        worker = self._take(cancelled)
+        try:
+            return self._compile(worker, specification, cancelled)
+        except ProcessDied as death:
+            raise ProcessDied(death.status, again=True) from None
 
     def _compile(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> Any:
         try:
@@ -256,7 +270,7 @@ class ProcessCompiler:
                 reply = worker.receive(POLL_S)
             except EOFError:
                 status = worker.process.wait()
-                raise CompilationError(f"the compile process ended with status {status}") from None
+                raise ProcessDied(status) from None
             if reply is not None:
                 return reply
             if cancelled.is_set():
