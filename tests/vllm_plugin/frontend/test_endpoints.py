@@ -21,7 +21,7 @@ from dotllm.errors import InvalidSpec, Pointer
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.engine_core import errors
 from dotllm.vllm_plugin.frontend import endpoints, engine_info, validation_cache
-from tests.vllm_plugin.frontend.test_unsupported_fields import serve
+from tests.vllm_plugin.frontend.test_unsupported_fields import completion_request, serve
 from tests.vllm_plugin.frontend.tool_calls.test_error_location import BAD, GOOD, chat_tool, tag_of
 
 GOOD_REGEX, BAD_REGEX = "[0-9]{3}", "("
@@ -320,3 +320,16 @@ def test_an_error_of_the_check_is_said_as_the_engine_says_it() -> None:
     error = InvalidSpec("unknown type 'x'", location=Pointer("/a"), keyword="type")
     sent = errors.decode(errors.encode(error))
     assert sent == (400, str(error))
+
+
+def test_what_a_tokenizer_says_to_half_a_surrogate_pair_becomes_a_refusal_of_the_field() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    async def create_completion(self: Any, request: Any) -> Any:
+        raise TypeError("TextEncodeInput must be Union[TextInputSequence, Tuple[InputSequence, InputSequence]]")
+
+    endpoint = endpoints._endpoint_with(create_completion)
+    with pytest.raises(VLLMValidationError, match=r"prompt contains '\\ud800', half of a surrogate pair"):
+        asyncio.run(endpoint(None, completion_request(prompt="\ud800")))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="TextEncodeInput"):
+        asyncio.run(endpoint(None, completion_request(prompt="a")))  # type: ignore[arg-type]

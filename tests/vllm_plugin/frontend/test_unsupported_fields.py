@@ -33,7 +33,7 @@ def serve(backend: str, **model: Any) -> None:
 def chat_request(**fields: Any) -> Any:
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
-    return ChatCompletionRequest(messages=[{"role": "user", "content": "?"}], model="m", **fields)
+    return ChatCompletionRequest(**{"messages": [{"role": "user", "content": "?"}], "model": "m", **fields})
 
 
 def batch_request(**fields: Any) -> Any:
@@ -45,13 +45,13 @@ def batch_request(**fields: Any) -> Any:
 def completion_request(**fields: Any) -> Any:
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
-    return CompletionRequest(model="m", prompt="?", **fields)
+    return CompletionRequest(**{"model": "m", "prompt": "?", **fields})
 
 
 def response_request(**fields: Any) -> Any:
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 
-    return ResponsesRequest(model="m", input="?", **fields)
+    return ResponsesRequest(**{"model": "m", "input": "?", **fields})
 
 
 def parameters(request: Any) -> Any:
@@ -112,6 +112,40 @@ def test_structured_outputs_that_are_no_object(value: Any) -> None:
         request = make(structured_outputs=value)
         with pytest.raises((VLLMValidationError, ValueError), match="structured_outputs is an object with one of json"):
             parameters(request)
+
+
+@pytest.mark.parametrize(
+    ("tag", "message"),
+    [
+        ({"type": "structural_tag"}, "structural_tag is a text of JSON, not {'type': 'structural_tag'}"),
+        ([], "structural_tag is a text of JSON, not "),
+        ("", "structural_tag is not JSON"),
+        ("{", "structural_tag is not JSON"),
+        ("[]", "structural_tag is not a JSON object"),
+    ],
+)
+def test_structural_tags_that_are_none(tag: Any, message: str) -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    for make in (chat_request, batch_request, completion_request, response_request):
+        serve("auto")
+        with pytest.raises((VLLMValidationError, ValueError), match=message):
+            make(structured_outputs={"structural_tag": tag})
+
+
+def test_half_a_surrogate_pair_in_what_a_prompt_is_made_of() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    tool = {"type": "function", "function": {"name": "\ud800"}}
+    for name, request in (
+        ("prompt", completion_request(prompt="\ud800")),
+        ("messages", chat_request(messages=[{"role": "user", "content": "\ud800"}])),
+        ("tools", chat_request(tools=[tool])),
+        ("input", response_request(input="\ud800")),
+    ):
+        with pytest.raises(VLLMValidationError, match=rf"{name} contains '\\ud800', half of a surrogate pair"):
+            unsupported_fields.refuse_half_characters_of_prompt(request)
+    unsupported_fields.refuse_half_characters_of_prompt(chat_request())
 
 
 @pytest.mark.parametrize("name", ["_backend", "_backend_was_auto"])

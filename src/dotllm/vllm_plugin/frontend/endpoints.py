@@ -25,6 +25,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any
 
+from pydantic import BaseModel
+
 from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields, validation, validation_cache
 from dotllm.vllm_plugin.frontend.tool_calls import constraints, error_location
 from dotllm.vllm_plugin.hook import Hook, Target
@@ -134,6 +136,10 @@ def _endpoint_with(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awa
             return await _answer(call, await original(self, request, *args, **kwargs))
         except VLLMValidationError as error:
             raise VLLMValidationError(call.located(error.args[0]), parameter=error.parameter) from None
+        except (TypeError, UnicodeError):
+            if engine_info.serves() and isinstance(request, BaseModel):
+                unsupported_fields.refuse_half_characters_of_prompt(request)
+            raise
         finally:
             _call.reset(token)
 

@@ -19,8 +19,10 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
 from dotllm.vllm_plugin.frontend import engine_info
-from dotllm.vllm_plugin.frontend.validation import refuse, refused_as_by_vllm
+from dotllm.vllm_plugin.frontend.validation import refuse, refused_as_by_vllm, require_object
 from dotllm.vllm_plugin.hook import Hook, Make, Target, replace_once
 from dotllm.vllm_plugin.specification import KINDS, OPTIONS, refuse_half_characters, refuse_unknown
 
@@ -49,6 +51,8 @@ _ANTHROPIC = {
 _SENT = ("stop", "bad_words", "vllm_xargs", "kv_transfer_params", "chat_template_kwargs", "request_id")
 _REFUSAL = "dotllm_refusal"
 """The unknown field in which a parsed OpenAI request keeps why it is refused."""
+
+_PROMPT = ("prompt", "suffix", "input", "instructions", "messages", "tools")
 
 _BASE = Target("vllm.entrypoints.serve.engine.protocol", "OpenAIBaseModel.__log_extra_fields__", ("cls", "data"))
 _MESSAGES = Target(
@@ -94,6 +98,13 @@ def refuse_fields(request: Any) -> None:
                 )
 
 
+def refuse_half_characters_of_prompt(request: BaseModel) -> None:
+    """Refuse a request whose prompt holds half of a surrogate pair: tokenizers only say that they want another type.
+    To look for one takes long, so it is done when a request has failed. Raises as `refuse`."""
+    with refused_as_by_vllm():
+        refuse_half_characters(request.model_dump(include={*_PROMPT}, warnings=False))
+
+
 def _refuse_any(fields: Mapping[str, object] | None, instead: Mapping[str, str]) -> None:
     for name, replacement in instead.items():
         if fields and fields.get(name) is not None:
@@ -109,6 +120,12 @@ def _refuse_openai(request: Mapping[str, object]) -> None:
                 refuse(f"structured_outputs has no field {name!r}: use one of {', '.join(KINDS)}")
         if all(structured.get(name) is None for name in KINDS):
             refuse(f"structured_outputs sets none of {', '.join(KINDS)}")
+        tag = structured.get("structural_tag")
+        if tag is not None and not isinstance(tag, str):
+            refuse(f"structured_outputs.structural_tag is a text of JSON, not {tag!r:.40}: send it as a string")
+        if tag is not None:
+            with refused_as_by_vllm():  # vLLM asks us, but does not pass on the answer
+                require_object(tag)
     elif structured is not None and not hasattr(structured, "all_constraints_none"):  # (it is vLLM's own)
         refuse(f"structured_outputs is an object with one of {', '.join(KINDS)}, not {structured!r:.40}")
     form = request.get("response_format")

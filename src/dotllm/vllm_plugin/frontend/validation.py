@@ -125,16 +125,16 @@ def _validate_xgrammar_grammar_with(original: Callable[..., None]) -> Callable[.
         elif structured.structural_tag is None:
             of_sampling_params(sampling_params, engine_info.config())
         else:
-            _require_object(structured.structural_tag)
+            require_object(structured.structural_tag)
 
     return validate_xgrammar_grammar
 
 
-def _require_object(text: str) -> None:
+def require_object(text: str) -> None:
     """Raise InvalidSpec for a structural tag that is no JSON object."""
     try:
         tag = json.loads(text)
     except (RecursionError, TypeError, ValueError) as error:
-        raise InvalidSpec(f"the structural tag is not JSON: {error}") from None
+        raise InvalidSpec(f"structured_outputs.structural_tag is not JSON: {error}") from None
     if not isinstance(tag, dict):
-        raise InvalidSpec("the structural tag is not a JSON object")
+        raise InvalidSpec("structured_outputs.structural_tag is not a JSON object")

@@ -83,6 +83,21 @@ def test_a_tool_that_is_not_constrained_has_any_name() -> None:
     refuse(request)
 
 
+def test_a_number_that_no_json_has_is_refused_with_its_tool() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    serve("auto")
+    request = asked("f", "g", called="g")
+    request.tools[1].function.parameters = {"properties": {"inf": {"const": 1e400}}}
+    with pytest.raises(VLLMValidationError, match=r"tool 'g': the schema in tools\[1\] has a number like 1e400"):
+        refuse(request)
+    request.tools[1].function.parameters = {"properties": {"inf": {"const": "inf"}}}
+    refuse(request)
+    request.tools[1].function.parameters = {"const": 1e400}
+    request.tools[1].function.strict = False  # vLLM leaves its schema to the prompt
+    refuse(request)
+
+
 def test_other_backends_keep_vllms_behaviour() -> None:
     serve("xgrammar")
     request = asked('a"b', called='a"b')

@@ -55,6 +55,7 @@ def complete(
         return
     if after.structural_tag:
         tag = json.loads(after.structural_tag)
+        tag_rewrite.refuse_infinite_numbers(tools)
         tag_rewrite.refuse_names(tag, tools, special_tokens)
         tag_rewrite.exclude_marks(tag)
         tag_rewrite.require_finite_numbers(tag)

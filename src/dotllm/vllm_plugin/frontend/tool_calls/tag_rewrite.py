@@ -29,6 +29,7 @@ letters, digits, ``_`` and ``-`` only; others are in use, and left.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ _MARK = re.compile(r"<[^<>\n]+>")
 _SAME_FOR_ALL = re.compile(r"<[^<>=]+=|<[^<>]+>")
 _WITHOUT_EXCLUDES = ("cohere_xml", "minimax_m3_xml")
 _HAVE_NAMES, _HAVE_NONE = ("begin", "value"), ("end", "separator", "triggers")  # fields with fixed text
+_INFINITE = re.compile(r"\b(inf|nan)\b")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]*")
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
 
@@ -96,6 +98,19 @@ def refuse_names(tag: object, tools: Iterable[Any], special_tokens: Callable[[],
                 "use letters, digits, '_', '-' and '.'",
                 "tools",
             )
+
+
+def refuse_infinite_numbers(tools: Iterable[Any]) -> None:
+    """Refuse a schema of a strict tool with a number such as 1e400, which is written as null on its way into the tag.
+    Raises as `refuse`."""
+    for i, tool in enumerate(tools):
+        function = getattr(tool, "function", tool)
+        if not getattr(function, "strict", False) or not _INFINITE.search(repr(function.parameters)):
+            continue
+        try:
+            json.dumps(function.parameters, allow_nan=False)  # (it may have been a text)
+        except ValueError:
+            refuse(f"tool {function.name!r}: the schema in tools[{i}] has a number like 1e400, too large", "tools")
 
 
 def _formats(tag: object) -> Iterator[dict[str, Any]]:
