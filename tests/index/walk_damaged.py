@@ -19,7 +19,7 @@ import numpy as np
 
 from dotllm import Index, Vocabulary
 from dotllm.automata.machine.layout import H_LIMIT
-from dotllm.errors import SpecError
+from dotllm.errors import EngineFault, SpecError
 from dotllm.index import index as index_module
 from dotllm.index.batch import mask_rows
 
@@ -133,7 +133,7 @@ def main(first: int, rounds: int) -> None:
         index.mem[H_LIMIT] = MOST_INTS
         walked += 1
         for i in range(3):
-            with contextlib.suppress(SpecError):
+            with contextlib.suppress(SpecError, EngineFault):
                 walk(index, random.Random(i))
     print(refused, walked)
 
