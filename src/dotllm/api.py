@@ -87,4 +87,4 @@ class Index(GrammarIndex):
 def _token_names(vocabulary: Vocabulary) -> TokenNames:
     from dotllm.languages.token_names import TokenNames
 
-    return TokenNames(vocabulary.special_tokens, vocabulary.added_tokens, frozenset(vocabulary.eos_token_ids))
+    return TokenNames.of(vocabulary)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from dotllm import Index, InvalidSpec, Vocabulary
+from dotllm.compilation import Kind, Specification
+from dotllm.compilation.compiler import build
 
 END, SECOND, TOOL = 256, 257, 258
 SPECIAL = {"<|im_end|>": END, "<|endoftext|>": SECOND, "<|tool|>": TOOL}
@@ -160,3 +162,10 @@ def test_grammars_that_an_end_token_does_not_cut(vocabulary: Vocabulary, grammar
 def test_a_set_with_other_tokens_loses_its_end_tokens_inside(vocabulary: Vocabulary) -> None:
     guide = Index.from_grammar('start: "a" <[256-300]> "b"', vocabulary).guide()
     assert guide.advance(ord("a")) and set(guide.allowed_tokens()) == {TOOL}
+
+
+def test_a_server_compiles_them_so(vocabulary: Vocabulary) -> None:
+    tag = {"format": text(f"a{NAME}b")}
+    assert reads(build(Specification.from_value(Kind.STRUCTURAL_TAG, tag), vocabulary), f"a{NAME}b")
+    with pytest.raises(InvalidSpec, match="an end token cannot stand inside an answer"):
+        build(Specification.from_value(Kind.GRAMMAR, f'start: "a" {NAME} "b"'), vocabulary)

@@ -45,7 +45,7 @@ def build(specification: Specification, vocabulary: Any) -> Any:
     from dotllm.api import Index
     from dotllm.languages.token_names import TokenNames
 
-    grammar = grammar_of(specification, lambda: TokenNames(vocabulary.special_tokens, vocabulary.added_tokens))
+    grammar = grammar_of(specification, lambda: TokenNames.of(vocabulary))
     return Index.from_grammar_object(grammar, vocabulary)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.source import Source
+
+if TYPE_CHECKING:
+    from dotllm.vocabulary import Vocabulary
 
 MAX_IDS = 1 << 20
 
@@ -24,9 +27,13 @@ class TokenNames(NamedTuple):
     added: Mapping[str, int] = _NONE
     """Those that stand for their text (``<tool_call>`` of Qwen 3): meant where a token is asked for, not in a text,
     which may be written in other tokens as well."""
-
     ends: frozenset[int] = frozenset()
     """The ids at which generation stops, with a name or without."""
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> TokenNames:
+        """Those of a vocabulary."""
+        return cls(vocabulary.special_tokens, vocabulary.added_tokens, frozenset(vocabulary.eos_token_ids))
 
     @property
     def named_ends(self) -> dict[int, str]:

@@ -27,7 +27,7 @@ _REGEX = frozenset(
 _GRAMMARS = frozenset(
     {"grammar", "left recursion", "special token", "template", "flags", "start", "stop", "max_tokens", "temperature"}
     | {"%json", "%regex", "%ignore", "%import", "%declare", "%override", "%extend", "%lark", "%llguidance"}
-    | {"%grammar_options", "allow_invalid_utf8", "(=", "::", "@", "[]", "\\x", "unordered"}
+    | {"%grammar_options", "allow_invalid_utf8", "end token", "(=", "::", "@", "[]", "\\x", "unordered"}
 )
 _STRUCTURAL_TAGS = frozenset(
     {"structural_tag", "structures", "schema", "json_schema", "any_order", "at_least_one", "begin", "content"}

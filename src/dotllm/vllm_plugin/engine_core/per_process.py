@@ -85,4 +85,4 @@ def token_names(tokenizer: Any, model_config: ModelConfig) -> TokenNames:
     from dotllm.languages.token_names import TokenNames
 
     tokens = vocabulary_of_model(tokenizer, model_config)
-    return TokenNames(tokens.special_tokens, tokens.added_tokens, frozenset(tokens.eos_token_ids))
+    return TokenNames.of(tokens)
