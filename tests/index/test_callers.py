@@ -10,6 +10,7 @@ import pytest
 
 from dotllm import Guide, Index, Vocabulary
 from dotllm.index import advance_guides, fill_masks, mask_rows
+from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 
 UNIQUE = {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True}
 GUARD = 7  # words around a bitmask that nobody may write to
@@ -166,3 +167,80 @@ def test_ids_of_a_vocabulary_are_integers() -> None:
     with pytest.raises(TypeError):
         Vocabulary.from_bytes([b"a", None], eos_token_ids=np.array([1.0]))  # type: ignore[arg-type]
     assert Vocabulary.from_bytes([b"a", None], eos_token_ids=np.array([1], np.int32)).eos_token_ids == (1,)
+
+
+def test_numbers_of_configurations(bytes_vocabulary: Vocabulary) -> None:
+    """A number that the index has not given is an error; the kernels would read memory of others."""
+    index = Index.from_regex("[a-z]{3,9}", bytes_vocabulary)
+    unique = Index.from_json_schema(UNIQUE, bytes_vocabulary)
+    for config in (-1, index.configurations, 10**6, 10**7, 2**31, 2**63, -(2**70)):
+        asked: list[Callable[[int], Any]] = [
+            lambda config: index.advance(config, 97),
+            lambda config: index.advance_bytes(config, b"a"),
+            index.mask_row,
+            index.can_finish,
+            index.forced_bytes,
+            index.guide().move,
+        ]
+        if config != index.configurations:
+            asked.append(unique.guide().move)
+        for ask in asked:
+            with pytest.raises(IndexError, match=rf"no configuration {config} .*has found \d+"):
+                ask(config)
+    with pytest.raises(TypeError):
+        index.advance(1.0, 97)  # type: ignore[arg-type]
+    assert index.advance(np.int64(1), 97) == index.advance(1, 97)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="limit"):
+        index.forced_bytes(1, -1)
+
+
+def test_a_guide_that_was_set_to_another_index(bytes_vocabulary: Vocabulary) -> None:
+    """`Guide.config` can be set: batches look at it before they read anything."""
+    guides = [Index.from_regex("[a-z]{3,9}", bytes_vocabulary).guide() for _ in range(3)]
+    bitmask = np.full((3, WORDS), GUARD, np.int32)
+    for config in (-1, 10**7, 2**31 - 1):
+        guides[1].config = config
+        asked: list[Callable[[], Any]] = [
+            lambda: mask_rows(guides),
+            lambda: fill_masks(guides, bitmask),
+            lambda: advance_guides(guides, [97] * 3),
+            lambda: mask_rows_along(guides, [[97]] * 3),
+            lambda: guides[1].advance(97),
+            lambda: guides[1].mask_row,
+        ]
+        for ask in asked:
+            with pytest.raises(IndexError, match=f"no configuration {config}"):
+                ask()
+        assert (bitmask == GUARD).all() and not any(guide.tokens_taken for guide in guides)
+
+
+def test_ids_that_no_vocabulary_has(guides: list[Guide]) -> None:
+    """Whatever is asked says that such a token is not allowed."""
+    for token in (-1, 10**6, 2**31, 2**32, 2**63, 2**64, -(2**63), -(2**70)):
+        assert advance_guides(guides, [token] * 3) == ([False] * 3, {})
+        for guide in guides:
+            assert not guide.advance(token) and guide.accepts([token]) == 0
+            assert guide.index.advance(guide.config, token) == -1
+        rows, _, failures = mask_rows_along(guides, [[token]] * 3)
+        assert not failures and (rows.reshape(3, 2)[:, 1] == NO_MASK).all()
+    with pytest.raises(TypeError):
+        mask_rows_along(guides, [[1.5]] * 3)  # type: ignore[list-item]
+
+
+def test_drafts(guides: list[Guide]) -> None:
+    assert not mask_rows_along([], [])[2]
+    for drafts in ([[97]] * 2, [[97]] * 4):
+        with pytest.raises(ValueError, match="3 guides"):
+            mask_rows_along(guides, drafts)
+    other = Index.from_regex("[ab]+", Vocabulary.from_bytes([b"a", b"b", None], eos_token_ids=2)).guide()
+    with pytest.raises(ValueError, match="one vocabulary"):
+        mask_rows_along([*guides, other], [[97]] * 4)
+
+
+@pytest.mark.parametrize("threads", [0, -1, -(2**70)])
+def test_threads(threads: int, guides: list[Guide]) -> None:
+    with pytest.raises(ValueError, match="threads"):
+        fill_masks(guides, np.zeros((3, WORDS), np.int32), threads=threads)
+    with pytest.raises(ValueError, match="threads"):
+        mask_rows(guides, threads=threads)
+    assert not mask_rows(guides, threads=2**70)[1]

@@ -19,7 +19,16 @@ from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.automata.machine.masks import known_row
 from dotllm.errors import EngineFault, SpecError
-from dotllm.index.callers import OTHER_VOCABULARY, WRONG_COUNT, error_of, integers, not_a_bitmask
+from dotllm.index.callers import (
+    NO_CONFIGURATION,
+    OTHER_VOCABULARY,
+    WRONG_COUNT,
+    error_of,
+    integers,
+    no_configuration,
+    no_threads,
+    not_a_bitmask,
+)
 from dotllm.index.guide import Guide
 from dotllm.index.helper_pool import NO_HELPERS, HelperPool, new_job
 from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, fill_known, known_rows
@@ -88,8 +97,11 @@ def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, F
     """Find the row of every guide's mask in `Index.masks`: int32 [n], -1 for a guide that failed, and why it failed.
 
     Raises:
-        ValueError: the guides are of different vocabularies.
+        ValueError: the guides are of different vocabularies; or ``threads`` is below 1.
+        IndexError: a guide has been set to a configuration that its index does not have.
     """
+    if threads < 1:
+        raise no_threads(threads)
     if not guides:
         return np.empty(0, np.int32), {}
     indexes = [guide.index for guide in guides]
@@ -107,13 +119,14 @@ def rows_of(indexes: Sequence[Walkable], configs: Int32, threads: int = THREADS)
 
     Raises:
         ValueError: the indexes are of different vocabularies.
+        IndexError: an index has no such configuration.
     """
     rows = np.empty(len(configs), np.int32)
     failures: Failures = {}
     machines = machines_of(indexes)
     missing = known_rows(machines, configs, rows)
     if missing < 0:
-        raise error_of(missing)
+        raise no_configuration(indexes, configs.tolist()) if missing == NO_CONFIGURATION else error_of(missing)
     if missing:
         written = np.zeros(len(configs), np.bool_)
         _find(indexes, missing, machines, configs, rows, failures, threads, None, _NO_TARGETS, written)
@@ -124,7 +137,7 @@ def row_of(index: Walkable, config: int) -> int:
     """Find the row of one configuration's mask. Hold the index's lock.
 
     Raises:
-        BudgetExceeded: the mask needs more steps, or the arena or the table of rows more memory, than their limits.
+        SpecError: as `GrammarIndex.mask_row`.
     """
     if config == FINISHED:
         return END_ROW
@@ -252,9 +265,13 @@ def fill_masks(
 
     Raises:
         TypeError: the bitmask or the targets have another type.
-        ValueError: they have another shape, two targets are equal, or the guides are of different vocabularies.
-        IndexError: the bitmask has no such row.
+        ValueError: they have another shape, two targets are equal, or the guides are of different vocabularies; or
+            ``threads`` is below 1.
+        IndexError: the bitmask has no such row, or a guide has been set to a configuration that its index does not
+            have.
     """
+    if threads < 1:
+        raise no_threads(threads)
     failures: Failures = {}
     if not guides:
         return failures
@@ -291,6 +308,7 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
     Raises:
         TypeError: the tokens are no integers.
         ValueError: they are not one for each guide, or the guides are of different vocabularies.
+        IndexError: a guide has been set to a configuration that its index does not have.
     """
     accepted = [False] * len(guides)
     failures: Failures = {}
@@ -324,7 +342,7 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
             met: list[tuple[int, Walkable, int]] = []
             for k, after in enumerate(out.tolist()):
                 if after >= 0:
-                    mine[k].move(after)
+                    mine[k].follow(after)
                     accepted[todo[k]] = True
                 elif after < NEEDS_ROW:
                     met.append((k, mine[k].index, after))

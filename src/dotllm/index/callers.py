@@ -1,4 +1,4 @@
-"""Errors for what callers hand in for a batch.
+"""Errors for what callers hand in.
 
 The kernels check their arguments, which costs next to nothing: Numba checks types and layouts when it looks for the
 signature, the kernel checks ranges. The messages here say what was wanted and what came.
@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from dotllm.arrays import Int64
+from dotllm.index.walkable import Walkable
 
 # what a kernel returns in place of a count
-OTHER_VOCABULARY, WRONG_COUNT, TOO_NARROW, OUT_OF_RANGE, NOT_DISTINCT = range(-1, -6, -1)
+OTHER_VOCABULARY, WRONG_COUNT, TOO_NARROW, OUT_OF_RANGE, NOT_DISTINCT, NO_CONFIGURATION = range(-1, -7, -1)
 
 
 def integers(values: Any, what: str) -> Int64:
     """Copy ``values``, a sequence of integers or an array of one dimension, to an int64 array [n].
+
+    Integers beyond 64 bits become the nearest of them, which are as far out of any range.
 
     Raises:
         TypeError: they are no integers.
@@ -28,10 +31,28 @@ def integers(values: Any, what: str) -> Int64:
     if array.ndim != 1:
         raise ValueError(f"{what}: one dimension is wanted, not {array.ndim}")
     if array.dtype != np.int64:
-        if array.dtype.kind not in "iu" and array.size:
+        is_beyond = array.dtype.kind == "O" and all(isinstance(value, int) for value in array.tolist())
+        if array.dtype.kind not in "iu" and array.size and not is_beyond:
             raise TypeError(f"{what}: integers are wanted, not {array.dtype}")
+        if is_beyond or array.dtype == np.uint64:
+            array = np.clip(array, -(2**63) if is_beyond else 0, 2**63 - 1)
         array = array.astype(np.int64)
     return array
+
+
+def no_threads(threads: int) -> ValueError:
+    """The error of too few threads."""
+    return ValueError(f"threads: one at least is wanted, not {threads}")
+
+
+def no_configuration(indexes: Sequence[Walkable], configs: Sequence[int]) -> IndexError:
+    """The error of the first of ``configs`` that its index does not have."""
+    index, config = next(
+        (index, config)
+        for index, config in zip(indexes, configs, strict=True)
+        if not 0 <= config < index.configurations
+    )
+    return IndexError(f"there is no configuration {config} in this index, which has found {index.configurations}")
 
 
 def not_a_bitmask(bitmask: Any, words: int, layout: str = "C-contiguous, ") -> Exception:
@@ -57,6 +78,8 @@ def error_of(
         return ValueError(f"one number for each of {len(guides)} guides is wanted, not {len(numbers)}")
     if code == TOO_NARROW:
         return not_a_bitmask(bitmask, words)
+    if code == NO_CONFIGURATION:
+        return no_configuration([guide.index for guide in guides], [guide.config for guide in guides])
     if code == OUT_OF_RANGE:
         row = next(int(row) for row in numbers if not 0 <= row < len(bitmask))
         return IndexError(f"there is no row {row} in a bitmask of {len(bitmask)} rows")

@@ -7,6 +7,7 @@ them. The guides do not move; only configurations are computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numba as nb
 import numpy as np
@@ -16,20 +17,21 @@ from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import H_FUEL
 from dotllm.automata.machine.run import advance
 from dotllm.index.batch import Failures, Locks, for_each_stateful, machines_of, recover_each, rows_of
+from dotllm.index.callers import WRONG_COUNT, error_of, integers
 from dotllm.index.guide import Guide
-from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, known_rows, pointer
+from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, check_configurations, known_rows, pointer
 from dotllm.jit import kernel
 
 NO_MASK = -1  # not a row: whatever is sampled there is not used
 NOWHERE = -1  # not a configuration: the draft before it is not allowed
 
 
-@kernel(nb.void(L1, I1, I1, I1, U8, I1, B1, I, I, I1, I1))
+@kernel(I(L1, I1, I1, L1, U8, I1, B1, I, I, I1, I1))
 def configs_along(
     machines: Int64,
     configs: Int32,
     starts: Int32,
-    drafts: Int32,
+    drafts: Int64,
     token_data: UInt8,
     token_offset: Int32,
     ends: Bool,
@@ -37,12 +39,15 @@ def configs_along(
     fuel: int,
     out: Int32,
     codes: Int32,
-) -> None:
+) -> int:
     """out[starts[g] + g + j]: the configuration of guide g after j of its drafts[starts[g]:starts[g + 1]], or NOWHERE.
 
     codes[g]: not 0 (if it is, guide g is left as it is); then 0, or the error of a kernel (see run.advance): that guide
-    must be done again.
+    must be done again. Returns 0; or what `check_configurations` says, and nothing has been done.
     """
+    wrong = check_configurations(machines, configs)
+    if wrong < 0:
+        return wrong
     for g in range(configs.shape[0]):
         if codes[g] == 0:
             continue
@@ -62,6 +67,7 @@ def configs_along(
                     codes[g] = config
                     break
             out[entry] = config
+    return 0
 
 
 def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> tuple[Int32, Int32, Failures]:
@@ -70,13 +76,22 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
     Guide g owns 1 + len(drafts[g]) entries: before its first draft, after it, and so on. After a draft that is not
     allowed (or is padding, below 0) the row is NO_MASK: nothing sampled there can be kept. FINISHED has the row of the
     end tokens, as in `mask_rows`. A failed guide's entries are NO_MASK and NOWHERE.
+
+    Raises:
+        TypeError: the drafts are no integers.
+        ValueError: they are not one list for each guide, or the guides are of different vocabularies.
+        IndexError: a guide has been set to a configuration that its index does not have.
     """
+    if len(drafts) != len(guides):
+        raise error_of(WRONG_COUNT, guides, drafts)
+    if not guides:
+        return np.empty(0, np.int32), np.empty(0, np.int32), {}
     indexes = [guide.index for guide in guides]
     space = indexes[0].space
-    counts = np.fromiter((len(d) for d in drafts), np.int32, len(drafts))
+    counts = np.fromiter(map(len, drafts), np.int32, len(drafts))
     starts = np.zeros(len(guides) + 1, np.int32)
     np.cumsum(counts, out=starts[1:])
-    flat = np.fromiter((t for d in drafts for t in d), np.int32, int(starts[-1]))
+    flat = integers(list(chain.from_iterable(drafts)), "drafts")
     configs = np.fromiter((g.config for g in guides), np.int32, len(guides))
     out = np.full(len(flat) + len(guides), NOWHERE, np.int32)
     codes = np.ones(len(guides), np.int32)
@@ -85,10 +100,12 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
     with Locks(indexes):
         machines = machines_of(indexes)
         while codes.any():
-            configs_along(
+            wrong = configs_along(
                 machines, configs, starts, flat, space.token_data, space.token_offset, space.ends,
                 space.words, FUEL, out, codes,
             )  # fmt: skip
+            if wrong < 0:
+                raise error_of(wrong, guides)
             met = np.flatnonzero(codes).tolist()
             if met:
                 refused = recover_each((g, indexes[g], int(codes[g])) for g in met)

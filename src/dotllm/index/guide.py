@@ -49,11 +49,16 @@ class Guide:
         after = self.index.advance(self.config, token_id)
         if after < 0:
             return False
-        self.move(after)
+        self.follow(after)
         return True
 
     def move(self, config: int) -> None:
-        """Go to a configuration that `Index.advance` or a batch found, as one token."""
+        """Go to a configuration that `Index.advance` found, as one token. Raises IndexError if there is none of that
+        number, TypeError if it is no integer."""
+        self.follow(self.index.check_configuration(config))
+
+    def follow(self, config: int) -> None:
+        """As `move`, to a configuration that a step has just led to: it is not looked at."""
         self._history.append(self.config)
         self.config = config
 

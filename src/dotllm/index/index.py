@@ -28,8 +28,10 @@ from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
 from dotllm.index import storage
 from dotllm.index.batch import row_of
+from dotllm.index.callers import no_configuration
 from dotllm.index.charset_choice import counted_charsets
 from dotllm.index.guide import Guide
+from dotllm.index.kernels import CONFIGURATIONS
 from dotllm.index.mask_table import ROWS_FULL
 from dotllm.index.token_space import TokenSpace
 from dotllm.index.unique import UniqueGuide
@@ -178,9 +180,24 @@ class GrammarIndex:
             mem = self.mem
         return type(self)(restart(mem), self.vocabulary, self.token_sets, self.charsets, self.unique_nodes)
 
+    def check_configuration(self, config: int) -> int:
+        """``config``, if it is the number of a configuration of this index.
+
+        Raises:
+            IndexError: it is not.
+            TypeError: it is no integer.
+        """
+        config, mem = as_integer(config), self.mem
+        if not 0 <= config < mem[CONFIGURATIONS]:
+            raise no_configuration([self], [config])
+        return config
+
     def advance(self, config: int, token: int) -> int:
-        """The configuration after ``token``; -1: not allowed."""
-        token, space = as_integer(token), self.space
+        """The configuration after ``token``; -1: not allowed (as no id is that the vocabulary does not have). Raises as
+        `check_configuration`."""
+        config, token, space = self.check_configuration(config), as_integer(token), self.space
+        if not 0 <= token < space.size:
+            return -1
         with self.lock:
             return self.run(
                 lambda mem: advance(
@@ -189,20 +206,26 @@ class GrammarIndex:
             )
 
     def advance_bytes(self, config: int, data: bytes) -> int:
-        """The configuration after raw bytes; -1: not allowed."""
+        """The configuration after raw bytes; -1: not allowed. Raises as `check_configuration`."""
+        config = self.check_configuration(config)
         array = np.frombuffer(bytearray(data), np.uint8)
         with self.lock:
             return self.run(lambda mem: advance_bytes(mem, config, array))
 
     def forced_bytes(self, config: int, limit: int = 4096) -> bytes:
-        """The bytes that must come next, at most ``limit``."""
+        """The bytes that must come next, at most ``limit``. Raises as `check_configuration`, and ValueError for a limit
+        below 0."""
+        config = self.check_configuration(config)
+        if limit < 0:
+            raise ValueError(f"limit: a number of bytes is wanted, not {limit}")
         out = np.empty(limit, np.uint8)
         with self.lock:
             n = self.run(lambda mem: forced_bytes(mem, config, out))
         return out[:n].tobytes()
 
     def can_finish(self, config: int) -> bool:
-        """Whether the text may end at ``config``."""
+        """Whether the text may end at ``config``. Raises as `check_configuration`."""
+        config = self.check_configuration(config)
         if config == FINISHED:
             return True
         mem = self.mem
@@ -210,7 +233,13 @@ class GrammarIndex:
         return bool(mem[mem[layout.R + 3 * layout.STATE] + 8 * state + layout.S_FLAGS] & layout.ACCEPTS)
 
     def mask_row(self, config: int) -> int:
-        """The row of the mask of ``config`` in `masks`, computed on the first visit."""
+        """The row of the mask of ``config`` in `masks`, computed on the first visit.
+
+        Raises:
+            BudgetExceeded: the mask needs more steps, or the arena or the table of rows more memory, than their limits.
+            TypeError, IndexError: as `check_configuration`.
+        """
+        config = self.check_configuration(config)
         with self.lock:
             return row_of(self, config)
 

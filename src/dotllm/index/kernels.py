@@ -14,10 +14,10 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from dotllm.arrays import Bool, Int32, Int64, UInt8
-from dotllm.automata.machine.layout import FINISHED, H_FUEL
+from dotllm.automata.machine.layout import CONFIG, FINISHED, H_FUEL, R
 from dotllm.automata.machine.masks import known_row
 from dotllm.automata.machine.run import advance
-from dotllm.index.callers import NOT_DISTINCT, OTHER_VOCABULARY, OUT_OF_RANGE, TOO_NARROW, WRONG_COUNT
+from dotllm.index.callers import NO_CONFIGURATION, NOT_DISTINCT, OTHER_VOCABULARY, OUT_OF_RANGE, TOO_NARROW, WRONG_COUNT
 from dotllm.index.mask_table import END_ROW
 from dotllm.jit import kernel
 
@@ -27,6 +27,7 @@ U8, I1, I2, B1, L1 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1], nb.boolean[
 MACHINE = 5
 """Words of a machine: address and size of its arena, address and number of the rows of its token sets, its token space
 (any number that tells it from others)."""
+CONFIGURATIONS = R + 3 * CONFIG + 2  # where an arena has their number
 NEEDS_ROW = -1  # not a row: the mask must be computed
 
 
@@ -42,8 +43,10 @@ def pointer(typing_context: Any, address: Any) -> Any:
 
 @kernel(I(L1, I1, I1))
 def known_rows(machines: Int64, configs: Int32, out: Int32) -> int:
-    """out[i] = the row of guide i, or NEEDS_ROW; how many these are, or OTHER_VOCABULARY. machines [n * MACHINE],
-    configs [n]."""
+    """out[i] = the row of guide i, or NEEDS_ROW; how many these are, or OTHER_VOCABULARY or NO_CONFIGURATION.
+
+    machines [n * MACHINE], configs [n].
+    """
     missing = 0
     for i in range(configs.shape[0]):
         if machines[MACHINE * i + 4] != machines[4]:
@@ -52,10 +55,25 @@ def known_rows(machines: Int64, configs: Int32, out: Int32) -> int:
             out[i] = END_ROW
             continue
         mem = nb.carray(pointer(machines[MACHINE * i]), (machines[MACHINE * i + 1],), nb.int32)
+        if configs[i] < 0 or configs[i] >= mem[CONFIGURATIONS]:
+            return NO_CONFIGURATION
         out[i] = max(known_row(mem, configs[i]), NEEDS_ROW)
         if out[i] < 0:
             missing += 1
     return missing
+
+
+@kernel(I(L1, I1))
+def check_configurations(machines: Int64, configs: Int32) -> int:
+    """0 if the guides are of one vocabulary and their configurations are their indexes', or the error."""
+    for i in range(configs.shape[0]):
+        at = MACHINE * i
+        if machines[at + 4] != machines[4]:
+            return OTHER_VOCABULARY
+        mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
+        if configs[i] < 0 or configs[i] >= mem[CONFIGURATIONS]:
+            return NO_CONFIGURATION
+    return 0
 
 
 @kernel(I(L1, I1, L1, U8, I1, B1, I, I, I1))
@@ -72,13 +90,13 @@ def advance_batch(
 ) -> int:
     """out[i] = the configuration of guide i after tokens[i], -1 if it is not allowed, or an error (see run.advance).
 
-    Returns 0; or OTHER_VOCABULARY or WRONG_COUNT, and nothing has been done.
+    Returns 0; or WRONG_COUNT or what `check_configurations` says, and nothing has been done.
     """
     if tokens.shape[0] != configs.shape[0]:
         return WRONG_COUNT
-    for i in range(configs.shape[0]):
-        if machines[MACHINE * i + 4] != machines[4]:
-            return OTHER_VOCABULARY
+    wrong = check_configurations(machines, configs)
+    if wrong < 0:
+        return wrong
     for i in range(configs.shape[0]):
         at = MACHINE * i
         mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)

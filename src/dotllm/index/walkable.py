@@ -50,6 +50,10 @@ class Walkable(Protocol):
         """Nodes that begin arrays without equal items, or objects without equal keys."""
 
     @property
+    def configurations(self) -> int:
+        """How many configurations there are: their numbers are below it."""
+
+    @property
     def masks(self) -> Int32:
         """The table of mask rows, int32 [rows, words]."""
 
@@ -58,6 +62,9 @@ class Walkable(Protocol):
 
     def recover(self, code: int) -> None:
         """React to the error code of a kernel."""
+
+    def check_configuration(self, config: int) -> int:
+        """Raise an error if that is no configuration."""
 
     def advance(self, config: int, token: int) -> int:
         """The configuration after a token; -1: not allowed."""

@@ -58,10 +58,10 @@ class UniqueGuide(Guide):
         self._branches = after
         return True
 
-    def move(self, config: int) -> None:
-        """As `Guide.move`, to a configuration where nothing need be remembered."""
+    def follow(self, config: int) -> None:
+        """As `Guide.follow`, to a configuration where nothing need be remembered."""
         self._past.append(self._branches)
-        super().move(config)
+        super().follow(config)
 
     def _after(self, branches: Branches, token: int) -> Branches:
         """Where a token leads; () if it is not allowed."""
