@@ -13,6 +13,7 @@ import numpy as np
 
 from dotllm.arrays import Int32, Int64, UInt8
 from dotllm.index.token_space import TokenSpace
+from dotllm.index.walkable import Walkable
 from dotllm.jit import kernel
 
 MAX_FORCED = 512  # bytes looked ahead
@@ -47,3 +48,15 @@ def stable_tokens(space: TokenSpace, text: bytes, tokens: list[int]) -> list[int
         space.trie_byte, space.trie_end, space.main_end, np.frombuffer(text, np.uint8).copy(), starts.astype(np.int64)
     )
     return tokens[:kept]
+
+
+def forced_tokens(index: Walkable, config: int) -> list[int]:
+    """The tokens that must come after ``config``, spelt canonically, as far as they stay whatever follows.
+
+    None where no tokens spell the forced text: with a vocabulary that lacks single bytes it may end inside a token.
+    """
+    text = index.forced_bytes(config, MAX_FORCED)
+    try:
+        return stable_tokens(index.space, text, index.vocabulary.encode(text)) if text else []
+    except ValueError:
+        return []

@@ -12,7 +12,7 @@ from operator import index as as_integer
 from dotllm.arrays import Int32
 from dotllm.automata.machine.layout import FINISHED, INITIAL
 from dotllm.index.callers import error_of, not_a_bitmask
-from dotllm.index.forced import MAX_FORCED, stable_tokens
+from dotllm.index.forced import forced_tokens
 from dotllm.index.kernels import write_row
 from dotllm.index.walkable import Walkable
 
@@ -142,5 +142,4 @@ class Guide:
         The last ones are left out if they could merge with what follows (`forced`).
         """
         # of several configurations one alone forces nothing
-        text = b"" if self.is_ambiguous else self.index.forced_bytes(self.config, MAX_FORCED)
-        return stable_tokens(self.index.space, text, self.index.vocabulary.encode(text)) if text else []
+        return [] if self.is_ambiguous else forced_tokens(self.index, self.config)

@@ -6,9 +6,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dotllm.automata.machine.layout import FINISHED
 from dotllm.index import Walkable
-from dotllm.index.forced import MAX_FORCED, stable_tokens
+from dotllm.index.forced import forced_tokens
 from dotllm.index.token_space import TokenSpace
 
 _MEMO = 1 << 16  # configurations of an index that are remembered
@@ -57,11 +56,9 @@ class Spelling:
         if len(known) >= _MEMO:
             known.clear()
             self._rows.clear()
-        text = b"" if config == FINISHED else index.forced_bytes(config, MAX_FORCED)
-        spelt = stable_tokens(index.space, text, index.vocabulary.encode(text)) if text else []
         tokens: list[int] = []
         configs = [config]
-        for token in spelt:
+        for token in forced_tokens(index, config):
             earlier = known.get(configs[-1])
             if earlier:  # this far the text has been spelt before: it goes on as it did then
                 tokens.extend(earlier)
