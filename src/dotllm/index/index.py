@@ -32,7 +32,7 @@ from dotllm.index.callers import no_configuration
 from dotllm.index.charset_choice import counted_charsets
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import CONFIGURATIONS
-from dotllm.index.mask_table import ROWS_FULL
+from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL
 from dotllm.index.token_space import TokenSpace
 from dotllm.index.unique import UniqueGuide
 from dotllm.index.walkable import TokenSets
@@ -114,13 +114,22 @@ class GrammarIndex:
 
     @classmethod
     def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, *, limit: int = DEFAULT_LIMIT) -> Self:
-        """Compile a `Grammar`. ``limit``: ints the automaton may grow to."""
+        """Compile a `Grammar`. ``limit``: ints the automaton may grow to.
+
+        Every byte of the automaton occurs in some token (see `lower`). If each such byte is a token by itself, as in
+        all byte-level and byte-fallback tokenizers, no mask is ever empty. With other vocabularies the first mask is
+        found here; a later one is an error when it is found.
+        """
         space = TokenSpace.of(vocabulary)
         prepared = prepare(grammar)
         nfa = lower(prepared, space.alive_bytes)
         check_token_sets(nfa.token_sets, vocabulary)
         numbers = space.charset_numbers(nfa.charsets, nfa.charset_uses, partial(counted_charsets, prepared))
-        return cls(build(nfa, numbers, space.reach, limit), vocabulary, nfa.token_sets, nfa.charsets, nfa.unique_nodes)
+        arena = build(nfa, numbers, space.reach, limit)
+        index = cls(arena, vocabulary, nfa.token_sets, nfa.charsets, nfa.unique_nodes)
+        if vocabulary.unspellable_bytes != vocabulary.missing_bytes:
+            _ = index.guide().mask_row
+        return index
 
     # ---- use
 
@@ -167,6 +176,8 @@ class GrammarIndex:
             return
         if code == ROWS_FULL:
             raise self.space.full()
+        if code == EMPTY_ROW:
+            raise self.space.spells_nothing()
         self._set_memory(memory.recover(self.mem, code))
 
     @property
@@ -237,6 +248,7 @@ class GrammarIndex:
 
         Raises:
             BudgetExceeded: the mask needs more steps, or the arena or the table of rows more memory, than their limits.
+            Unsupported: the vocabulary has no tokens that spell what may come next (`TokenSpace.spells_nothing`).
             TypeError, IndexError: as `check_configuration`.
         """
         config = self.check_configuration(config)

@@ -22,7 +22,7 @@ from dotllm.automata.machine.walk import CharsetTables, Trie
 from dotllm.index.atomics import exchange, fetch_add
 from dotllm.index.helper_pool import CONTENT, close_job, enter_job, exit_job, open_job, wait_for_job
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, I, copy_row, pointer
-from dotllm.index.mask_table import ROWS_FULL, confirm_row, intern_row, likely_row, row_hash
+from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL, confirm_row, intern_row, is_empty, likely_row, row_hash
 from dotllm.index.token_space import TokenSpace
 from dotllm.jit import kernel
 
@@ -167,6 +167,8 @@ def _compute(job: Int64, me: int) -> None:
             config = mem[R + 3 * CONFIG] + 3 * configs[g]
             row = scratch[target][:words]
             codes[i] = find_row(mem, trie, charsets, token_rows, eos, mem[config], mem[config + 1], row)
+            if codes[i] >= 0 and is_empty(row):
+                codes[i] = EMPTY_ROW
             if codes[i] < 0:
                 continue
             tags[i] = row_hash(row)

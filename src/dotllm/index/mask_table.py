@@ -22,7 +22,8 @@ from dotllm.index.atomics import load
 from dotllm.jit import kernel
 
 END_ROW = 0  # the row that allows the end tokens only
-ROWS_FULL = FULL - 64  # the error of a kernel that found the table full
+ROWS_FULL, EMPTY_ROW = FULL - 64, FULL - 65
+"""Errors of kernels: the table is full; a mask allows no token."""
 USED, FREE, EPOCH, CONTENTS = range(4)  # of ``used``
 META_HASH, META_EPOCH, META_VERSION = range(3)
 _PROBES = 64  # of a look-up that may see the table half rebuilt
@@ -50,6 +51,15 @@ def row_hash(row: Int32) -> int:
     total *= np.uint64(0x9E3779B97F4A7C15)
     total ^= total >> np.uint64(29)
     return nb.int64(total >> np.uint64(1))
+
+
+@kernel(nb.boolean(nb.int32[::1]))
+def is_empty(row: Int32) -> bool:
+    """Whether a row allows no token."""
+    for i in range(row.shape[0]):
+        if row[i] != 0:
+            return False
+    return True
 
 
 @kernel(nb.boolean(nb.int32[::1], nb.int32[::1]))

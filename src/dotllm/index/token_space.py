@@ -42,7 +42,7 @@ from dotllm.automata.machine.walk import (
     WORDS_UNKNOWN,
 )  # fmt: skip
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet, living_characters
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.index.charset_choice import PassedOver, worth_tables
 from dotllm.index.mask_table import END_ROW, EPOCH, FREE, META_VERSION, USED, free_rows, intern_row, row_hash
 from dotllm.lazy_memory import reserved
@@ -152,6 +152,13 @@ class TokenSpace:
         if number < 0:
             raise self.full()
         return number
+
+    def spells_nothing(self) -> Unsupported:
+        """The error of a mask without any token, which only vocabularies without a token for each byte can have."""
+        return Unsupported(
+            "the vocabulary has no tokens that spell any text that may come next under this specification",
+            keyword="vocabulary",
+        )
 
     def full(self) -> BudgetExceeded:
         """The error of a mask for which there is no room."""

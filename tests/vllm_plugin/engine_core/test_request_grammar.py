@@ -13,9 +13,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402  # after the checks for what they need
-from dotllm.errors import BudgetExceeded, InvalidSpec  # noqa: E402
+from dotllm.errors import BudgetExceeded, InvalidSpec, Unsupported  # noqa: E402
 from dotllm.grammar import Grammar  # noqa: E402
 from dotllm.index import Guide  # noqa: E402
+from dotllm.vllm_plugin.engine_core import errors  # noqa: E402
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar  # noqa: E402
 
 TOKENS: list[bytes | None] = [b"a", b"b", b"c", b"ab", b"bc", b"abc", b"\n", None, None, None]
@@ -279,6 +280,17 @@ def test_a_failed_request_frees_its_index(vocabulary: Vocabulary, use: Any) -> N
         assert [one() for one in seen] == [None] * 3, "what the client is told keeps none of it"
     finally:
         gc.enable()
+
+
+def test_a_text_that_no_token_goes_on_with_ends_its_request_with_a_400() -> None:
+    vocabulary = Vocabulary.from_bytes([b"a", b"bx", b"\n", None], eos_token_ids=3)
+    grammar = make(vocabulary, literal("ab"))
+    assert mask(grammar) == {0} and grammar.accept_tokens("r", [0])
+    assert mask(grammar) == {3}, "the row of a failed request"
+    assert not grammar.accept_tokens("r", [3])
+    assert grammar.failed and isinstance(grammar.error, Unsupported)
+    assert errors.decode(errors.encode(grammar.error)) == (400, str(grammar.error))
+    assert "no tokens that spell" in str(grammar.error)
 
 
 def test_the_mask_covers_a_row_that_is_wider_than_needed() -> None:

@@ -27,6 +27,7 @@ from dotllm.automata.machine.layout import (
     R,
 )
 from dotllm.automata.machine.memory import fill_triples
+from dotllm.index.mask_table import is_empty
 from dotllm.index.storage.verify_arena import ALL_VALID, first_invalid_region
 from dotllm.jit import I, kernel
 
@@ -71,7 +72,8 @@ def restore(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
 
 @kernel(nb.boolean(MEM, nb.int32[:, ::1]))
 def unpack_rows(packed: Int32, rows: Int32) -> bool:
-    """Fill rows of masks int32 [n, words] (zeroed) from their differences (see `file`). False: these are damaged."""
+    """Fill rows of masks int32 [n, words] (zeroed) from their differences (see `file`). False: these are damaged, or a
+    row allows no token."""
     count, words = rows.shape
     position = 0
     for i in range(count):
@@ -89,6 +91,8 @@ def unpack_rows(packed: Int32, rows: Int32) -> bool:
                 return False
             rows[i, word] = packed[position + n + k]
         position += 2 * n
+        if is_empty(rows[i]):
+            return False
     return True
 
 

@@ -148,6 +148,8 @@ class UniqueGuide(Guide):
         out = parts[0]
         for part in parts[1:]:
             out = out | part
+        if not out.any():
+            raise index.space.spells_nothing()
         return out
 
     @property
