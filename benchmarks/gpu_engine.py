@@ -67,7 +67,7 @@ class SharedEngine(EngineTarget):
             parameters.logit_bias = None if self.logit_bias is None else dict(self.logit_bias)
             if self.backend == "dotllm" and parameters.structured_outputs is not None:
                 # As a server does: its engine gives the verdict. (Offline our front end compiles half before it sends.)
-                claim(parameters, self.engine.vllm_config.structured_outputs_config)
+                claim(parameters.structured_outputs)
             async for output in self.engine.generate(request.prompt, parameters, f"bench-{next(self.numbers)}"):
                 answer, times = output.outputs[0], output.metrics
             sample.start, sample.end = times.queued_ts, times.last_token_ts
