@@ -65,27 +65,34 @@ def vocabulary() -> Vocabulary:
     )
 
 
-def specifications() -> Iterator[tuple[str, str, Any]]:
-    """(Name, constructor of Index, what it is given) of the whole corpus."""
+def specifications() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
+    """(Name, constructor of Index, what it is given, options) of the whole corpus."""
     for row in json.loads((ROOT / "benchmarks" / "data" / "specs.json").read_text()):
-        yield f"specs/{row['name']}", row["kind"], row["spec"]
+        yield f"specs/{row['name']}", row["kind"], row["spec"], {}
     for path in sorted((CORPUS / "regex").glob("*.json")):
         data = json.loads(path.read_text())
         for number, case in enumerate(data["cases"] if isinstance(data, dict) else data):
-            yield f"regex/{path.stem}/{number}", "regex", case["pattern"] if isinstance(case, dict) else case
+            yield f"regex/{path.stem}/{number}", "regex", case["pattern"] if isinstance(case, dict) else case, {}
     for name in ("json_schema/verdicts", "unique_items"):
         for number, case in enumerate(json.loads((CORPUS / f"{name}.json").read_text())):
-            yield f"{name}/{number}", "json_schema", case["schema"]
+            yield f"{name}/{number}", "json_schema", case["schema"], {}
     for number, case in enumerate(json.loads((CORPUS / "json_schema" / "refused.json").read_text())):
-        yield f"json_schema/refused/{number}", "json_schema", case["text"]
+        yield f"json_schema/refused/{number}", "json_schema", case["text"], {}
+    for case in json.loads((CORPUS / "json_schema" / "keywords.json").read_text()):
+        for order in ("declared", "any"):
+            yield f"json_schema/{case['what']}/{order}", "json_schema", case["schema"], {"order": order}
+    for case in json.loads((CORPUS / "structural_tags.json").read_text()):
+        yield f"structural_tags/{case['what']}", "structural_tag", case["tag"], {}
+    for number, case in enumerate(json.loads((CORPUS / "options.json").read_text())):
+        yield f"options/{number}", case["kind"], case.get("spec"), case["options"]
     for path in sorted((CORPUS / "grammars").glob("*.txt")):
         for case in re.split(r"^=== ", path.read_text(), flags=re.MULTILINE)[1:]:
             title, _, rest = case.partition("\n")
-            yield f"grammars/{path.stem}/{title}", "grammar", rest.partition("\n--- yes")[0]
+            yield f"grammars/{path.stem}/{title}", "grammar", rest.partition("\n--- yes")[0], {}
 
 
-def digest(kind: str, given: Any, over: Vocabulary) -> str:
-    """Of one specification: hexadecimal."""
+def digest(kind: str, given: Any, over: Vocabulary, options: dict[str, Any]) -> str:
+    """Of one specification with these ``options`` of its constructor: hexadecimal."""
     found = hashlib.sha256()
     compiled: list[Grammar] = []
     original = Index.from_grammar_object.__func__  # type: ignore[attr-defined]
@@ -94,14 +101,14 @@ def digest(kind: str, given: Any, over: Vocabulary) -> str:
         """Index whose grammar is kept."""
 
         @classmethod
-        def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, **options: Any) -> Index:
+        def from_grammar_object(cls, grammar: Grammar, vocabulary: Vocabulary, **limits: Any) -> Index:
             compiled.append(grammar)
-            index: Index = original(Index, grammar, vocabulary, **options)
+            index: Index = original(Index, grammar, vocabulary, **limits)
             return index
 
     try:
         arguments = (over,) if kind == "json_object" else (given, over)
-        guide = getattr(Watched, f"from_{kind}")(*arguments).guide()
+        guide = getattr(Watched, f"from_{kind}")(*arguments, **options).guide()
     except SpecError as error:
         found.update(f"{type(error).__name__} {error.keyword} {error.pointer}".encode())
         return found.hexdigest()[:16]
@@ -130,7 +137,7 @@ def main() -> int:
     group.add_argument("--update", action="store_true")
     arguments = parser.parse_args()
     over = vocabulary()
-    found = {name: digest(kind, given, over) for name, kind, given in specifications()}
+    found = {name: digest(kind, given, over, options) for name, kind, given, options in specifications()}
     if arguments.update:
         KNOWN.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n")
     elif arguments.check:
