@@ -273,6 +273,11 @@ def kernel(*signature: Any, cached: bool = True) -> Decorator:
     return lambda function: _compiled(function, signature, cache=cached)
 
 
+def _makes_arrays(function: Callable[..., Any]) -> bool:
+    """Whether a kernel needs Numba's reference counts: if not, it has none, though its arguments may be arrays."""
+    return not {"np", "copy"}.isdisjoint(function.__code__.co_names)
+
+
 class Inner:
     """A compiled kernel that only kernels can call."""
 
@@ -281,12 +286,12 @@ class Inner:
         self._numba_type_ = numba.types.Dispatcher(dispatcher)
 
 
-def inner_kernel(signature: Any) -> Decorator:
+def inner_kernel(signature: Any, *, inlined: bool = False) -> Decorator:
     """`kernel` for what only other kernels call: it has no wrapper for Python, which takes a third of the time to
-    compile a small one."""
-    return lambda function: Inner(
-        _compiled(function, (signature,), cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-    )
+    compile a small one. ``inlined``: wherever it is called, as for small ones that take many arrays: an array is seven
+    arguments."""
+    flags = {"cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": inlined}
+    return lambda function: Inner(_compiled(function, (signature,), _nrt=_makes_arrays(function), **flags))
 
 
 class Outlined:
@@ -309,7 +314,7 @@ def outlined_kernel(signature: Any) -> Decorator:
     """
 
     def compile_now(function: Callable[..., Any]) -> Any:
-        dispatcher = _compiled(function, (signature,), cache=True)
+        dispatcher = _compiled(function, (signature,), cache=True, _nrt=_makes_arrays(function))
         symbol = f"{function.__module__}.{function.__qualname__}"
         (compiled,) = dispatcher.overloads.values()
         add_symbol(symbol, CompileResultWAP(compiled).address)

@@ -39,7 +39,7 @@ class Builder(NamedTuple):
 BUILDER = nb.types.NamedTuple((I1, I1, I1, I1, I2, I2, I2, I2, I1), Builder)
 
 
-@inner_kernel(nb.boolean(BUILDER, I, I, I, I))
+@inner_kernel(nb.boolean(BUILDER, I, I, I, I), inlined=True)
 def has_room(builder: Builder, nodes: int, epsilons: int, edges: int, todo: int) -> bool:
     """Whether so many more of each fit."""
     used = builder.used
@@ -51,7 +51,7 @@ def has_room(builder: Builder, nodes: int, epsilons: int, edges: int, todo: int)
     )
 
 
-@inner_kernel(I(BUILDER, I))
+@inner_kernel(I(BUILDER, I), inlined=True)
 def new_nodes(builder: Builder, count: int) -> int:
     """The first of ``count`` new nodes, whose numbers follow each other."""
     first = I(builder.used[NODES])
@@ -59,7 +59,7 @@ def new_nodes(builder: Builder, count: int) -> int:
     return first
 
 
-@inner_kernel(nb.void(BUILDER, I, I))
+@inner_kernel(nb.void(BUILDER, I, I), inlined=True)
 def emit_epsilon(builder: Builder, source: int, target: int) -> None:
     """``target`` may follow ``source`` after nothing."""
     at = builder.used[EPSILONS]
@@ -67,7 +67,7 @@ def emit_epsilon(builder: Builder, source: int, target: int) -> None:
     builder.used[EPSILONS] = at + 1
 
 
-@inner_kernel(nb.void(BUILDER, I, I, I, I))
+@inner_kernel(nb.void(BUILDER, I, I, I, I), inlined=True)
 def emit_edge(builder: Builder, source: int, low: int, high: int, target: int) -> None:
     """``target`` may follow ``source`` after a byte from ``low`` to ``high``."""
     at = builder.used[EDGES]
@@ -75,7 +75,7 @@ def emit_edge(builder: Builder, source: int, low: int, high: int, target: int) -
     builder.used[EDGES] = at + 1
 
 
-@inner_kernel(nb.void(BUILDER, I, I, I))
+@inner_kernel(nb.void(BUILDER, I, I, I), inlined=True)
 def build_later(builder: Builder, expression: int, source: int, target: int) -> None:
     """Put an expression that leads from ``source`` to ``target`` on the stack."""
     at = builder.used[TODO]
@@ -83,13 +83,13 @@ def build_later(builder: Builder, expression: int, source: int, target: int) -> 
     builder.used[TODO] = at + 1
 
 
-@inner_kernel(nb.void(BUILDER, I, I, I, I))
+@inner_kernel(nb.void(BUILDER, I, I, I, I), inlined=True)
 def set_node(builder: Builder, node: int, kind: int, a: int, b: int) -> None:
     """Say what happens at a node."""
     builder.kind[node], builder.a[node], builder.b[node] = kind, a, b
 
 
-@inner_kernel(I(BUILDER, I, I, I, I))
+@inner_kernel(I(BUILDER, I, I, I, I), inlined=True)
 def new_loop(builder: Builder, body: int, after: int, minimum: int, maximum: int) -> int:
     """The number of a new loop; -1: no room."""
     loop = I(builder.used[LOOPS])

@@ -20,7 +20,7 @@ from dotllm.grammar import kinds as K
 from dotllm.jit import I1, I, inner_kernel
 
 
-@inner_kernel(I(I1, I1, I))
+@inner_kernel(I(I1, I1, I), inlined=True)
 def on_edge(kind: Int32, children: Int32, edge: int) -> int:
     """The expression on an edge (source, expression, target); its complement where it is a character set that is taken
     once on the way: a large one is worth tables only where it loops."""
@@ -28,7 +28,7 @@ def on_edge(kind: Int32, children: Int32, edge: int) -> int:
     return ~expression if children[edge] != children[edge + 2] and kind[expression] == K.CHARS else expression
 
 
-@inner_kernel(nb.boolean(BUILDER, I1, I1, I, I, I, I))
+@inner_kernel(nb.boolean(BUILDER, I1, I1, I, I, I, I), inlined=True)
 def network(builder: Builder, kind: Int32, children: Int32, at: int, end: int, source: int, target: int) -> bool:
     """The NETWORK children[at:end], a node for each of its states. False, here and below: no room."""
     states, first, finals = I(children[at]), I(children[at + 1]), I(children[at + 2])
@@ -44,7 +44,7 @@ def network(builder: Builder, kind: Int32, children: Int32, at: int, end: int, s
     return True
 
 
-@inner_kernel(nb.boolean(BUILDER, I1, I1, I, I, I, I, I))
+@inner_kernel(nb.boolean(BUILDER, I1, I1, I, I, I, I, I), inlined=True)
 def counted_network(
     builder: Builder, kind: Int32, children: Int32, at: int, end: int, most: int, source: int, target: int
 ) -> bool:
@@ -88,7 +88,7 @@ def counted_network(
     return True
 
 
-@inner_kernel(nb.boolean(BUILDER, I1, I, I, I, I, I))
+@inner_kernel(nb.boolean(BUILDER, I1, I, I, I, I, I), inlined=True)
 def unordered(builder: Builder, children: Int32, at: int, parts: int, bounds: int, source: int, target: int) -> bool:
     """An UNORDERED of ``parts`` behind the separator children[at]; ``bounds``: its ``c``. A loop whose rounds are told
     apart: enter → one of the parts → end → separator → pick → one of the parts …

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numba as nb
-import numpy as np
 
 from dotllm.arrays import Int32, UInt8
 from dotllm.automata.builder import (
@@ -65,7 +64,7 @@ class GrammarArrays(NamedTuple):
 GRAMMAR = nb.types.NamedTuple((I1, I1, I1, I1, I1, U1, U1, I1, I1, I1, I1, I1, I1, U1, I1), GrammarArrays)
 
 
-@inner_kernel(I(I1, I1, I, I))
+@inner_kernel(I(I1, I1, I, I), inlined=True)
 def size_of_part(kind: Int32, b: Int32, child: int, none: int) -> int:
     """Nodes one copy of a literal or of one character needs; ``none`` for anything else."""
     if kind[child] == K.BYTES:
@@ -90,7 +89,7 @@ def unrolled_size(kind: Int32, a: Int32, b: Int32, children: Int32, root: int) -
     return total
 
 
-@inner_kernel(nb.boolean(BUILDER, U1, I, I, I))
+@inner_kernel(nb.boolean(BUILDER, U1, I, I, I), inlined=True)
 def byte_set(builder: Builder, byte_sets: UInt8, at: int, source: int, target: int) -> bool:
     """An edge for each range of the set of bytes whose 32 bytes begin at ``at``. False, here and below: no room."""
     if not has_room(builder, 0, 0, 128, 0):
@@ -110,7 +109,7 @@ def byte_set(builder: Builder, byte_sets: UInt8, at: int, source: int, target: i
     return True
 
 
-@inner_kernel(nb.boolean(BUILDER, U1, I, I, I, I))
+@inner_kernel(nb.boolean(BUILDER, U1, I, I, I, I), inlined=True)
 def literal(builder: Builder, data: UInt8, first: int, length: int, source: int, target: int) -> bool:
     """The bytes data[first : first + length]."""
     if not has_room(builder, length, 0, length, 0):
@@ -122,37 +121,31 @@ def literal(builder: Builder, data: UInt8, first: int, length: int, source: int,
     return True
 
 
-@inner_kernel(I(BUILDER, I1, I, I))
-def continuation(builder: Builder, tails: Int32, left: int, target: int) -> int:
-    """The node from which ``left`` (1 or 2) continuation bytes 80-BF lead to ``target``; made when first needed."""
-    for level in range(1, left + 1):
-        if tails[level] < 0:
-            tails[level] = new_nodes(builder, 1)
-            emit_edge(builder, tails[level], 0x80, 0xBF, target if level == 1 else I(tails[level - 1]))
-    return I(tails[left])
-
-
-@inner_kernel(nb.boolean(BUILDER, I1, I, I, I, I))
+@inner_kernel(nb.boolean(BUILDER, I1, I, I, I, I), inlined=True)
 def characters(builder: Builder, sequences: Int32, low: int, high: int, source: int, target: int) -> bool:
     """One character, whose UTF-8 sequences are sequences[low:high]."""
     if not has_room(builder, high - low + 4, 0, high - low + 4, 0):
         return False
-    tails = np.full(3, -1, np.int32)
+    tail_1, tail_2 = I(-1), I(-1)  # from which 1 or 2 continuation bytes 80-BF lead to the target; made when needed
     i = low
     while i < high:
-        n = sequences[i]
+        n = I(sequences[i])
         at = source
         for j in range(n):
             left = n - 1 - j
-            plain = True
+            shared = 0 < left <= 2
             for m in range(j + 1, n):
-                if sequences[i + 1 + m] != 0x80 | 0xBF << 8:
-                    plain = False
-            shared = plain and 0 < left <= 2
+                shared = shared and sequences[i + 1 + m] == 0x80 | 0xBF << 8
             if left == 0:
                 to = target
             elif shared:
-                to = continuation(builder, tails, left, target)
+                if tail_1 < 0:
+                    tail_1 = new_nodes(builder, 1)
+                    emit_edge(builder, tail_1, 0x80, 0xBF, target)
+                if left == 2 and tail_2 < 0:
+                    tail_2 = new_nodes(builder, 1)
+                    emit_edge(builder, tail_2, 0x80, 0xBF, tail_1)
+                to = tail_1 if left == 1 else tail_2
             else:
                 to = new_nodes(builder, 1)
             emit_edge(builder, at, sequences[i + 1 + j] & 255, sequences[i + 1 + j] >> 8, to)
@@ -163,7 +156,7 @@ def characters(builder: Builder, sequences: Int32, low: int, high: int, source: 
     return True
 
 
-@inner_kernel(nb.boolean(BUILDER, I1, I, I, I, I))
+@inner_kernel(nb.boolean(BUILDER, I1, I, I, I, I), inlined=True)
 def sequence(builder: Builder, children: Int32, first: int, parts: int, source: int, target: int) -> bool:
     """children[first : first + parts], one after another."""
     if not has_room(builder, parts, 0, 0, parts):
@@ -175,7 +168,7 @@ def sequence(builder: Builder, children: Int32, first: int, parts: int, source: 
     return True
 
 
-@inner_kernel(nb.void(BUILDER, I, I, I, I))
+@inner_kernel(nb.void(BUILDER, I, I, I, I), inlined=True)
 def unlimited(builder: Builder, body: int, low: int, source: int, target: int) -> None:
     """``body`` any number of times, ``low`` (0 or 1) at least."""
     loop = new_nodes(builder, 1)
@@ -190,7 +183,7 @@ def unlimited(builder: Builder, body: int, low: int, source: int, target: int) -
         emit_epsilon(builder, behind, target)
 
 
-@inner_kernel(nb.boolean(BUILDER, I, I, I, I, I))
+@inner_kernel(nb.boolean(BUILDER, I, I, I, I, I), inlined=True)
 def unrolled(builder: Builder, body: int, low: int, high: int, source: int, target: int) -> bool:
     """``body`` ``low`` to ``high`` (-1: any number of) times, as copies."""
     copies = low if high < 0 else high
@@ -208,7 +201,7 @@ def unrolled(builder: Builder, body: int, low: int, high: int, source: int, targ
     return True
 
 
-@inner_kernel(nb.boolean(BUILDER, I, I, I, I, I))
+@inner_kernel(nb.boolean(BUILDER, I, I, I, I, I), inlined=True)
 def counted_loop(builder: Builder, body: int, low: int, high: int, source: int, target: int) -> bool:
     """``body`` ``low`` to ``high`` (-1: any number of) times, counted by the machine."""
     enter = new_nodes(builder, 3)
@@ -225,7 +218,7 @@ def counted_loop(builder: Builder, body: int, low: int, high: int, source: int, 
     return True
 
 
-@inner_kernel(nb.boolean(I1, I1, U1, I, I))
+@inner_kernel(nb.boolean(I1, I1, U1, I, I), inlined=True)
 def begins_next(word_offset: Int32, word_length: Int32, word_bytes: UInt8, word: int, end: int) -> bool:
     """Whether the word after ``word`` begins with it; the words end at ``end``."""
     if word + 1 >= end or word_length[word + 1] <= word_length[word]:
@@ -236,7 +229,7 @@ def begins_next(word_offset: Int32, word_length: Int32, word_bytes: UInt8, word:
     return True
 
 
-@inner_kernel(nb.boolean(BUILDER, I1, I1, U1, I, I, I, I))
+@inner_kernel(nb.boolean(BUILDER, I1, I1, U1, I, I, I, I), inlined=True)
 def words(
     builder: Builder, word_offset: Int32, word_length: Int32, word_bytes: UInt8, first: int, end: int, source: int,
     target: int,
@@ -275,7 +268,7 @@ def words(
     return True
 
 
-@inner_kernel(nb.boolean(GRAMMAR, BUILDER, I1, I1, I, I, I))
+@inner_kernel(nb.boolean(GRAMMAR, BUILDER, I1, I1, I, I, I), inlined=True)
 def build(
     grammar: GrammarArrays, builder: Builder, rule_start: Int32, charset_uses: Int32, e: int, source: int, target: int
 ) -> bool:

@@ -150,7 +150,7 @@ def _network(node: int, a: _Ints, b: _Ints, children: _Ints, derives: _Bytes, re
     return found
 
 
-@inner_kernel(nb.types.UniTuple(I, 3)(I1, I1, I1, I1, I))
+@inner_kernel(nb.types.UniTuple(I, 3)(I1, I1, I1, I1, I), inlined=True)
 def _span(kind: _Ints, a: _Ints, b: _Ints, children: _Ints, node: int) -> tuple[int, int, int]:
     """(First, end, step): which ints of ``children`` are the expressions of a node; of a REPEAT or a CALL none."""
     k = kind[node]
@@ -161,7 +161,7 @@ def _span(kind: _Ints, a: _Ints, b: _Ints, children: _Ints, node: int) -> tuple[
     return I(0), I(0), I(1)
 
 
-@inner_kernel(I(I1, I1, I1, I))
+@inner_kernel(I(I1, I1, I1, I), inlined=True)
 def _only_child(kind: _Ints, a: _Ints, bodies: _Ints, node: int) -> int:
     """What a REPEAT or a CALL is made of; -1: nothing, or another kind."""
     if kind[node] == K.REPEAT:
@@ -169,7 +169,7 @@ def _only_child(kind: _Ints, a: _Ints, bodies: _Ints, node: int) -> int:
     return I(bodies[a[node]]) if kind[node] == K.CALL else I(-1)
 
 
-@inner_kernel(nb.types.UniTuple(I1, 2)(I1, I1, I1, I1, I1, I))
+@inner_kernel(nb.types.UniTuple(I1, 2)(I1, I1, I1, I1, I1, I), inlined=True)
 def _parents(kind: _Ints, a: _Ints, b: _Ints, children: _Ints, bodies: _Ints, known: int) -> tuple[_Ints, _Ints]:
     """The parents, from node ``known`` on, of every node, as CSR: first counted, then filled from the back."""
     nodes = kind.shape[0]
@@ -197,7 +197,7 @@ def _parents(kind: _Ints, a: _Ints, b: _Ints, children: _Ints, bodies: _Ints, kn
     return first, parents
 
 
-@inner_kernel(nb.uint8(I, I1, I1, I1, I1, I1, I1, U1, U1, U1, U1))
+@inner_kernel(nb.uint8(I, I1, I1, I1, I1, I1, I1, U1, U1, U1, U1), inlined=True)
 def _derived(
     node: int, kind: _Ints, a: _Ints, b: _Ints, c: _Ints, children: _Ints, bodies: _Ints, words: _Bytes, tokens: _Bytes,
     derives: _Bytes, reached: _Bytes,
@@ -240,7 +240,7 @@ def _derived(
     return new
 
 
-@inner_kernel(nb.void(I1, I1, I1, I1, I1, I1, U1, U1, I, U1, U1))
+@inner_kernel(nb.void(I1, I1, I1, I1, I1, I1, U1, U1, I, U1, U1), inlined=True)
 def _find_derives(
     kind: _Ints, a: _Ints, b: _Ints, c: _Ints, children: _Ints, bodies: _Ints, words: _Bytes, tokens: _Bytes,
     known: int, derives: _Bytes, reached: _Bytes,
@@ -271,7 +271,7 @@ def _find_derives(
                 length += 1
 
 
-@inner_kernel(I(I1, I1, I1, I1, I1, I, U1, U1, U1))
+@inner_kernel(I(I1, I1, I1, I1, I1, I, U1, U1, U1), inlined=True)
 def _mark_left(
     kind: _Ints, a: _Ints, b: _Ints, c: _Ints, children: _Ints, known: int, derives: _Bytes, left: _Bytes,
     reached: _Bytes,
@@ -310,7 +310,7 @@ def _mark_left(
     return reasons
 
 
-@inner_kernel(nb.boolean(I1, I1, I1, I1, I1, I, U1, U1))
+@inner_kernel(nb.boolean(I1, I1, I1, I1, I1, I, U1, U1), inlined=True)
 def _has_left_cycle(
     kind: _Ints, a: _Ints, b: _Ints, children: _Ints, bodies: _Ints, known: int, derives: _Bytes, left: _Bytes
 ) -> bool:

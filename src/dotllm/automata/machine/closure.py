@@ -139,7 +139,7 @@ def push_calls(mem: Int32, node: int) -> int:
     return intern_sorted(mem, at, n)
 
 
-@inner_kernel(I(MEM, I, I, I, I))
+@inner_kernel(I(MEM, I, I, I, I), inlined=True)
 def end_of_round(mem: Int32, node: int, loop: int, count: int, parent: int) -> int:
     """Go on where a loop's END node leads when its counter has been popped: behind the loop, or once more. 0, or an
     error."""
@@ -176,7 +176,7 @@ def end_of_round(mem: Int32, node: int, loop: int, count: int, parent: int) -> i
     return 0
 
 
-@inner_kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I), inlined=True)
 def pop_frame(mem: Int32, node: int, number: int) -> int:
     """Carry out a return or the end of a round with one of the frames it stands on. 0, or an error."""
     at = mem[L.AT_FRAME] + 3 * number
@@ -191,7 +191,7 @@ def pop_frame(mem: Int32, node: int, number: int) -> int:
     return end_of_round(mem, node, loop, count, parent) if label == L.LOOP - loop else L.FAULT
 
 
-@inner_kernel(I(MEM))
+@inner_kernel(I(MEM), inlined=True)
 def pop_frames(mem: Int32) -> int:
     """Phase A: returns and ends of rounds, until there are none. 0, or an error."""
     while mem[L.H_WORK] > 0:
@@ -213,7 +213,7 @@ def pop_frames(mem: Int32) -> int:
     return 0
 
 
-@inner_kernel(I(MEM))
+@inner_kernel(I(MEM), inlined=True)
 def push_frames(mem: Int32) -> int:
     """Phase B: calls and entries of loops, in the order of their rank. 0, or an error."""
     while mem[L.H_PENDING] > 0:
@@ -236,7 +236,7 @@ def push_frames(mem: Int32) -> int:
     return 0
 
 
-@inner_kernel(I(MEM, I))
+@inner_kernel(I(MEM, I), inlined=True)
 def keep_holes(mem: Int32, node: int) -> int:
     """Drop the frames of a return or a loop's end that have been popped. How many holes are left, or an error."""
     fs = mem[mem[L.H_ACC] + node]
@@ -263,7 +263,7 @@ def keep_holes(mem: Int32, node: int) -> int:
     return holes
 
 
-@inner_kernel(I(MEM))
+@inner_kernel(I(MEM), inlined=True)
 def collect_items(mem: Int32) -> int:
     """The raw state of what waits: for bytes, tokens, the end, or the symbol on top of the stack. Or an error."""
     n = 0

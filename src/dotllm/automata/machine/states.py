@@ -33,7 +33,7 @@ def intern_symbol(mem: Int32, at: int, n: int) -> int:
     return symbol
 
 
-@inner_kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I), inlined=True)
 def flags_of(mem: Int32, items: int, n: int) -> int:
     """The flags of a raw state of the n items at mem[items:]; COMPLEX only as far as PENDING makes it so."""
     kind, charset = mem[L.H_KIND], mem[L.H_CHARSET]
@@ -52,7 +52,7 @@ def flags_of(mem: Int32, items: int, n: int) -> int:
     return flags
 
 
-@inner_kernel(I(MEM, I, I, I))
+@inner_kernel(I(MEM, I, I, I), inlined=True)
 def position_in(mem: Int32, cut: int, holes: int, fs: int) -> int:
     """Which of the frame sets at mem[cut : cut + holes] is ``fs``; ``holes``: none."""
     for j in range(holes):
@@ -61,7 +61,7 @@ def position_in(mem: Int32, cut: int, holes: int, fs: int) -> int:
     return holes
 
 
-@inner_kernel(I(MEM, I, I, I))
+@inner_kernel(I(MEM, I, I, I), inlined=True)
 def cut_frames(mem: Int32, items: int, n: int, cut: int) -> int:
     """Write the distinct frame sets of the items to mem[cut:], in order of appearance: they become holes. Returns how
     many there are."""
@@ -74,7 +74,7 @@ def cut_frames(mem: Int32, items: int, n: int, cut: int) -> int:
     return holes
 
 
-@inner_kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I), inlined=True)
 def are_bare_holes(mem: Int32, cut: int, holes: int) -> int:
     """1 if the frame sets that were cut are the holes themselves, in order; 0; or an error."""
     bare = 1
@@ -102,7 +102,7 @@ def complete_state(mem: Int32, state: int, core: int, push: int, flags: int, hol
     mem[entry + L.S_CORE] = core
 
 
-@inner_kernel(I(MEM, I, I, I, I, I))
+@inner_kernel(I(MEM, I, I, I, I, I), inlined=True)
 def intern_core(mem: Int32, items: int, n: int, cut: int, holes: int, flags: int) -> int:
     """The state of the items with holes in place of the frame sets that were cut, or an error."""
     start = mem[L.H_BUFFER]
