@@ -104,6 +104,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
+        """Whether the hook holds."""
         return not self.error
 
 
