@@ -1,10 +1,11 @@
 """Work in a thread of a process that may still be forked: vLLM's ``LLM`` forks its engine core, and that its workers.
 
-A forked process has one thread, and the locks as they were. Of a thread that was importing a module, or compiling a
-kernel, it has the locks only: whoever needs the module then waits forever. (Python says so of forking beside threads
-in general, https://docs.python.org/3/library/os.html#os.fork.) So a fork waits while work is being done here; and
-since vLLM forks right after it has asked for the work, and wants to get on, work begins when nobody has forked for a
-moment. Servers spawn their processes, which nothing here holds up.
+A forked process has one thread, and every lock in the state it had before the fork. If another thread held the lock of
+a module's import, or of a kernel's compilation, nobody releases this lock in the child, and the child waits for it
+forever. (Python says so of forking beside threads in general, https://docs.python.org/3/library/os.html#os.fork.) So a
+fork waits while this module works. vLLM forks right after it has asked for the work, and this fork should not wait. So
+the work begins only when there has been no fork for a moment. Servers spawn their processes instead, and a spawn never
+waits here.
 """
 
 from __future__ import annotations

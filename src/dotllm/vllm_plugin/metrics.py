@@ -1,10 +1,10 @@
 """Our metrics in vLLM's /metrics.
 
 /metrics is answered by an API server, while what is counted happens in the engine core (see
-`dotllm.compilation.accounting.metrics`). So the directory they share is made here, in the first process that loads the
-plugin, and put into the environment before vLLM starts the others; and whatever registry is answered from gets our
-collector: vLLM's own, or, with several API servers, one that prometheus_client's collector of many processes was made
-for, which happens anew at each scrape.
+`dotllm.compilation.accounting.metrics`). So the first process that loads the plugin makes a directory for all of them,
+and puts its name into the environment before vLLM starts the others. The registry that answers /metrics gets our
+collector. With one API server this is vLLM's own registry. With several it is a registry that is made anew at each
+scrape, together with prometheus_client's collector for several processes.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 vLLM asks each request's grammar to accept its token, in Python, one after another: at 256 requests that is 0.6 ms of a
 step, most of it the way into the engine and back. Here `advance_guides` moves them all (0.1 ms) before vLLM looks at
-the results, and vLLM's own calls find that done (`RequestGrammar.accepted_ahead`). What is no matter of course is left
-to vLLM's calls: several tokens at once, stop tokens, those that a grammar does not allow, those after its end, and
-results that were in flight when their request was preempted, which may not count.
+the results, and vLLM's own calls find that done (`RequestGrammar.accepted_ahead`). The special cases are left to vLLM's
+calls: several tokens at once, stop tokens, tokens that a grammar does not allow, tokens after its end, and results that
+were in flight when their request was preempted (these may not count).
 """
 
 from __future__ import annotations

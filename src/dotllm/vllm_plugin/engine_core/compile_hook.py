@@ -1,9 +1,9 @@
 """The engine core compiles and guides requests with dotllm.
 
-``StructuredOutputManager.grammar_init`` is where vLLM starts compiling for a new request. Where the engine's backend is
-``auto`` we put our backend and our future there, and vLLM's manager does the rest as ever; its inside has been
-rewritten in most releases, so nothing of it is touched. vLLM's own thread pool is left alone on purpose: it has half
-as many threads as CPUs, and one slow compile in it holds up everyone's.
+``StructuredOutputManager.grammar_init`` is where vLLM starts compiling for a new request. If the engine's backend is
+``auto``, we put our backend and our future there, and vLLM's manager does the rest. We touch nothing inside the
+manager, because most releases rewrite it. We do not use vLLM's thread pool: it has half as many threads as CPUs, so one
+slow compile delays those of all requests.
 
 A second hook times what the manager answers when it is asked for masks.
 """

@@ -1,9 +1,9 @@
 """vLLM's configuration accepts an option for the whole server that it reserves for other backends.
 
 ``StructuredOutputsConfig`` is a pydantic dataclass whose validator refuses ``disable_any_whitespace`` unless xgrammar
-or guidance is named. Servers on dotllm (backend ``auto``) are left alone by it. By the time plugins are loaded,
-``VllmConfig`` and others have built their own validators out of this function, so the function stays, and what it does
-is replaced: its code calls ours, which calls a copy of the original.
+or guidance is named. This hook makes the validator accept the option for servers on dotllm (backend ``auto``). When
+vLLM loads plugins, ``VllmConfig`` and other classes have already built their validators from this function. So we keep
+the function object and replace its code: the new code calls ours, and ours calls a copy of the original.
 """
 
 from __future__ import annotations

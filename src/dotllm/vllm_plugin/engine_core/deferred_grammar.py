@@ -1,7 +1,8 @@
 """DeferredGrammar: stands for a grammar that still compiles, while its request needs none (`pending_grammars`).
 
-vLLM takes it for a grammar that is there. It hands it the tokens that end a reasoning, of which none belong to the
-constraint. Should it ask for more, the answer is right and only late: the call waits for the compile.
+vLLM treats the stand-in as a finished grammar. vLLM only gives it the tokens that end a reasoning, and none of these
+belong to the constraint. If vLLM asks for anything else, the call waits for the compile, so the answer is late but
+right.
 """
 
 from __future__ import annotations

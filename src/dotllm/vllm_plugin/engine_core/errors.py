@@ -1,14 +1,15 @@
 """A request that its constraint ends with an error is answered with the reason.
 
-Validation in the front end refuses nearly everything that is refused, with HTTP 400. What is left ends a request in the
-engine core: a budget exceeded while compiling or later, a full queue, other parameters that forbid all that the
-constraint allows, a bug of ours. vLLM only remembers there that there was an error: the client gets "Internal server
-error" (since 0.33, where a compile failed, HTTP 400, also for a full queue and for a bug, which is put right here). So
-the scheduler's mixin puts the reason into the output's ``stop_reason``, which travels anyway, and the front end turns
-such an output into an exception: a refusal is HTTP 400, a full queue 503, anything else 500, each with its message.
+The engine core compiles every specification of a server, so it also ends the requests that cannot go on: their
+specification is refused, a budget is exceeded, the queue is full, other parameters forbid all that the constraint
+allows, or we have a bug. vLLM only remembers that there was an error, and the client gets "Internal server error".
+(Since 0.33 a failed compile is HTTP 400, even for a full queue or a bug. This module corrects that.) So the scheduler's
+mixin puts the reason into the output's ``stop_reason``, which travels anyway, and the front end turns such an output
+into an exception: a refusal is HTTP 400, a full queue 503, anything else 500, each with its message.
 
-Offline vLLM raises nothing for a request that has ended with an error: it is an output with the finish reason "error"
-among the others, which are not lost. So it stays, with the message alone as its ``stop_reason``, and is logged.
+Offline, vLLM raises nothing for a request that has ended with an error, so the outputs of the other requests are not
+lost. The failed request has an output, too, with the finish reason "error". We keep this output, put the message into
+its ``stop_reason``, and log the message.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Requests run while their grammar compiles.
 
-vLLM keeps a request waiting until its grammar is there, and only then begins with the prompt. Here it is scheduled at
-once, with a stand-in for its grammar (`DeferredGrammar`), and the grammar is needed as late as vLLM asks for the first
-mask: behind the launch of the step that runs the end of the prompt, which takes longer than most compiles. With a
-reasoning parser it is needed later still, behind the reasoning, whose tokens are sampled freely.
+vLLM lets a request wait for its grammar before the prompt runs. Here the request is scheduled at once, with a stand-in
+for its grammar (`DeferredGrammar`). The grammar is needed when vLLM asks for the request's first mask. vLLM asks after
+it has launched the step that runs the end of the prompt, and a prompt takes longer than most compiles. With a reasoning
+parser the first mask comes after the reasoning, whose tokens are sampled freely.
 
-Where the grammar is not there even then, the request is preempted as vLLM does it, which drops what the step samples
-for it, and waits as vLLM has it. Its tokens lie in the prefix cache when it goes on. A step that runs nothing but such
-requests waits `COMPILE_WAIT_S` before: beginning anew would take them longer than most compiles, and it is nobody
-else's time. Where the scheduler does not fit (`why_not`, `why_no_reasoning`), requests wait as vLLM has it from the
-beginning.
+If the grammar is still missing then, the scheduler preempts the request with vLLM's own method. The token that the step
+samples for it is dropped, and the request waits as in vLLM. When it goes on, its tokens lie in the prefix cache. If all
+requests of a step are such requests, the step first waits up to `COMPILE_WAIT_S` for their compiles: a preemption costs
+more than most compiles take, and no other request is delayed. In engines that `why_not` or `why_no_reasoning` names,
+requests wait for their grammar from the beginning, as in vLLM.
 
 What must not go wrong, each with a test in test_pending_grammars.py or tests/serve/test_overlap.py:
  * No token counts that was sampled without the mask it needed.

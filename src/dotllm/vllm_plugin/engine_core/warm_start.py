@@ -1,8 +1,9 @@
 """What the engine needs before its first structured request, prepared while vLLM loads the model.
 
 Loading Numba's compiled kernels takes a fraction of a second (compiling them, once per machine, some seconds) and the
-vocabulary of a tokenizer as long, the processes that compile a second each. The engine core does it in a thread that it
-starts first of all, and the front end what it needs itself (`front_end`); the first request waits for what is missing.
+vocabulary of a tokenizer as long, the processes that compile a second each. The engine core prepares all of this in a
+thread that it starts before anything else. The front end prepares what it needs itself. The first request waits for
+what is not ready yet.
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
 """A request of an API: refused before its response begins, with the place of what is wrong in the request.
 
-The engine compiles every specification, and ends what it refuses with the reason (`errors`). For a request
-that is not streamed that is HTTP 400. The response of a streamed one begins before that in vLLM, so here a constrained
-stream begins with the engine's first word: the endpoint waits for it, and keeps what the API says before (`_begun`). A
-refusal, a full queue, whatever ends the request without a token is its HTTP status then, on every API.
+The engine compiles every specification, and ends what it refuses with the reason (`errors`). For a request that is not
+streamed, such an end is HTTP 400. vLLM begins the response of a stream before the engine has compiled. Here the
+endpoint of a constrained stream first waits for the engine's first output, and keeps back what the API would send
+earlier (`_begun`). So everything that ends a request without a token, such as a refusal or a full queue, becomes the
+HTTP status on every API.
 
 Two kinds begin before the engine has compiled: reasoning, and responses in the background. These are checked in the
 front end, too, beside its event loop (`validation_cache`), before the response begins.
 
-A completion is constrained from its first token, whatever the server's reasoning parser. With one, vLLM constrains
-nothing before the end of the reasoning. A chat has reasoning, and an answer behind it; a completion is one text, nobody
-parses reasoning out of it, and a model that does not reason there never comes to the constraint: vLLM answers 200 with
-free text. So a completion's reasoning has ended before it begins: that is said to the engine, and in the field of a
-rendered request (``/v1/completions/render``), with which it makes its way to ``/inference/v1/generate``.
+A completion is constrained from its first token, with or without a reasoning parser. If the server has a reasoning
+parser, vLLM constrains nothing before the reasoning ends. In a chat that is right: the answer comes after the
+reasoning. A completion is one text, and no parser looks for reasoning in it. If the model does not reason there, the
+constraint never begins, and vLLM answers 200 with free text. So we tell the engine that the reasoning of a completion
+has already ended. A rendered request (``/v1/completions/render``) says the same in a field, which reaches
+``/inference/v1/generate``.
 
-What is known of a request while its endpoint runs is a `Call`, in a context variable: vLLM makes its parameters, and
-gives them to its engine, several calls below.
+A context variable holds what is known of a request while its endpoint runs (`Call`). The endpoint cannot pass it on as
+an argument: vLLM makes the request's parameters, and gives them to its engine, several calls below.
 """
 
 from __future__ import annotations

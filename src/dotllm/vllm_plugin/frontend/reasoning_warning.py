@@ -1,8 +1,8 @@
 """A warning at start: the model thinks before it answers, and nobody tells its thoughts from its answers.
 
-Without ``--reasoning-parser`` a constraint holds from the first token. A model that thinks by its chat template is kept
-from thinking then, or writes its answer where the template has it think: the answers are valid, and worse. Whether it
-thinks is decided by what the template contains; the parser's name by the model's type, or by the template's marks
+Without ``--reasoning-parser`` a constraint holds from the first token. So a model whose chat template lets it think
+cannot think, or writes its answer in place of its thoughts. Its answers are valid but worse. The contents of the
+template show whether the model thinks. The model's type, or marks in the template, give the name of the parser
 (https://docs.vllm.ai/en/latest/features/reasoning_outputs.html).
 """
 

@@ -6,11 +6,11 @@ one) is answered with 200 and free text. The same goes for two constraints of wh
 request classes keep their unknown fields; `refuse_fields` is called where they become sampling parameters
 (`endpoints`), so that one request of a batch is refused and not the batch.
 
-Anthropic's drop them, and all of them drop unknown keys of ``structured_outputs``: ``{"json_schema": …}`` is an empty
-object to them, beside a known key the unknown one is ignored, and of a list they say nothing but HTTP 500. The request
-as it was sent is seen in a validator that vLLM's models have, which is replaced where pydantic keeps it. An OpenAI
-request parses even if it is refused, and keeps the reason for `refuse_fields`: ``run-batch`` parses its requests one
-after another, and the first that does not parse ends them all.
+Anthropic's request class drops unknown fields. All request classes drop unknown keys of ``structured_outputs``: they
+read ``{"json_schema": …}`` as an empty object, ignore an unknown key beside a known one, and answer a list with HTTP
+500 and no reason. A validator of vLLM's models sees the request as it was sent. We replace this validator where
+pydantic keeps it. An OpenAI request parses even if it is refused, and keeps the reason for `refuse_fields`:
+``run-batch`` parses its requests one after another, and the first that does not parse ends them all.
 """
 
 from __future__ import annotations

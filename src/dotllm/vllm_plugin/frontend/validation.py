@@ -1,15 +1,15 @@
 """A specification that cannot be enforced is answered with HTTP 400 and the reason.
 
-vLLM validates parameters in the front end, inside its event loop, which must not wait for a compile. So a server's are
-only checked for what is cheap to see (`specification`), and the verdict is left to the engine (`endpoints`); offline,
-where nobody else waits, they are checked at once (`validation_cache`). For a server on dotllm this replaces vLLM's
-own, whose common checks are inline with its choice of backend: the few that apply to us are made in `specification` and
-here.
+vLLM validates parameters in the front end, inside its event loop, which must not wait for a compile. So the front end
+of a server makes only cheap checks (`specification`), and the engine decides about the rest (`endpoints`). Offline no
+other request waits, so parameters are checked completely at once (`validation_cache`). On dotllm this check replaces
+vLLM's. vLLM's function mixes checks for all backends with its choice of a backend; `specification` and this module
+repeat the few checks that apply to us.
 
-And dotllm checks where vLLM asks xgrammar whatever backend the server runs on: while it parses a request, it compiles
-structural tags with xgrammar, and asks xgrammar whether a constraint may be combined with tool calls. On a server of
-ours neither answer is xgrammar's to give: it refuses what we enforce and passes what we refuse. A structural tag needs
-no verdict there, only to be JSON (callers go on to parse it). All callers import ``validate_xgrammar_grammar`` inside
+On every backend, vLLM also asks xgrammar while it parses a request: it compiles structural tags with xgrammar, and asks
+xgrammar whether a constraint may be combined with tool calls. On our servers both answers would be wrong, because
+xgrammar refuses what we enforce and passes what we refuse. So dotllm answers there. For a structural tag it only checks
+that the tag is JSON, because callers go on to parse it. All callers import ``validate_xgrammar_grammar`` inside
 functions, so it is rebound in its module.
 """
 

@@ -1,10 +1,10 @@
 """Launching a Triton kernel in every step.
 
 Triton looks at each argument of each launch (its type, whether it is a multiple of 16, …) to find the variant that was
-compiled for it, which takes some 50 µs on the host: 3 % of a step of a small model, whose pace the host sets. Where the
-caller vouches that the arguments of one ``key`` always ask for the same variant, it is found once, and its own ``run``
-is called as Triton would do: with the arguments as they are, tensors by their addresses (Triton would ask the driver
-about each of them), and without the hooks of profilers. That is 7 µs (H200, Triton 3.6).
+compiled for it, which takes some 50 µs on the host: 3 % of a step of a small model, whose pace the host sets. Here the
+caller guarantees that all arguments of one ``key`` need the same variant. So the variant is found once, and later
+launches call its ``run`` directly, as Triton would. Tensors are passed as addresses (Triton would ask the driver about
+each of them), and the hooks of profilers are left out. A launch takes 7 µs (H200, Triton 3.6).
 
 https://github.com/triton-lang/triton/blob/release/3.6.x/python/triton/runtime/jit.py (JITFunction.run)
 https://github.com/triton-lang/triton/blob/release/3.6.x/python/triton/compiler/compiler.py (CompiledKernel.__getitem__)

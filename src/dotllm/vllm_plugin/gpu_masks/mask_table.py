@@ -1,8 +1,8 @@
 """Worker: the table of mask rows on the device, and how a step's numbers come to it.
 
-New rows are few, and copied together. Numbers come in each step, and to bring a few hundred of them to the device
-takes the host longer than to launch the kernel that needs them. But a kernel can read the host's pinned memory by
-itself, and does so while the host is at something else
+There are few new rows, and one copy brings all of them to the device. Row numbers come in every step. Copying a few
+hundred of them would take the host longer than the launch of the kernel that needs them. So the kernel itself reads
+them from the host's pinned memory, while the host does something else
 (https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#mapped-memory).
 """
 

@@ -3,9 +3,9 @@
 Both model runners call something named ``apply_grammar_bitmask``: V1 a function, V2 a method of the object that holds
 its buffers.
 
-Triton compiles a kernel when it is first launched, some 0.3 s, in which a whole batch would stand still. vLLM's warm-up
-of the V2 runner masks the logits of some made-up requests with a bitmask; behind that ours is launched once, and masks
-nothing.
+Triton compiles a kernel at its first launch. That takes some 0.3 s, and a whole batch would wait. So we launch our
+kernel once during the warm-up of the V2 runner, right after vLLM masks the logits of made-up requests with a bitmask.
+This launch masks nothing.
 """
 
 from __future__ import annotations

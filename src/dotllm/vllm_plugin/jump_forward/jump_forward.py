@@ -1,9 +1,9 @@
 """Canonical coalescence: forced text is entered into a request, not generated ("jump-forward decoding").
 
 Where the grammar allows one text only, and its spelling is fixed too, the tokens that come next are known without
-asking the model: sampling under the mask would give each with certainty. So the engine core appends them to the request
-when it knows them, and the next step runs them through the model in one piece, as it does with the end of a prompt, and
-samples the token after them. Nothing is drafted and nothing verified, so no speculative configuration is needed;
+asking the model: sampling under the mask would give each with certainty. So the engine core appends these tokens to the
+request as soon as it knows them. The next step runs all of them through the model, like the end of a prompt, and
+samples the token that follows. Nothing is drafted and nothing verified, so no speculative configuration is needed;
 asynchronous scheduling is kept, and requests without constraints pay nothing.
 (https://lmsys.org/blog/2024-02-05-compressed-fsm/, whose doubts about re-tokenisation do not arise: the spelling is the
 one that the masks of this mode would have forced.)
@@ -11,9 +11,10 @@ one that the masks of this mode would have forced.)
 To vLLM it looks as if step n had produced several tokens, as accepted drafts do: they are appended to its result
 before the scheduler reads it, which looks for stops, moves the grammar and sends them out.
 
-With asynchronous scheduling step n + 1 runs already when the result of step n comes. It runs the token that step n
-sampled, which counts, and samples the first forced one, which is known: its result is marked as vLLM marks those that
-were in flight at a preemption, and vLLM drops it. Step n + 2 runs all forced tokens.
+With asynchronous scheduling, step n + 1 is already running when the result of step n arrives. Step n + 1 runs the token
+that step n sampled, and this counts. It then samples the first forced token, which is already known, so its result is
+not needed. We mark this result as vLLM marks results that were in flight at a preemption, and vLLM drops it. Step n + 2
+runs all forced tokens.
 """
 
 from __future__ import annotations

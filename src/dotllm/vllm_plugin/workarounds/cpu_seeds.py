@@ -2,10 +2,10 @@
 
 When a step runs only a part of a request's prompt, the token it samples is discarded, and vLLM takes the request's
 random generator back by one draw (``v1/worker/gpu_model_runner.py``, ``_bookkeeping_sync``): ``set_offset``, which
-generators of the CPU do not have, so the worker raises and the whole engine dies. (Any long prompt with a seed does it;
-requests held while their index compiles would do it all the time.) Here these generators are out of sight while vLLM
-looks. Where the request has produced no token yet, every draw so far was a discarded one, and the generator starts
-again from its seed: the answer does not depend on how the prompt was cut.
+generators of the CPU do not have, so the worker raises and the whole engine dies. (Any long prompt with a seed does
+this.) Here we hide these generators while vLLM looks for them. Where the request has produced no token yet, every draw
+so far was a discarded one, and the generator starts again from its seed: the answer does not depend on how the prompt
+was cut.
 
 vLLM 0.32 and 0.33. To be deleted when generators of the CPU have offsets in torch, or vLLM does not ask for them.
 """

@@ -5,12 +5,13 @@ type a value shall have, and convert it. They follow no ``$ref`` and do not know
 one comes back as a string, however right the call was (vLLM issue 46924). Pydantic writes a reference for each nested
 model and enumeration.
 
-So they are given properties in which nothing is left to follow: each schema with all that it may be as its ``type``,
-and with ``properties``, ``items`` and ``additionalProperties`` where only one of its alternatives has them. What is
-recursive becomes cyclic. Schemas with neither keyword, and very large ones, are left as they are.
+So we give the parsers properties without references. Each schema lists all its possible types in ``type``, and has
+``properties``, ``items`` and ``additionalProperties`` if only one of its alternatives has them. A recursive schema
+becomes a cyclic object. Schemas with neither keyword, and very large ones, are left as they are.
 
-And where a value may be a string or an object or array, they take any JSON for the latter: the string ``27`` came back
-as a number where a list of strings would have been allowed, too, and ``"a"`` without its quotes. Now it is a string.
+The parsers have a second fault. If a value may be a string, or an object or array, they read any JSON text as the
+latter. Where a string or a list of strings was allowed, the string ``27`` came back as a number, and ``"a"`` lost its
+quotes. Now both are strings.
 """
 
 from __future__ import annotations

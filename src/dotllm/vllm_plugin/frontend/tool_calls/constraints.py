@@ -1,17 +1,17 @@
 """Constraints of tool calls: what vLLM makes of a request's tools, completed, or refused.
 
 vLLM's parsers turn tools, and the constraint beside them, into one constraint (``adjust_request``): a structural tag,
-or, with parsers that have no notation of their own, a JSON Schema. It is read and written once more here, for what its
-parsers need to read each call back (`tag_rewrite`). And two things that get lost on the way into it are kept: how the
-request wants its JSON written (``disable_any_whitespace`` and the like), and a Lark grammar, which is given to xgrammar
-to be translated; what xgrammar's dialect lacks is refused, or means something else. (Since 0.33 a parser that has its
-notation from the model's ``response_template`` makes such a tag of any constraint.)
+or, with parsers that have no notation of their own, a JSON Schema. This module rewrites that constraint, so that vLLM's
+parsers can read each call back (`tag_rewrite`). It also restores two things that vLLM loses. The first is how the
+request wants its JSON written (``disable_any_whitespace`` and similar options). The second is a Lark grammar: vLLM lets
+xgrammar translate it, and what xgrammar's dialect lacks is refused or changes its meaning. (Since 0.33 a parser that
+has its notation from the model's ``response_template`` makes such a tag of any constraint.)
 
-A call that ``tool_choice`` demands is enforced or refused: some of vLLM's tool parsers describe no notation that a
-constraint could be made of, and with them vLLM lets the model write what it likes. So it does with a ``tool_choice`` of
-Responses that names a set of tools or one of OpenAI's own. And where a chat's is null, which says ``auto`` as if the
-field were not there, vLLM forgets what is strict about the tools, and the calls. Online beam search forgets every
-constraint, of tools or not, and is refused with one.
+A call that ``tool_choice`` demands is enforced or refused. vLLM itself lets the model write anything in two cases: the
+tool parser describes no notation that a constraint could be made of, or the ``tool_choice`` of a Responses request
+names a set of tools or one of OpenAI's own tools. In a chat a ``tool_choice`` of null means ``auto``, as if the field
+were absent, but vLLM then forgets the calls and that tools are strict. Online beam search forgets every constraint, of
+tools or not, and is refused with one.
 """
 
 from __future__ import annotations
