@@ -28,7 +28,6 @@ from dotllm.vllm_plugin.gpu_masks import rows, worker_hooks
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 
 PENALTY = {"presence_penalty": 0.5}
-ALL_TOKENS = frozenset(range(len(TOKENS)))
 WORDS = -(-len(TOKENS) // 32)
 
 
