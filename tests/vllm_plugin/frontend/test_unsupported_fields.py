@@ -130,7 +130,7 @@ def test_structural_tags_that_are_none(tag: Any, message: str) -> None:
     for make in (chat_request, batch_request, completion_request, response_request):
         serve("auto")
         with pytest.raises((VLLMValidationError, ValueError), match=message):
-            make(structured_outputs={"structural_tag": tag})
+            parameters(make(structured_outputs={"structural_tag": tag}))
 
 
 def test_half_a_surrogate_pair_in_what_a_prompt_is_made_of() -> None:
