@@ -21,14 +21,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import IO, Any
 
-import dotllm
 from dotllm.cancellation import Cancelled
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.compiler import load_index
 from dotllm.compilation.errors import CompilationError, CompileTimeout, ProcessDied
+from dotllm.compilation.fingerprint import PACKAGE
 from dotllm.compilation.specification import Specification
 from dotllm.compilation.workers import wire
 
@@ -47,7 +46,7 @@ class _Worker:
         """``vocabulary``: the descriptor of its file, which the process gets under the same number."""
         environment = dict(os.environ)
         # The child imports the very package that we are, installed or not.
-        source = str(Path(dotllm.__file__).parent.parent)
+        source = str(PACKAGE.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, environment.get("PYTHONPATH"))))
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, pass_fds=(vocabulary,))
