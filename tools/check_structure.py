@@ -26,9 +26,9 @@ LIMITS = Path(__file__).with_name("structure.json")
 
 FILE_LINES, FUNCTION_LINES, PARAMETERS, FOLDER_FILES = 400, 100, 12, 16
 PLUGIN_FILE_LINES, PLUGIN_FOLDER_FILES, PLUGIN_ROOT_FILES = 350, 14, 10
-ROOMS = ("frontend", "jump_forward", "gpu_masks", "engine_core", "workarounds")
-"""The rooms of the plugin, in the order in which a request comes to them; imports go down only."""
-ABOVE_ALL_ROOMS = ("", "registry")
+FOLDERS = ("frontend", "jump_forward", "gpu_masks", "engine_core", "workarounds")
+"""The folders of the plugin, in the order in which a request comes to them; imports go down only."""
+ABOVE_ALL_FOLDERS = ("", "registry")
 Found = dict[str, list[str]]
 """What is behind each figure. Lines of the plugin are a figure by themselves."""
 
@@ -40,15 +40,15 @@ def imports() -> list[tuple[str, str]]:
 
 
 def height(module: str) -> int:
-    """Of a module of the plugin: how early requests come to its room. The root is below all rooms; -1: in no order."""
+    """How early requests come to the folder of a plugin's module; 0: the plugin's root, below all; -1: in no order."""
     _, package, name, *_ = (*module.split("."), "", "")
-    if package != "vllm_plugin" or name in ABOVE_ALL_ROOMS:
+    if package != "vllm_plugin" or name in ABOVE_ALL_FOLDERS:
         return -1
-    return len(ROOMS) - ROOMS.index(name) if name in ROOMS else 0
+    return len(FOLDERS) - FOLDERS.index(name) if name in FOLDERS else 0
 
 
 def imports_upward(arrows: list[tuple[str, str]]) -> list[str]:
-    """Imports of the plugin's from a room that requests come to earlier."""
+    """Imports of the plugin's from a folder that requests come to earlier."""
     return sorted(f"{module}: {other}" for module, other in arrows if 0 <= height(module) < height(other))
 
 

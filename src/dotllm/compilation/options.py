@@ -23,7 +23,11 @@ _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": GIB << 10}
 
 
 def parse_bytes(text: str) -> int:
-    """``"512MiB"``, ``"1.5g"``, ``"4096"`` → bytes. Units are powers of 1024, whatever their spelling."""
+    """``"512MiB"``, ``"1.5g"``, ``"4096"`` → bytes. Units are powers of 1024, whatever their spelling.
+
+    Raises:
+        ValueError: ``text`` is no size.
+    """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a size (examples: 512MiB, 2g, 1048576)")
@@ -39,7 +43,11 @@ def format_bytes(value: int) -> str:
 
 
 def parse_switch(text: str) -> bool:
-    """on/1/true/yes or off/0/false/no."""
+    """on/1/true/yes → True, off/0/false/no → False, in any case.
+
+    Raises:
+        ValueError: ``text`` is something else.
+    """
     lowered = text.strip().lower()
     if lowered in ("1", "true", "yes", "on"):
         return True

@@ -7,7 +7,7 @@ The way of a schema, folder by folder:
 * `objects` and `arrays` turn constraints into automata over members and items.
 * `emission` turns normal forms into rules and says how documents are written.
 
-`build` is the door, `extension` the one for languages that write the same values in another style.
+`build` is the entry point. `extension` is the one for languages that write the same values in another style.
 ``docs/json-schema.md`` lists what is enforced.
 """
 

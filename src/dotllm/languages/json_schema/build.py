@@ -1,4 +1,4 @@
-"""The door: a JSON Schema, or "any JSON object", as a Grammar."""
+"""The entry point: a JSON Schema, or "any JSON object", as a Grammar."""
 
 from __future__ import annotations
 
