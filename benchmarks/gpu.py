@@ -12,14 +12,20 @@ Weights are random unless the flags say otherwise, so a folder with a configurat
 are in ``benchmarks/data/gpu``, or a file of one JSON Schema a line: closed (enums, integers, booleans, patterns),
 bounded (and strings of 10 to 30 characters), free (strings of any length), tools (function calls with long key names),
 real (schemas of MaskBench). Each answer that ended by itself is judged by jsonschema. With ``--reasoning 30 --
---reasoning-parser deepseek_r1`` each answer comes behind some 30 tokens of reasoning. Other switches come from the
-environment and the flags, as in a server (``DOTLLM_COALESCENCE=canonical``).
+--reasoning-parser deepseek_r1`` each answer comes behind some 30 tokens of reasoning. With ``--once`` no schema comes
+twice, as from agents: a set is then a file of enough schemas. Other switches come from the environment and the flags,
+as in a server (``DOTLLM_COALESCENCE=canonical``, ``--speculative-config``).
+
+Engines of different settings are processes of their own. With ``--turns FILE --together N`` such processes share one
+GPU: none begins before N are ready, and each burst with its twin holds the lock on FILE (waiters get it in order).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import fcntl
 import json
 import random
 import statistics
@@ -36,6 +42,7 @@ from dotllm.bench.client import Request
 from dotllm.bench.metrics import summarise
 from dotllm.bench.pairs import Pair, send, twin_of
 from dotllm.bench.plan import WORDS
+from dotllm.bench.workloads import Constraint
 from dotllm.vllm_plugin import settings
 
 teach_engine_core()
@@ -66,6 +73,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pairs", default="3,3,2", help="bursts of a visit, for each concurrency")
     parser.add_argument("--visits", type=int, default=2, help="how often everything is measured")
     parser.add_argument("--seconds", type=float, default=3600, help="no point is begun later than this")
+    parser.add_argument("--once", action="store_true", help="every request has a schema that no other has")
+    parser.add_argument("--turns", type=Path, help="a file whose lock is held for each burst and its twin")
+    parser.add_argument("--together", type=int, default=1, help="processes that take turns; none begins before all")
     parser.add_argument("--reasoning", type=int, default=0, help="tokens before an answer; with a --reasoning-parser")
     parser.add_argument("--name", default="0.5B", help="what the points call the model")
     parser.add_argument("--run", default="", help="what the points call this run")
@@ -83,20 +93,50 @@ def steps(options: argparse.Namespace) -> Iterator[tuple[int, str, int, int, boo
         turns = engines[visit % len(engines) :] + engines[: visit % len(engines)]
         for name in options.sets.split(","):
             points = [(level, bursts[min(i, len(bursts) - 1)], False) for i, level in enumerate(levels)]
-            if visit == 0:
+            if visit == 0 and not options.once:
                 points.insert(0, (NEW_BURST, NEW_BURSTS, True))
             for level, count, new in points:
                 for engine in turns:
                     yield visit, name, level, count, new, engine
 
 
-class Bursts:
-    """Constrained bursts and their twins on one engine."""
+class Turns:
+    """Processes on one GPU, of which one measures at a time."""
 
-    def __init__(self, target: SharedEngine) -> None:
-        self.target = target
+    def __init__(self, file: Path | None, together: int) -> None:
+        self.file, self.together = file, together
+
+    async def ready(self) -> None:
+        """Return when ``together`` processes have called this, or after three minutes (an engine may have failed)."""
+        if self.file is None:
+            return
+        with self.file.open("a") as lines:
+            lines.write("ready\n")
+        for _ in range(180):
+            if self.file.read_text().count("ready") >= self.together:
+                return
+            await asyncio.sleep(1)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Hold the lock. (Nothing else runs in this process meanwhile, so blocking its event loop is fine.)"""
+        if self.file is None:
+            yield
+            return
+        with self.file.open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+class Bursts:
+    """Constrained bursts and their twins on one engine. ``once``: no schema is sent twice to a backend."""
+
+    def __init__(self, target: SharedEngine, turns: Turns, once: bool = False) -> None:
+        self.target, self.turns, self.once = target, turns, once
         self.random = random.Random(0)
         self.begun = 0
+        self.used: dict[tuple[str, str], int] = {}
+        """How many schemas of a set a backend has been sent, by (backend, set); counted with ``once`` only."""
 
     def prompt(self) -> str:
         """ASCII, so that no token is cut."""
@@ -105,7 +145,7 @@ class Bursts:
     async def pairs(self, name: str, concurrency: int, count: int, new: bool) -> list[Pair]:
         """``count`` bursts of set ``name``, each with its twin behind it. ``new``: nobody has seen their schemas."""
         file = SETS / f"{name}.jsonl"
-        constraints = workloads.load(str(file) if file.exists() else name, count=100)
+        constraints = workloads.load(str(file) if file.exists() else name, count=10_000 if self.once else 100)
         longest = LONGEST.get(Path(name).stem, 1024)
         found = []
         for _ in range(count):
@@ -113,9 +153,21 @@ class Bursts:
             chosen = [constraints[(self.begun + i) % len(constraints)] for i in range(concurrency)]
             if new:
                 chosen = [replace(one, value={**one.value, "$comment": f"{self.begun}"}) for one in chosen]
-            burst = await send(self.target, [Request(one, self.prompt(), longest) for one in chosen])
-            found.append(Pair(burst, await send(self.target, twin_of(burst.lengths, self.prompt))))
+            if self.once:
+                chosen = self.unused(name, constraints, concurrency)
+            with self.turns.turn():
+                burst = await send(self.target, [Request(one, self.prompt(), longest) for one in chosen])
+                found.append(Pair(burst, await send(self.target, twin_of(burst.lengths, self.prompt))))
         return found
+
+    def unused(self, name: str, constraints: Sequence[Constraint], count: int) -> Sequence[Constraint]:
+        """The next ``count`` of a set that the present backend has not been sent."""
+        key = self.target.backend, name
+        start = self.used.get(key, 0)
+        self.used[key] = start + count
+        if start + count > len(constraints):
+            raise SystemExit(f"set {name} has {len(constraints)} schemas, and more are asked for once")
+        return constraints[start : start + count]
 
 
 async def measure(options: argparse.Namespace) -> list[Point]:
@@ -124,18 +176,19 @@ async def measure(options: argparse.Namespace) -> list[Point]:
     if options.reasoning:
         target.reasoning_end = END
         target.logit_bias = ending_after(options.reasoning, Path(options.model))
-    bursts = Bursts(target)
+    bursts = Bursts(target, Turns(options.turns, options.together), options.once)
     found: list[Point] = []
     started = time.monotonic()
     try:
         await send(target, [Request(prompt=bursts.prompt(), tokens=16) for _ in range(256)])
+        await bursts.turns.ready()
         for visit, name, level, count, new, engine in steps(options):
             if time.monotonic() - started > options.seconds:
                 print(f"out of time before visit {visit}, {name}, {level}, {engine}")
                 break
             await target.use(engine)
             about = {"model": options.name, "outputs": Path(name).stem, "concurrency": level, "engine": engine}
-            about |= {"visit": visit, "new": new, "run": options.run, "flags": " ".join(options.flags)}
+            about |= {"visit": visit, "new": new or options.once, "run": options.run, "flags": " ".join(options.flags)}
             found.append(about | figures(await bursts.pairs(name, level, count, new), engine))
             print(json.dumps({key: found[-1][key] for key in SHOWN}), flush=True)
             options.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import itertools
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from benchmarks.gpu import Bursts, Turns
 from benchmarks.gpu_engine import SharedEngine
 from dotllm.bench.client import Request
 from dotllm.bench.workloads import Constraint
@@ -40,3 +43,23 @@ def test_requests_are_sent_as_a_server_sends_them(backend: str, constraint: Cons
     (parameters,) = target.engine.sent
     claimed = parameters.structured_outputs is not None and parameters.structured_outputs._backend is not None
     assert claimed == (constraint is not None and backend == "dotllm")
+
+
+def test_no_schema_is_sent_twice_to_a_backend() -> None:
+    target = SharedEngine.__new__(SharedEngine)
+    bursts = Bursts(target, Turns(None, 1), once=True)
+    schemas = [Constraint(str(i), "json_schema", {"const": i}) for i in range(5)]
+    assert [*bursts.unused("real", schemas, 2), *bursts.unused("real", schemas, 3)] == schemas
+    target.backend = "xgrammar"
+    assert bursts.unused("real", schemas, 4) == schemas[:4]
+    with pytest.raises(SystemExit, match="5 schemas"):
+        bursts.unused("real", schemas, 2)
+
+
+def test_one_process_at_a_time_has_the_turn(tmp_path: Path) -> None:
+    file = tmp_path / "turns"
+    asyncio.run(Turns(file, 1).ready())
+    with Turns(file, 1).turn(), file.open("a") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with file.open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
