@@ -285,3 +285,16 @@ def test_large_steps(step: int, inside: str, outside: str) -> None:
     accepts = acceptor(N.multiple_of(step))
     assert [text for text in inside.split() if not accepts(text)] == []
     assert [text for text in outside.split() if accepts(text)] == []
+
+
+@pytest.mark.parametrize("divisor", [10**1999, 3 * 10**1500, Decimal("7e900")])
+def test_the_work_for_a_long_divisor_is_bounded(divisor: int | Decimal) -> None:
+    """A power of ten needs few states, but took 40 s: each residue of 2,000 digits was compared digit by digit."""
+    with pytest.raises(BudgetExceeded, match="multiples") as caught:
+        grammar_of(N.multiple_of(divisor))
+    assert caught.value.keyword == "multipleOf"
+
+
+def test_a_divisor_as_long_as_the_largest_double_is_not_refused() -> None:
+    accepts = acceptor(INTEGER & N.multiple_of(10**308))
+    assert accepts("7" + "0" * 308) and not accepts("7" + "0" * 307)

@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import gcd
 from typing import Any, TypeAlias
 
-from dotllm.errors import Unsupported
+from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.languages.json_schema.numbers.real_set import Cut, Exact, RealSet
 
 # A state of a reader: hashable; its first member says which kind it is, and so what the others are. None: a dead state.
@@ -25,6 +25,7 @@ _ZERO_APART = ((0,), tuple(range(1, 10)))
 _ONE_BY_ONE = tuple((digit,) for digit in range(10))
 DIGIT_GROUPS = {*_TOGETHER, *_ZERO_APART, *_ONE_BY_ONE}
 Part: TypeAlias = bool | tuple[bool, bool]
+MAX_RESIDUE_WORK = 3_000_000  # digits of residues that are looked at: about a second
 
 
 def digit_groups(key: Key) -> tuple[tuple[int, ...], ...]:
@@ -230,6 +231,7 @@ class Residues:
         self.most_places = max(self.places, default=0)
         self._alike: list[dict[object, int]] = [{} for _ in self.places]
         self._after: list[dict[int, int]] = [{} for _ in self.places]  # 10 * residue + digit → `_representative`
+        self._work_left = MAX_RESIDUE_WORK
         self.start: tuple[int, ...] = (0,) * len(self.places)
 
     def step(self, state: tuple[int, ...], digit: int) -> tuple[int, ...]:
@@ -244,7 +246,11 @@ class Residues:
         return tuple(after)
 
     def _representative(self, which: int, residue: int) -> int:
-        """One residue for all that have the same future (of 1000 residues modulo 1000 only 4 differ)."""
+        """One residue for all that have the same future (of 1000 residues modulo 1000 only 4 differ).
+
+        Raises:
+            BudgetExceeded: the residues take more than `MAX_RESIDUE_WORK`.
+        """
         if self.places[which]:
             return residue
         modulus = self.moduli[which][0]
@@ -255,6 +261,12 @@ class Residues:
             future.append(missing if missing < scale else None)
             scale, at = scale * 10, at * 10 % modulus
         future.append(at)
+        self._work_left -= len(future)
+        if self._work_left < 0:
+            raise BudgetExceeded(
+                f"telling the multiples of a number of {len(future):,} digits takes too much work",
+                keyword="multipleOf",
+            )
         return self._alike[which].setdefault(tuple(future), residue)
 
     def accepts(self, state: tuple[int, ...]) -> bool:
