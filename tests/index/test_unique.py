@@ -174,6 +174,25 @@ WALKED = [
         "items": {"type": "array", "items": {"pattern": "^a*$", "type": "string"}, "uniqueItems": True, "maxItems": 2},
         "uniqueItems": True,
     },
+    # Few values at each depth, but as many arrays and objects of them as one likes; all of it was once refused.
+    {"type": "array", "items": {"type": "array", "items": {"type": "boolean"}}, "uniqueItems": True, "minItems": 6},
+    {
+        "type": "array",
+        "items": {"type": ["boolean", "array"], "items": {"type": "boolean"}, "uniqueItems": True, "maxItems": 1},
+        "uniqueItems": True,
+        "minItems": 5,
+    },
+    {
+        "type": "array",
+        "items": {
+            "type": ["null", "boolean", "object"],
+            "properties": {"a": {"type": "boolean"}, "b": {"type": "boolean"}},
+            "maxProperties": 1,
+            "required": ["a"],
+        },
+        "uniqueItems": True,
+        "minItems": 5,
+    },
 ]
 
 

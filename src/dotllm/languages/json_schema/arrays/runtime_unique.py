@@ -24,6 +24,7 @@ from dotllm.languages.json_schema.writer import ArrayWriter
 
 _DEPTH = 8
 _KEYS = 64  # more are many
+_MARGIN = 64  # values that are counted further than needed: an array of unique items uses up as many as it is long
 
 
 def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Expression:
@@ -40,7 +41,7 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
     positions = range(min(last, len(constraint.prefix)) + 1) if last > 0 else range(0)
     for i in positions:
         needed = constraint.minimum if i == len(constraint.prefix) else i + 1
-        if not at_least(writer.algebra, item_of(constraint, i), needed, _DEPTH):
+        if _Counts(writer.algebra, needed + _MARGIN).values(item_of(constraint, i)) < needed:
             raise Unsupported(
                 f"uniqueItems together with minItems: it is not sure that there are {needed} different values",
                 keyword="uniqueItems",
@@ -48,55 +49,81 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
     return writer.text.distinct_array_open()
 
 
-def at_least(algebra: Algebra, node: Node, count: int, depth: int) -> bool:
-    """Whether a node surely has so many values. False: it has not, or that is not seen."""
-    if node == FALSE:
-        return False
-    form = algebra.form(node)
-    found = form.constants.bit_count()
-    if form.number is not NO_NUMBER:
-        numbers = form.number.finite_values(count)
-        found += count if numbers is None else len(numbers)
-    if found < count and form.string is not NO_STRING:
-        strings = form.string.finite_values(count)
-        found += count if strings is None else len(strings)
-    if found >= count:
-        return True
-    if not depth:
-        return False
-    return any(_objects(algebra, constraint, count, depth - 1) for constraint in form.objects) or any(
-        _arrays(algebra, constraint, count, depth - 1) for constraint in form.arrays
-    )
+class _Counts:
+    """Lower bounds on the number of values of nodes, counted no further than to ``limit``."""
 
+    def __init__(self, algebra: Algebra, limit: int) -> None:
+        self._algebra = algebra
+        self._limit = limit
+        self._known: dict[tuple[Node, int], int] = {}
 
-def _objects(algebra: Algebra, stated: ObjectConstraint, count: int, depth: int) -> bool:
-    constraint = objects.closed(algebra, stated)
-    if constraint is None or constraint.negated or constraint.minimum or constraint.maximum is not None:
-        return False
-    if any(len(clause) > 1 or not next(iter(clause))[1] for clause in constraint.clauses):
-        return False
-    needed = [constraint.properties.get(name) for name in constraint.required]
-    if any(node is None or not at_least(algebra, node, 1, depth) for node in needed):
-        return False
-    if count < 2:
-        return True
-    return any(at_least(algebra, node, count, depth) for node in constraint.properties.values()) or any(
-        keys.finite_values(_KEYS) is None and at_least(algebra, node, 1, depth) for keys, node in constraint.key_classes
-    )
+    def values(self, node: Node, depth: int = _DEPTH) -> int:
+        """How many values ``node`` has at least; arrays and objects nested deeper than ``depth`` are not counted."""
+        if node == FALSE:
+            return 0
+        known = self._known.get((node, depth))
+        if known is None:
+            known = self._known[node, depth] = min(self._limit, self._values(node, depth))
+        return known
 
+    def _values(self, node: Node, depth: int) -> int:
+        limit = self._limit
+        form = self._algebra.form(node)
+        count = form.constants.bit_count()
+        if form.number is not NO_NUMBER:
+            numbers = form.number.finite_values(limit)
+            count += limit if numbers is None else len(numbers)
+        if count < limit and form.string is not NO_STRING:
+            strings = form.string.finite_values(limit)
+            count += limit if strings is None else len(strings)
+        if count >= limit or not depth:
+            return count
+        # Two alternatives may have values in common.
+        count += max((self._objects(constraint, depth - 1) for constraint in form.objects), default=0)
+        if count >= limit:
+            return count
+        return count + max((self._arrays(constraint, depth - 1) for constraint in form.arrays), default=0)
 
-def _arrays(algebra: Algebra, constraint: ArrayConstraint, count: int, depth: int) -> bool:
-    if constraint.negated or constraint.contains or constraint.repeated or constraint.unique:
-        return False
-    if not all(at_least(algebra, item_of(constraint, i), 1, depth) for i in range(min(constraint.minimum, 64))):
-        return False
-    if count < 2:
-        return True
-    most = (
-        len(constraint.prefix) + 1
-        if constraint.maximum is None
-        else min(constraint.maximum, len(constraint.prefix) + 1)
-    )
-    items = [item_of(constraint, i) for i in range(most)]
-    reached = [at_least(algebra, node, 1, depth) for node in items]
-    return any(all(reached[:i]) and at_least(algebra, node, count, depth) for i, node in enumerate(items))
+    def _objects(self, stated: ObjectConstraint, depth: int) -> int:
+        constraint = objects.closed(self._algebra, stated)
+        if constraint is None or constraint.negated or constraint.minimum > len(constraint.required):
+            return 0
+        if any(len(clause) > 1 or not next(iter(clause))[1] for clause in constraint.clauses):
+            return 0
+        count = 1
+        for name in constraint.required:
+            count *= self.values(constraint.properties.get(name, FALSE), depth)
+        if not count or constraint.maximum is not None:  # only objects without other keys are counted
+            return count if constraint.maximum is None or constraint.maximum >= len(constraint.required) else 0
+        for name, node in constraint.properties.items():
+            if count < self._limit and name not in constraint.required:
+                count *= self.values(node, depth) + 1
+        if count < self._limit and any(
+            keys.finite_values(_KEYS) is None and self.values(node, depth) for keys, node in constraint.key_classes
+        ):
+            return self._limit
+        return count
+
+    def _arrays(self, constraint: ArrayConstraint, depth: int) -> int:
+        if constraint.negated or constraint.contains or constraint.repeated:
+            return 0
+        if constraint.maximum is not None and constraint.maximum < constraint.minimum:
+            return 0
+        longest = constraint.maximum
+        count, of_this_length, length = 0, 1, 0
+        while True:
+            if length >= constraint.minimum:
+                count += of_this_length
+            if not of_this_length or count >= self._limit or length == longest:
+                return count
+            values = self.values(item_of(constraint, length), depth)
+            if constraint.unique:
+                values = max(0, values - length)
+            elif values and length >= len(constraint.prefix):  # all further items are alike
+                if of_this_length >= self._limit:
+                    return self._limit
+                if values == 1:
+                    lengths = self._limit if longest is None else longest - max(length, constraint.minimum - 1)
+                    return count + of_this_length * lengths
+            of_this_length = min(self._limit, of_this_length * values)
+            length += 1
