@@ -9,13 +9,12 @@ from dotllm.vllm_plugin import metrics
 from dotllm.vllm_plugin.engine_core import (
     batch_accept,
     compile_hook,
-    config,
     draft_limit,
     errors,
     pending_grammars,
     warm_start,
 )
-from dotllm.vllm_plugin.frontend import beam_search, endpoints, engine_info, unsupported_fields, validation
+from dotllm.vllm_plugin.frontend import beam_search, config, endpoints, engine_info, unsupported_fields, validation
 from dotllm.vllm_plugin.frontend.tool_calls import argument_types, constraints
 from dotllm.vllm_plugin.gpu_masks import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome

@@ -37,7 +37,7 @@ def allow_options(config: Any) -> None:
 
 
 def _in_its_place(self: Any) -> Any:
-    from dotllm.vllm_plugin.engine_core.config import validate  # (it runs with vLLM's globals)
+    from dotllm.vllm_plugin.frontend.config import validate  # (it runs with vLLM's globals)
 
     return validate(self)
 
