@@ -18,25 +18,25 @@ _MODULE = "vllm.config.structured_outputs"
 _VALIDATOR = "_validate_structured_output_config"
 AUTO = "auto"
 
-_theirs: Any = None
+_original: Any = None
 
 
 def allow_options(config: Any) -> None:
     """Let a server on dotllm set ``disable_any_whitespace`` (``config`` is the class ``StructuredOutputsConfig``).
     Idempotent."""
-    global _theirs
+    global _original
     if not is_ours(AUTO) or _accepts(config, backend=AUTO, disable_any_whitespace=True):
         return
     function = config.__pydantic_decorators__.model_validators[_VALIDATOR].func
     if not isinstance(function, FunctionType) or function.__closure__ is not None:
         raise TypeError("the validator of StructuredOutputsConfig is no plain function")
-    _theirs = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
-    function.__code__ = _in_its_place.__code__
+    _original = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    function.__code__ = _replacement.__code__
     if not _accepts(config, backend=AUTO, disable_any_whitespace=True):
         raise TypeError("StructuredOutputsConfig still refuses disable_any_whitespace")
 
 
-def _in_its_place(self: Any) -> Any:
+def _replacement(self: Any) -> Any:
     from dotllm.vllm_plugin.frontend.config import validate  # (it runs with vLLM's globals)
 
     return validate(self)
@@ -44,7 +44,7 @@ def _in_its_place(self: Any) -> Any:
 
 def validate(config: Any) -> Any:
     """What vLLM's validator does now."""
-    return config if is_ours(config.backend) else _theirs(config)
+    return config if is_ours(config.backend) else _original(config)
 
 
 def _accepts(config: Any, **values: Any) -> bool:
