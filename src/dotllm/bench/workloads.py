@@ -171,7 +171,10 @@ def read_schemas(path: Path) -> list[Schema]:
 def load(name: str, salt: str = "", count: int = 100, seed: int = 0) -> list[Constraint]:
     """A workload by name: one of `SETS`, ``regex``, ``choice``, or a path of a JSONL file (``count`` of its schemas).
 
-    ``salt`` makes another set of the same shape (files are as they are). Raises ValueError for an unknown name.
+    ``salt`` makes another set of the same shape (files are as they are).
+
+    Raises:
+        ValueError: ``name`` is no workload, and no file.
     """
     if name in SETS:
         schemas = list(SETS[name](lambda key: f"{key}_{salt}" if salt else key))

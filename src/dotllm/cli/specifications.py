@@ -48,7 +48,11 @@ def json_options(arguments: argparse.Namespace) -> dict[str, OptionValue]:
 
 def vocabulary_of(model: str, size: int | None) -> Any:
     """The vocabulary a server of ``model`` has: its tokenizer's, as wide as the model's output, with the ends that its
-    generation config names."""
+    generation config names.
+
+    Raises:
+        ValueError: ``model`` has no configuration, and ``size`` is None; or the tokenizer names no EOS.
+    """
     from transformers import AutoConfig, AutoTokenizer
 
     from dotllm.vocabulary import Vocabulary

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 def prepare() -> None:
     """Load the engine and its languages, and build what all specifications share. Kernels are compiled when their
     modules are imported, if that was never done on this machine; see `dotllm.jit`."""
-    import dotllm.index.draft_rows
-    import dotllm.languages.cfg
-    import dotllm.languages.choice
-    import dotllm.languages.json_schema
-    import dotllm.languages.regex
-    import dotllm.languages.structural_tag  # noqa: F401  # importing is the point
+    # Importing is the point.
+    import dotllm.index.draft_rows  # noqa: F401
+    import dotllm.languages.cfg  # noqa: F401
+    import dotllm.languages.choice  # noqa: F401
+    import dotllm.languages.json_schema  # noqa: F401
+    import dotllm.languages.regex  # noqa: F401
+    import dotllm.languages.structural_tag  # noqa: F401
     from dotllm.languages.json_schema.strings import formats
 
     formats.build_ahead()

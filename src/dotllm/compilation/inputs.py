@@ -45,9 +45,15 @@ class BadInput(ValueError):
 def read_inputs(
     paths: list[Path], kind: Kind | None = None, options: Mapping[str, OptionValue] | None = None
 ) -> Iterator[Input]:
-    """All specifications in files and directories (recursively, files with a known ending).
+    """Read files and directories (recursively, files with a known ending).
 
     ``kind`` is what single files are, instead of what their ending says; ``options`` go to JSON kinds.
+
+    Yields:
+        Each specification, in the order of ``paths``.
+
+    Raises:
+        BadInput: a line or a file holds no specification, or a directory has no file with a known ending.
     """
     for path in paths:
         for file in files_of(path):
@@ -58,7 +64,11 @@ def read_inputs(
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of a directory that have a known ending, or the one file. Raises BadInput for a directory of none."""
+    """List the files of a directory that have a known ending, or the one file.
+
+    Raises:
+        BadInput: the directory has no such file.
+    """
     if not path.is_dir():
         return [path]
     found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())

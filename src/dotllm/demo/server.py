@@ -57,9 +57,11 @@ class Server:
             )
 
     def wait(self, timeout: float = 600.0, progress: Callable[[float], None] = lambda seconds: None) -> None:
-        """Until the server answers. ``progress`` is called a few times a second with the seconds so far.
+        """Wait until the server answers. ``progress`` is called a few times a second with the seconds so far.
 
-        Raises ServerDied, or TimeoutError.
+        Raises:
+            ServerDied: the server's process has ended.
+            TimeoutError: ``timeout`` seconds have passed.
         """
         started = time.monotonic()
         while (elapsed := time.monotonic() - started) < timeout:

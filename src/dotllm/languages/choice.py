@@ -15,7 +15,7 @@ def choice_to_grammar(choices: Sequence[str]) -> Grammar:
     Raises:
         InvalidSpec: ``choices`` is no list or empty, or one of them is no string, empty, or holds half of a surrogate
             pair; ``location`` is that choice.
-    """
+    """  # noqa: DOC501 - a function makes the error
     if isinstance(choices, (str, bytes)) or not isinstance(choices, Sequence):
         raise InvalidSpec(f"choice must be a list of strings, not {type(choices).__name__}", keyword="choice")
     if not choices:

@@ -206,9 +206,16 @@ class ProcessCompiler:
             self._free.release()
 
     def compile(self, specification: Specification, cancelled: threading.Event) -> Any:
-        """The index. Raises the refusal of the specification, `CompileTimeout`, `CompileMemory`, `Cancelled` when
-        ``cancelled`` is set meanwhile, `ProcessDied` when the process died of something else, and the next one, too,
-        `CompilationError` when none starts."""
+        """Compile in an idle process; wait for one if all are busy.
+
+        Raises:
+            SpecError: the specification is refused.
+            CompileTimeout: the compile takes longer than the limit.
+            CompileMemory: the compile needs more memory than the limit.
+            Cancelled: ``cancelled`` was set meanwhile.
+            ProcessDied: the process died of something else, and so did a second one.
+            CompilationError: no process starts.
+        """
         while not self._free.acquire(timeout=POLL_S):
             if cancelled.is_set():
                 raise Cancelled("no request waits for this specification any more")
@@ -287,8 +294,13 @@ class ProcessCompiler:
         return self._start(cancelled) if idle is None else idle
 
     def _start(self, cancelled: threading.Event | None = None) -> _Worker:
-        """A new process, ready to compile. Where none starts, that is tried less and less often (`breaker`): each time
-        costs a second of a core, and there may be many specifications."""
+        """Start a process, and wait until it is ready to compile. After failures this is tried less and less often
+        (`breaker`): a start costs a second of a core, and there may be many specifications.
+
+        Raises:
+            Cancelled: ``cancelled`` was set meanwhile.
+            CompilationError: the process does not start, or the last one did not a short time ago.
+        """
         if not self._starts.allow(time.monotonic()):
             raise CompilationError("the compile process does not start; it is tried again within a minute")
         try:

@@ -63,7 +63,7 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
 
     Raises:
         SpecError: the schema is refused; ``location`` is a JSON Pointer.
-    """
+    """  # noqa: DOC501 - functions make the errors
     parsed = parse(schema) if isinstance(schema, str) else schema
     try:
         with stack_limit("the schema"):
@@ -92,7 +92,7 @@ def parse(text: str) -> Any:
     Raises:
         InvalidSpec: ``text`` is not JSON.
         BudgetExceeded: the value is nested too deeply, or has a number of too many digits.
-    """
+    """  # noqa: DOC501 - SpecError is their base
     try:
         with stack_limit("the schema"):
             return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)

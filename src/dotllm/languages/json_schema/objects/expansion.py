@@ -81,9 +81,12 @@ def _choose_discriminator(constraint: ObjectConstraint, split: frozenset[str]) -
 
 
 def _partition_by_value(algebra: Algebra, constraint: ObjectConstraint, name: str) -> Iterator[ObjectConstraint]:
-    """``constraint`` by the excluded constraints that the value of ``name`` (or its absence) avoids.
+    """Partition ``constraint`` by the excluded constraints that the value of ``name`` (or its absence) avoids.
 
     So a key that tells the alternatives of a oneOf apart decides nearly all of them at once.
+
+    Yields:
+        The parts: disjoint, and together ``constraint``.
     """
     about = [other for other in constraint.negated if name in other.properties]
     here = value_of(constraint, name)

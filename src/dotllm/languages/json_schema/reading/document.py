@@ -245,7 +245,7 @@ class Document:
 
         Raises:
             InvalidSpec: the identifiers cannot be read.
-        """
+        """  # noqa: DOC501 - SpecError is its base
         if self._registry is None:
             specification = _specification(self.scope.dialect)
             meta_schemas = _meta_schemas()

@@ -53,7 +53,8 @@ def number(schema: dict[str, Any], keyword: str) -> Any:
 
     Raises:
         InvalidSpec: the value is no number.
-    """
+        BudgetExceeded: the number has too many digits.
+    """  # noqa: DOC501 - a function makes the error
     value = schema.get(keyword)
     if value is None and keyword not in schema:
         return None

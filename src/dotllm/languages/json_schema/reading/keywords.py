@@ -169,7 +169,7 @@ class Keywords:
 
         Raises:
             InvalidSpec: ``values`` is no list of JSON values.
-        """
+        """  # noqa: DOC501 - a function makes the error
         if not isinstance(values, list):
             raise InvalidSpec("enum must be a list", keyword="enum")
         try:

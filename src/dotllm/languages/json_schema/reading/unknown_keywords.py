@@ -44,9 +44,15 @@ class UnknownKeyword(NamedTuple):
 
 
 def unknown_keywords(schema: Any, default_dialect: str = "2020-12") -> Iterator[UnknownKeyword]:
-    """All of them in ``schema`` (what `json.loads` gives), in the order of the text.
+    """Find the unknown keywords of ``schema`` (what `json.loads` gives).
 
-    Names that begin with ``x-`` are extensions by custom, and left alone. Raises `InvalidSpec` for an unknown dialect.
+    Names that begin with ``x-`` are extensions by custom, and left alone.
+
+    Yields:
+        Each unknown keyword, in the order of the text.
+
+    Raises:
+        InvalidSpec: ``default_dialect`` is no known dialect.
     """
     pending: list[tuple[Any, str, Dialect]] = [(schema, "", dialect_named(default_dialect))]
     while pending:
