@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dotllm.languages.json_schema.algebra.nodes import Breaks, Nodes
+from dotllm.languages.json_schema.algebra.nodes import Breaks, Nodes, undecided
 from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_ARRAY,
     FALSE,
@@ -154,16 +154,8 @@ def _without_decided(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstrai
     positive = constraint._replace(negated=())
     kept: list[ArrayConstraint] = []
     for other in constraint.negated:
-        possible: list[ArrayCondition] = []
-        avoided = False
-        for condition in conditions(other):
-            verdict = _breaks(nodes, positive, condition)
-            if verdict is Breaks.ALWAYS:
-                avoided = True
-                break
-            if verdict is Breaks.SOMETIMES:
-                possible.append(condition)
-        if avoided:
+        possible = undecided((condition, _breaks(nodes, positive, condition)) for condition in conditions(other))
+        if possible is None:
             continue
         if not possible:
             return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from dotllm.languages.json_schema.algebra.normal_form import Clause, Node, ObjectConstraint
+
+Condition = TypeVar("Condition")
 
 
 class Breaks(Enum):
@@ -15,6 +17,18 @@ class Breaks(Enum):
     ALWAYS = "always"
     NEVER = "never"
     SOMETIMES = "sometimes"
+
+
+def undecided(conditions: Iterable[tuple[Condition, Breaks]]) -> list[Condition] | None:
+    """The conditions that the values of a constraint break only sometimes. None: the values always break one of all
+    ``conditions``, so they need no further condition to avoid the negated constraint."""
+    found: list[Condition] = []
+    for condition, breaks in conditions:
+        if breaks is Breaks.ALWAYS:
+            return None
+        if breaks is Breaks.SOMETIMES:
+            found.append(condition)
+    return found
 
 
 class ObjectCondition:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from dotllm.errors import BudgetExceeded
-from dotllm.languages.json_schema.algebra.nodes import Breaks, Nodes, ObjectCondition
+from dotllm.languages.json_schema.algebra.nodes import Nodes, undecided
 from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
     ANY_KEY_CLASSES,
@@ -259,8 +259,6 @@ def _without_decided(
     positive = constraint._replace(negated=())
     kept = list(constraint.negated[: len(constraint.negated) - len(fresh)])
     for other in fresh:
-        possible: list[ObjectCondition] = []
-        avoided = False
         # Keys that must be there come first: most often one of them tells the constraints apart.
         all_conditions = nodes.conditions_of(other)
         nodes.spend(4 + len(all_conditions))
@@ -268,14 +266,8 @@ def _without_decided(
             all_conditions = sorted(
                 all_conditions, key=lambda condition: getattr(condition, "name", None) not in positive.required
             )
-        for condition in all_conditions:
-            verdict = condition.breaks(nodes, positive, other)
-            if verdict is Breaks.ALWAYS:
-                avoided = True
-                break
-            if verdict is Breaks.SOMETIMES:
-                possible.append(condition)
-        if avoided:
+        possible = undecided((condition, condition.breaks(nodes, positive, other)) for condition in all_conditions)
+        if possible is None:
             continue
         if not possible:
             return None
