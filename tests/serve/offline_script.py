@@ -41,7 +41,7 @@ def main() -> None:
         generate(regex="(")
     except Exception as error:
         result["refused"] = f"{type(error).__name__}: {error}"
-    # DOTLLM_FAULTS lets what contains "boom" fail while it is compiled
+    # The test injects a fault (`faults`): a specification with "boom" fails while it compiles.
     both = [
         SamplingParams(max_tokens=20, structured_outputs=StructuredOutputsParams(regex=regex))
         for regex in ("boom[0-9]", "fine[0-9]")

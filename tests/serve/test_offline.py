@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dotllm.demo.server import CPU_ENVIRONMENT
+from tests.serve import faults
 from tests.serve.releases import before
 
 pytestmark = pytest.mark.serve
@@ -30,7 +31,12 @@ def test_offline(demo_model: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=550,
-        env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0", "DOTLLM_FAULTS": json.dumps(FAULTS)},
+        env={
+            **os.environ,
+            **CPU_ENVIRONMENT,
+            **faults.environment(tmp_path / "faults", FAULTS),
+            "DOTLLM_DISK_BYTES": "0",
+        },
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dotllm.demo.server import Server
+from tests.serve import faults
 from tests.serve.raw import complete, first_token, metrics, together, total, until
 
 pytestmark = pytest.mark.serve
@@ -34,7 +35,7 @@ FAULTS = [
 @pytest.fixture(scope="module")
 def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("overlap")
-    environment = {"DOTLLM_FAULTS": json.dumps(FAULTS), "DOTLLM_DISK_BYTES": "0"}
+    environment = {**faults.environment(directory / "faults", FAULTS), "DOTLLM_DISK_BYTES": "0"}
     flags = ("--max-model-len", "4096", "--dotllm-failure-ttl", "0.01")
     with Server(demo_model, directory / "log", name=MODEL, flags=flags, environment=environment) as running:
         running.wait()
@@ -208,7 +209,7 @@ def test_streams_and_several_choices(server: Server) -> None:
 def test_metrics_of_every_kind_are_there(server: Server) -> None:
     quick(server)
     complete(server, MODEL, structured_outputs={"regex": "REFUSED again"})
-    until(lambda: total(metrics(server), "dotllm_refused_total", reason="injected") >= 1)
+    until(lambda: total(metrics(server), "dotllm_refused_total", reason="Unsupported") >= 1)
     found = metrics(server)
     assert total(found, "dotllm_compiles_total", kind="regex", outcome="ok") >= 1
     assert total(found, "dotllm_compile_seconds_count", kind="regex") >= 1

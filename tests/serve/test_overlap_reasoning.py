@@ -18,6 +18,7 @@ import pytest
 
 from dotllm.demo import model
 from dotllm.demo.server import Server
+from tests.serve import faults
 from tests.serve.raw import complete, metrics, total, until
 
 pytestmark = pytest.mark.serve
@@ -46,7 +47,7 @@ def reasoning_model(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="module")
 def server(reasoning_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("overlap-reasoning")
-    environment = {"DOTLLM_FAULTS": json.dumps(FAULTS), "DOTLLM_DISK_BYTES": "0"}
+    environment = {**faults.environment(directory / "faults", FAULTS), "DOTLLM_DISK_BYTES": "0"}
     flags = ("--max-model-len", "4096", "--reasoning-parser", "deepseek_r1", "--dotllm-failure-ttl", "0.01")
     with Server(reasoning_model, directory / "log", name=MODEL, flags=flags, environment=environment) as running:
         running.wait()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dotllm.demo.server import Server
+from tests.serve import faults
 from tests.serve.raw import complete, metrics, total, until
 
 pytestmark = pytest.mark.serve
@@ -25,7 +26,7 @@ SCHEMA = {
 }
 # Compiling takes a while, as it does for large schemas: so the store's answer comes first, and a test can rely on it.
 COMPILE = 3.0
-FAULTS = json.dumps([{"needle": "maxLength", "do": "sleep", "seconds": COMPILE}])
+FAULTS = [{"needle": "maxLength", "do": "sleep", "seconds": COMPILE}]
 
 
 def entries(url: str) -> int:
@@ -52,7 +53,8 @@ def ask(server: Server, **schema: object) -> None:
 
 
 def two_servers(model: Path, directory: Path, url: str, stop_store: subprocess.Popen[bytes] | None) -> None:
-    environment = {"DOTLLM_DISK_BYTES": "0", "DOTLLM_FAULTS": FAULTS, "DOTLLM_STORE_WRITE_INTERVAL": "0.5"}
+    environment = {"DOTLLM_DISK_BYTES": "0", "DOTLLM_STORE_WRITE_INTERVAL": "0.5"}
+    environment |= faults.environment(directory / "faults", FAULTS)
     with ExitStack() as stack:
 
         def start(name: str) -> Server:

@@ -45,7 +45,6 @@ from dotllm.compilation.jobs.table import JobTable
 from dotllm.compilation.jobs.threads import CompileThreads
 from dotllm.compilation.options import CompilationOptions
 from dotllm.compilation.specification import Specification
-from dotllm.compilation.workers import faults
 from dotllm.compilation.workers.offload import offload_compiler
 from dotllm.errors import SpecError, without_frames
 
@@ -90,7 +89,6 @@ class CompilationManager:
         self.metrics = metrics or Metrics()
         self._context = fingerprint.context(vocabulary.fingerprint)
         self._engine = engine
-        self._faults = faults.from_environment()
         self._stored = StoredIndexes(vocabulary, engine, options, self.metrics, store)
         bound = options.cache_memory_bytes - self._stored.memory_bytes
         self._table = JobTable(
@@ -209,8 +207,8 @@ class CompilationManager:
         self._attempt(job, self._compile_offloaded)
 
     def _attempt(self, job: Job, work: Callable[[Job], tuple[CompiledIndex, str] | None]) -> None:
-        """Start the job's clock, and do the part of it that is ``work``: an index and where it comes from, which end
-        the job, or None if it goes on elsewhere."""
+        """Start the job's clock and do ``work``, a part of the job. An index (with its level) ends the job, as any
+        exception does; after None the job goes on elsewhere."""  # noqa: DOC501
         if not self._table.begin(job):
             self._restart(job)
             return
@@ -256,7 +254,6 @@ class CompilationManager:
             index = self._offload.try_compile(specification, job.cancelled, OFFLOAD_PATIENCE_S)
         if index is None:
             self._table.step(job, JobState.RUNNING)
-            faults.strike(self._faults, specification)
             with cancellable(job.cancelled):
                 index = self._engine.compile(specification, self.vocabulary)
         self.metrics.observe("dotllm_compile_seconds", specification.kind.value, value=time.perf_counter() - start)

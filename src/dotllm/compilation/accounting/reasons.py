@@ -35,7 +35,7 @@ _STRUCTURAL_TAGS = frozenset(
     | {"finite_numbers", "stop_after_first", "style", "tags", "token", "triggers", "value"}
 )
 _OURS = frozenset(
-    {"budget", "choice", "injected", "json_object", "length", "memory", "nesting", "size", "steps", "time"}
+    {"budget", "choice", "json_object", "length", "memory", "nesting", "size", "steps", "time"}
     | {"stop_token_ids", "vocabulary"}
 )
 

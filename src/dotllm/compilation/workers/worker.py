@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from dotllm.compilation.compiler import compile_specification, prepare
 from dotllm.compilation.specification import Specification
-from dotllm.compilation.workers import faults, wire
+from dotllm.compilation.workers import wire
 
 
 def end_with(parent: int) -> None:
@@ -68,14 +68,12 @@ def serve(requests: BinaryIO, replies: BinaryIO, vocabulary: Any, memory: int) -
 
     memory: bytes that a compile may have.
     """
-    injected = faults.from_environment()
     enough = private_bytes() + memory // 2
     for line in requests:
         index = b""
         try:
             with memory_limit(memory):
                 specification = Specification.from_json(json.loads(line)["specification"])
-                faults.strike(injected, specification)
                 index = compile_specification(specification, vocabulary).to_bytes()
             reply: dict[str, Any] = {"bytes": len(index)}
         except Exception as error:
