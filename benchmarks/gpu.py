@@ -38,7 +38,7 @@ from typing import Any
 from benchmarks.gpu_engine import SharedEngine, teach_engine_core
 from benchmarks.reasoning_model import END, ending_after, with_reasoning_tokens
 from dotllm.bench import workloads
-from dotllm.bench.client import Request
+from dotllm.bench.client import BenchRequest
 from dotllm.bench.metrics import summarise
 from dotllm.bench.pairs import Pair, send, twin_of
 from dotllm.bench.plan import WORDS
@@ -156,7 +156,7 @@ class Bursts:
             if self.once:
                 chosen = self.unused(name, constraints, concurrency)
             with self.turns.turn():
-                burst = await send(self.target, [Request(one, self.prompt(), longest) for one in chosen])
+                burst = await send(self.target, [BenchRequest(one, self.prompt(), longest) for one in chosen])
                 found.append(Pair(burst, await send(self.target, twin_of(burst.lengths, self.prompt))))
         return found
 
@@ -180,7 +180,7 @@ async def measure(options: argparse.Namespace) -> list[Point]:
     found: list[Point] = []
     started = time.monotonic()
     try:
-        await send(target, [Request(prompt=bursts.prompt(), tokens=16) for _ in range(256)])
+        await send(target, [BenchRequest(prompt=bursts.prompt(), tokens=16) for _ in range(256)])
         await bursts.turns.ready()
         for visit, name, level, count, new, engine in steps(options):
             if time.monotonic() - started > options.seconds:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dotllm.bench.client import Request, Sample
+from dotllm.bench.client import BenchRequest, Sample
 from dotllm.bench.offline import EngineTarget, parameters_of
 from dotllm.vllm_plugin.frontend.validation import claim
 
@@ -57,8 +57,8 @@ class SharedEngine(EngineTarget):
         self.engine.vllm_config.structured_outputs_config.backend = _configured(name)
         await self.engine.engine_core.call_utility_async("use_backend", name)
 
-    async def send(self, request: Request) -> Sample:
-        """See `Target`. ``chunks`` are the first token's time and the last's."""
+    async def send(self, request: BenchRequest) -> Sample:
+        """See `BenchTarget`. ``chunks`` are the first token's time and the last's."""
         from vllm.sampling_params import RequestOutputKind
 
         sample = Sample(request, 0.0)

@@ -258,7 +258,7 @@ class Loop:
 
 
 def _backend(space: Any, metrics: Any) -> Any:
-    """A `DotllmBackend` of these tokens, without what compiles."""
+    """A `EngineBackend` of these tokens, without what compiles."""
     from types import SimpleNamespace
 
     from dotllm.vllm_plugin.gpu_masks.rows import RowSender

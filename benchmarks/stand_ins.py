@@ -6,9 +6,9 @@ from typing import Any
 
 
 def a_backend(**attributes: Any) -> Any:
-    """A `DotllmBackend` that has these attributes alone: it neither has read a vocabulary nor started what compiles."""
-    from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
+    """A `EngineBackend` that has these attributes alone: it neither has read a vocabulary nor started what compiles."""
+    from dotllm.vllm_plugin.engine_core.backend import EngineBackend
 
-    backend = object.__new__(DotllmBackend)
+    backend = object.__new__(EngineBackend)
     vars(backend).update(steps=None, row_sender=None, **attributes)
     return backend

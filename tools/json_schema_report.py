@@ -12,7 +12,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from dotllm.languages.json_schema import Budget
+from dotllm.languages.json_schema import SchemaBudget
 from dotllm.languages.json_schema.emission.json_text import MAX_WHITESPACE
 from dotllm.languages.json_schema.strings.formats import FORMATS
 from tests.languages.json_schema.official_suite import DIALECTS, SUITE, Verdicts, files, judge
@@ -130,8 +130,8 @@ TEXT = f"""
 
 ## Limits
 
-Everything that costs has a budget; reaching one is a refusal that names it, the same on every machine (`Budget` in
-`src/dotllm/languages/json_schema/options.py`):
+Everything that costs has a budget; reaching one is a refusal that names it, the same on every machine (`SchemaBudget`
+in `src/dotllm/languages/json_schema/options.py`):
 
 | budget | default | what it counts |
 |---|---|---|
@@ -139,7 +139,7 @@ Everything that costs has a budget; reaching one is a refusal that names it, the
 BUDGETS = {
     "steps": "work of combining sub-schemas, about a microsecond each",
     "nodes": "combinations of sub-schemas (`allOf`, `not`, …) that are looked at",
-    "shapes": "alternatives of one type in one schema: the product of its `anyOf`, `oneOf` and `if`",
+    "alternatives": "alternatives of one type in one schema: the product of its `anyOf`, `oneOf` and `if`",
     "edges": "size of the automaton over the members of one object or the items of one array",
     "total_edges": "the same, of all of them",
 }
@@ -203,7 +203,7 @@ def document() -> str:
         _, first, rest = line.split("|", 2)
         out += f"|{first}| {reference} |{rest}"
     out += TEXT
-    for field, default in Budget()._asdict().items():
+    for field, default in SchemaBudget()._asdict().items():
         out += f"| `{field}` | {default:,} | {BUDGETS[field]} |\n"
     return out
 

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.gpu import Bursts, Turns
 from benchmarks.gpu_engine import SharedEngine
-from dotllm.bench.client import Request
+from dotllm.bench.client import BenchRequest
 from dotllm.bench.workloads import Constraint
 
 
@@ -38,7 +38,7 @@ def test_requests_are_sent_as_a_server_sends_them(backend: str, constraint: Cons
     """The engine core gives dotllm's verdict, so nothing is compiled before sending; other backends are vLLM's."""
     target = SharedEngine.__new__(SharedEngine)
     target.engine, target.numbers, target.backend = Engine(), itertools.count(), backend
-    sample = asyncio.run(target.send(Request(constraint, "a prompt", 16)))
+    sample = asyncio.run(target.send(BenchRequest(constraint, "a prompt", 16)))
     assert not sample.error and sample.text == "1"
     (parameters,) = target.engine.sent
     claimed = parameters.structured_outputs is not None and parameters.structured_outputs._backend is not None

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from dotllm.bench import plots, report, variants, workloads
-from dotllm.bench.client import HttpTarget, Request, Sample
+from dotllm.bench.client import BenchRequest, HttpTarget, Sample
 from dotllm.bench.metrics import percentiles, summarise, tpot_ms
 from dotllm.bench.pairs import Burst, Pair, figures
 from dotllm.bench.plan import Measurement, Plan
@@ -191,7 +191,7 @@ def test_results_are_written(measured: tuple[list[dict[str, Any]], Server, int, 
 
 def sample(chunks: list[float], tokens: int) -> Sample:
     """A finished unconstrained sample."""
-    return Sample(Request(), 0.0, chunks[-1], chunks, tokens, finish_reason="length")
+    return Sample(BenchRequest(), 0.0, chunks[-1], chunks, tokens, finish_reason="length")
 
 
 def test_tpot_weighs_tokens() -> None:
@@ -202,7 +202,7 @@ def test_tpot_weighs_tokens() -> None:
 
 def test_errors_are_counted_not_measured() -> None:
     """A failed request adds to errors and to nothing else."""
-    bad = Sample(Request(), 0.0, 1.0, error="HTTP 500")
+    bad = Sample(BenchRequest(), 0.0, 1.0, error="HTTP 500")
     figures = summarise([sample([0.5, 1.0], 6), bad], wall=2.0)
     assert (figures["errors"], figures["output_tokens"], figures["requests_per_s"]) == (1, 6, 0.5)
 

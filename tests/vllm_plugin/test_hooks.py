@@ -167,7 +167,7 @@ def test_offline_beams_end_where_vllm_ends_them(all_ends: bool, monkeypatch: pyt
 
         def allocate_token_bitmask(self, rows: int) -> None: ...
 
-    monkeypatch.setattr(backend, "DotllmBackend", Backend)
+    monkeypatch.setattr(backend, "EngineBackend", Backend)
     llm = SimpleNamespace(
         llm_engine=SimpleNamespace(vllm_config=engine("auto")),
         model_config=SimpleNamespace(get_vocab_size=lambda: 3),

@@ -19,7 +19,7 @@ PROMPT = "Answer in the required format. Make up whatever you do not know."
 
 
 @dataclass(frozen=True)
-class Request:
+class BenchRequest:
     """What to ask. ``tokens`` makes an unconstrained twin: exactly so many tokens, whatever they say.
 
     vLLM's ``ignore_eos`` alone does that. ``min_tokens`` would have it ban the ends of text in every step, and the twin
@@ -49,7 +49,7 @@ class Request:
 class Sample:
     """What came of a request. Times are seconds of `time.perf_counter`; ``chunks`` those at which text arrived."""
 
-    request: Request
+    request: BenchRequest
     start: float
     end: float = 0.0
     chunks: list[float] = field(default_factory=list)
@@ -69,10 +69,10 @@ class Sample:
         return self.chunks[-1] - self.chunks[0] if self.chunks else 0.0
 
 
-class Target(Protocol):
+class BenchTarget(Protocol):
     """Whatever answers requests: a server, or an engine in this process."""
 
-    async def send(self, request: Request) -> Sample:
+    async def send(self, request: BenchRequest) -> Sample:
         """Send and wait for the end; faults are in ``Sample.error``, never raised."""
 
     async def close(self) -> None:
@@ -96,8 +96,8 @@ class HttpTarget:
             read_bufsize=2**20,
         )
 
-    async def send(self, request: Request) -> Sample:
-        """See `Target`."""
+    async def send(self, request: BenchRequest) -> Sample:
+        """See `BenchTarget`."""
         body = request.body(self.model, self.endpoint)
         sample = Sample(request, time.perf_counter())
         try:
@@ -135,7 +135,7 @@ class HttpTarget:
         sample.text = "".join(parts)
 
     async def close(self) -> None:
-        """See `Target`."""
+        """See `BenchTarget`."""
         await self.session.close()
 
 

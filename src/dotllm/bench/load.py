@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from dotllm.bench.client import Request, Sample, Target
+from dotllm.bench.client import BenchRequest, BenchTarget, Sample
 
 
 async def closed_loop(
-    target: Target, requests: Sequence[Request], concurrency: int, done: Callable[[], None] = lambda: None
+    target: BenchTarget, requests: Sequence[BenchRequest], concurrency: int, done: Callable[[], None] = lambda: None
 ) -> tuple[list[Sample], float]:
     """Samples in the order of ``requests``, and the wall time. ``done`` is called after each request."""
     found: list[Sample | None] = [None] * len(requests)

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from dotllm.bench.client import Request, Sample
+from dotllm.bench.client import BenchRequest, Sample
 
 
-def parameters_of(request: Request, output_kind: Any) -> Any:
+def parameters_of(request: BenchRequest, output_kind: Any) -> Any:
     """vLLM's ``SamplingParams`` for ``request``; ``output_kind`` is vLLM's ``RequestOutputKind``."""
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
@@ -29,7 +29,7 @@ def parameters_of(request: Request, output_kind: Any) -> Any:
 
 
 class EngineTarget:
-    """See `dotllm.bench.client.Target`. ``flags`` are those of ``vllm serve``."""
+    """See `dotllm.bench.client.BenchTarget`. ``flags`` are those of ``vllm serve``."""
 
     def __init__(self, model: str, flags: Sequence[str] = ()) -> None:
         from dotllm.vllm_plugin import register
@@ -44,8 +44,8 @@ class EngineTarget:
         self.engine = AsyncLLM.from_engine_args(arguments)
         self.numbers = itertools.count()
 
-    async def send(self, request: Request) -> Sample:
-        """See `Target`; the prompt is sent as it is, without a chat template."""
+    async def send(self, request: BenchRequest) -> Sample:
+        """See `BenchTarget`; the prompt is sent as it is, without a chat template."""
         from vllm.sampling_params import RequestOutputKind
 
         sample = Sample(request, time.perf_counter())

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from dotllm.bench.client import Request, Sample, Target
+from dotllm.bench.client import BenchRequest, BenchTarget, Sample
 from dotllm.bench.load import closed_loop
 from dotllm.bench.metrics import summarise, tpot_ms
 
@@ -41,19 +41,19 @@ class Pair(NamedTuple):
         return times[0] / times[1] if times[0] and times[1] else None
 
 
-async def send(target: Target, requests: Sequence[Request], done: Callable[[], None] = lambda: None) -> Burst:
+async def send(target: BenchTarget, requests: Sequence[BenchRequest], done: Callable[[], None] = lambda: None) -> Burst:
     """All of ``requests`` at once."""
     return Burst(*await closed_loop(target, requests, len(requests), done))
 
 
-def twin_of(lengths: Sequence[int], prompt: Callable[[], str]) -> list[Request]:
+def twin_of(lengths: Sequence[int], prompt: Callable[[], str]) -> list[BenchRequest]:
     """Requests without constraints, one of each of ``lengths`` in tokens."""
-    return [Request(prompt=prompt(), tokens=tokens) for tokens in lengths]
+    return [BenchRequest(prompt=prompt(), tokens=tokens) for tokens in lengths]
 
 
 async def run(
-    target: Target,
-    burst: Callable[[], Sequence[Request]],
+    target: BenchTarget,
+    burst: Callable[[], Sequence[BenchRequest]],
     prompt: Callable[[], str],
     count: int,
     done: Callable[[], None] = lambda: None,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dotllm.bench import pairs, workloads
-from dotllm.bench.client import Request, Sample, Target
+from dotllm.bench.client import BenchRequest, BenchTarget, Sample
 from dotllm.bench.load import closed_loop
 from dotllm.bench.metrics import summarise
 from dotllm.bench.workloads import Constraint
@@ -59,7 +59,7 @@ class Plan:
 class Measurement:
     """A plan being carried out on one target."""
 
-    def __init__(self, plan: Plan, target: Target, done: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, plan: Plan, target: BenchTarget, done: Callable[[], None] = lambda: None) -> None:
         self.plan = plan
         self.target = target
         self.done = done
@@ -72,7 +72,7 @@ class Measurement:
     async def run(self) -> list[Point]:
         """All points. One that cannot be measured is there with its reason as ``skipped``."""
         most = max(self.plan.concurrency)
-        warm = [Request(prompt=self._prompt(), tokens=16) for _ in range(most)]
+        warm = [BenchRequest(prompt=self._prompt(), tokens=16) for _ in range(most)]
         await closed_loop(self.target, warm, most, self.done)
         points: list[Point] = []
         for name in self.plan.workloads:
@@ -115,17 +115,17 @@ class Measurement:
 
     async def _warm(self, constraints: list[Constraint]) -> tuple[list[Constraint], list[str]]:
         """Let the server compile each constraint once; those it refuses are left out, with its words."""
-        requests = [Request(c, self._prompt(), self.plan.max_tokens) for c in constraints]
+        requests = [BenchRequest(c, self._prompt(), self.plan.max_tokens) for c in constraints]
         samples, _ = await closed_loop(self.target, requests, 8, self.done)
         answered = list(zip(constraints, samples, strict=True))
         refused = [f"{c.name}: {s.error}" for c, s in answered if s.error is not None]
         return [c for c, s in answered if s.error is None], refused
 
-    def _requests(self, constraints: Sequence[Constraint]) -> list[Request]:
-        return [Request(constraint, self._prompt(), self.plan.max_tokens) for constraint in constraints]
+    def _requests(self, constraints: Sequence[Constraint]) -> list[BenchRequest]:
+        return [BenchRequest(constraint, self._prompt(), self.plan.max_tokens) for constraint in constraints]
 
     async def _short_pairs(self, draw: Callable[[int], list[Constraint]], concurrency: int) -> Point:
-        def burst() -> list[Request]:
+        def burst() -> list[BenchRequest]:
             return self._requests(draw(concurrency))
 
         return await pairs.run(self.target, burst, self._prompt, self.plan.pairs, self.done)
@@ -134,7 +134,7 @@ class Measurement:
         requests = self._requests(draw(self.plan.requests(concurrency)))
         samples, wall = await closed_loop(self.target, requests, concurrency, self.done)
         good = [sample for sample in samples if sample.error is None and sample.tokens > 0]
-        twins = [Request(prompt=s.request.prompt, tokens=s.tokens) for s in good]
+        twins = [BenchRequest(prompt=s.request.prompt, tokens=s.tokens) for s in good]
         twin_samples, twin_wall = await closed_loop(self.target, twins, concurrency, self.done)
         figures, twin = summarise(samples, wall), summarise(twin_samples, twin_wall)
         ratio = figures["tpot_ms"] / twin["tpot_ms"] if figures["tpot_ms"] and twin["tpot_ms"] else None
@@ -158,7 +158,7 @@ class Measurement:
         return {"phase": "ttft", "ttft_ms_p50": middle, "ttft_ms_max": worst, "counts": counts, "refused": refused}
 
     async def _one(self, constraint: Constraint | None) -> Sample:
-        request = Request(constraint, self._prompt(), max_tokens=1, tokens=None if constraint else 1)
+        request = BenchRequest(constraint, self._prompt(), max_tokens=1, tokens=None if constraint else 1)
         sample = await self.target.send(request)
         self.done()
         return sample

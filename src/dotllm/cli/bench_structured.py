@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dotllm.bench.client import Target
+    from dotllm.bench.client import BenchTarget
     from dotllm.bench.plan import Plan, Point
     from dotllm.bench.variants import Variant
 
@@ -125,7 +125,7 @@ def _measurements(options: argparse.Namespace, plan: Plan, about: dict[str, Any]
     if options.offline:
         from dotllm.bench.offline import EngineTarget
 
-        async def engine() -> Target:
+        async def engine() -> BenchTarget:
             return EngineTarget(model, [*random_weights, *options.server_flags])
 
         yield "offline", _measure("offline", plan, engine)
@@ -137,8 +137,8 @@ def _measurements(options: argparse.Namespace, plan: Plan, about: dict[str, Any]
         yield variant.name, _serve_and_measure(variant, model, flags, options, plan)
 
 
-async def _http(kind: Any, options: argparse.Namespace, url: str, model: str) -> Target:
-    target: Target = kind(url, model, endpoint=options.endpoint, key=options.key)
+async def _http(kind: Any, options: argparse.Namespace, url: str, model: str) -> BenchTarget:
+    target: BenchTarget = kind(url, model, endpoint=options.endpoint, key=options.key)
     return target
 
 
@@ -178,7 +178,7 @@ def _measure(name: str, plan: Plan, make_target: Any) -> list[Point]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
 
     async def run(done: Callable[[], None]) -> list[Point]:
-        target: Target = await make_target()
+        target: BenchTarget = await make_target()
         try:
             return await Measurement(plan, target, done).run()
         finally:

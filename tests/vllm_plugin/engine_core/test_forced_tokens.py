@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
-from dotllm.vllm_plugin.engine_core.forced_tokens import Spelling
+from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedSpelling
 
 
 def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:
@@ -19,7 +19,7 @@ def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:
         vocabulary = Vocabulary.from_bytes([*tokens, None], eos_token_ids=len(tokens))
         for text in ("x", "y") if words else ("y", "x"):
             index = Index.from_regex(text, vocabulary)
-            row = Spelling.of(index).row(index, index.guide().config)
+            row = ForcedSpelling.of(index).row(index, index.guide().config)
             mask = index.space.rows[row]
             assert [i for i in range(len(tokens)) if mask[i >> 5] >> (i & 31) & 1] == [ord(text)]
 

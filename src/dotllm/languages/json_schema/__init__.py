@@ -14,6 +14,6 @@ The way of a schema, folder by folder:
 from __future__ import annotations
 
 from dotllm.languages.json_schema.build import json_object_to_grammar, json_schema_to_grammar, schema_expression
-from dotllm.languages.json_schema.options import Budget, Options
+from dotllm.languages.json_schema.options import Options, SchemaBudget
 
-__all__ = ["Budget", "Options", "json_object_to_grammar", "json_schema_to_grammar", "schema_expression"]
+__all__ = ["Options", "SchemaBudget", "json_object_to_grammar", "json_schema_to_grammar", "schema_expression"]

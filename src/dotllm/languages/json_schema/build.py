@@ -14,7 +14,7 @@ from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import Node
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.emission.prelude import from_prelude
-from dotllm.languages.json_schema.options import Budget, Options, Order
+from dotllm.languages.json_schema.options import Options, Order, SchemaBudget
 from dotllm.languages.json_schema.pattern_errors import locate_pattern_error
 from dotllm.languages.json_schema.reading.dialect import dialect_named
 from dotllm.languages.json_schema.reading.document import Document
@@ -33,7 +33,7 @@ def json_schema_to_grammar(
     order: Order = "declared",
     additional_properties: bool | None = None,
     default_dialect: str = "2020-12",
-    budget: Budget | None = None,
+    budget: SchemaBudget | None = None,
 ) -> Grammar:
     """The texts of the JSON documents that ``schema`` allows.
 
@@ -44,7 +44,7 @@ def json_schema_to_grammar(
     or `BudgetExceeded`, each with the keyword and its JSON Pointer.
     """
     options = Options(
-        any_whitespace, whitespace_pattern, order, additional_properties, default_dialect, budget or Budget()
+        any_whitespace, whitespace_pattern, order, additional_properties, default_dialect, budget or SchemaBudget()
     )
     grammar = Grammar()
     grammar.start = schema_expression(schema, grammar, options)

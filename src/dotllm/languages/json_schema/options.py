@@ -7,18 +7,18 @@ from typing import Literal, NamedTuple
 Order = Literal["declared", "any"]
 
 
-class Budget(NamedTuple):
+class SchemaBudget(NamedTuple):
     """Limits on the work one schema may cause. Reaching one is a `BudgetExceeded`, the same on every machine.
 
     ``steps``: work of the algebra, of about a microsecond each. ``nodes``: boolean combinations of sub-schemas that it
-    looks at. ``constraints``: alternatives of one type in one schema (the product of its anyOf, oneOf and if).
+    looks at. ``alternatives``: of one type in one schema (the product of its anyOf, oneOf and if).
     ``edges``: size of the automaton over the members of one object or the items of one array; ``total_edges``: of all
     of them.
     """
 
     steps: int = 300_000
     nodes: int = 50_000
-    shapes: int = 1_024
+    alternatives: int = 1_024
     edges: int = 60_000
     total_edges: int = 400_000
 
@@ -31,7 +31,7 @@ class Options(NamedTuple):
     order: Order = "declared"
     additional_properties: bool | None = None
     default_dialect: str = "2020-12"
-    budget: Budget = Budget()
+    budget: SchemaBudget = SchemaBudget()
     excludes: tuple[str, ...] = ()
     """texts that no string holds, keys included (see `forbidden_substrings`)"""
     finite_numbers: bool = False

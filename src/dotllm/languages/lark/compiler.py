@@ -14,13 +14,13 @@ from dotllm.errors import BudgetExceeded
 from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.grammar.kinds import ExpressionKind
 from dotllm.languages.lark.parser import Parser
-from dotllm.languages.lark.syntax import Definition, NodeKind, is_terminal
+from dotllm.languages.lark.syntax import Definition, LarkNodeKind, is_terminal
 from dotllm.languages.lark.terminals import Terminals
 from dotllm.languages.token_names import TokenNames, token_expression
 
 MAX_TEMPLATE_USES = 5_000
 
-_TERMINAL_KINDS = (NodeKind.LITERAL, NodeKind.RANGE, NodeKind.PATTERN, NodeKind.STRUCTURED_REGEX)
+_TERMINAL_KINDS = (LarkNodeKind.LITERAL, LarkNodeKind.RANGE, LarkNodeKind.PATTERN, LarkNodeKind.STRUCTURED_REGEX)
 
 
 def lark_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
@@ -78,7 +78,7 @@ class _LarkCompiler:
         document = self.document
         templates = [definition for definition in document.rules.values() if definition.parameters]
         for i, node in enumerate(document.nodes):
-            if node.kind is NodeKind.NAME:
+            if node.kind is LarkNodeKind.NAME:
                 name = node.value
                 known = name in document.rules or name in document.terminals or name in document.imports
                 if not known and not any(d.first <= i <= d.root and name in d.parameters for d in templates):
@@ -110,29 +110,29 @@ class _LarkCompiler:
         for node in self.document.nodes[first : definition.root + 1]:
             kind, value = node.kind, node.value
             parts = [found[child - first] for child in node.children]
-            if kind is NodeKind.SEQUENCE:
+            if kind is LarkNodeKind.SEQUENCE:
                 expression = grammar.seq([part for part in parts if part != grammar.empty()])
-            elif kind is NodeKind.CHOICE:
+            elif kind is LarkNodeKind.CHOICE:
                 expression = grammar.alt(parts)
-            elif kind is NodeKind.REPEAT:
+            elif kind is LarkNodeKind.REPEAT:
                 expression = grammar.repeat(parts[0], *value)
-            elif kind is NodeKind.NAME:
+            elif kind is LarkNodeKind.NAME:
                 if value in parameters:
                     expression = parameters[value]
                 elif is_terminal(value):
                     expression = self._lexeme(self.terminals.named(value, node.at))
                 else:
                     expression = self._call(value, (), node.at)
-            elif kind is NodeKind.TEMPLATE:
+            elif kind is LarkNodeKind.TEMPLATE:
                 expression = self._call(value, tuple(parts), node.at)
             elif kind in _TERMINAL_KINDS:
                 expression = self._lexeme(self.terminals.leaf(node))
-            elif kind is NodeKind.TOKEN:
+            elif kind is LarkNodeKind.TOKEN:
                 token = token_expression(value, self.token_names, grammar, self.source, node.at)
                 expression = self._lexeme(token)
-            elif kind is NodeKind.JSON:
+            elif kind is LarkNodeKind.JSON:
                 expression = self._lexeme(self._json(value, node.at))
-            elif kind is NodeKind.REFERENCE:
+            elif kind is LarkNodeKind.REFERENCE:
                 raise self.source.unsupported(
                     f"{value} refers to another grammar, and a request has only one", node.at, "@"
                 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from dotllm.languages.lark.lexer import JSON_DIRECTIVES, LarkToken, tokenise
 from dotllm.languages.lark.strings import unescape
-from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, NodeKind, is_terminal
+from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, LarkNodeKind, is_terminal
 from dotllm.languages.source import Source
 
 MAX_COUNT = 2**30 - 1
@@ -254,22 +254,24 @@ class Parser:
                 ends = (self._character(token), self._character(last))
                 if ends[0] > ends[1]:
                     raise self.source.invalid("this range ends before it begins", token.at)
-                return self._node(NodeKind.RANGE, ends, token.at)
+                return self._node(LarkNodeKind.RANGE, ends, token.at)
             ignore_case = text.endswith("i")
             inner = text[1:-2] if ignore_case else text[1:-1]
-            return self._node(NodeKind.LITERAL, (unescape(inner, self.source, token.at), ignore_case), token.at)
+            return self._node(LarkNodeKind.LITERAL, (unescape(inner, self.source, token.at), ignore_case), token.at)
         if kind == "REGEX":
             match = _REGEX.fullmatch(text)
             assert match is not None  # the lexer's expression is narrower
-            return self._node(NodeKind.PATTERN, match.groups(), token.at)
+            return self._node(LarkNodeKind.PATTERN, match.groups(), token.at)
         if kind == "NAME":
-            return self._node(NodeKind.NAME, text, token.at)
+            return self._node(LarkNodeKind.NAME, text, token.at)
         if kind == "TOKEN":
-            return self._node(NodeKind.TOKEN, text, token.at)
+            return self._node(LarkNodeKind.TOKEN, text, token.at)
         if kind == "REFERENCE":
-            return self._node(NodeKind.REFERENCE, text, token.at)
+            return self._node(LarkNodeKind.REFERENCE, text, token.at)
         if kind == "DIRECTIVE" and text in ("%json", "%regex"):
-            return self._node(NodeKind.JSON if text == "%json" else NodeKind.STRUCTURED_REGEX, token.value, token.at)
+            return self._node(
+                LarkNodeKind.JSON if text == "%json" else LarkNodeKind.STRUCTURED_REGEX, token.value, token.at
+            )
         if kind == "DIRECTIVE" and text not in JSON_DIRECTIVES:
             raise self.source.unsupported(f"{text} is not supported here", token.at, text)
         self.i -= 1
@@ -285,11 +287,11 @@ class Parser:
         """Apply the ~ before an atom and the repetition behind it, and add it to the sequence."""
         at = self.document.nodes[node].at
         if frame.negations % 2:
-            node = self._node(NodeKind.NOT, None, at, node)
+            node = self._node(LarkNodeKind.NOT, None, at, node)
         frame.negations = 0
         bounds = self._bounds()
         if bounds is not None:
-            node = self._node(NodeKind.REPEAT, bounds, at, node)
+            node = self._node(LarkNodeKind.REPEAT, bounds, at, node)
             if self._bounds() is not None:
                 raise self.source.invalid("two repetitions in a row: put the inner one into parentheses", at)
         frame.parts.append(node)
@@ -334,27 +336,27 @@ class Parser:
     def _close(self, frame: _LarkFrame) -> int:
         if frame.opener == "{":
             frame.arguments.append(self._end_choices(frame))
-            return self._node(NodeKind.TEMPLATE, frame.template, frame.at, *frame.arguments)
+            return self._node(LarkNodeKind.TEMPLATE, frame.template, frame.at, *frame.arguments)
         node = self._end_choices(frame)
-        return self._node(NodeKind.REPEAT, (0, 1), frame.at, node) if frame.opener == "[" else node
+        return self._node(LarkNodeKind.REPEAT, (0, 1), frame.at, node) if frame.opener == "[" else node
 
     def _end_parts(self, frame: _LarkFrame) -> int:
         if frame.negations:
             raise self.source.invalid("'~' stands before nothing", self.token.at)
         parts, frame.parts = frame.parts, []
-        return parts[0] if len(parts) == 1 else self._node(NodeKind.SEQUENCE, None, frame.at, *parts)
+        return parts[0] if len(parts) == 1 else self._node(LarkNodeKind.SEQUENCE, None, frame.at, *parts)
 
     def _end_operands(self, frame: _LarkFrame) -> int:
         operands = [*frame.operands, self._end_parts(frame)]
         frame.operands = []
-        return operands[0] if len(operands) == 1 else self._node(NodeKind.AND, None, frame.at, *operands)
+        return operands[0] if len(operands) == 1 else self._node(LarkNodeKind.AND, None, frame.at, *operands)
 
     def _end_choices(self, frame: _LarkFrame) -> int:
         choices = [*frame.choices, self._end_operands(frame)]
         frame.choices = []
-        return choices[0] if len(choices) == 1 else self._node(NodeKind.CHOICE, None, frame.at, *choices)
+        return choices[0] if len(choices) == 1 else self._node(LarkNodeKind.CHOICE, None, frame.at, *choices)
 
-    def _node(self, kind: NodeKind, value: Any, at: int, *children: int) -> int:
+    def _node(self, kind: LarkNodeKind, value: Any, at: int, *children: int) -> int:
         self.document.nodes.append(LarkNode(kind, value, children, at))
         return len(self.document.nodes) - 1
 

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 
-class NodeKind(Enum):
+class LarkNodeKind(Enum):
     """What a node is, and what its ``value`` is."""
 
     LITERAL = "string"  # (text, ignore case)
@@ -31,7 +31,7 @@ class NodeKind(Enum):
 class LarkNode(NamedTuple):
     """One expression; ``children`` are numbers of earlier nodes, ``at`` is an offset into the text."""
 
-    kind: NodeKind
+    kind: LarkNodeKind
     value: Any
     children: tuple[int, ...]
     at: int

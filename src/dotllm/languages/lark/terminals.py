@@ -13,7 +13,7 @@ from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.kinds import ExpressionKind
 from dotllm.languages.lark.common import COMMON
-from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, NodeKind, is_terminal
+from dotllm.languages.lark.syntax import Definition, LarkGrammar, LarkNode, LarkNodeKind, is_terminal
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.source import Source
 from dotllm.languages.substring import substring_expression, words_of
@@ -36,7 +36,7 @@ class Terminals:
         self._weights: dict[str, int] = {}
         self._uses: dict[str, int] = {}
         for node in document.nodes:
-            if node.kind is NodeKind.NAME:
+            if node.kind is LarkNodeKind.NAME:
                 self._uses[node.value] = self._uses.get(node.value, 0) + 1
 
     def named(self, name: str, at: int) -> Expression:
@@ -64,13 +64,13 @@ class Terminals:
     def leaf(self, node: LarkNode) -> Expression:
         """A terminal that is one node without children (and no name)."""
         grammar, value = self.grammar, node.value
-        if node.kind is NodeKind.LITERAL and not value[1]:
+        if node.kind is LarkNodeKind.LITERAL and not value[1]:
             return grammar.literal(value[0])
-        if node.kind is NodeKind.RANGE:
+        if node.kind is LarkNodeKind.RANGE:
             return grammar.chars(CharSet.of((ord(value[0]), ord(value[1]))))
-        if node.kind is NodeKind.STRUCTURED_REGEX:
+        if node.kind is LarkNodeKind.STRUCTURED_REGEX:
             return self._structured(node)
-        if node.kind in (NodeKind.LITERAL, NodeKind.PATTERN):
+        if node.kind in (LarkNodeKind.LITERAL, LarkNodeKind.PATTERN):
             pattern = self._pattern(node)
             with self.source.inside(node.at, self._first(node, pattern)):
                 return regex_to_expression(pattern, grammar, search=False, budget=self.budget)
@@ -83,7 +83,7 @@ class Terminals:
         if definition is None:
             return []
         nodes = self.document.nodes[definition.first : definition.root + 1]
-        return [(node.value, node.at) for node in nodes if node.kind is NodeKind.NAME]
+        return [(node.value, node.at) for node in nodes if node.kind is LarkNodeKind.NAME]
 
     def _in_order(self, name: str, at: int) -> Iterator[str]:
         """The terminals that ``name`` is made of, parts first, itself last. Depth first, iterative."""
@@ -153,7 +153,7 @@ class Terminals:
         nodes, grammar = self.document.nodes, self.grammar
         below_algebra = [False] * (root - first + 1)
         for i in range(root, first - 1, -1):
-            if below_algebra[i - first] or nodes[i].kind in (NodeKind.AND, NodeKind.NOT):
+            if below_algebra[i - first] or nodes[i].kind in (LarkNodeKind.AND, LarkNodeKind.NOT):
                 for child in nodes[i].children:
                     below_algebra[child - first] = True
         found: list[Expression] = []
@@ -162,15 +162,15 @@ class Terminals:
             parts = [found[child - first] for child in node.children]
             if below_algebra[i - first]:
                 expression = grammar.never()  # not used: its ancestor is built from its DFA
-            elif node.kind in (NodeKind.AND, NodeKind.NOT):
+            elif node.kind in (LarkNodeKind.AND, LarkNodeKind.NOT):
                 expression = self._lower(self._dfa_of(first, i))
-            elif node.kind is NodeKind.SEQUENCE:
+            elif node.kind is LarkNodeKind.SEQUENCE:
                 expression = grammar.seq(parts)
-            elif node.kind is NodeKind.CHOICE:
+            elif node.kind is LarkNodeKind.CHOICE:
                 expression = grammar.alt(parts)
-            elif node.kind is NodeKind.REPEAT:
+            elif node.kind is LarkNodeKind.REPEAT:
                 expression = grammar.repeat(parts[0], *node.value)
-            elif node.kind is NodeKind.NAME:
+            elif node.kind is LarkNodeKind.NAME:
                 expression = self.named(node.value, node.at)
             else:
                 expression = self.leaf(node)
@@ -205,34 +205,34 @@ class Terminals:
         for i in sorted(needed):
             node = nodes[i]
             parts = [found[child] for child in node.children]
-            if node.kind is NodeKind.NOT:
+            if node.kind is LarkNodeKind.NOT:
                 dfa = parts[0].complement()
-            elif node.kind is NodeKind.AND:
+            elif node.kind is LarkNodeKind.AND:
                 dfa = parts[0]
                 for part in parts[1:]:
                     dfa = dfa.intersection(part, budget)
-            elif node.kind is NodeKind.SEQUENCE:
+            elif node.kind is LarkNodeKind.SEQUENCE:
                 dfa = Dfa.epsilon()
                 for part in reversed(parts):
                     dfa = part.concat(dfa, budget)
-            elif node.kind is NodeKind.CHOICE:
+            elif node.kind is LarkNodeKind.CHOICE:
                 dfa = parts[0]
                 for part in parts[1:]:
                     dfa = dfa.union(part, budget)
-            elif node.kind is NodeKind.REPEAT:
+            elif node.kind is LarkNodeKind.REPEAT:
                 minimum, maximum = node.value
                 dfa = parts[0].repeat(minimum, maximum, budget)
-            elif node.kind is NodeKind.NAME:
+            elif node.kind is LarkNodeKind.NAME:
                 dfa = self._named_dfa(node.value, node.at)
-            elif node.kind is NodeKind.LITERAL and not node.value[1]:
+            elif node.kind is LarkNodeKind.LITERAL and not node.value[1]:
                 dfa = Dfa.literal(node.value[0])
-            elif node.kind is NodeKind.RANGE:
+            elif node.kind is LarkNodeKind.RANGE:
                 dfa = Dfa.chars(CharSet.of((ord(node.value[0]), ord(node.value[1]))))
-            elif node.kind in (NodeKind.LITERAL, NodeKind.PATTERN):
+            elif node.kind in (LarkNodeKind.LITERAL, LarkNodeKind.PATTERN):
                 pattern = self._pattern(node)
                 with self.source.inside(node.at, self._first(node, pattern)):
                     dfa = regex_to_dfa(pattern, search=False, budget=budget)
-            elif node.kind is NodeKind.STRUCTURED_REGEX:
+            elif node.kind is LarkNodeKind.STRUCTURED_REGEX:
                 raise self.source.unsupported("%regex under '&', '~' or lazy is not supported", node.at, "%regex")
             else:
                 raise self.source.invalid(f"a terminal cannot contain a {node.kind.value}", node.at, node.kind.value)
@@ -255,7 +255,7 @@ class Terminals:
         ``\\d``, ``\\w`` and ``\\s`` are Unicode's, as they are for Lark and llguidance.
         """
         text, option = node.value
-        if node.kind is NodeKind.LITERAL:
+        if node.kind is LarkNodeKind.LITERAL:
             return "(?ui)" + "".join("\\" + c if c in _SPECIAL else c for c in text)
         unknown = set(option) - _FLAGS
         if unknown:

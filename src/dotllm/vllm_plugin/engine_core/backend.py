@@ -1,4 +1,4 @@
-"""DotllmBackend: vLLM's ``StructuredOutputBackend``, the compiler of one engine."""
+"""EngineBackend: vLLM's ``StructuredOutputBackend``, the compiler of one engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dotllm.vllm_plugin.vllm_types import Request
 
 
 @dataclass
-class DotllmBackend(StructuredOutputBackend):
+class EngineBackend(StructuredOutputBackend):
     """Compiles specifications to `RequestGrammar`s; equal specifications share one index."""
 
     ends_of_model: bool = True

@@ -20,27 +20,27 @@ from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 
 if TYPE_CHECKING:
-    from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
+    from dotllm.vllm_plugin.engine_core.backend import EngineBackend
     from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
 
-def backend_of(manager: StructuredOutputManager) -> DotllmBackend | None:
-    """The `DotllmBackend` of an engine's manager: None before its first constrained request, and with another backend.
+def backend_of(manager: StructuredOutputManager) -> EngineBackend | None:
+    """The `EngineBackend` of an engine's manager: None before its first constrained request, and with another backend.
 
     The type is asked for, not attributes: xgrammar's backend has a ``compiler``, too.
     """
-    from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
+    from dotllm.vllm_plugin.engine_core.backend import EngineBackend
 
-    return manager.backend if isinstance(manager.backend, DotllmBackend) else None
+    return manager.backend if isinstance(manager.backend, EngineBackend) else None
 
 
 def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestGrammar]:
     """Start compiling for ``request``: a future of its grammar. Never raises; a failure is in the future."""
-    from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
+    from dotllm.vllm_plugin.engine_core.backend import EngineBackend
 
     try:
         if manager.backend is None:
-            manager.backend = DotllmBackend(
+            manager.backend = EngineBackend(
                 manager.vllm_config,
                 tokenizer=manager.tokenizer,
                 vocab_size=manager.vllm_config.model_config.get_vocab_size(),

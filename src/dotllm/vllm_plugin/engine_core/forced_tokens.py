@@ -11,10 +11,10 @@ from dotllm.index.forced import forced_tokens
 from dotllm.index.token_space import TokenSpace
 
 _MEMO = 1 << 16  # configurations of an index that are remembered
-_spellings: WeakKeyDictionary[Walkable, Spelling] = WeakKeyDictionary()
+_spellings: WeakKeyDictionary[Walkable, ForcedSpelling] = WeakKeyDictionary()
 
 
-class Spelling:
+class ForcedSpelling:
     """The forced tokens after each configuration of one index, which it is told (nothing here keeps an index alive).
 
     Where text has been spelt from some configuration, those after it continue the same spelling (a rest spelt anew
@@ -27,9 +27,9 @@ class Spelling:
         self._epoch = -1
 
     @staticmethod
-    def of(index: Walkable) -> Spelling:
+    def of(index: Walkable) -> ForcedSpelling:
         """The one of ``index`` in this process."""
-        return _spellings.setdefault(index, Spelling())
+        return _spellings.setdefault(index, ForcedSpelling())
 
     def after(self, index: Walkable, config: int) -> tuple[int, ...]:
         """Tokens that spell what must come after ``config``; empty if nothing is forced. Raises BudgetExceeded."""

@@ -23,7 +23,7 @@ from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.index import Guide, Walkable
 from dotllm.index.mask_table import END_ROW
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
-from dotllm.vllm_plugin.engine_core.forced_tokens import Spelling
+from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedSpelling
 from dotllm.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -194,9 +194,9 @@ class RequestGrammar(StructuredOutputGrammar):
         self.guide.reset()
 
     @cached_property
-    def _spelling(self) -> Spelling | None:
+    def _spelling(self) -> ForcedSpelling | None:
         """How forced text is spelt; None where the model spells it as it likes."""
-        return Spelling.of(self.guide.index) if self.spells_forced_text and not self.guide.is_stateful else None
+        return ForcedSpelling.of(self.guide.index) if self.spells_forced_text and not self.guide.is_stateful else None
 
     @contained(tuple)
     def forced_after(self, token: int) -> Sequence[int]:

@@ -35,10 +35,10 @@ def _init_beam_search_structured_output_with(original: Callable[..., Any]) -> Ca
             return original(self, structured_outputs, tokenizer)
         from vllm.v1.structured_output.request import get_structured_output_key
 
-        from dotllm.vllm_plugin.engine_core.backend import DotllmBackend
+        from dotllm.vllm_plugin.engine_core.backend import EngineBackend
 
         structured_outputs._backend = BACKEND
-        backend = DotllmBackend(
+        backend = EngineBackend(
             vllm_config,
             tokenizer=tokenizer,
             vocab_size=self.model_config.get_vocab_size(),

@@ -35,7 +35,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     ObjectConstraint,
 )
 from dotllm.languages.json_schema.algebra.object_conditions import conditions
-from dotllm.languages.json_schema.options import Budget
+from dotllm.languages.json_schema.options import SchemaBudget
 from dotllm.languages.json_schema.reading.document import Scope
 
 MAX_DEPTH = 100  # of applicators in place (allOf in allOf …); not of documents
@@ -59,7 +59,7 @@ class FormReader(Protocol):
 class Algebra:
     """All nodes of one document. ``reader``, which holds the algebra, is held weakly."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: SchemaBudget) -> None:
         self.reader: FormReader
         self.budget = budget
         self.parts: list[tuple[str, Any]] = [(FORM, ANYTHING), (FORM, NOTHING)]
@@ -269,9 +269,10 @@ class Algebra:
         return object_unions.united([constraint for constraint in met if constraint is not None])
 
     def _check_product(self, a: int, b: int) -> None:
-        if a * b > self.budget.shapes:
+        if a * b > self.budget.alternatives:
             raise BudgetExceeded(
-                f"anyOf, oneOf, not and if multiply to more than {self.budget.shapes} alternatives", keyword="anyOf"
+                f"anyOf, oneOf, not and if multiply to more than {self.budget.alternatives} alternatives",
+                keyword="anyOf",
             )
 
     def unite(self, forms: Sequence[NormalForm]) -> NormalForm:
@@ -293,8 +294,8 @@ class Algebra:
                 string = form.string if string is NO_STRING else string | form.string
             array_constraints.extend(form.arrays)
             object_constraints.extend(form.objects)
-        if max(len(array_constraints), len(object_constraints)) > self.budget.shapes:
-            raise BudgetExceeded(f"more than {self.budget.shapes} alternatives", keyword="anyOf")
+        if max(len(array_constraints), len(object_constraints)) > self.budget.alternatives:
+            raise BudgetExceeded(f"more than {self.budget.alternatives} alternatives", keyword="anyOf")
         return NormalForm(
             constants, number, string, arrays.united(array_constraints), object_unions.united(object_constraints)
         )
