@@ -60,7 +60,7 @@ class Pending:
 
 
 class PendingGrammarsScheduler(SchedulerMixin):
-    """Goes before vLLM's scheduler class (sync, async, or a user's own) in the method resolution order."""
+    """Gives requests a stand-in for their grammar, and the grammar itself at the first mask."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -82,7 +82,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
         return super().schedule(*args, **kwargs)
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any:
-        """The masks of a step that has been launched. Here grammars are needed."""
+        """The masks of a step that has been launched, which need the grammars."""
         scheduled = scheduler_output.num_scheduled_tokens
         needed = [
             pending
@@ -113,7 +113,8 @@ class PendingGrammarsScheduler(SchedulerMixin):
             backend.compiler.metrics.observe("dotllm_request_stall_seconds", where, value=seconds)
 
     def _let_wait(self, pending: Pending) -> None:
-        """Let a request wait for its compile as vLLM has it; what is in flight for it does not count."""
+        """Let a request wait for its compile as in vLLM. Then these hold: vLLM drops what is in flight for it; no step
+        asks for its mask or drafts; vLLM sees the future itself, so that it registers a failed compile."""
         from vllm.v1.request import RequestStatus
 
         request, pending.waits_since = pending.request, time.monotonic()
@@ -122,7 +123,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
             self._preempt_request(request, pending.waits_since, drop_stale_output=True)  # as `reset_prefix_cache` does
             self.prev_step_scheduled_req_ids.discard(request.request_id)
         request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-        request.is_prefill_chunk = True  # so nobody asks for a mask or a draft of the step that is dropped
+        request.is_prefill_chunk = True  # so no step asks for its mask or drafts
         pending.structured.grammar = pending.future
 
     def _handle_blocked_waiting_request(self, request: Request) -> bool:

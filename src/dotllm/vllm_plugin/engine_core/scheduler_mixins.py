@@ -1,8 +1,10 @@
-"""Our part of vLLM's scheduler: mixins that go before whatever class the server uses (sync, async, a user's own).
+"""Our part of vLLM's scheduler: mixins that stand before whatever class the server uses (sync, async, a user's own).
 
-Each hook that needs the scheduler adds its mixin (`hook`); they are put together when vLLM asks for the class. The
-class keeps the base's name and module visible, and vLLM takes it for the base (no warning about custom schedulers). In
-an engine on another backend vLLM's own class is made.
+Each hook that needs the scheduler adds its mixin (`hook`). When vLLM asks for the class, the mixins stand in its method
+resolution order as their hooks stand in `registry.HOOKS`. The order matters in ``update_from_output``: `errors` gives
+reasons to the outputs of all others, `batch_accept` lets grammars accept the sampled tokens, and `jump_forward` behind
+it asks these grammars what is forced next. The class keeps the base's name and module visible, and vLLM takes it for
+the base (no warning about custom schedulers). An engine on another backend gets vLLM's own class.
 """
 
 from __future__ import annotations

@@ -1,30 +1,28 @@
-"""What is changed in the structural tags that vLLM makes of tools, so that its own parsers read each call back whole.
+"""Changes to the structural tags that vLLM makes of tools, so that its own parsers read each call back whole.
 
-Functions of a parsed tag, which they change in place; `constraints` parses and dumps it, once per request.
+The functions change a parsed tag in place. `constraints` parses and dumps it, once per request.
 
-*Marks.* vLLM's tool parsers look for their marks in the text of a call wherever they stand: a string with
-``</tool_call>`` in it, which its schema allows and any model may be talked into writing, ends a call of Hermes there.
-What comes back is half of the arguments, none, or a call that nobody made. The same goes for marks that are special
-tokens of the tokenizer, where a model spells them in ordinary ones. vLLM itself sees to it for parsers that follow a
-model's ``response_template`` alone (0.33: ``excludes`` of a structural tag's ``json_schema``); here it is done for all.
-A mark is what stands in pointed brackets in a fixed text of the tag; of one that holds more (``<function=name>``) what
-is the same for all tools. None may stand in a string; in a raw one neither may what begins a parameter. Where arguments
-are JSON it may be escaped (``\\u003c/tool_call>``); in a raw string it cannot be written.
+*Marks.* vLLM's tool parsers look for their marks anywhere in the text of a call. A string may contain ``</tool_call>``,
+and a user may talk any model into writing one. Hermes' parser ends the call there, and returns half of the arguments,
+no call, or a call that nobody made. A mark that is a special token does the same harm if a model spells it in ordinary
+tokens. vLLM excludes marks only for parsers that follow a model's ``response_template`` (0.33: ``excludes`` of a
+structural tag's ``json_schema``); this module does so for all parsers. A mark is a text in pointed brackets, in a fixed
+text of the tag. If it names the tool (``<function=name>``), only the part before the name counts. No string may hold a
+mark, no raw string what begins a parameter. A JSON string may hold it escaped (``\\u003c/tool_call>``).
 
-*Numbers.* ``1e400`` is JSON, and a number to any schema. Most of vLLM's tool parsers read a call with Python's ``json``
-and write its arguments anew: what does not fit into a double comes back as ``Infinity``, which is no JSON; others make
-a string of it, and Anthropic's API an error of the whole answer. So the numbers of calls are ones that are read as
-finite (`languages.json_schema.numbers.finite_numbers`). What is in such a tag beside the tools is narrowed alike.
+*Numbers.* ``1e400`` is JSON, and any schema takes it for a number. Most of vLLM's tool parsers read a call with
+Python's ``json`` and write its arguments anew: a number that does not fit into a double comes back as ``Infinity``,
+which is not JSON. Other parsers make a string of it, and Anthropic's API answers with an error. So calls, and other
+JSON in such a tag, have only numbers that are read as finite (`languages.json_schema.numbers.finite_numbers`).
 
-*Objects.* For a tool without ``strict: true`` vLLM leaves its schema to the prompt and asks for any JSON value as
-arguments: ``true`` is a call then, and also with a strict tool whose schema speaks of ``properties`` and names no
-``type``. OpenAI's clients are given such a call, Anthropic's an error in its place. Where the arguments of a call are
-JSON, "any JSON" is read as "any object". (The other styles write objects anyway.)
+*Objects.* For a tool without ``strict: true``, vLLM leaves the schema to the prompt and takes any JSON value as
+arguments, so ``true`` is a call. The same holds for a strict tool whose schema has ``properties`` and no ``type``.
+OpenAI's clients get such a call, Anthropic's an error. So "any JSON" means "any object" here.
 
-*Names.* vLLM's notations have a tool's name between quotes or in a mark, as it is: of ``a"b`` comes
-``{"name": "a"b", …``, which no parser reads. What breaks one notation or another is quotes, backslashes, control
-characters, the character behind the name, a mark, and a special token, which is no text of an answer. OpenAI allows
-letters, digits, ``_`` and ``-`` only; others are in use, and left.
+*Names.* vLLM's notations write a tool's name as it is, in a mark or between quotes. No parser reads the ``{"name":
+"a"b", …`` that they make of ``a"b``. A name breaks some notation if it contains a quote, a backslash, a control
+character, the character that follows names, a mark, or a special token (which is no text of an answer). OpenAI allows
+only letters, digits, ``_`` and ``-``. Other characters are in use, and stay allowed.
 """
 
 from __future__ import annotations
