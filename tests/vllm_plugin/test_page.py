@@ -11,7 +11,7 @@ import pytest
 
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.registry import HOOKS
-from tools import hook_table
+from tools import hook_list
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
@@ -87,17 +87,17 @@ def test_a_place_that_is_not_there_is_found_out() -> None:
     assert fault("hook.py", "replaces") == "hook.py has no replaces"
 
 
-def test_the_table_of_hooks_is_up_to_date() -> None:
-    page = hook_table.PAGE.read_text(encoding="utf-8")
-    assert page == hook_table.page_with_table(page), "python -m tools.hook_table writes it anew"
+def test_the_list_of_hooks_is_up_to_date() -> None:
+    page = hook_list.PAGE.read_text(encoding="utf-8")
+    assert page == hook_list.page_with_table(page), "python -m tools.hook_list writes it anew"
     for hook in HOOKS:
-        assert f"\n| **{hook.name}** |" in page if hook.required else f"\n| {hook.name} |" in page
+        assert f"\n* **{hook.name}**: " in page if hook.required else f"\n* *{hook.name}*: " in page
 
 
-def test_the_table_names_functions_once_and_no_fields() -> None:
+def test_the_list_names_functions_once_and_no_fields() -> None:
     targets = [
         Target("m", "Manager.begin", ("self",)), Target("n", "Manager.begin", ()), Target("m", "Manager._end", ()),
         Target("m", "free", ()), Target("m", "Manager"), Target("m", "Manager.field"),
     ]  # fmt: skip
-    row = hook_table.table([Hook("one", "a | b", targets, without_it="a <tag>", required=True)]).splitlines()[2]
-    assert row == r"| **one** | `Manager`: `begin`, `_end`; `free` | a \| b | a &lt;tag> |"
+    lines = hook_list.entry(Hook("one", "a | b", targets, without_it="a <tag>", required=True)).splitlines()
+    assert lines == ["* **one**: a | b.", "  Without it: a &lt;tag>.", "  `Manager`: `begin`, `_end`; `free`."]

@@ -1,13 +1,14 @@
-"""The table of hooks in ``docs/vllm.md``, from the hooks themselves (`registry.HOOKS`).
+"""The list of hooks in ``docs/vllm.md``, from the hooks themselves (`registry.HOOKS`).
 
-    python -m tools.hook_table
+    python -m tools.hook_list
 
-writes it into the page. A test compares the page with what this would write. Of a hook's targets the functions of
-vLLM's are listed, which are what a reader looks for; ``tools/check_hooks.py`` also looks at attributes.
+writes it into the page. A test compares the page with what this would write. It lists the functions among a hook's
+targets, which a reader looks for; ``tools/check_hooks.py`` also looks at attributes.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,16 +17,15 @@ from dotllm.vllm_plugin.registry import HOOKS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "vllm.md"
 BEGIN, END = "<!-- hooks: begin -->\n", "<!-- hooks: end -->\n"
+WRAPPER = textwrap.TextWrapper(100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def table(hooks: Iterable[Hook]) -> str:
-    """One row for each hook; required ones are bold."""
-    rows = ["| hook | functions | what it does | without it |", "|---|---|---|---|"]
-    for hook in hooks:
-        name = f"**{hook.name}**" if hook.required else hook.name
-        cells = (name, functions(hook.targets) or "none", hook.summary, hook.without_it)
-        rows.append("| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |")
-    return "\n".join(rows) + "\n"
+def entry(hook: Hook) -> str:
+    """The lines of one hook; the name of a required one is bold."""
+    name = f"**{hook.name}**" if hook.required else f"*{hook.name}*"
+    parts = (f"{name}: {hook.summary}.", f"Without it: {hook.without_it}.", f"{functions(hook.targets) or 'None'}.")
+    lines = (f"{'  ' if i else '* '}{part}".replace("<", "&lt;") for i, part in enumerate(parts))
+    return "\n".join(WRAPPER.fill(line) for line in lines) + "\n"
 
 
 def functions(targets: Iterable[Target]) -> str:
@@ -45,10 +45,10 @@ def functions(targets: Iterable[Target]) -> str:
 
 
 def page_with_table(page: str, hooks: Iterable[Hook] = HOOKS) -> str:
-    """``page`` with its table renewed."""
+    """``page`` with its list renewed."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
-    return before + BEGIN + table(hooks) + END + after
+    return before + BEGIN + "".join(map(entry, hooks)) + END + after
 
 
 if __name__ == "__main__":
