@@ -178,7 +178,7 @@ def _breaks(nodes: Nodes, constraint: ArrayConstraint, condition: ArrayCondition
         if most is not None and most <= number:
             return Breaks.NEVER
         return Breaks.ALWAYS if least > number else Breaks.SOMETIMES
-    verdict = Breaks.NEVER
+    breaks = Breaks.NEVER
     indices = [number] if kind == "item" else list(range(number, max(len(constraint.prefix), number) + 1))
     for i in indices:
         if most is not None and i >= most:
@@ -187,8 +187,8 @@ def _breaks(nodes: Nodes, constraint: ArrayConstraint, condition: ArrayCondition
         if not _within(nodes, here, node):
             if i < least and nodes.is_empty(nodes.both(here, node)):
                 return Breaks.ALWAYS
-            verdict = Breaks.SOMETIMES
-    return verdict
+            breaks = Breaks.SOMETIMES
+    return breaks
 
 
 def _within(nodes: Nodes, a: Node, b: Node) -> bool:

@@ -116,7 +116,7 @@ class KeyClassCondition(ObjectCondition):
 
     def breaks(self, nodes: Nodes, constraint: ObjectConstraint, other: ObjectConstraint) -> Breaks:
         language, node = other.key_classes[self.number]
-        verdict = Breaks.NEVER
+        breaks = Breaks.NEVER
         one_class = len(other.key_classes) == 1
         for name, here in constraint.properties.items():
             if name in other.properties or here == FALSE or not (one_class or language.contains(name)):
@@ -124,10 +124,10 @@ class KeyClassCondition(ObjectCondition):
             if not _within(nodes, here, node):
                 if name in constraint.required and nodes.are_apart(here, node):
                     return Breaks.ALWAYS
-                verdict = Breaks.SOMETIMES
+                breaks = Breaks.SOMETIMES
         if any(here != FALSE and not _within(nodes, here, node) for _, here in constraint.key_classes):
-            verdict = Breaks.SOMETIMES
-        return verdict
+            breaks = Breaks.SOMETIMES
+        return breaks
 
 
 @dataclass(slots=True, eq=False)
