@@ -3,13 +3,14 @@
     index = Index.from_json_schema(schema, Vocabulary.from_tokenizer(tokenizer, size=model.config.vocab_size))
     model.generate(**inputs, logits_processor=LogitsProcessorList([StructuredLogitsProcessor(index)]))
 
-``generate`` shows a processor whole rows, prompt and all, and says neither where a prompt ends nor which row of the
-step before a row continues; beam search puts them in a new order at every step. So rows are recognised by content: the
-first ones are the prompts, and a row continues the one that it equals but for its last token. Padding, batches,
-``num_return_sequences`` and beams need nothing further. But a prompt may look like a continued row, so a processor
-serves one generation; and assisted generation, which asks for places of a row that it takes back, is refused.
+``generate`` shows a processor whole rows, with their prompts. It does not say where a prompt ends, or which row of the
+last step a row continues, and beam search reorders rows in every step. So the processor recognises rows by content: the
+rows of the first step are the prompts, and a later row continues the row that equals it without its last token.
+Padding, batches, ``num_return_sequences`` and beams need nothing further. But a prompt may look like a continued row,
+so a processor serves one generation; and assisted generation, which asks for places of a row that it takes back, is
+refused.
 
-A row that takes a token its mask forbids is left alone from then on: ``generate`` fills rows that have stopped with
+The processor no longer masks a row that has taken a forbidden token: ``generate`` fills rows that have stopped with
 padding, and carries beams of probability zero where there are more beams than texts.
 """
 

@@ -1,9 +1,9 @@
 """Short pairs: a burst of requests at once and its unconstrained twin right beside it, again and again.
 
-On a shared machine the pace drifts by 10 to 30 % within seconds, which a long run and its long twin take for a
-difference between them. Of many short pairs each sees one pace, and the median of their ratios leaves the disturbed
-ones out. Every other pair begins with the twin, so that a pace that only rises or only falls favours nobody; such a
-twin has the lengths of the pair before.
+On a shared machine the pace drifts by 10 to 30 % within seconds. In a long run and its long twin this drift looks like
+a difference between the two. In a short pair both halves see the same pace, and the median over many pairs ignores the
+disturbed ones. Every other pair begins with the twin, so that a pace that only rises or only falls favours neither
+half; such a twin has the lengths of the pair before.
 """
 
 from __future__ import annotations

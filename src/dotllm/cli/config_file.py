@@ -1,7 +1,7 @@
 """Our options in the YAML file of ``--config``, beside vLLM's.
 
-vLLM reads the file while it parses its arguments, and ends at a key that it does not know. So ours are taken out of it
-before: they become environment variables, as flags do (`options`), and vLLM is given a copy without them.
+vLLM reads the file while it parses its arguments, and stops at an unknown key. So we first take our keys out: they
+become environment variables, as our flags do (`options`), and vLLM gets a copy of the file without them.
 """
 
 from __future__ import annotations

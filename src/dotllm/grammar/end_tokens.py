@@ -1,8 +1,8 @@
 """End tokens that a grammar names: they may stand where a text can end, and nowhere else.
 
-The server stops at an end token, whatever the grammar goes on to ask for. Inside of a text one would cut the answer,
-which would look complete. So a token set that must be followed by something has no end tokens; and where a language
-only has them as the text that they are spelt like (the ``end`` of a structural tag), ordinary tokens write that text.
+The server stops at an end token, even if the grammar asks for more. An end token inside a text would cut the answer,
+and the cut answer would look complete. So a token set that must be followed by something loses its end tokens. If a
+specification means only the text of an end token (the ``end`` of a structural tag), ordinary tokens write that text.
 """
 
 from __future__ import annotations

@@ -2,14 +2,15 @@
 
 An Earley recogniser (J. Earley, 1970) over expression nodes. An *item* ``(node, position, frame)`` says: expression
 ``node`` has been matched up to ``position`` (what a position is depends on the kind) and once it is complete, ``frame``
-is. A *frame* is "expression ``e``, begun at byte ``i``": it exists once per ``(e, i)``, which is what makes left
-recursion and ambiguity end, and it holds the items that wait for it. An expression at the end of another completes the
-same frame and needs none of its own, so right recursion does not pile frames up.
+is. A *frame* is "expression ``e``, begun at byte ``i``": it exists once per ``(e, i)``, so left recursion and ambiguity
+end, and it holds the items that wait for it. An expression at the end of another one completes the frame of that one,
+so right recursion does not pile up frames. (The machine of `automata.machine` also has items and frames;
+docs/glossary.md tells them apart.)
 
 Unproductive expressions (no text satisfies them) are never begun. So whatever is alive can be completed, and
 `Recogniser.allowed_bytes` is exact: a byte is in it if and only if some continuation leads to an accepted text.
 
-Nothing here is fast; it is what the fast code is judged by.
+Nothing here is fast: tests compare the fast code with it.
 """
 
 from __future__ import annotations

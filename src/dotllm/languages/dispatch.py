@@ -4,8 +4,8 @@ The free text is the automaton of Aho and Corasick ("Efficient string matching",
 the excluded strings: its states are the prefixes of these; completing a tag leads to its rule, completing an excluded
 string is no edge. The text may end in any state of the free text.
 
-Where tags overlap: of the tags that end at one place the longest counts; and a tag that is complete may still become a
-longer one (``<f`` and ``<form``), but the text may then neither end nor go on otherwise.
+Tags may overlap. If several tags end at one place, the longest counts. A complete tag may still become a longer one
+(``<f`` and ``<form``); at such a place the text may not end, and may not go on in any other way.
 """
 
 from __future__ import annotations

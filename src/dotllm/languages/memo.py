@@ -1,8 +1,8 @@
 """Memo: what a function has returned, bounded by bytes. For functions of what users write.
 
 `functools.lru_cache` counts entries, and the entries of a function that makes automata differ by five orders of
-magnitude. Here they are in two generations of half the bytes each: what is asked for is put into the younger one, and
-when that is full it becomes the older one, whose entries go unless they are asked for again. A hit costs one look
+magnitude. A Memo keeps two generations of half the bytes each. An entry that is used moves to the younger generation.
+When the younger one is full, it becomes the older one, and the entries of the old one are dropped. A hit costs one look
 into a dict.
 """
 

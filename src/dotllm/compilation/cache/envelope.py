@@ -3,8 +3,8 @@
     payload (what Index.save wrote) | magic 8 | version u32 | reserved u32 | length u64 | key 32 | checksum 32
 
 It stands at the end so that the payload starts at offset 0 and stays mmap-able by its own loader. The checksum is
-SHA-256 over payload and trailer, or HMAC-SHA-256 with a secret. The first finds damage, but everybody can compute it,
-and the writer of an entry decides what masks allow: a store that others can write to must have a secret
+SHA-256 over payload and trailer, or HMAC-SHA-256 with a secret. SHA-256 finds damage, but anybody can compute it, and
+who writes an entry decides what masks allow. So a store that others can write to must have a secret
 (``DOTLLM_STORE_SECRET``). An entry with another key, length, checksum, magic or version is `Damaged`. Nothing is ever
 unpickled.
 """

@@ -1,7 +1,8 @@
 """A branch: a configuration of the machine, and what has been read of the marked array (or object) around it.
 
-There is one branch, unless an array may at the same time be one with ``uniqueItems`` and one without (alternatives that
-overlap; likewise an object). Then the text is followed as both, and is allowed as long as one branch goes on.
+Nearly always there is one branch. There are more if alternatives overlap, and the same text may be an array with
+``uniqueItems`` or one without (likewise an object). Then every branch follows the text, and a text is allowed as long
+as one branch can go on.
 """
 
 from __future__ import annotations

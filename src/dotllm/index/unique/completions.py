@@ -1,9 +1,9 @@
 """Can the unfinished value still become one that the array does not have?
 
-Nearly always there are more completions than earlier items. A lower bound on their number is found by counting paths
-from a configuration, once (and again when the items outnumber it: counting to the end would cost too much where each
-path leads to other states, as inside an array of few values). Only where the bound does not decide (a pattern with few
-endings, an object whose last member is complete) a completion is searched for.
+Nearly always there are more completions than earlier items. Counting paths from a configuration gives a lower bound on
+the number of completions. The count stops at a limit, because inside an array of few values every path leads to other
+states. It is repeated with a higher limit when the items outnumber the bound. If the bound does not decide (a pattern
+with few endings, an object whose last member is complete), a depth-first search looks for one completion.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """UniqueGuide: a sequence on an Index with arrays without equal items, or objects without equal keys.
 
-It holds branches (see `branches`) where a `Guide` holds a configuration. They are immutable, so it goes back and forks
-in the same way. Its masks are its own.
+A UniqueGuide holds branches (see `branches`) where a `Guide` holds a configuration. Branches are immutable, so going
+back and forking work as in a `Guide`. Its masks depend on the items read, so no other guide shares them.
 """
 
 from __future__ import annotations

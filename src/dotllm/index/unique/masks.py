@@ -1,8 +1,9 @@
-"""What is removed from a mask of the machine: the tokens that repeat an item (or a key), or after which one must be.
+"""The tokens to remove from a mask of the machine: those that repeat an item or a key, or leave only repetitions
+possible.
 
-Such a token runs along the text of an earlier item, which is a walk over the few nodes of the token trie that do. Or it
-completes the present item and goes on with the next, so it holds a comma. Which tokens with a comma need a look at the
-earlier items is found once for each configuration: nearly always none.
+Such a token spells a part of an earlier item: a walk along this item visits the few nodes of the token trie that spell
+it. Or the token completes the present item and begins the next, so it holds a comma. For each configuration it is found
+once which tokens with a comma depend on the earlier items: nearly always none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Atomic groups and possessive quantifiers: dropped where they cannot change the language, refused where they can.
 
-``(?>x)`` keeps the first way its body matched, an artefact of backtracking that no automaton has. It is harmless when
-there is only one way that can lead to a match:
+``(?>x)`` keeps the first match of its body, which depends on the order of backtracking. An automaton has no such order.
+The group changes nothing if only one match of the body can lead to a match of the whole:
 
 * the body's language is prefix-free, so at any place at most one of its words can be read (``(?>GET|POST)``); or
 * the body repeats one character set greedily and what can follow begins with another character (``"[^"]*+"``): a

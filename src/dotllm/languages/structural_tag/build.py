@@ -7,9 +7,9 @@
 token is matched by its id: it has no bytes, and writing its name out in ordinary tokens is something else. At an end
 token the server stops, so one is matched only at the end of the answer; elsewhere its name is text like any other.
 
-*Ends.* Free text inside a tag runs until the first end string (as xgrammar has it), so what the tag's reader would
-take for the end is the end. The ends are therefore handed down to all free text in the tag, wherever it stands; a tag
-in it has its own.
+*Ends.* Free text inside a tag runs until the first end string, as in xgrammar: a parser that looks for the end finds
+the same place. So all free text in a tag knows the tag's end strings, however deep it stands. A tag inside the tag has
+its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which engines and which requests are coalesced: forced text has one spelling there, and may be entered.
 
-All others are served exactly as with ``off``: their forced text is spelt as the model likes, token by token. So no
-combination of options can be asked for that canonical masks would make impossible.
+All other requests are served exactly as with ``off``: the model spells their forced text as it likes, token by token.
+So canonical masks never contradict another option of a request.
 """
 
 from __future__ import annotations

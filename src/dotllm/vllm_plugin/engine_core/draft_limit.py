@@ -1,10 +1,10 @@
 """Drafts of constrained requests are dropped where they would outgrow vLLM's largest CUDA graph.
 
-A user's own speculative method (ngram, suffix, …) drafts for constrained requests as for others, and JSON repeats
-itself, so it drafts for nearly all of them. Up to `max_cudagraph_capture_size` tokens vLLM has graphs for a step; 256
-requests with three drafts each are twice as many, and their step, without a graph, takes more than twice as long (see
-docs/decisions/drafts.md). So where 1 + K tokens for every running request are more than the largest graph holds,
-drafts of constrained requests are not scheduled. Which drafts are verified changes nothing but the number of steps.
+A user's own speculative method (ngram, suffix, …) also drafts for constrained requests, and for nearly all of them,
+because JSON repeats itself. vLLM has CUDA graphs for steps of up to `max_cudagraph_capture_size` tokens. 256 requests
+with three drafts each need twice as many tokens, and their step, without a graph, takes more than twice as long (see
+docs/decisions/drafts.md). So where 1 + K tokens for every running request are more than the largest graph holds, drafts
+of constrained requests are not scheduled. Which drafts are verified changes nothing but the number of steps.
 
 If the user has set ``num_speculative_tokens_per_batch_size``, the user decides how many drafts a batch gets, and this
 hook does nothing. Drafts of unconstrained requests are vLLM's business; so is asynchronous scheduling, where they never

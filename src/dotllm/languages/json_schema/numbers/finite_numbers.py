@@ -1,10 +1,10 @@
-"""Numbers that every reader of JSON takes for what they are: ``1e400`` is a number to RFC 8259, and infinite to most.
+"""Numbers that every reader of JSON reads as finite. ``1e400`` is a number in RFC 8259, but most readers make it
+infinite.
 
-Python's reader is one of them, and what it read as infinite its writer writes as ``Infinity``, which is no JSON. So
-with `Options.finite_numbers` a number with a fraction or an exponent has at most `MOST_DIGITS` digits before its point,
-and an exponent below 200 (if it is negative, above -1000). That is no tight bound on the value, which would be another
-automaton for each set of numbers, but holds for all texts of all sets. Integers are read exactly, however long, and
-stay as they are.
+Python's reader does so, and its writer then writes ``Infinity``, which is not JSON. So with `Options.finite_numbers` a
+number with a fraction or an exponent has at most `MOST_DIGITS` digits before its point, and an exponent below 200 (if
+it is negative, above -1000). One automaton with this rule serves all sets of numbers; an exact bound on the value would
+need another one for each set. Readers read integers exactly, however long, so integers stay as they are.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ declared place are an unordered sequence (`Grammar.unordered`) at the end; with 
 Counts, clauses and negated constraints need states for what is still open (`member_automaton`). With ``order="any"``
 such a constraint first becomes a union of constraints without them, if that is possible (`expansion`).
 
-A key that the schema does not name may come twice. That changes nothing where only its value matters. Where such keys
-are counted, or one of them must have some value, guides remember the keys (`Grammar.unique_open`). Where there are few
-such keys, they are named first.
+A key that the schema does not name may be written twice. This is harmless if the schema only limits its value. If the
+schema counts such keys, or demands a value for one of them, guides remember the keys (`Grammar.unique_open`). If there
+are only a few such keys, they are treated as named.
 """
 
 from __future__ import annotations

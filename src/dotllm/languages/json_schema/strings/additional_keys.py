@@ -4,8 +4,8 @@ Nearly every object has them, each with names of its own, so they are written ma
 (`keys_except`), and all such rules of a schema are defined by one kernel when its other rules are (`define`).
 
 A rule is the prefix tree of the names with a default edge of each node: any character that leads to no other node, then
-the rest of the string. The default edges are rules that all keys of a grammar share, so that the machine meets the same
-states again. They end with the closing quote, and not before it, so that it knows when to return.
+the rest of the string. All keys of a grammar share the rules of the default edges, so the machine reaches the same
+states again. These rules end with the closing quote, so the quote shows the machine when to return.
 """
 
 from __future__ import annotations
