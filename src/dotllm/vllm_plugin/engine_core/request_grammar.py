@@ -130,9 +130,9 @@ class RequestGrammar(StructuredOutputGrammar):
             if token < 0 or self.is_terminated():
                 break
             if not self._advance(token):
-                logger.error("request %s: token %d is not allowed here; ending the request", request_id, token)
+                self.error = self.error or self._why_not(token)
+                logger.error("ending request %s: %s", request_id, self.error)
                 self.rollback(advanced)
-                self.error = self.error or TokenNotAllowed(token)
                 return False
         return not self.failed
 
@@ -178,8 +178,7 @@ class RequestGrammar(StructuredOutputGrammar):
             row[mask.size :] = 0
         else:
             self.guide.write_mask(row[None], 0)
-            if self.stops:
-                self._mask_stops(row, self.guide)
+            return not self.stops or self._mask_stops(row, self.guide)
         return True
 
     @contained(bool)
@@ -245,8 +244,7 @@ class RequestGrammar(StructuredOutputGrammar):
                 guide = guide.fork()
                 guide.config = config
             mask = index.masks[row].copy()
-            self._mask_stops(mask, guide)
-            found = known[key] = index.space.intern(mask)
+            found = known[key] = index.space.intern(mask) if self._mask_stops(mask, guide) else END_ROW
         return found
 
     def _advance(self, token: int) -> bool:
@@ -262,15 +260,25 @@ class RequestGrammar(StructuredOutputGrammar):
             return bool(guide.can_finish)
         return any(guide.accepts([*tokens, eos]) > len(tokens) for eos in self._eos)
 
-    def _mask_stops(self, row: Bitmask, guide: Guide) -> None:
-        """Let ``row``, the mask of ``guide``, allow stop tokens where they may end the text, and forbid them else."""
+    def _mask_stops(self, row: Bitmask, guide: Guide) -> bool:
+        """Let ``row``, the mask of ``guide``, allow stop tokens where they may end the text, and forbid them else.
+
+        False: that leaves no token. The request then ends with an error when it has sampled one. (Not before: the guide
+        may stand behind drafts that are never taken.)
+        """
         can_finish = guide.can_finish
         for token in self.stops:
             _set(row, token, can_finish or (_get(row, token) and self._ends_with(token, guide)))
-        if not row.any():
-            named = ", ".join(map(str, self.stops[:_MOST_NAMED])) + (", …" if len(self.stops) > _MOST_NAMED else "")
-            message = f"stop_token_ids [{named}] leave no token to go on with where the text may not end yet"
-            raise InvalidSpec(message, keyword="stop_token_ids")
+        return bool(row.any())
+
+    def _why_not(self, token: int) -> Exception:
+        """Why ``token``, which has been sampled, is not allowed."""
+        mask = self.guide.index.masks[self.guide.mask_row].copy()
+        if not self.stops or self._mask_stops(mask, self.guide):
+            return TokenNotAllowed(token)
+        named = ", ".join(map(str, self.stops[:_MOST_NAMED])) + (", …" if len(self.stops) > _MOST_NAMED else "")
+        message = f"stop_token_ids [{named}] leave no token to go on with where the text may not end yet"
+        return InvalidSpec(message, keyword="stop_token_ids")
 
     def _ends_with(self, token: int, guide: Guide) -> bool:
         """Whether the grammar itself asks for this special token, and is complete with it. (An ordinary token's text
