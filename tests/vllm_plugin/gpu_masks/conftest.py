@@ -37,6 +37,16 @@ def index(vocabulary: "Vocabulary") -> "Index":
 @pytest.fixture(scope="module")
 def vllm_config(demo_model: Path) -> Any:
     """A configuration with asynchronous scheduling, and our hooks applied."""
+    return _config(demo_model)
+
+
+@pytest.fixture(scope="module")
+def drafting_config(demo_model: Path) -> Any:
+    """That, with speculation."""
+    return _config(demo_model, {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2})
+
+
+def _config(demo_model: Path, speculation: dict[str, Any] | None = None) -> Any:
     from played_engine import BLOCK, STATES
 
     from dotllm.cli import vllm_metadata
@@ -48,7 +58,7 @@ def vllm_config(demo_model: Path) -> Any:
 
     arguments = EngineArgs(
         model=str(demo_model), max_model_len=512, max_num_seqs=STATES, max_num_batched_tokens=64,
-        enable_prefix_caching=True, block_size=BLOCK,
+        enable_prefix_caching=True, block_size=BLOCK, speculative_config=speculation,
     )  # fmt: skip
     config = arguments.create_engine_config()
     config.scheduler_config.async_scheduling = True  # (which vLLM switches off for CPUs)

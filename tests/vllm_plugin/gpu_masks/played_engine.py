@@ -1,9 +1,10 @@
 """vLLM's own asynchronous scheduler, our kernels, and a model runner's books: an engine without a GPU.
 
 The V2 model runner is played by `Runner`: it keeps the same counts as vLLM's kernels do, runs the tokens it is told to,
-and samples at random under our masks, through vLLM's own ``sample`` with our hook in it. What decides is what it has
-run: at every position of a request the model must
-have seen the token that stands there in the answer, whatever was in flight in between.
+and samples at random under our masks, through vLLM's own ``sample`` with our hook in it. With ``drafter`` it
+speculates: drafts stay in its own books, as on the device, and are verified by sampling. What decides is what it has
+run: at every position of a request the model must have seen the token that stands there in the answer, whatever was in
+flight in between.
 """
 
 from __future__ import annotations
@@ -100,7 +101,13 @@ class Runner:
         self.model = SimpleNamespace(compute_logits=lambda hidden: hidden)
         self.structured_outputs_worker = object.__new__(StructuredOutputsWorker)
         self.structured_outputs_worker.mask_stride = 1
-        self.batch_sharder = self.rejection_sampler = None
+        self.batch_sharder = self.rejection_sampler = self.speculator = None
+        self.most_drafts = 0
+        self.drafter: Callable[[str, int], list[int]] = lambda name, length: []
+        """the next ``most_drafts`` tokens of a request that has so many, as somebody guesses"""
+        self.drafts = torch.full((STATES, 8), 5, dtype=torch.int64)  # (of somebody else's at first)
+        self.proposed: tuple[list[str], list[list[int]]] = ([], [])
+        self.drafts_kept = self.drafts_run = 0
         self.last_sampled = torch.zeros(STATES, dtype=torch.int64)
         self.samplings = 0
         self.generator = np.random.default_rng(seed)
@@ -135,20 +142,28 @@ class Runner:
             assert int(states.num_computed_tokens.gpu[states.req_id_to_index[name]]) <= computed
         self.names = list(output.num_scheduled_tokens)
         self.counts = [output.num_scheduled_tokens[name] for name in self.names]
-        self.last_run = [self._run(name, count) for name, count in zip(self.names, self.counts, strict=True)]
+        drafts = output.scheduled_spec_decode_tokens
+        self.draft_counts = [len(drafts.get(name, ())) for name in self.names]
+        self.last_run = [
+            self._run(name, count, drafts)
+            for name, count, drafts in zip(self.names, self.counts, self.draft_counts, strict=True)
+        ]
 
-    def _run(self, name: str, count: int) -> int:
-        """Run the next ``count`` tokens of a request: from its list up to prefill_len, then the last sampled one.
-        Returns the last of them."""
+    def _run(self, name: str, count: int, drafts: int = 0) -> int:
+        """Run the next ``count`` tokens of a request: from its list up to prefill_len, then the last sampled one, then
+        so many drafts. Returns the last of them."""
         states = self.states
         state = states.req_id_to_index[name]
         first = int(states.num_computed_tokens.gpu[state])
         prefill = int(states.prefill_len.np[state])
+        drafted = first + count - drafts
         for position in range(first, first + count):
-            if position < prefill:
+            if position >= drafted:
+                token = int(self.drafts[state, position - drafted])
+            elif position < prefill:
                 token = int(states.all_token_ids.gpu[state, position])
             else:
-                assert position == first + count - 1
+                assert position == drafted - 1
                 token = int(self.last_sampled[state])
             self.seen.setdefault(name, {})[position] = token
         return token
@@ -158,34 +173,65 @@ class Runner:
         idx = [states.req_id_to_index[name] for name in self.names]
         computed, total = states.num_computed_tokens.gpu, states.total_len.gpu
         lengths = [int(computed[state]) + count for state, count in zip(idx, self.counts, strict=True)]
+        sizes = [1 + drafts for drafts in self.draft_counts]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
         batch = SimpleNamespace(
-            req_ids=self.names, idx_mapping=torch.tensor(idx), num_reqs=n, num_draft_tokens=0,
+            req_ids=self.names, idx_mapping=torch.tensor(idx), num_reqs=n, num_draft_tokens=sum(self.draft_counts),
+            num_draft_tokens_per_req=np.array(self.draft_counts, np.int32),
             seq_lens=torch.tensor(lengths, dtype=torch.int32), input_ids=torch.tensor(self.last_run, dtype=torch.int32),
-            logits_indices=torch.arange(n), cu_num_logits=torch.arange(n + 1, dtype=torch.int32),
+            logits_indices=torch.arange(sum(sizes)), cu_num_logits=torch.from_numpy(starts.astype(np.int32)),
+            expanded_local_pos=torch.cat([torch.arange(size, dtype=torch.int32) for size in sizes]),
         )  # fmt: skip
-        in_prompt = [length < int(states.prefill_len.np[state]) for length, state in zip(lengths, idx, strict=True)]
+        in_prompt = [
+            length - drafts < int(states.prefill_len.np[state])
+            for length, drafts, state in zip(lengths, self.draft_counts, idx, strict=True)
+        ]
         self.samplings += 1
 
-        def sampler(logits: Any, _: Any) -> Any:
+        def verify(logits: Any, _: Any, __: Any = None, invalid: Any = None) -> Any:
             noise = torch.from_numpy(self.generator.gumbel(size=logits.shape))
-            sampled = (logits + noise).argmax(dim=1, keepdim=True)
-            count = torch.tensor([0 if within else 1 for within in in_prompt], dtype=torch.int32)
-            rejected = torch.zeros(n, dtype=torch.int32)
-            return SimpleNamespace(sampled_token_ids=sampled, num_sampled=count, num_rejected=rejected)
+            out = torch.full((n, max(sizes)), -1, dtype=torch.int64)
+            count = torch.zeros(n, dtype=torch.int32)
+            for i, (state, first) in enumerate(zip(idx, starts, strict=False)):
+                for j in range(0 if in_prompt[i] else sizes[i]):
+                    row, draft = logits[first + j] + noise[first + j], int(self.drafts[state, j])
+                    drafted = j + 1 < sizes[i]
+                    if drafted and self.generator.random() < 0.8:
+                        row[draft] += 20.0  # a model that agrees with it wherever it may
+                    token = int(row.argmax())
+                    out[i, j], count[i] = token, j + 1
+                    if not drafted or token != draft or (invalid is not None and bool(invalid[first + j + 1])):
+                        break
+            rejected = (
+                torch.tensor([0 if within else size for within, size in zip(in_prompt, sizes, strict=True)]) - count
+            )
+            return SimpleNamespace(sampled_token_ids=out, num_sampled=count, num_rejected=rejected.int())
 
-        self.sampler = sampler
-        output, count, rejected = self.vllm_sample(self, torch.zeros((n, len(TOKENS))), batch, grammar_output)
+        self.sampler = self.rejection_sampler = verify
+        self.speculator = SimpleNamespace(draft_logits=None)
+        output, count, rejected = self.vllm_sample(self, torch.zeros((sum(sizes), len(TOKENS))), batch, grammar_output)
         sampled = output.sampled_token_ids
         assert not any(int(count[i]) or int(rejected[i]) for i in range(n) if in_prompt[i])
         results = []
         for i, state in enumerate(idx):
-            if count[i]:
-                self.last_sampled[state] = sampled[i, 0]
-                states.all_token_ids.gpu[state, int(total[state])] = int(sampled[i, 0])
-                total[state] += 1
+            tokens = sampled[i, : int(count[i])].tolist()
+            if tokens:
+                self.last_sampled[state] = tokens[-1]
+                end = int(total[state]) + len(tokens)
+                states.all_token_ids.gpu[state, int(total[state]) : end] = torch.tensor(tokens)
+                total[state] = end
+                self.drafts_run += self.draft_counts[i]
+                self.drafts_kept += len(tokens) - 1
             computed[state] += self.counts[i] - int(rejected[i])
-            results.append([int(sampled[i, 0])] if count[i] else [])
+            results.append(tokens)
+        self._propose(idx)
         return results
+
+    def _propose(self, idx: list[int]) -> None:
+        for name, state in zip(self.names, idx, strict=True):
+            guessed = self.drafter(name, int(self.states.total_len.gpu[state]))
+            self.drafts[state, : len(guessed)] = torch.tensor(guessed, dtype=torch.int64)
+        self.proposed = (list(self.names), self.drafts[idx, : self.most_drafts].tolist())
 
 
 class Engine:

@@ -34,9 +34,14 @@ def mask_row(row: Any, words: Any) -> None:
 
 
 def apply_rows(
-    count: int, logits: Any, stride: int, where: Any, slots: Any, starts: Any, table: Any, *sizes: int
-) -> None:
-    """`kernels._apply_rows`, where a request has one row of logits."""
-    for row, slot in zip(where[:count].tolist(), slots[:count].tolist(), strict=True):
+    count: int, logits: Any, stride: int, where: Any, slots: Any, starts: Any, table: Any,
+    words: int, vocabulary: int, most: int, block: int,
+) -> None:  # fmt: skip
+    """`kernels._apply_rows`."""
+    for place, slot in zip(where[:count].tolist(), slots[:count].tolist(), strict=True):
+        row = place
+        if most > 1 and place >= 0:
+            row = int(starts[place // most]) + place % most
+            row = row if row < int(starts[place // most + 1]) else -1
         if slot >= 0 and row >= 0:
             mask_row(logits[row], table[slot])

@@ -72,13 +72,15 @@ class TwoTokens(OneToken):
 class PlayedRunner(Runner):
     """That of `played_engine`, with a KV cache, the counts of penalties, and vLLM's bitmasks."""
 
-    def __init__(self, seed: int, blocks: int) -> None:
+    def __init__(self, seed: int, blocks: int, most_drafts: int = 0) -> None:
         super().__init__(seed)
         from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
+        runner, self.most_drafts = self, most_drafts
+
         class Worker(StructuredOutputsWorker):  # type: ignore[misc]
             def __init__(self) -> None:
-                self.mask_stride = 1
+                self.mask_stride = 1 + runner.most_drafts
 
             apply_grammar_bitmask = worker_hooks.v2_with(apply_bitmask)
 
@@ -114,9 +116,9 @@ class PlayedRunner(Runner):
             for token in new.prefill_token_ids[self.prompt[new.req_id] :]:
                 counts[token] += 1
 
-    def _run(self, name: str, count: int) -> int:
+    def _run(self, name: str, count: int, drafts: int = 0) -> int:
         first = int(self.states.num_computed_tokens.gpu[self.states.req_id_to_index[name]])
-        last = super()._run(name, count)
+        last = super()._run(name, count, drafts)
         for position in range(first, first + count):
             before = self.kv[self._place(name, position - 1)] if position else 0
             self.kv[self._place(name, position)] = chain(before, self.seen[name][position])
@@ -140,15 +142,19 @@ class PlayedRunner(Runner):
         results = super().sample(grammar_output)
         self.model = SimpleNamespace(compute_logits=compute)
         (logits,) = allowed
-        for name, computed, count, row, tokens in zip(self.names, lengths, self.counts, logits, results, strict=True):
-            if tokens and self.is_there(name):  # (else a step that was under way when it ended)
-                position = computed + count
-                free = np.isfinite(row.numpy())
-                out_of = None if free.all() else frozenset(np.nonzero(free)[0].tolist())
-                behind = self.kv[self._place(name, position - 1)]
-                self.drawn.setdefault(name, {})[position] = (tokens[0], behind, out_of)
-            if tokens:
-                self.counts_of[self.states.req_id_to_index[name], tokens[0]] += 1
+        row = 0
+        for name, computed, count, drafts, tokens in zip(
+            self.names, lengths, self.counts, self.draft_counts, results, strict=True
+        ):
+            for j, token in enumerate(tokens):
+                if self.is_there(name):  # (else a step that was under way when it ended)
+                    position = computed + count - drafts + j
+                    free = np.isfinite(logits[row + j].numpy())
+                    out_of = None if free.all() else frozenset(np.nonzero(free)[0].tolist())
+                    behind = self.kv[self._place(name, position - 1)]
+                    self.drawn.setdefault(name, {})[position] = (token, behind, out_of)
+                self.counts_of[self.states.req_id_to_index[name], token] += 1
+            row += 1 + drafts
         return results
 
     def _check_counts(self) -> None:
@@ -163,15 +169,25 @@ class PlayedRunner(Runner):
 
 def apply_bitmask(self: Any, logits: Any, input_batch: Any, grammar_req_ids: list[str], grammar_bitmask: Any) -> None:
     """vLLM's ``StructuredOutputsWorker.apply_grammar_bitmask``."""
-    for name, words in zip(grammar_req_ids, grammar_bitmask, strict=False):
-        quick_kernels.mask_row(logits[input_batch.req_ids.index(name)].numpy(), words)
+    starts, row = input_batch.cu_num_logits.tolist(), 0
+    for name in grammar_req_ids:
+        place = input_batch.req_ids.index(name)
+        for at in range(starts[place], starts[place + 1]):
+            quick_kernels.mask_row(logits[at].numpy(), grammar_bitmask[row])
+            row += 1
 
 
 class Trouble:
     """One engine with its requests and what happens to them; all of it follows from ``seed``."""
 
     def __init__(
-        self, vllm_config: Any, index: Index, monkeypatch: Any, seed: int, *, others: list[Index] | None = None
+        self,
+        vllm_config: Any,
+        index: Index,
+        monkeypatch: Any,
+        seed: int,
+        *,
+        others: list[Index] | None = None,
     ) -> None:
         draw = self.draw = np.random.default_rng(seed)
         self.seed, self.monkeypatch = seed, monkeypatch
@@ -183,13 +199,14 @@ class Trouble:
         blocks = int(draw.choice([10, 12, 14, 16, 24, 200]))
         self.priority = bool(draw.random() < 0.2)
         monkeypatch.setattr(vllm_config.scheduler_config, "policy", "priority" if self.priority else "fcfs")
-        self.forced = bool(draw.random() < 0.5)
+        self.forced = bool(draw.random() < 0.5) and vllm_config.speculative_config is None
         monkeypatch.setenv("DOTLLM_COALESCENCE", "canonical" if self.forced else "off")
         self.engine = Engine(vllm_config, index, seed=seed, blocks=blocks, reasoner=self.reasoner)
         self.scheduler = self.engine.scheduler
         if draw.random() < 0.3:  # (some do not pay, and are generated)
             self.scheduler._worth = lambda found, *_, **__: [one for one in found if draw.random() < 0.7]
-        self.engine.runner = PlayedRunner(seed, blocks)
+        self.engine.runner = PlayedRunner(seed, blocks, self.scheduler.num_spec_tokens)
+        self.engine.runner.drafter = self._guess
         self.engine.runner.is_there = lambda name: name in self.scheduler.requests
         self.backend = self.scheduler.structured_output_manager.backend
         self.backend.row_sender = RowSender(index.space)
@@ -284,7 +301,8 @@ class Trouble:
         core: Any = object.__new__(EngineCore)
         core.scheduler, core.vllm_config = engine.scheduler, engine.scheduler.vllm_config
         core.batch_queue, core.batch_queue_size, core.model_executor = deque(), 2, self
-        core.is_pooling_model = core.is_mm_encoder_only = core.check_for_draft_tokens = False
+        core.is_pooling_model = core.is_mm_encoder_only = False
+        core.check_for_draft_tokens = self.scheduler.num_spec_tokens > 0
         core.is_ec_consumer, core.log_stats, core._weight_version = True, False, None
         core.aborts_queue = queue.SimpleQueue()
         core._process_aborts_queue = self._abort_some  # while the model runs
@@ -372,6 +390,43 @@ class Trouble:
         names = list(runner.names)
         future.set_result(result_of(names, runner.sample(grammar_output)))
         return future
+
+    def take_draft_token_ids(self) -> Any:
+        """vLLM's executor."""
+        from vllm.v1.outputs import DraftTokenIds
+
+        return DraftTokenIds(*self.engine.runner.proposed)
+
+    def _guess(self, name: str, length: int) -> list[int]:
+        """Drafts: such as the grammar allows, and such as it does not; ends of the reasoning and of the text, too."""
+        draw, count = self.draw, self.scheduler.num_spec_tokens
+        drafts = [int(token) for token in draw.integers(0, len(TOKENS), count)]
+        if not count or name not in self.engine.requests:
+            return drafts
+        if self.reasoner and draw.random() < 0.3:
+            drafts[int(draw.integers(0, count))] = int(draw.choice(sorted(self.reasoner.ends)))
+        constrained, _, grammar = self.kinds[name]
+        guide = grammar().guide if constrained else None
+        states, prompt = self.engine.runner.states, self.engine.requests[name].num_prompt_tokens
+        state = states.req_id_to_index[name]
+        said = states.all_token_ids.gpu[state, prompt:length].tolist()
+        if guide is not None and self.reasoner and self.kinds[name][1]:
+            end = self.reasoner.length([*said, *drafts])
+            if end is None:
+                return drafts
+            said, ahead = said[end:], max(0, end - len(said))
+        else:
+            ahead = 0
+        if guide is None or not all(map(guide.advance, said)):
+            return drafts
+        for i in range(ahead, count):
+            if draw.random() < 0.9:
+                allowed = list(guide.allowed_tokens())
+                ends = EOS in allowed and draw.random() < 0.5
+                drafts[i] = EOS if ends else int(draw.choice(allowed))
+            if not guide.advance(drafts[i]):
+                break
+        return drafts
 
     def _receive(self, outputs: dict[int, Any]) -> None:
         engine = self.engine

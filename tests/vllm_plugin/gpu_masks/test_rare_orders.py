@@ -44,6 +44,22 @@ def test_requests_in_trouble(
     assert entered, "no forced text was entered into any of them"
 
 
+@pytest.mark.parametrize("first", [0, 20, 100])
+def test_drafts_of_requests_in_trouble(
+    drafting_config: Any, index: Index, others: list[Index], monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Reasoning and texts end within them; the device keeps what the grammar allows, and no more."""
+    run = kept = 0
+    for seed in range(first, first + 10):
+        with monkeypatch.context() as patched:
+            trouble = Trouble(drafting_config, index, patched, seed, others=others)
+            trouble.run(12)
+            trouble.check()
+            run += trouble.engine.runner.drafts_run
+            kept += trouble.engine.runner.drafts_kept
+    assert 0.1 * run < kept < 0.9 * run
+
+
 def test_a_request_goes_on_behind_the_end_of_its_text(
     vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,11 +62,11 @@ def test_rows_are_the_masks_vllm_would_fill(index: Index, stops: tuple[int, ...]
 
 @pytest.mark.parametrize("stops", [(), (EOT,)])
 def test_rows_along_drafts(index: Index, stops: tuple[int, ...]) -> None:
-    drafts = [[A, A, B], [], [B, B, -1], [C, A]]
-    paths = [[], [A], [A, A], [AB]]
+    drafts = [[A, A, B], [], [B, B, -1], [C, A], [EOS, -1], [C, EOS], [A], [EOT, A]]
+    paths = [[], [A], [A, A], [AB], [ABC], [AB], [ABC, EOS], [ABC]]
     grammars = [grammar(index, path, stops) for path in paths]
     counts, rows = rows_of_step(grammars, drafts)
-    assert counts.tolist() == [4, 1, 4, 3]
+    assert counts.tolist() == [4, 1, 4, 3, 3, 3, 2, 3]
     at = 0
     for i, path in enumerate(paths):
         walked = list(path)
@@ -80,6 +80,14 @@ def test_rows_along_drafts(index: Index, stops: tuple[int, ...]) -> None:
             assert np.array_equal(of_row(index, rows[at]), expected), (i, j)
             at += 1
     assert grammars[0].guide.tokens_taken == 0, "nothing moves"
+
+
+def test_stop_tokens_that_leave_no_token_count_where_the_request_stands(index: Index) -> None:
+    """Not behind its drafts, which it may never take."""
+    asked = grammar(index, [], (C,))
+    _, rows = rows_of_step([asked], [[AB, C]])
+    assert not asked.failed and rows[1] == END_ROW
+    assert asked.accept_tokens("r", [ABC]) and asked.error is None
 
 
 def test_a_failed_grammar_may_only_end(index: Index) -> None:

@@ -83,6 +83,7 @@ def rows_of_step(grammars: Sequence[RequestGrammar], drafts: Drafts = ()) -> tup
     if drafts:
         counts += np.fromiter(map(len, drafts), np.int32, len(drafts))
         rows, configs, failures = mask_rows_along(guides, drafts)
+        rows[configs == FINISHED] = NO_MASK
     else:
         rows, failures = mask_rows(guides)
     for i, error in failures.items():
