@@ -141,15 +141,10 @@ class RequestGrammar(StructuredOutputGrammar):
         """The longest prefix of draft tokens that would be accepted; the state does not change."""
         if self.stopped:
             return []
-        drafts = _without_padding(tokens)
-        accepted = self.guide.accepts(drafts)
-        if (
-            accepted < len(drafts)
-            and drafts[accepted] in self.stops
-            and self._can_finish_after(drafts[:accepted], self.guide)
-        ):
-            accepted += 1
-        return drafts[:accepted]
+        accepted = self.guide.accepts(tokens)
+        if tokens[accepted : accepted + 1] and tokens[accepted] in self.stops:
+            accepted += self._can_finish_after(tokens[:accepted], self.guide)
+        return tokens[:accepted]
 
     @contained(type(None))
     def rollback(self, num_tokens: int) -> None:
@@ -296,13 +291,6 @@ class RequestGrammar(StructuredOutputGrammar):
             logger.error("internal error in %s, ending this request: %s", where, error, exc_info=error)
         error = without_frames(error)
         self.error = self.error or error
-
-
-def _without_padding(tokens: list[int]) -> list[int]:
-    for position, token in enumerate(tokens):
-        if token < 0:
-            return tokens[:position]
-    return tokens
 
 
 def _get(row: Bitmask, token: int) -> bool:
