@@ -91,6 +91,12 @@ def specifications() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
             yield f"grammars/{path.stem}/{title}", "grammar", rest.partition("\n--- yes")[0], {}
 
 
+def _place(error: SpecError) -> str:
+    """Where the fault lies, the whole of a value as "/"."""
+    place = error.place
+    return "" if error.location is None else f"/{place}" if error.pointer == "" and error.span is None else place
+
+
 def digest(kind: str, given: Any, over: Vocabulary, options: dict[str, Any]) -> str:
     """Of one specification with these ``options`` of its constructor: hexadecimal."""
     found = hashlib.sha256()
@@ -110,7 +116,7 @@ def digest(kind: str, given: Any, over: Vocabulary, options: dict[str, Any]) -> 
         arguments = (over,) if kind == "json_object" else (given, over)
         guide = getattr(Watched, f"from_{kind}")(*arguments, **options).guide()
     except SpecError as error:
-        found.update(f"{type(error).__name__} {error.keyword} {error.pointer}".encode())
+        found.update(f"{type(error).__name__} {error.keyword} {_place(error)}".encode())
         return found.hexdigest()[:16]
     for array in compiled[0].arrays():
         found.update(array.tobytes())

@@ -1,21 +1,53 @@
 """Every way a specification can be refused, by name, and where in the specification the fault lies.
 
 All of them are ``ValueError`` so that a caller who knows nothing of dotllm still sees "bad input"; the server turns
-each into HTTP 400 (or ends the one request).
+each into HTTP 400 (or ends the one request). The classes say who has to act; ``code`` says what is wrong, out of the
+closed set `CODES`, and docs/errors.md has a section for each code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 E = TypeVar("E", bound=BaseException)
 S = TypeVar("S", bound="SpecError")
 
+Code = Literal[
+    "invalid_value",
+    "not_json",
+    "syntax",
+    "unknown_type",
+    "unknown_reference",
+    "unknown_rule",
+    "unknown_field",
+    "unknown_token",
+    "remote_reference",
+    "unsatisfiable",
+    "unsupported",
+    "too_large",
+    "too_deep",
+    "too_slow",
+    "tokenizer",
+    "conflict",
+]
+"""What is wrong with a specification. A name never changes its meaning: clients branch on it."""
+CODES: tuple[Code, ...] = get_args(Code)
+DOCUMENTATION = "https://github.com/dotllm/dotllm/blob/main/docs/errors.md"
+
+
+class Span(NamedTuple):
+    """A place in a text: characters from its beginning (of a regular expression), or line and column from 1."""
+
+    offset: int | None = None
+    line: int | None = None
+    column: int | None = None
+
 
 @dataclass(frozen=True)
 class Pointer:
-    """A JSON Pointer (RFC 6901); ``path`` is "" for the whole value, which is printed as "/"."""
+    """A JSON Pointer (RFC 6901); ``path`` is "" for the whole value."""
 
     path: str = ""
     inner: Offset | LineColumn | None = None
@@ -34,7 +66,7 @@ class Pointer:
         return Pointer(self.path, inner)
 
     def __str__(self) -> str:
-        return f"{self.path or '/'}{_shown(self.inner)}"
+        return _joined(self.path, self.inner)
 
 
 @dataclass(frozen=True)
@@ -57,14 +89,15 @@ class LineColumn:
     """The place within the JSON value or regular expression that begins there."""
 
     def __str__(self) -> str:
-        return f"line {self.line}, column {self.column}{_shown(self.inner)}"
+        return _joined(f"line {self.line}, column {self.column}", self.inner)
 
 
 Location: TypeAlias = Pointer | Offset | LineColumn
 
 
-def _shown(inner: Location | None) -> str:
-    return "" if inner is None else f": {inner}"
+def _joined(place: str, inner: Location | None) -> str:
+    within = "" if inner is None else str(inner)
+    return f"{place}: {within}" if place and within else place or within
 
 
 def escaped(name: str) -> str:
@@ -72,26 +105,74 @@ def escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-class SpecError(ValueError):
-    """A specification that dotllm does not turn into an Index. ``str()`` says what, where and what to do.
+class Related(NamedTuple):
+    """Another place of the specification that the refusal is about, and what is there."""
 
-    ``location`` is None where no part of the specification is at fault; ``keyword`` names what was refused.
+    location: Location
+    message: str
+
+
+class SpecError(ValueError):
+    """A specification that dotllm does not turn into an Index. ``str()`` says what, what to do, and where.
+
+    ``location`` is None where no part of the specification is at fault; ``keyword`` names what was refused. ``help``
+    is a remedy, or "". ``related``: the other places that the message is about, in the order of the message.
     """
 
-    def __init__(self, message: str, *, location: Location | None = None, keyword: str = "") -> None:
-        super().__init__(message if location is None else f"{message} (at {location})")
+    default_code: ClassVar[Code] = "invalid_value"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        location: Location | None = None,
+        keyword: str = "",
+        code: Code | None = None,
+        help: str = "",
+        related: Sequence[Related] = (),
+    ) -> None:
+        what = f"{message}; {help}" if help else message
+        super().__init__(what if location is None or not str(location) else f"{what} (at {location})")
         self.message = message
         self.location = location
         self.keyword = keyword
+        self.code: Code = code or self.default_code
+        self.help = help
+        self.related = tuple(related)
 
     @property
-    def pointer(self) -> str:
-        """``location`` as text, as messages and JSON output print it: "/a/b", "offset 7", "line 3, column 2" or ""."""
+    def place(self) -> str:
+        """``location`` as messages print it: "/a/b", "offset 7", "line 3, column 2"; "" for the whole, or for None."""
         return "" if self.location is None else str(self.location)
+
+    @property
+    def pointer(self) -> str | None:
+        """The JSON Pointer (RFC 6901) of ``location``; "" is the whole, and None a place in no JSON value."""
+        outer = self.location
+        place = outer.inner if isinstance(outer, LineColumn) else outer
+        return place.path if isinstance(place, Pointer) else None
+
+    @property
+    def span(self) -> Span | None:
+        """The place in the text of a regular expression or a grammar; None where ``location`` is in neither."""
+        place = self.location.inner if isinstance(self.location, Pointer) else self.location
+        if isinstance(place, Offset):
+            return Span(offset=place.characters)
+        return None if place is None else Span(line=place.line, column=place.column)
+
+    @property
+    def url(self) -> str:
+        """The section of the documentation about ``code``."""
+        return f"{DOCUMENTATION}#{self.code}"
 
     def at(self: S, location: Location | None, keyword: str = "") -> S:
         """The same refusal at another place, naming ``keyword`` if that is given."""
-        return type(self)(self.message, location=location, keyword=keyword or self.keyword)
+        return self.replaced(location=location, keyword=keyword or self.keyword)
+
+    def replaced(self: S, **changes: object) -> S:
+        """The same refusal with other arguments of the constructor, ``message`` included."""
+        same = {name: getattr(self, name) for name in ("message", "location", "keyword", "code", "help", "related")}
+        return type(self)(**(same | changes))
 
 
 class InvalidSpec(SpecError):
@@ -101,9 +182,13 @@ class InvalidSpec(SpecError):
 class Unsupported(SpecError):
     """A correct specification that cannot be enforced exactly, so it is refused: ``keyword`` names the reason."""
 
+    default_code: ClassVar[Code] = "unsupported"
+
 
 class BudgetExceeded(Unsupported):
     """The specification needs more work or memory than its budget; deterministic, never a time-out."""
+
+    default_code: ClassVar[Code] = "too_large"
 
 
 class EngineFault(RuntimeError):

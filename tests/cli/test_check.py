@@ -120,7 +120,7 @@ def test_keywords_that_mean_nothing_are_named(tmp_path: Path, capsys: pytest.Cap
     assert check.main([str(path)]) == 0, "the standard ignores them"
     _, first, second = capsys.readouterr().out.splitlines()
     assert first == (
-        "typo.json: warning at /requierd: 'requierd' is no keyword of JSON Schema; did you mean 'required'?"
+        "typo.json: warning at /requierd: 'requierd' is no keyword of JSON Schema; did you mean \"required\"?"
     )
     assert "warning at /properties/name/maxlength" in second and "'maxLength'" in second
     _, found = verdicts(capsys, str(path))

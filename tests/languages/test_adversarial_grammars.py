@@ -179,7 +179,7 @@ def test_templates_that_grow(vocabulary: Vocabulary) -> None:
 def test_halves_of_surrogate_pairs_are_named_with_their_place(text: str) -> None:
     with pytest.raises(InvalidSpec, match="surrogate") as refusal:
         grammar_to_grammar(text)
-    assert refusal.value.pointer.startswith("line 2, column ")
+    assert refusal.value.place.startswith("line 2, column ")
 
 
 def test_rules_that_call_each_other_from_everywhere(vocabulary: Vocabulary) -> None:

@@ -101,6 +101,7 @@ def _lacks_bytes(grammar: Grammar, alive: Bool) -> Unsupported:
         f"no token of the vocabulary has the bytes {', '.join(names)}, and no text without them satisfies this "
         "specification",
         keyword="vocabulary",
+        code="tokenizer",
     )
 
 
@@ -124,7 +125,7 @@ def _lower(grammar: Grammar, alive: Bool) -> tuple[int, Nfa | None]:
     cancellation.check()
     if UNDEFINED in grammar.rule_body:
         name = grammar.rule_names[grammar.rule_body.index(UNDEFINED)]
-        raise InvalidSpec(f"rule {name!r} is used but not defined")
+        raise InvalidSpec(f"rule {name!r} is used but not defined", code="unknown_rule")
     *nodes, bodies = grammar.arrays()
     data, byte_sets = (np.frombuffer(x, np.uint8) if x else _NO_BYTES for x in (grammar.data, grammar.byteset_bits))
     places = np.empty(len(bodies) + len(grammar.charsets), np.int32)

@@ -86,7 +86,7 @@ def judge(one: Input, vocabulary: Any) -> Verdict:
     except SpecError as error:
         reason = "invalid" if isinstance(error, InvalidSpec) else "unsupported"
         return about._replace(
-            enforced=False, reason=reason, keyword=error.keyword, pointer=error.pointer, message=error.message
+            enforced=False, reason=reason, keyword=error.keyword, pointer=error.place, message=error.message
         )
     except EngineFault as error:
         return about._replace(enforced=False, reason="fault", message=str(error))

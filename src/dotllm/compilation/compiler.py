@@ -102,7 +102,7 @@ def _choices(text: str) -> list[str]:
     try:
         choices = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidSpec(f"choice is not a JSON list: {error}") from None
+        raise InvalidSpec(f"choice is not a JSON list: {error}", code="not_json") from None
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
         raise InvalidSpec("choice must be a list of strings")
     return choices

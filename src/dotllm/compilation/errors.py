@@ -56,7 +56,9 @@ class CompileTimeout(BudgetExceeded):
     @classmethod
     def beyond(cls, seconds: float) -> CompileTimeout:
         """For a limit of ``seconds``."""
-        return cls(f"compiling took longer than {seconds:g} s (--dotllm-compile-timeout)", keyword="time")
+        return cls(
+            f"compiling took longer than {seconds:g} s (--dotllm-compile-timeout)", keyword="time", code="too_slow"
+        )
 
 
 class CompileMemory(BudgetExceeded):

@@ -81,14 +81,14 @@ def _check_defined(grammar: Grammar) -> None:
     for node in _reachable(grammar):
         if grammar.kind[node] == K.CALL and grammar.rule_body[grammar.a[node]] == UNDEFINED:
             name = grammar.rule_names[grammar.a[node]]
-            raise InvalidSpec(f"rule {name!r} is used but not defined", keyword=name)
+            raise InvalidSpec(f"rule {name!r} is used but not defined", keyword=name, code="unknown_rule")
 
 
 def _unsatisfiable(grammar: Grammar, analysis: Analysis) -> InvalidSpec:
     calls = [node for node in _reachable(grammar) if grammar.kind[node] == K.CALL and not analysis.derives[node]]
     names = _names(grammar, [grammar.a[node] for node in calls])
     reason = f": no text can complete {names}" if names else ""
-    return InvalidSpec(f"nothing satisfies the grammar{reason}")
+    return InvalidSpec(f"nothing satisfies the grammar{reason}", code="unsatisfiable")
 
 
 def _names(grammar: Grammar, rules: Sequence[int]) -> str:

@@ -75,7 +75,9 @@ def check_token_sets(token_sets: TokenSets, vocabulary: Vocabulary) -> None:
         if not row.any():
             what = "but those excluded" if exclude else f"with the id {min(ids, default='')}"
             raise InvalidSpec(
-                f"the vocabulary has no token {what}: its ids end at {vocabulary.size - 1}", keyword="token"
+                f"the vocabulary has no token {what}: its ids end at {vocabulary.size - 1}",
+                keyword="token",
+                code="unknown_token",
             )
 
 

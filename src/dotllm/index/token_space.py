@@ -158,6 +158,7 @@ class TokenSpace:
         return Unsupported(
             "the vocabulary has no tokens that spell any text that may come next under this specification",
             keyword="vocabulary",
+            code="tokenizer",
         )
 
     def full(self) -> BudgetExceeded:

@@ -42,6 +42,7 @@ def grammar_to_grammar(text: str, dialect: Dialect = "auto", token_names: TokenN
         raise InvalidSpec(
             f"{half[0]!a} is half of a surrogate pair, which no Unicode text contains",
             location=Source(text).location(half.start()),
+            code="syntax",
         )
     if dialect == "auto":
         dialect = detect_dialect(text)

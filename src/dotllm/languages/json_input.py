@@ -21,7 +21,7 @@ def read_json(text: str, what: str, location: Location | None = None) -> Any:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise InvalidSpec(f"{what} is not JSON: {error}", location=location) from None
+            raise InvalidSpec(f"{what} is not JSON: {error}", location=location, code="not_json") from None
 
 
 @contextmanager
@@ -34,4 +34,6 @@ def stack_limit(what: str, location: Location | None = None) -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise BudgetExceeded(f"{what} is nested too deeply", location=location, keyword="nesting") from None
+        raise BudgetExceeded(
+            f"{what} is nested too deeply", location=location, keyword="nesting", code="too_deep"
+        ) from None

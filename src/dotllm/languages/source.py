@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from dotllm.errors import InvalidSpec, LineColumn, Offset, Pointer, SpecError, Unsupported
+from dotllm.errors import Code, InvalidSpec, LineColumn, Offset, Pointer, SpecError, Unsupported
+from dotllm.suggestions import did_you_mean
 
 
 class Source:
@@ -19,9 +20,19 @@ class Source:
         """The place of the character at offset ``at``."""
         return LineColumn(self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at))
 
-    def invalid(self, message: str, at: int, keyword: str = "") -> InvalidSpec:
+    def invalid(self, message: str, at: int, keyword: str = "", code: Code = "syntax") -> InvalidSpec:
         """The refusal of what stands at ``at``."""
-        return InvalidSpec(message, location=self.location(at), keyword=keyword)
+        return InvalidSpec(message, location=self.location(at), keyword=keyword, code=code)
+
+    def undefined(self, what: str, name: str, at: int, known: Iterable[str]) -> InvalidSpec:
+        """The refusal of a ``name`` that stands at ``at`` and is none of ``known``."""
+        return InvalidSpec(
+            f"{what}{name} is not defined",
+            location=self.location(at),
+            keyword=name,
+            code="unknown_rule",
+            help=did_you_mean(name, known),
+        )
 
     def unsupported(self, message: str, at: int, keyword: str) -> Unsupported:
         """The refusal of what is correct at ``at`` and cannot be enforced."""

@@ -56,7 +56,9 @@ def token_expression(
             raise source.unsupported(f"{text} needs a tokenizer that knows it", at, "special token")
         number = token_names.find(text)
         if number is None:
-            raise source.invalid(f"the tokenizer has no special or added token {text}", at, "special token")
+            raise source.invalid(
+                f"the tokenizer has no special or added token {text}", at, "special token", "unknown_token"
+            )
         return grammar.tokens([number])
     inner = text[2:-2]
     if inner == "*":

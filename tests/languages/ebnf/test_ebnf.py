@@ -143,7 +143,7 @@ def test_refusals(grammar: str, error: type[SpecError], keyword: str, where: str
     with pytest.raises(error) as found:
         ebnf_to_grammar(grammar)
     assert type(found.value) is error
-    assert found.value.pointer == where
+    assert found.value.place == where
     if keyword:
         assert found.value.keyword == keyword
 

@@ -33,7 +33,7 @@ REFUSED = {
     "$ref": "another document",
     "$dynamicRef": "another document",
     "$schema": "is not a dialect",
-    "uniqueItems": "uniqueItems together with",
+    "uniqueItems": "uniqueItems cannot be enforced",
     "multipleOf": "",
     "format": "",
 }

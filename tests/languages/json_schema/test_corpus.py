@@ -29,7 +29,7 @@ def outcome(schema: Any) -> tuple[str, str, str]:
     """The error's name, keyword and pointer."""
     with pytest.raises(SpecError) as caught:
         json_schema_to_grammar(schema)
-    return type(caught.value).__name__, caught.value.keyword, caught.value.pointer
+    return type(caught.value).__name__, caught.value.keyword, caught.value.place
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case["text"][:60])

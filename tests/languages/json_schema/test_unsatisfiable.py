@@ -16,6 +16,7 @@ NAME = {
     "required": ["nmae"],
     "additionalProperties": False,
 }
+ID = {"type": "object", "properties": {"id": {"type": "string", "minLength": 5}}, "required": ["id"]}
 RANGE = {"type": "integer", "minimum": 3, "maximum": 2}
 
 
@@ -26,21 +27,22 @@ def within(schema: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "message", "keyword"),
     [
-        (NAME, '"nmae" is required, and additionalProperties allows no such property (at /required)', "required"),
-        (within(NAME), '"nmae" is required, and additionalProperties allows no such property (at /properties/user/required)', "required"),
+        (NAME, '"nmae" is required, and additionalProperties allows no such property; did you mean "name"? (at /required)', "required"),
+        (within(NAME), '"nmae" is required, and additionalProperties allows no such property; did you mean "name"? (at /properties/user/required)', "required"),
         ({**within({"$ref": "#/$defs/u~v"}), "$defs": {"u~v": NAME}}, "(at /$defs/u~0v/required)", "required"),
         (within(within(RANGE)), '"minimum": 3 and "maximum": 2 together (at /properties/user/properties/user/minimum)', "minimum"),
         ({"type": "string", "minLength": 3, "maxLength": 2}, '"minLength": 3 and "maxLength": 2 together (at /minLength)', "minLength"),
         ({"enum": []}, 'no value satisfies "enum": [] (at /enum)', "enum"),
         (within({"type": "string", "enum": [1, 2]}), '"type": "string" and "enum": [1, 2] together (at /properties/user/enum)', "enum"),
         ({"type": "string", "minLength": 2, "const": "a"}, '"minLength": 2 and "const": "a" together (at /minLength)', "minLength"),
-        (False, "false allows no value (at /)", ""),
+        (False, "false allows no value", ""),
         (within(False), "false allows no value (at /properties/user)", "properties"),
         ({"not": {}}, 'no value satisfies "not": {} (at /not)', "not"),
-        (within({"$ref": "#"}), "what it requires leads back to it without end (at /)", "$ref"),
+        (within({"$ref": "#"}), "what it requires leads back to it without end", "$ref"),
         ({"allOf": [{"type": "string"}, RANGE]}, '(at /allOf/1/minimum)', "minimum"),
-        ({"allOf": [{"type": "string"}, {"type": "null"}]}, 'no value satisfies "allOf"', "allOf"),
-        ({"anyOf": [RANGE, False]}, 'no value satisfies "anyOf"', "anyOf"),
+        ({"allOf": [{"type": "string"}, {"type": "null"}]}, '"type": "string" (at /allOf/0/type) and "type": "null" (at /allOf/1/type) together', "allOf"),
+        (within({"allOf": [ID, {**ID, "properties": {"id": {"maxLength": 3}}}]}), '"minLength": 5 (at /properties/user/allOf/0/properties/id/minLength) and "maxLength": 3 (at /properties/user/allOf/1/properties/id/maxLength) together', "allOf"),
+        ({"anyOf": [RANGE, False]}, '/anyOf/0/minimum allows none: no value satisfies "minimum": 3 and "maximum": 2 together; /anyOf/1 allows none: false allows no value', "anyOf"),
         ({"anyOf": [RANGE]}, "(at /anyOf/0/minimum)", "minimum"),
         ({"type": "array", "items": NAME, "minItems": 1}, "(at /items/required)", "required"),
         ({"type": "array", "prefixItems": [True, RANGE], "minItems": 2}, "(at /prefixItems/1/minimum)", "minimum"),
@@ -49,10 +51,10 @@ def within(schema: Any) -> dict[str, Any]:
         # two reasons at one place
         ({"type": "integer", "minimum": 3, "maximum": 2, "enum": []}, '"enum": []', "enum"),
         ({"enum": [], "not": {}}, 'no value satisfies "enum": [] (at /enum)', "enum"),
-        ({"allOf": [{"minimum": 2}, {"maximum": 1}], "type": "integer", "oneOf": [{"minimum": 2}, {"maximum": 1}], "maximum": 1, "minimum": 2}, "nothing satisfies the schema (at /)", ""),
+        ({"allOf": [{"minimum": 2}, {"maximum": 1}], "type": "integer", "oneOf": [{"minimum": 2}, {"maximum": 1}], "maximum": 1, "minimum": 2}, "nothing satisfies the schema", ""),
         ('{"type": "number", "exclusiveMinimum": 0.5, "maximum": 5e-1}', '"exclusiveMinimum": 0.5 and "maximum": 0.5 together', "exclusiveMinimum"),
         # what no type that is left makes anyone read may be malformed
-        ({"type": "string", "required": 5, "enum": []}, "nothing satisfies the schema (at /)", ""),
+        ({"type": "string", "required": 5, "enum": []}, "nothing satisfies the schema", ""),
         ({"$id": "http://x.example/", "type": "object", "properties": {"a": {"$ref": "#/$defs/r"}}, "required": ["a"], "$defs": {"r": RANGE}}, "(at /$defs/r/minimum)", "minimum"),
     ],
     ids=lambda value: json.dumps(value)[:60],
@@ -69,8 +71,9 @@ def test_a_key_that_an_option_forbids() -> None:
     schema = within({"type": "object", "properties": {"name": {}}, "required": ["nmae"]})
     with pytest.raises(InvalidSpec) as refusal:
         json_schema_to_grammar(schema, additional_properties=False)
-    assert '"nmae" is required, and the schema names no such property (at /properties/user/required)' in str(
-        refusal.value
+    assert (
+        '"nmae" is required, and the schema names no such property; did you mean "name"? (at /properties/user/required)'
+        in str(refusal.value)
     )
 
 

@@ -218,7 +218,7 @@ def test_refusals(grammar: str, error: type[SpecError], keyword: str, where: str
     if keyword:
         assert found.value.keyword == keyword
     if where:
-        assert found.value.pointer == where
+        assert found.value.place == where
 
 
 def test_nesting_is_not_limited_by_the_stack() -> None:

@@ -127,4 +127,4 @@ def test_refused(case: dict[str, Any]) -> None:
     error = caught.value
     assert (type(error).__name__, error.keyword) == (case["refused"], case["keyword"])
     if "offset" in case:
-        assert error.pointer == f"offset {case['offset']}"
+        assert error.place == f"offset {case['offset']}"

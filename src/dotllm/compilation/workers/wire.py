@@ -49,7 +49,7 @@ def unpack_vocabulary(data: bytes) -> Any:
 
 
 def pack_error(error: BaseException, memory: int) -> dict[str, Any]:
-    """A failure as data; a named refusal keeps its name, location and keyword.
+    """A failure as data; a named refusal keeps all it says.
 
     memory: bytes that a compile may have. To want more is a refusal.
     """
@@ -61,6 +61,9 @@ def pack_error(error: BaseException, memory: int) -> dict[str, Any]:
             "message": error.message,
             "location": pack_location(error.location),
             "keyword": error.keyword,
+            "code": error.code,
+            "help": error.help,
+            "related": [[pack_location(place), text] for place, text in error.related],
         }
     return {"type": type(error).__name__, "message": str(error)}
 
@@ -70,7 +73,14 @@ def unpack_error(data: Mapping[str, Any]) -> Exception:
     refusal = _REFUSALS.get(data["type"])
     if refusal is None:
         return CompilationError(f"{data['type']}: {data['message']}")
-    return refusal(data["message"], location=unpack_location(data["location"]), keyword=data["keyword"])
+    return refusal(
+        data["message"],
+        location=unpack_location(data["location"]),
+        keyword=data["keyword"],
+        code=data["code"],
+        help=data["help"],
+        related=[errors.Related(unpack_location(place), text) for place, text in data["related"]],
+    )
 
 
 def pack_location(location: errors.Location | None) -> list[Any] | None:

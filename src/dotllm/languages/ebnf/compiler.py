@@ -59,7 +59,7 @@ class _EbnfCompiler:
                     raise self.source.invalid(f"rule {token.text} is defined twice", token.at, token.text)
                 self.rules[token.text] = self.grammar.rule(token.text)
         if ROOT not in self.rules:
-            raise self.source.invalid(f"the grammar has no rule {ROOT!r}", 0, ROOT)
+            raise self.source.invalid(f"the grammar has no rule {ROOT!r}", 0, ROOT, "unknown_rule")
         while self.token.kind != "END":
             if not self._is_head(self.i):
                 raise self._unexpected("a rule: name ::= …")
@@ -123,7 +123,7 @@ class _EbnfCompiler:
         if token.kind in _NAMES:
             rule = self.rules.get(token.text)
             if rule is None:
-                raise self.source.invalid(f"rule {token.text} is not defined", token.at, token.text)
+                raise self.source.undefined("rule ", token.text, token.at, self.rules)
             return grammar.call(rule)
         if token.kind == "TOKEN":
             name = token.text.removeprefix("!")

@@ -83,7 +83,7 @@ class _Expansion:
             raise self._wrong()
         rule = self.rules.get(value[1].text)
         if rule is None:
-            raise self.source.invalid(f"rule {value[1].text} is not defined", value[1].at, value[1].text)
+            raise self.source.undefined("rule ", value[1].text, value[1].at, self.rules)
         return value[0], self.grammar.call(rule)
 
     def _number(self, value: EbnfToken | list[EbnfToken]) -> int:

@@ -97,7 +97,7 @@ def parse(text: str) -> Any:
         with stack_limit("the schema"):
             return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise InvalidSpec(f"the schema is not JSON: {error}") from None
+        raise InvalidSpec(f"the schema is not JSON: {error}", code="not_json") from None
     except SpecError:
         raise
     except (ValueError, InvalidOperation):  # Python reads integers of 4,300 digits, exponents of 18
@@ -105,4 +105,4 @@ def parse(text: str) -> Any:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise InvalidSpec(f"the schema is not JSON: {name} is not a number")
+    raise InvalidSpec(f"the schema is not JSON: {name} is not a number", code="not_json")

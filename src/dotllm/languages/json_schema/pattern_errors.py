@@ -22,7 +22,7 @@ def locate_pattern_error(error: SpecError, schema: Any) -> SpecError:
         except SpecError as found:
             if str(found) == str(error):
                 message = f"{keyword} {_shortened(pattern)}: {error}"
-                return type(error)(message, location=Pointer(pointer), keyword=keyword)
+                return error.replaced(message=message, location=Pointer(pointer), keyword=keyword, help="")
     return error
 
 

@@ -11,61 +11,79 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from dotllm.errors import InvalidSpec, Pointer, SpecError
+from dotllm.errors import InvalidSpec, Pointer, Related, SpecError
 from dotllm.grammar.analysis import analyse
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
 from dotllm.languages.json_schema.reading.document import Scope, ScopedSchema
 from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
+from dotllm.languages.json_schema.reading.subschemas import Path, assertions, smallest, without
+from dotllm.languages.json_schema.reading.subschemas import pointer as as_pointer
+from dotllm.suggestions import did_you_mean
 
 MAX_DEPTH = 50
 MAX_LOOKED_AT = 100  # parts of one schema
+MAX_BRANCHES = 8  # of an anyOf, each of which is explained
 MAX_SHOWN = 40  # characters of a value
 
 Part = tuple[Any, Scope, Pointer, str]
 """A sub-schema, its scope, its JSON Pointer and the keyword that asks for it."""
 
 
+class _Finding(NamedTuple):
+    """Why nothing satisfies a schema, as far as that is known. ``keyword`` stands at ``pointer``."""
+
+    reason: str = ""
+    keyword: str = ""
+    pointer: Pointer = Pointer()
+    related: tuple[Related, ...] = ()
+    help: str = ""
+
+
 def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpec:
     """The refusal of a schema that nothing satisfies; ``emitter`` has emitted it."""
-    search = _Search(emitter)
-    part: Part = (schema, scope, Pointer(), "")
-    seen: set[int] = set()
-    reason, keyword, pointer = "", "", Pointer()
-    try:
-        for _ in range(MAX_DEPTH):
-            schema, scope, pointer, keyword = part
-            reason = ""
-            if schema is False:
-                reason = "false allows no value"
-            if not isinstance(schema, dict):
-                break
-            if id(schema) in seen:
-                reason = "what it requires leads back to it without end"
-                break
-            seen.add(id(schema))
-            scope = emitter.keywords.document.enter(schema, scope)
-            inner = search.failing_part(schema, scope, pointer)
-            if inner is None:
-                found, reason = search.failing_keywords(schema, scope)
-                if found:
-                    keyword, pointer = found, pointer / found
-                break
-            part = inner
-    except (SpecError, RecursionError):  # it cannot be found out within the budgets
-        pass
+    found = _Search(emitter).explain((schema, scope, Pointer(), ""))
+    reason = found.reason
     if reason and emitter.options.excludes:
         reason += ", without the excluded texts"
-    message = "nothing satisfies the schema" + (f": {reason}" if reason else "")
-    return InvalidSpec(message, location=pointer, keyword=keyword)
+    return InvalidSpec(
+        "nothing satisfies the schema" + (f": {reason}" if reason else ""),
+        location=found.pointer,
+        keyword=found.keyword,
+        code="unsatisfiable",
+        help=found.help,
+        related=found.related,
+    )
 
 
 class _Search:
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
         self.kept: list[Any] = []  # schemas are known by their identity
+
+    def explain(self, part: Part) -> _Finding:
+        """Why nothing satisfies ``part``; what is found within the budgets."""
+        found = _Finding()
+        seen: set[int] = set()
+        try:
+            for _ in range(MAX_DEPTH):
+                schema, scope, pointer, keyword = part
+                found = _Finding("false allows no value" if schema is False else "", keyword, pointer)
+                if not isinstance(schema, dict):
+                    return found
+                if id(schema) in seen:
+                    return found._replace(reason="what it requires leads back to it without end")
+                seen.add(id(schema))
+                scope = self.emitter.keywords.document.enter(schema, scope)
+                inner = self.failing_part(schema, scope, pointer)
+                if inner is None:
+                    return self.missing(schema, scope, pointer) or self.clash(schema, scope, pointer) or found
+                part = inner
+        except (SpecError, RecursionError):  # it cannot be found out within the budgets
+            pass
+        return found
 
     def failing(self, places: Iterable[ScopedSchema]) -> list[bool]:
         """Which sub-schemas nothing satisfies."""
@@ -110,33 +128,111 @@ class _Search:
             if "contains" in relevant and schema.get("minContains", 1):
                 yield schema["contains"], scope, pointer / "contains", "contains"
 
-    def failing_keywords(self, schema: dict[str, Any], scope: Scope) -> tuple[str, str]:
-        """The keyword at fault, and in which way: with others, it may be."""
-        schema = {name: value for name, value in schema.items() if name not in ("$id", "id")}
-        if schema.get("type") == "object" and ("additionalProperties" in schema or scope.closes):
-            declared = schema.get("properties", {})
-            names = [name for name in schema.get("required", ()) if name not in declared][:MAX_LOOKED_AT]
-            failing = self.failing(({**schema, "required": [name]}, scope) for name in names)
-            missing = [name for name, fails in zip(names, failing, strict=True) if fails]
-            if missing and not self.failing([({**schema, "required": []}, scope)])[0]:
-                why = "additionalProperties allows" if "additionalProperties" in schema else "the schema names"
-                return "required", f"{_shown(missing[0])} is required, and {why} no such property"
+    def missing(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> _Finding | None:
+        """A property that is required and that a closed object cannot have."""
+        if schema.get("type") != "object" or not ("additionalProperties" in schema or scope.closes):
+            return None
+        schema = _anonymous(schema)
+        declared = schema.get("properties", {})
+        names = [name for name in schema.get("required", ()) if name not in declared][:MAX_LOOKED_AT]
+        failing = self.failing(({**schema, "required": [name]}, scope) for name in names)
+        lost = [name for name, fails in zip(names, failing, strict=True) if fails]
+        if not lost or self.failing([({**schema, "required": []}, scope)])[0]:
+            return None
+        closed = "additionalProperties" in schema
+        why = "additionalProperties allows" if closed else "the schema names"
+        return _Finding(
+            f"{_shown(lost[0])} is required, and {why} no such property",
+            "required",
+            pointer / "required",
+            (Related(pointer / "additionalProperties", "it allows no other property"),) if closed else (),
+            did_you_mean(lost[0], declared) or "add it to properties, or take it out of required",
+        )
+
+    def clash(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> _Finding | None:
+        """The keywords at fault, if some are found. The first one's is the place."""
+        names = self.at_fault(_anonymous(schema), scope)
+        if not names:
+            return None
+        keyword = next((name for name in names if name != "type"), "type")
+        branches = self.failing_branches(schema, scope, pointer) if names == ["anyOf"] else []
+        core = [] if branches else self.core(_anonymous(schema), scope, pointer) if "allOf" in names else []
+        if branches:
+            listed = "; ".join(f"{found.pointer} allows none: {found.reason}" for found in branches)
+            return _Finding(
+                f'no value satisfies "anyOf", as no branch can be satisfied: {listed}',
+                keyword,
+                pointer / keyword,
+                tuple(Related(found.pointer, found.reason) for found in branches),
+            )
+        shown = core or [(pointer / name, schema[name]) for name in names]
+        texts = [f'"{place.path.rpartition("/")[2]}": {_shown(value)}' for place, value in shown]
+        related = tuple(
+            Related(place, text) for (place, _), text in zip(shown, texts, strict=True) if place != pointer / keyword
+        )
+        if core:
+            texts = [f"{text} (at {place})" for (place, _), text in zip(shown, texts, strict=True)]
+        satisfied = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]} together"
+        reason = f"no value satisfies {satisfied}"
+        if core:
+            reason = f'no value satisfies "{keyword}": {satisfied} allow none'
+        return _Finding(reason, keyword, pointer / keyword, related)
+
+    def at_fault(self, schema: dict[str, Any], scope: Scope) -> list[str]:
+        """The keywords without any one of which something would satisfy the schema; where there is more than one reason
+        that nothing does, the first keyword that needs no other."""
         relevant = [name for name in schema if name in ASSERTIONS[scope.dialect]]
-        without = [{other: value for other, value in schema.items() if other != name} for name in relevant]
-        failing = self.failing((smaller, scope) for smaller in without)
-        at_fault = [name for name, fails in zip(relevant, failing, strict=True) if not fails]
-        if not at_fault:  # there is more than one reason: the first that needs no other keyword
+        failing = self.failing((without(schema, [(name,)]), scope) for name in relevant)
+        found = [name for name, fails in zip(relevant, failing, strict=True) if not fails]
+        if not found:
             failing = self.failing(({name: schema[name]}, scope) for name in relevant)
-            at_fault = [name for name, fails in zip(relevant, failing, strict=True) if fails][:1]
-        if len(at_fault) > 2 and "type" in at_fault:  # values of other types would do, of course
-            at_fault.remove("type")
-        if not at_fault:
-            return "", ""
-        keyword = next((name for name in at_fault if name != "type"), "type")
-        shown = [f'"{name}": {_shown(schema[name])}' for name in at_fault]
-        if len(shown) == 1:
-            return keyword, f"no value satisfies {shown[0]}"
-        return keyword, f"no value satisfies {', '.join(shown[:-1])} and {shown[-1]} together"
+            found = [name for name, fails in zip(relevant, failing, strict=True) if fails][:1]
+        if len(found) > 2 and "type" in found:  # values of other types would do, of course
+            found.remove("type")
+        return found
+
+    def failing_branches(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> list[_Finding]:
+        """Why nothing satisfies each branch of ``anyOf``; nothing if one can be satisfied by itself."""
+        places = [(branch, scope, pointer / "anyOf" / i, "anyOf") for i, branch in enumerate(schema["anyOf"])]
+        if len(places) > MAX_BRANCHES or not all(self.failing(place[:2] for place in places)):
+            return []
+        return [self.explain(place) for place in places]
+
+    def core(self, schema: dict[str, Any], scope: Scope, pointer: Pointer) -> list[tuple[Pointer, Any]]:
+        """The fewest keywords of the inner schemas that nothing satisfies together, each with its value."""
+        parts = [path for path in assertions(schema, scope.dialect) if _only_forbids(path)]
+        if len(parts) > MAX_LOOKED_AT:
+            return []
+        known: dict[frozenset[Path], bool] = {}
+
+        def fails(kept: list[Path]) -> bool:
+            dropped = [path for path in parts if path not in kept]
+            effective = frozenset(path for path in kept if not any(path[: len(out)] == out for out in dropped))
+            if effective not in known:
+                known[effective] = self.failing([(without(schema, dropped), scope)])[0]
+            return known[effective]
+
+        found = smallest(parts, fails, MAX_LOOKED_AT) or []
+        inner = [path for path in found if not any(other[: len(path)] == path != other for other in found)]
+        telling = [path for path in inner if path[-1] not in ("type", "required")] or inner
+        places = []
+        for path in telling:
+            value: Any = schema
+            for token in path:
+                value = value[token]
+            places.append((Pointer(pointer.path + as_pointer(path)), value))
+        return places
+
+
+def _anonymous(schema: dict[str, Any]) -> dict[str, Any]:
+    """``schema`` without its identifier: a variation of it is no resource of its own."""
+    return {name: value for name, value in schema.items() if name not in ("$id", "id")}
+
+
+def _only_forbids(path: Path) -> bool:
+    """Whether leaving out the keyword at ``path`` can only allow more."""
+    inside = {"not", "if", "oneOf"}.intersection(path[:-1])
+    return not inside and path[-1] not in ("properties", "patternProperties", "prefixItems")
 
 
 def _shown(value: Any) -> str:

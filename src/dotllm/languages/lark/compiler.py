@@ -48,7 +48,7 @@ class _LarkCompiler:
         options = self._options()
         start = self.document.rules.get("start")
         if start is None:
-            raise self.source.invalid("the grammar has no rule 'start'", 0, "start")
+            raise self.source.invalid("the grammar has no rule 'start'", 0, "start", "unknown_rule")
         self._check_names()
         self.ignored = self._ignored(once=options.get("skip_repetition") == "once")
         grammar = self.grammar
@@ -70,7 +70,7 @@ class _LarkCompiler:
             if name == "allow_invalid_utf8" and value:
                 raise self.source.unsupported("texts are always UTF-8", 0, name)
             if name not in ("no_forcing", "allow_initial_skip", "allow_invalid_utf8", "skip_repetition"):
-                raise self.source.invalid(f"unknown option {name!r}", 0, name)
+                raise self.source.invalid(f"unknown option {name!r}", 0, name, "unknown_field")
         return options
 
     def _check_names(self) -> None:
@@ -82,7 +82,7 @@ class _LarkCompiler:
                 name = node.value
                 known = name in document.rules or name in document.terminals or name in document.imports
                 if not known and not any(d.first <= i <= d.root and name in d.parameters for d in templates):
-                    raise self.source.invalid(f"{name} is not defined", node.at, name)
+                    raise self.source.undefined("", name, node.at, document.names)
 
     # --- rules
 
@@ -91,7 +91,7 @@ class _LarkCompiler:
         if rule is None:
             definition = self.document.rules.get(name)
             if definition is None:
-                raise self.source.invalid(f"{name} is not defined", at, name)
+                raise self.source.undefined("", name, at, self.document.names)
             if len(definition.parameters) != len(arguments):
                 raise self.source.invalid(f"{name} takes {len(definition.parameters)} arguments", at, name)
             rule = self._rules[name, arguments] = self.grammar.rule(name)

@@ -59,6 +59,11 @@ class LarkGrammar(NamedTuple):
     ignored: list[Definition]
     options: dict[str, Any]  # of all %llguidance
 
+    @property
+    def names(self) -> list[str]:
+        """What a rule may name."""
+        return [*self.rules, *self.terminals, *self.imports]
+
 
 def is_terminal(name: str) -> bool:
     """Lark's convention: terminals are in capitals."""

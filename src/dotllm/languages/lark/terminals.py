@@ -107,7 +107,7 @@ class Terminals:
     def _check(self, name: str, at: int) -> None:
         if name not in self.document.terminals and name not in self.document.imports:
             if is_terminal(name):
-                raise self.source.invalid(f"{name} is not defined", at, name)
+                raise self.source.undefined("", name, at, self.document.terminals)
             raise self.source.invalid(f"a terminal cannot use the rule {name}", at, name)
 
     def _compiled(self, name: str) -> Expression:

@@ -6,10 +6,11 @@ from functools import lru_cache
 
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.charset import ANY_CHAR
-from dotllm.errors import InvalidSpec
 from dotllm.grammar import Expression, Grammar
+from dotllm.grammar.analysis import analyse
 from dotllm.languages.regex.anchors import resolve_anchors
 from dotllm.languages.regex.atomic import without_atomic
+from dotllm.languages.regex.impossible import impossible
 from dotllm.languages.regex.lengths import with_length, without_implied_limits
 from dotllm.languages.regex.lookaround import automaton
 from dotllm.languages.regex.lowering import LowerChars, LowerDfa, Lowering, LowerText
@@ -39,8 +40,15 @@ def regex_to_grammar(
     """
     grammar = Grammar()
     grammar.start = regex_to_expression(pattern, grammar, search=search, dialect=dialect, flags=flags, budget=budget)
-    if grammar.start == grammar.never():
-        raise InvalidSpec("no text matches the regular expression", keyword="regex")
+    if not analyse(grammar).derives[grammar.start]:
+        shared = Budget()  # all that is tried takes no more work than one expression may
+
+        def matches(other: str) -> bool:
+            dfa = regex_to_dfa(other, search=search, dialect=dialect, flags=flags, budget=shared)
+            return not dfa.is_empty()
+
+        keyword = "regex" if grammar.start == grammar.never() else ""  # labels of metrics, which stay what they were
+        raise impossible(pattern, matches, keyword)
     return grammar
 
 

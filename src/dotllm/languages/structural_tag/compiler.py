@@ -13,6 +13,7 @@ from dotllm.languages.dispatch import Symbols, literal, refuse_excluded, symbols
 from dotllm.languages.json_schema import Options, schema_expression
 from dotllm.languages.structural_tag.fields import Fields
 from dotllm.languages.token_names import TokenNames
+from dotllm.suggestions import did_you_mean
 
 MAX_NESTING = 64
 
@@ -52,10 +53,18 @@ class TagCompiler:
         kind = fields.string("type")
         method = self.formats.get(kind)
         if method is None:
-            raise Unsupported(f"unknown format {kind!r}", location=fields.at("type"), keyword=kind)
+            raise Unsupported(
+                f"unknown format {kind!r}",
+                location=fields.at("type"),
+                keyword=kind,
+                code="unknown_field",
+                help=did_you_mean(kind, self.formats),
+            )
         self.depth += 1
         if self.depth > MAX_NESTING:
-            raise BudgetExceeded(f"formats are nested deeper than {MAX_NESTING}", location=pointer, keyword="nesting")
+            raise BudgetExceeded(
+                f"formats are nested deeper than {MAX_NESTING}", location=pointer, keyword="nesting", code="too_deep"
+            )
         try:
             found: Expression = method(self, fields, ends)
         except SpecError as error:
@@ -122,7 +131,11 @@ class TagCompiler:
             number = self.token_names.find(value)
             if number is None:
                 raise InvalidSpec(
-                    f"the tokenizer has no special or added token {value!r}", location=pointer, keyword="token"
+                    f"the tokenizer has no special or added token {value!r}",
+                    location=pointer,
+                    keyword="token",
+                    code="unknown_token",
+                    help=did_you_mean(value, [*self.token_names.special, *self.token_names.added]),
                 )
             return number
         raise InvalidSpec("a token is an id or a name", location=pointer, keyword="token")

@@ -7,6 +7,7 @@ from typing import Any
 
 from dotllm.errors import InvalidSpec, Pointer
 from dotllm.languages.surrogates import is_unicode
+from dotllm.suggestions import did_you_mean
 
 _MISSING = object()
 
@@ -106,4 +107,10 @@ class Fields:
         """
         for name in self._value:
             if name not in self._read and self._value[name] is not None:
-                raise InvalidSpec(f"unknown field {name!r}", location=self.at(str(name)), keyword=str(name))
+                raise InvalidSpec(
+                    f"unknown field {name!r}",
+                    location=self.at(str(name)),
+                    keyword=str(name),
+                    code="unknown_field",
+                    help=did_you_mean(str(name), self._read),
+                )

@@ -46,6 +46,7 @@ def read_tokenizer(tokenizer: Any) -> TokenizerContents:
         f"tokenizer class {name} is not supported: its tokens are not known to have bytes of their own; "
         "build the vocabulary with Vocabulary.from_bytes if you know them",
         keyword=name,
+        code="tokenizer",
     )
 
 

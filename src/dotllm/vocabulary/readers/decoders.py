@@ -26,6 +26,7 @@ def decode_tokens(strings: Sequence[str], decoder: Mapping[str, Any] | None) -> 
         raise Unsupported(
             "the tokenizer has no decoder: its tokens are joined by spaces, so they have no bytes of their own",
             keyword="decoder",
+            code="tokenizer",
         )
     decoded: list[str | bytes] = list(strings)
     fused = False
@@ -35,7 +36,7 @@ def decode_tokens(strings: Sequence[str], decoder: Mapping[str, Any] | None) -> 
             fused = True
         elif kind == "Strip" and fused:
             if step["stop"]:
-                raise Unsupported("the tokenizer's decoder strips the end of a text", keyword="Strip")
+                raise Unsupported("the tokenizer's decoder strips the end of a text", keyword="Strip", code="tokenizer")
         else:
             texts = [i for i, text in enumerate(decoded) if isinstance(text, str)]
             for i, text in zip(texts, _apply(step, [str(decoded[i]) for i in texts]), strict=True):
@@ -69,6 +70,7 @@ def _apply(step: Mapping[str, Any], texts: list[str]) -> Sequence[str | bytes]:
         f"the tokenizer's decoder {kind} does not give each token bytes of its own; "
         "build the vocabulary with Vocabulary.from_bytes if you know them",
         keyword=kind,
+        code="tokenizer",
     )
 
 

@@ -68,6 +68,7 @@ def _anchor(tokens: Sequence[bytes | None], decode: Decode) -> int | None:
                 "the tokenizer does not decode tokens one after another: what it puts between them belongs to none; "
                 "build the vocabulary with Vocabulary.from_bytes if you know their bytes",
                 keyword="decode",
+                code="tokenizer",
             )
     return None
 

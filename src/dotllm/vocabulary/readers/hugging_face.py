@@ -33,7 +33,9 @@ def read_tokenizers(tokenizer: Any) -> TokenizerContents:
     """Contents of a ``tokenizers.Tokenizer``."""
     model = type(tokenizer.model).__name__
     if model == "WordPiece":
-        raise Unsupported("WordPiece tokenizers leave the spaces between words to a decoder", keyword="WordPiece")
+        raise Unsupported(
+            "WordPiece tokenizers leave the spaces between words to a decoder", keyword="WordPiece", code="tokenizer"
+        )
     decoder = tokenizer.decoder
     added = tokenizer.get_added_tokens_decoder()
     ids = sorted({*tokenizer.get_vocab(with_added_tokens=True).values(), *added})

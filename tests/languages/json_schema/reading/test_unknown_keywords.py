@@ -12,18 +12,18 @@ import pytest
 from dotllm.languages.json_schema.reading.unknown_keywords import unknown_keywords
 
 CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
-    ({"type": "string", "maxlength": 5}, [("/maxlength", "did you mean 'maxLength'?")]),
-    ({"requierd": ["name"]}, [("/requierd", "did you mean 'required'?")]),
-    ({"properties": {"a/b": {"min_length": 1}}}, [("/properties/a~1b/min_length", "did you mean 'minLength'?")]),
+    ({"type": "string", "maxlength": 5}, [("/maxlength", "did you mean \"maxLength\"?")]),
+    ({"requierd": ["name"]}, [("/requierd", "did you mean \"required\"?")]),
+    ({"properties": {"a/b": {"min_length": 1}}}, [("/properties/a~1b/min_length", "did you mean \"minLength\"?")]),
     ({"anyOf": [{"nullable": True}, {"items": [{"pattren": "x"}]}]},
-     [("/anyOf/0/nullable", "OpenAPI"), ("/anyOf/1/items/0/pattren", "did you mean 'pattern'?")]),
-    ({"type": "string", "format": "Date-Time"}, [("/format", "did you mean 'date-time'?")]),
+     [("/anyOf/0/nullable", "OpenAPI"), ("/anyOf/1/items/0/pattren", "did you mean \"pattern\"?")]),
+    ({"type": "string", "format": "Date-Time"}, [("/format", "did you mean \"date-time\"?")]),
     ({"$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": [True]}, [("/prefixItems", "draft-07")]),
     ({"$defs": {"x": {"zzz": 1}}}, [("/$defs/x/zzz", "no keyword")]),
     ({"properties": {"requierd": {"type": "string"}}}, []),  # a name, no keyword
     ({"enum": [{"requierd": 1}], "default": {"maxlength": 2}, "const": {"x": {"y": 1}}}, []),  # values
     ({"x-order": 1, "title": "t", "$comment": "c", "deprecated": True, "contentEncoding": "base64"}, []),
-    ({"dependencies": {"a": ["b"], "c": {"minimun": 1}}}, [("/dependencies/c/minimun", "did you mean 'minimum'?")]),
+    ({"dependencies": {"a": ["b"], "c": {"minimun": 1}}}, [("/dependencies/c/minimun", "did you mean \"minimum\"?")]),
 ]  # fmt: skip
 
 

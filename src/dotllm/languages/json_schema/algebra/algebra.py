@@ -205,7 +205,9 @@ class Algebra:
             if node in self._active:
                 raise Loop("a schema refers to itself without end", keyword="$ref")
             if len(self._active) > MAX_DEPTH:
-                raise BudgetExceeded(f"schemas nested in place more than {MAX_DEPTH} deep", keyword="allOf")
+                raise BudgetExceeded(
+                    f"schemas nested in place more than {MAX_DEPTH} deep", keyword="allOf", code="too_deep"
+                )
             self._active.add(node)
             try:
                 form = self._forms[node] = self._compute(node)

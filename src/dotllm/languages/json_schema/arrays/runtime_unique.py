@@ -35,7 +35,7 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
     """
     if constraint.minimum > 1 and writer.options.excludes:
         raise Unsupported(
-            "uniqueItems and minItems together with texts that strings must not hold", keyword="uniqueItems"
+            "uniqueItems and minItems cannot be enforced beside texts that strings must not hold", keyword="uniqueItems"
         )
     last = constraint.minimum - 1
     positions = range(min(last, len(constraint.prefix)) + 1) if last > 0 else range(0)
@@ -43,8 +43,10 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
         needed = constraint.minimum if i == len(constraint.prefix) else i + 1
         if _Counts(writer.algebra, needed + _MARGIN).values(item_of(constraint, i)) < needed:
             raise Unsupported(
-                f"uniqueItems together with minItems: it is not sure that there are {needed} different values",
+                "uniqueItems cannot be enforced beside minItems: "
+                f"it is not sure that there are {needed} different values",
                 keyword="uniqueItems",
+                help="lower minItems, or let the items have more values",
             )
     return writer.text.distinct_array_open()
 

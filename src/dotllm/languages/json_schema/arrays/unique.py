@@ -57,7 +57,11 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
         BudgetExceeded: the automaton of ``repeated`` has too many edges.
     """
     if constraint.negated or constraint.contains:
-        raise Unsupported("uniqueItems together with contains, or with not of an array", keyword="uniqueItems")
+        raise Unsupported(
+            "uniqueItems cannot be enforced beside contains, or where not excludes arrays",
+            keyword="uniqueItems",
+            help="remove one of them, or check it after the answer",
+        )
     grammar, text = writer.grammar, writer.text
     positions = len(constraint.prefix) + (item_of(constraint, len(constraint.prefix)) != FALSE)
     numbers: dict[Value, int] = {}

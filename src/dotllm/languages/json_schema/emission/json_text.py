@@ -146,7 +146,9 @@ def whitespace(grammar: Grammar, options: Options) -> Expression:
             if blank is not None:
                 found = Lowering(grammar, None, None, None, Budget()).dfa(blank)
         except SpecError as error:
-            raise type(error)(f"whitespace_pattern: {error.message}", keyword="whitespace_pattern") from None
+            raise error.replaced(
+                message=f"whitespace_pattern: {error.message}", location=None, keyword="whitespace_pattern"
+            ) from None
         rule = grammar.rule("whitespace")
         grammar.define(rule, found)
         return grammar.call(rule)

@@ -24,6 +24,7 @@ from referencing.jsonschema import DynamicAnchor, specification_with
 
 from dotllm.errors import InvalidSpec, Pointer, SpecError, Unsupported, escaped
 from dotllm.languages.json_schema.reading.dialect import Dialect, detect
+from dotllm.suggestions import did_you_mean
 
 _POSITION = re.compile("0|[1-9][0-9]{0,8}")  # of an item, RFC 6901 §4
 
@@ -137,7 +138,7 @@ class Document:
         for token in fragment[1:].split("/"):
             found = below(at, token)
             if found is None:
-                raise InvalidSpec(f"{keyword} {reference!r} points to nothing", keyword=keyword)
+                raise self._nothing_there(keyword, reference)
             (at,) = found
             if isinstance(at, dict) and _identifier(at, self.scope.dialect) is not None:
                 return None
@@ -162,22 +163,33 @@ class Document:
                 base = uri
             else:
                 if uri in registry and not _leads_somewhere(registry.contents(uri), unquote(fragment)):
-                    raise InvalidSpec(f"{keyword} {reference!r} points to nothing", keyword=keyword)
+                    raise self._nothing_there(keyword, reference)
                 resolved = registry.resolver(uri).lookup(f"#{fragment}")
                 contents, dynamic = resolved.contents, False
                 base = self._uri_of.get(id(resolved.resolver.lookup("#").contents), uri)
         except (NoSuchAnchor, PointerToNowhere, AttributeError, TypeError):  # the last two where no schema is passed
-            raise InvalidSpec(f"{keyword} {reference!r} points to nothing", keyword=keyword) from None
+            raise self._nothing_there(keyword, reference) from None
         except (Unresolvable, KeyError):
+            where = "" if uri in ("", reference) else f" ({uri!r})"
             raise Unsupported(
-                f"{keyword} {reference!r} leads to another document ({uri or reference!r}), which is never fetched; "
-                "bundle it under $defs",
+                f"{keyword} {reference!r} leads to another document{where}, which is never fetched",
                 keyword=keyword,
+                code="remote_reference",
+                help="bundle it under $defs",
             ) from None
         if base in self._foreign:
             self._dynamic = True  # the meta-schemas refer to each other dynamically
         dialect = self._dialect_of(registry, base, scope.dialect)
         return contents, self._within(scope, base, dialect), dynamic
+
+    def _nothing_there(self, keyword: str, reference: str) -> InvalidSpec:
+        """The refusal of ``reference``, with the definition or anchor that it may have meant."""
+        return InvalidSpec(
+            f"{keyword} {reference!r} points to nothing",
+            keyword=keyword,
+            code="unknown_reference",
+            help=did_you_mean(reference, _references(self.root)),
+        )
 
     def _follow_dynamic(self, reference: str, scope: Scope) -> ScopedSchema:
         contents, inner, dynamic = self._look_up("$dynamicRef", reference, scope)
@@ -262,6 +274,22 @@ class Document:
             self._uri_of[id(self.root)] = self._base
             self._dynamic = _has_dynamic_anchor(self.root)
         return self._registry
+
+
+def _references(root: Any) -> Iterator[str]:
+    """The references that lead to a definition or an anchor of ``root``."""
+    pending: list[tuple[Any, str]] = [(root, "#")]
+    while pending:
+        value, place = pending.pop()
+        if isinstance(value, dict):
+            anchor = value.get("$anchor")
+            if isinstance(anchor, str):
+                yield f"#{anchor}"
+            if place.endswith(("/$defs", "/definitions")):
+                yield from (f"{place}/{escaped(str(name))}" for name in value)
+            pending += ((child, f"{place}/{escaped(str(name))}") for name, child in value.items())
+        elif isinstance(value, list):
+            pending += ((child, f"{place}/{number}") for number, child in enumerate(value))
 
 
 def below(value: Any, token: str) -> tuple[Any] | None:

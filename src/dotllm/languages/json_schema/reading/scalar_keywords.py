@@ -20,6 +20,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
 )
 from dotllm.languages.json_schema.reading.keyword_values import INTEGERS, count
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
+from dotllm.suggestions import did_you_mean
 
 TYPES: dict[str, NormalForm] = {
     "null": NormalForm(NULL_BIT, NO_NUMBER, NO_STRING, (), ()),
@@ -36,6 +37,27 @@ SCALARS = {name: form for name, form in TYPES.items() if not form.arrays and not
 are one node."""
 
 
+_OTHER_LANGUAGES = {
+    **dict.fromkeys(("str", "text", "char", "String"), "string"),
+    **dict.fromkeys(("int", "long", "int32", "int64"), "integer"),
+    **dict.fromkeys(("float", "double", "decimal", "Decimal"), "number"),
+    "bool": "boolean",
+    **dict.fromkeys(("list", "tuple", "set"), "array"),
+    **dict.fromkeys(("dict", "map", "record", "struct"), "object"),
+    **dict.fromkeys(("None", "nil", "NoneType", "undefined"), "null"),
+}
+"""What other languages call a type of JSON."""
+
+
+def _meant(name: str) -> str:
+    """What to write instead of the type ``name``."""
+    if name in _OTHER_LANGUAGES:
+        return f'JSON Schema says "{_OTHER_LANGUAGES[name]}"'
+    if name in ("any", "Any", "unknown"):
+        return "without type, any value is allowed"
+    return did_you_mean(name, TYPES) or f"the types are {', '.join(TYPES)}"
+
+
 def form_of_types(algebra: Algebra, types: Any) -> NormalForm:
     """The values of ``type``.
 
@@ -45,7 +67,7 @@ def form_of_types(algebra: Algebra, types: Any) -> NormalForm:
     if isinstance(types, str):
         found = TYPES.get(types)
         if found is None:
-            raise InvalidSpec(f"unknown type {types!r}", keyword="type")
+            raise InvalidSpec(f"unknown type {types!r}", keyword="type", code="unknown_type", help=_meant(types))
         return found
     if not isinstance(types, list) or not types:
         raise InvalidSpec("type must be a name or a non-empty list of names", keyword="type")

@@ -111,7 +111,7 @@ class Unevaluated:
         if not isinstance(schema, dict):
             return [(node, NOTHING_EVALUATED)]
         if depth > MAX_DEPTH:
-            raise BudgetExceeded("schemas nested in place too deeply", keyword=self.keyword)
+            raise BudgetExceeded("schemas nested in place too deeply", keyword=self.keyword, code="too_deep")
         scope = self.reader.document.enter(schema, scope)
         if "$ref" in schema and scope.dialect < Dialect.DRAFT2019:
             return self._cases(*self.reader.document.follow("$ref", schema["$ref"], scope), depth + 1)

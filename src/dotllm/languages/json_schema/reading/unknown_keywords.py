@@ -6,20 +6,15 @@ The author of ``"requierd": ["name"]`` wants to hear of it all the same, so ``do
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dotllm.errors import SpecError, escaped
-from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect, detect, dialect_named
+from dotllm.errors import SpecError
+from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect, dialect_named
+from dotllm.languages.json_schema.reading.subschemas import pointer, subschemas
 from dotllm.languages.json_schema.strings import formats
+from dotllm.suggestions import did_you_mean
 
-_MAPS_OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
-_LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_SCHEMAS = (
-    *("additionalProperties", "unevaluatedProperties", "propertyNames", "items", "additionalItems", "unevaluatedItems"),
-    *("contains", "not", "if", "then", "else", "contentSchema"),
-)
 _ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly"}
 )
@@ -54,32 +49,11 @@ def unknown_keywords(schema: Any, default_dialect: str = "2020-12") -> Iterator[
     Raises:
         InvalidSpec: ``default_dialect`` is no known dialect.
     """
-    pending: list[tuple[Any, str, Dialect]] = [(schema, "", dialect_named(default_dialect))]
-    while pending:
-        node, pointer, outer = pending.pop()
-        if not isinstance(node, dict):
-            continue
-        try:
-            dialect = detect(node, outer)
-        except SpecError:  # the compiler refuses it, with its place
-            continue
+    for node, path, dialect in subschemas(schema, dialect_named(default_dialect)):
         for keyword, value in node.items():
             message = _about(keyword, value, dialect)
             if message is not None:
-                yield UnknownKeyword(f"{pointer}/{escaped(keyword)}", message)
-        pending += reversed([(child, f"{pointer}/{path}", dialect) for child, path in _children(node)])
-
-
-def _children(node: dict[str, Any]) -> Iterator[tuple[Any, str]]:
-    """The sub-schemas right inside ``node``, each with the rest of its pointer."""
-    for keyword, value in node.items():
-        place = escaped(keyword)
-        if keyword in _MAPS_OF_SCHEMAS and isinstance(value, dict):
-            yield from ((child, f"{place}/{escaped(name)}") for name, child in value.items())
-        elif keyword in _LISTS_OF_SCHEMAS and isinstance(value, list):
-            yield from ((child, f"{place}/{number}") for number, child in enumerate(value))
-        elif keyword in _SCHEMAS:
-            yield value, place
+                yield UnknownKeyword(pointer((*path, keyword)), message)
 
 
 def _about(keyword: str, value: Any, dialect: Dialect) -> str | None:
@@ -92,7 +66,8 @@ def _about(keyword: str, value: Any, dialect: Dialect) -> str | None:
         return f"{keyword!r} is no keyword of JSON Schema: {_REMEDIES[keyword]}"
     if any(keyword in known for known in ASSERTIONS.values()):
         return f"{keyword!r} is no keyword of {dialect.uri}, the schema's dialect"
-    return f"{keyword!r} is no keyword of JSON Schema{_did_you_mean(keyword, ASSERTIONS[dialect] | _NO_ASSERTIONS)}"
+    meant = did_you_mean(keyword, ASSERTIONS[dialect] | _NO_ASSERTIONS)
+    return f"{keyword!r} is no keyword of JSON Schema{meant and '; '}{meant}"
 
 
 def _about_format(name: str) -> str | None:
@@ -101,10 +76,5 @@ def _about_format(name: str) -> str | None:
             return None
     except SpecError:  # the compiler refuses it, with its place
         return None
-    return f"the format {name!r} is not known and asserts nothing{_did_you_mean(name, frozenset(formats.FORMATS))}"
-
-
-def _did_you_mean(name: str, known: frozenset[str]) -> str:
-    same = [word for word in known if word.casefold() == name.replace("_", "").casefold()]
-    close = same or difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    meant = did_you_mean(name, formats.FORMATS)
+    return f"the format {name!r} is not known and asserts nothing{meant and '; '}{meant}"

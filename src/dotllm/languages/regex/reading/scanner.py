@@ -32,7 +32,9 @@ class Scanner:
     def invalid(self, what: str, at: int | None = None) -> InvalidSpec:
         """The text is no regular expression."""
         offset = self.at if at is None else at
-        return InvalidSpec(f"invalid regular expression: {what}", location=Offset(offset), keyword="regex")
+        return InvalidSpec(
+            f"invalid regular expression: {what}", location=Offset(offset), keyword="regex", code="syntax"
+        )
 
     def unsupported(self, what: str, at: int, why: str = "is not regular") -> Unsupported:
         """``what``, which stands at offset ``at``, is refused, and ``why``."""

@@ -1,0 +1,35 @@
+"""An expression that no text matches is refused with the assertion that can never hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from dotllm.errors import InvalidSpec, Offset
+from dotllm.languages.regex import regex_to_grammar
+
+
+@pytest.mark.parametrize(
+    ("pattern", "offset", "message"),
+    [
+        ("(?<=a)b", 0, "the look-behind '(?<=a)' at offset 0 can never hold; the expression matches the whole text"),
+        ("a^b", 1, "'^' at offset 1 can never hold; the expression matches the whole text"),
+        ("$a", 0, "nothing stands behind its end"),
+        (r"a\bb", 1, "the word boundary"),
+        ("(?!a)a", 0, "the look-ahead '(?!a)'"),
+        ("[(?=a](?=(\\)))x(?:y)", 6, "the look-ahead '(?=(\\\\)))'"),
+        ("x(?=y)", 1, "nothing stands behind its end"),
+    ],
+)
+def test_the_assertion_at_fault(pattern: str, offset: int, message: str) -> None:
+    with pytest.raises(InvalidSpec) as refusal:
+        regex_to_grammar(pattern)
+    error = refusal.value
+    assert error.related[0].location == Offset(offset)
+    assert message in str(error) and error.code == "unsatisfiable"
+
+
+@pytest.mark.parametrize("pattern", [r"[^\s\S]", "(?<=a)^b" + "(?!x)x" * 3])
+def test_no_one_assertion_at_fault(pattern: str) -> None:
+    with pytest.raises(InvalidSpec, match="no text matches the regular expression") as refusal:
+        regex_to_grammar(pattern)
+    assert refusal.value.related == ()
