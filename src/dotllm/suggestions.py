@@ -11,7 +11,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
     words = sorted(known)
     same = [word for word in words if _bare(word) == _bare(name)]
-    return next(iter(same or difflib.get_close_matches(name, words, n=1, cutoff=0.7)), None)
+    return next(iter(same or difflib.get_close_matches(name, words, n=1, cutoff=0.65)), None)
 
 
 def _bare(name: str) -> str:

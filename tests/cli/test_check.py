@@ -122,7 +122,7 @@ def test_keywords_that_mean_nothing_are_named(tmp_path: Path, capsys: pytest.Cap
     assert first == (
         "typo.json: warning at /requierd: 'requierd' is no keyword of JSON Schema; did you mean \"required\"?"
     )
-    assert "warning at /properties/name/maxlength" in second and "'maxLength'" in second
+    assert "warning at /properties/name/maxlength" in second and '"maxLength"' in second
     _, found = verdicts(capsys, str(path))
     assert [warning["pointer"] for warning in found["typo.json"]["warnings"]] == [
         "/requierd",

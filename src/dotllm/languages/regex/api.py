@@ -48,7 +48,8 @@ def regex_to_grammar(
             return not dfa.is_empty()
 
         keyword = "regex" if grammar.start == grammar.never() else ""  # labels of metrics, which stay what they were
-        raise impossible(pattern, matches, keyword)
+        refusal = impossible(pattern, matches, keyword)
+        raise refusal
     return grammar
 
 

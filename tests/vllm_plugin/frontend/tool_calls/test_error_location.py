@@ -57,7 +57,7 @@ def located(error: SpecError, tools: Any, tag: str, *, anthropic: bool = False) 
 def test_places(tools: Any, schemas: Any, anthropic: bool, place: str) -> None:
     error = refusal_of(tag := tag_of(*schemas))
     found = located(error, tools, tag, anthropic=anthropic)
-    assert found == f"tool 'bad': unknown type 'strin' (at {place}/properties/a~1b/type)"
+    assert found == f"tool 'bad': unknown type 'strin'; did you mean \"string\"? (at {place}/properties/a~1b/type)"
 
 
 def test_places_of_texts_inside_are_kept() -> None:
@@ -82,4 +82,7 @@ def test_a_place_is_found_behind_words_that_look_like_one() -> None:
     schema = {"type": "object", "properties": {"a (at /b)": {"type": "strin (at /c)"}}}
     error = refusal_of(tag := tag_of(schema))
     place = "/tools/0/function/parameters/properties/a (at ~1b)/type"
-    assert located(error, [chat_tool("f", schema)], tag) == f"tool 'f': unknown type 'strin (at /c)' (at {place})"
+    assert (
+        located(error, [chat_tool("f", schema)], tag)
+        == f"tool 'f': unknown type 'strin (at /c)'; the types are null, boolean, number, integer, string, array, object (at {place})"
+    )
