@@ -1,6 +1,6 @@
 """``dotllm bench-structured``: what structured output costs on a server, against its own unconstrained twin.
 
-    workloads   what is asked: sets of schemas, regexes, choices, with the judge of every answer
+    workloads   constraints: sets of schemas, regexes, choices, each with a validator of its answers
     client      one streaming request to any OpenAI-compatible server
     offline     the same to an engine in this process (``--offline``)
     load        a closed loop of requests, so many at a time

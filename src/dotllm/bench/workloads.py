@@ -1,4 +1,4 @@
-"""What is asked of a server: named sets of constraints, each with the judge of its answers.
+"""Workloads: named sets of constraints, each with a validator of its answers.
 
 ``closed`` has only outputs whose length is bounded by enums and numbers, ``bounded`` adds strings of bounded length,
 ``free`` has strings of any length (cut by ``max_tokens``), ``tools`` are function calls with ordinary key names, where

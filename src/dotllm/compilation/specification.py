@@ -77,7 +77,7 @@ class Specification:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the text in UTF-8, which what may be asked for is bounded in."""
+        """Bytes of the text in UTF-8: limits on specifications are in this unit."""
         return len(self.text) if self.text.isascii() else len(_encoded(self.text))
 
     def to_json(self) -> dict[str, Any]:

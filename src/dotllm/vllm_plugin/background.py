@@ -20,7 +20,7 @@ from contextlib import suppress
 logger = logging.getLogger(__name__)
 
 SETTLED_S = 1.0
-"""Seconds after the last fork, or after being asked, at which work begins."""
+"""Seconds after the last fork, or after a request for work, at which it begins."""
 LONGEST_WORK_S = 300.0
 """Seconds that a fork waits at most; compiling all kernels on a new machine takes a third of that."""
 
@@ -30,12 +30,12 @@ _forked = 0.0  # when it last did, of `time.monotonic`
 
 def run(work: Callable[[], None], name: str) -> None:
     """Do ``work`` in a thread of this name, soon."""
-    asked = time.monotonic()
+    requested = time.monotonic()
 
     def wait_and_work() -> None:
         while True:
             with _working:
-                left = max(asked, _forked) + SETTLED_S - time.monotonic()
+                left = max(requested, _forked) + SETTLED_S - time.monotonic()
                 if left <= 0:
                     work()
                     return

@@ -68,8 +68,8 @@ GAUGES: dict[str, tuple[str, Labels, Callable[[Labels, float, float], float]]] =
     "dotllm_queue_depth": ("Specifications waiting for a compile worker.", (), _sum),
     "dotllm_compiles_running": ("Compiles running now.", (), _sum),
     "dotllm_requests_waiting": ("Requests waiting for an index.", (), _sum),
-    "dotllm_cache_bytes": ("Bytes held, by cache level.", ("level",), _cache_bytes),
-    "dotllm_cache_entries": ("Entries held, by cache level.", ("level",), _sum),
+    "dotllm_cache_bytes": ("Bytes of indexes in a cache, by level.", ("level",), _cache_bytes),
+    "dotllm_cache_entries": ("Indexes in a cache, by level.", ("level",), _sum),
     "dotllm_pinned_index_bytes": ("Bytes of indexes that running requests pin beyond the cache.", (), _sum),
     "dotllm_store_available": (
         "1 while the shared store answers all processes, 0 while one has its circuit breaker open.",

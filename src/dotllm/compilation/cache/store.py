@@ -129,9 +129,9 @@ class SharedStore:
     def expire(self, now: float) -> None:
         """Answer fetches whose time is over with None. Called often by the manager's supervisor."""
         with self._condition:
-            late = [task for task in self._pending if now >= task.deadline]
-            self._pending.difference_update(late)
-        for task in late:
+            expired = [task for task in self._pending if now >= task.deadline]
+            self._pending.difference_update(expired)
+        for task in expired:
             if task.answer(None):
                 self._failed("read", TimeoutError(f"no answer within {self._timeout:g} s"))
 

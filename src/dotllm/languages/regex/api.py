@@ -109,7 +109,7 @@ def _syntax(pattern: str, search: bool, dialect: Dialect, flags: Flags | None, b
 
 @lru_cache(maxsize=256)
 def _plain_syntax(pattern: str, search: bool, dialect: Dialect) -> Node | None:
-    """`_syntax` without flags; None if it needs a budget. Many a pattern is asked for twice, as an automaton and as an
+    """`_syntax` without flags; None if it needs a budget. Many patterns are read twice, as an automaton and as an
     expression."""
     parsed = parse(pattern, dialect, None)
     return None if parsed.atomic else _whole(parsed.node, search, parsed.anchors)

@@ -56,12 +56,12 @@ def without_implied_limits(node: Node, maximum: int) -> Node:
     out: list[Node] = []
     for part in parts:
         own = length_bounds(part)[0]
-        room = maximum - (least - own)  # for this part
+        left = maximum - (least - own)  # for this part
         if isinstance(part, Repeat) and part.maximum is not None:
-            if length_bounds(part.body)[0] * (part.maximum + 1) > room:
+            if length_bounds(part.body)[0] * (part.maximum + 1) > left:
                 part = repeat(part.body, part.minimum, None)
         elif isinstance(part, (Alt, Seq)):
-            part = without_implied_limits(part, room)
+            part = without_implied_limits(part, left)
         out.append(part)
     return seq(out)
 

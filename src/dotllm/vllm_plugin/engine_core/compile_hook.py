@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def backend_of(manager: StructuredOutputManager) -> EngineBackend | None:
     """The `EngineBackend` of an engine's manager: None before its first constrained request, and with another backend.
 
-    The type is asked for, not attributes: xgrammar's backend has a ``compiler``, too.
+    This checks the type, not attributes, because xgrammar's backend also has a ``compiler``.
     """
     from dotllm.vllm_plugin.engine_core.backend import EngineBackend
 

@@ -113,9 +113,9 @@ class RequestGrammar(StructuredOutputGrammar):
     def _look_for_ends(self, index: Walkable) -> None:
         """Further EOS tokens that the grammar speaks of are stop tokens from now on."""
         if self._further_eos and index.token_sets:
-            asked = [token for token in self._further_eos if any(_get(row, token) for row in index.token_rows)]
-            if asked:
-                self.stops = tuple(sorted({*self.stops, *asked}))
+            named = [token for token in self._further_eos if any(_get(row, token) for row in index.token_rows)]
+            if named:
+                self.stops = tuple(sorted({*self.stops, *named}))
                 self.own_masks = True
 
     @contained(bool)

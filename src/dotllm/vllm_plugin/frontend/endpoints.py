@@ -97,7 +97,7 @@ async def _answer(call: Call, answer: Any) -> Any:
 
 
 async def _begun(call: Call, stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-    """``stream``, after the engine's first word. (It sends its request when it is first asked.)"""
+    """``stream``, after the engine's first output. (The first `anext` sends the request.)"""
     chunks = []
     try:
         while not call.answered:
@@ -187,7 +187,7 @@ def _add_request_with(original: Callable[..., Awaitable[Any]]) -> Callable[..., 
     ) -> Any:
         if not engine_info.is_constrained(params):
             return await original(self, request_id, prompt, params, *args, **kwargs)
-        validation.claim(params.structured_outputs)  # the verdict is the engine's
+        validation.claim(params.structured_outputs)  # the engine decides
         call = _call.get()
         if call is not None and call.is_completion and kwargs.get("reasoning_ended") is None:
             kwargs["reasoning_ended"] = True

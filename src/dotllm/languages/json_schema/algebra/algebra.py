@@ -170,7 +170,7 @@ class Algebra:
                 yield node
 
     def conditions_of(self, constraint: ObjectConstraint) -> list[ObjectCondition]:
-        """`conditions`, which are asked for again and again."""
+        """`object_conditions.conditions`, remembered."""
         found = self._conditions.get(id(constraint))
         if found is None:
             found = self._conditions[id(constraint)] = constraint, conditions(constraint)

@@ -77,11 +77,11 @@ class Nodes(Protocol):
         ...
 
     def empty_among(self, nodes: Iterable[Node]) -> Iterator[Node]:
-        """Those of ``nodes`` that are compound and empty; no more is looked at than is asked for."""
+        """Those of ``nodes`` that are compound and empty, found one by one as the caller iterates."""
         ...
 
     def conditions_of(self, constraint: ObjectConstraint) -> list[ObjectCondition]:
-        """`conditions`, which are asked for again and again."""
+        """`object_conditions.conditions`, remembered."""
         ...
 
     def spend(self, steps: int) -> None:

@@ -191,10 +191,10 @@ class Keywords:
 def _place_of(value: Any, schema: dict[str, Any], pointer: Pointer) -> tuple[str, Pointer]:
     """The keyword of ``schema`` (at ``pointer``) in which ``value`` stands for a sub-schema, and its JSON Pointer."""
     for keyword in HOLDING.intersection(schema):
-        held = schema[keyword]
-        if held is value:
+        inside = schema[keyword]
+        if inside is value:
             return keyword, pointer / keyword
-        children = held.items() if isinstance(held, dict) else enumerate(held) if isinstance(held, list) else ()
+        children = inside.items() if isinstance(inside, dict) else enumerate(inside) if isinstance(inside, list) else ()
         for name, child in children:
             if child is value:
                 return keyword, pointer / keyword / name

@@ -28,7 +28,7 @@ class Repetitions:
         self._first: dict[int, dict[str, Any]] = {}
 
     def first(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The first sub-schema asked for that says what ``schema`` says."""
+        """The first sub-schema read that says what ``schema`` says."""
         return self._first.setdefault(self._number(schema, 0), schema)
 
     def _number(self, value: dict[str, Any] | list[Any], depth: int) -> int:
