@@ -352,8 +352,8 @@ class CompilationManager:
     def _measure_memory(self, _: float) -> None:
         """Hold the memory bound although indexes and the rows they share grow while they are used.
 
-        Rows may take half of the bound. Beyond that those that no index knows are freed; if that is not enough, the
-        least recently used indexes go, so that the next round can free theirs.
+        Rows may take half of the bound. Above that, rows that no index refers to are freed. If this is not enough, the
+        least recently used indexes are evicted, so that the next round can free their rows.
         """
         crowded = self._engine.shared_bytes(self.vocabulary) > self.options.cache_memory_bytes // 2
         if crowded:

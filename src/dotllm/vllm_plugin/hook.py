@@ -140,11 +140,11 @@ def _require_that_it_takes(replacement: Any, original: Any) -> None:
 def replace_once(holder: Any, name: str, make: Callable[[Any], Any]) -> None:
     """Put ``make(original)`` in the place of the function ``holder.name``; nothing if that has been done.
 
-    Hooks are applied again by whoever is not sure that they were. Several may replace one function, each by a ``make``
-    of its own, and whoever comes later takes over what the function says of those before. Raises TypeError if what
-    comes in its place cannot be called in all the ways in which the function can: some release may call it so. Of a
-    class method ``make`` is given the function, which takes the class. A function of a module is replaced in those of
-    vLLM's modules, too, that have imported it by name.
+    Hooks may be applied more than once. Several hooks may replace one function, each with its own ``make``, and a later
+    replacement keeps the marks of the earlier ones. Raises TypeError if what comes in its place cannot be called in all
+    the ways in which the function can: some release may call it so. Of a class method ``make`` is given the function,
+    which takes the class. A function of a module is replaced in those of vLLM's modules, too, that have imported it by
+    name.
     """
     class_method = isinstance(inspect.getattr_static(holder, name, None), classmethod)
     original = getattr(holder, name)

@@ -41,7 +41,9 @@ class UniqueGuide(Guide):
 
     @property
     def config(self) -> int:
-        """The configuration (of the first branch). Whoever sets it says that nothing need be remembered."""
+        """The configuration of the first branch. To set it is to forget all items: the guide then stands outside marked
+        arrays.
+        """
         return self._branches[0].config
 
     @config.setter

@@ -179,8 +179,8 @@ class _Search:
         return _Finding(reason, keyword, pointer / keyword, related)
 
     def at_fault(self, schema: dict[str, Any], scope: Scope) -> list[str]:
-        """The keywords without any one of which something would satisfy the schema; where there is more than one reason
-        that nothing does, the first keyword that needs no other."""
+        """The keywords at fault: without any one of them, something would satisfy the schema. If there are several
+        reasons, the first keyword that is a reason on its own."""
         relevant = [name for name in schema if name in ASSERTIONS[scope.dialect]]
         failing = self.failing((without(schema, [(name,)]), scope) for name in relevant)
         found = [name for name, fails in zip(relevant, failing, strict=True) if not fails]

@@ -1,4 +1,4 @@
-"""Search expressions made small: what stands beside "any text" only has to match once, and as little as it can.
+"""Simplifies search expressions: a repetition beside "any text" needs only its least number of matches.
 
 A search for ``[a-z]+`` is ``.*[a-z]+.*``, and that is ``.*[a-z].*``: any further letters are part of the text beside
 them. So is all of ``([A-Z]+)?``, which every text contains. It spares the automaton a choice at every character.

@@ -47,7 +47,7 @@ class BatchAcceptScheduler(SchedulerMixin):
                 grammar.accepted_ahead = False
 
     def _accept(self, output: ModelRunnerOutput) -> list[RequestGrammar]:
-        """Let grammars accept the tokens of a step; those that have, marked as such."""
+        """Let grammars accept the tokens of a step; return the grammars that did, with ``accepted_ahead`` set."""
         from vllm.v1.request import RequestStatus
 
         from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar

@@ -35,8 +35,9 @@ _FORBIDDING = ("allowed_token_ids", "bad_words")
 
 
 class TokenNotAllowed(RuntimeError):
-    """A token was sampled that the constraint does not allow, so the mask was not all that decided: other parameters
-    forbade what it allows, or the model's logits were no numbers (NaN), of which any token may be sampled."""
+    """A token was sampled that the constraint does not allow. Either other parameters forbade all that the mask allows,
+    or the model's logits were NaN, so that any token may be sampled.
+    """
 
     def __init__(self, token: int) -> None:
         super().__init__(

@@ -55,7 +55,7 @@ class Pending:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether there is a grammar; False, too, once there will be none."""
+        """Whether the grammar is there; also False after a failed compile."""
         return self.future.done() and not self.future.cancelled() and self.future.exception() is None
 
 
@@ -176,7 +176,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
         return not reasoner.is_reasoning_end(request.prompt_token_ids or [])
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
-        """A request has ended, however: nobody waits for its compile any more."""
+        """A request has ended, so its compile is cancelled."""
         pending = self._pending.pop(request.request_id, None)
         future = pending.future if pending else getattr(request.structured_output_request, "_grammar", None)
         if isinstance(future, Future):

@@ -52,8 +52,9 @@ HOOK = Hook(
 
 
 class NothingSaid(BaseException):
-    """Ends a stream in which the engine has said nothing, for ``error``. It is no ``Exception``, of which vLLM would
-    make a last word of the stream, and a traceback in its log."""
+    """Ends a stream without any output, for ``error``. This is not an ``Exception``: vLLM would write an exception into
+    the stream, and its traceback into the log.
+    """
 
     def __init__(self, error: Exception) -> None:
         self.error = error

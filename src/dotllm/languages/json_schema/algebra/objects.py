@@ -254,8 +254,10 @@ def _propagated(
 def _without_decided(
     nodes: Nodes, constraint: ObjectConstraint, fresh: tuple[ObjectConstraint, ...]
 ) -> ObjectConstraint | None:
-    """Look at the ``fresh`` ones of the negated constraints in the light of the positive part: one may be excluded
-    anyway, or impossible to avoid, or leave a single way to avoid it, which is then made part of the constraint."""
+    """Compare the ``fresh`` negated constraints with the positive part. One that the positive part excludes is dropped.
+    If one cannot be avoided, the constraint is empty (None). If there is a single way to avoid one, this way becomes a
+    part of the constraint.
+    """
     positive = constraint._replace(negated=())
     kept = list(constraint.negated[: len(constraint.negated) - len(fresh)])
     for other in fresh:

@@ -156,7 +156,7 @@ class _ItemAutomaton:
                 yield value, ItemState(length, counts, state.undecided - gone)
 
     def _met(self, nodes: tuple[Node, ...]) -> Node:
-        """All of ``nodes``, of which many states ask the same; FALSE if no value satisfies them."""
+        """The conjunction of ``nodes``, remembered (many states need the same one); FALSE if no value satisfies it."""
         found = self._meets.get(nodes)
         if found is None:
             found = self.writer.algebra.all_of(nodes)

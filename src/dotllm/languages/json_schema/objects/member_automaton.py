@@ -212,7 +212,7 @@ class _MemberAutomaton:
     def _decided(
         self, state: MemberState, name: str, present: bool
     ) -> tuple[frozenset[Clause], tuple[tuple[int, frozenset[Clause]], ...]] | None:
-        """What is open once it is known whether the key ``name`` is there; None if that must not be."""
+        """What is undecided once it is known whether the key ``name`` is present; None for a contradiction."""
         open_ = self._after(state.open, name, present)
         if open_ is None:
             return None

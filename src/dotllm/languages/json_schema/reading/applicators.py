@@ -78,8 +78,10 @@ def _conditional(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> 
 
 
 def _implied(algebra: Algebra, name: str, node: Node) -> Node | None:
-    """Objects that have the key ``name`` are of ``node``: as one constraint that excludes each way to be otherwise, not
-    as two alternatives, of which n dependencies would make 2**n. None if ``node`` is not that simple."""
+    """Objects with the key ``name`` are of ``node``. This is one constraint, which excludes each way to have the key
+    and not be of ``node``. (As two alternatives, n dependencies would multiply to 2**n.) None if ``node`` is too
+    complex for that.
+    """
     form = algebra.form(node)
     if len(form.objects) != 1 or form.objects[0].negated or form.objects[0].named is not None:
         return None

@@ -39,8 +39,9 @@ MAX_DEPTH = 50
 
 
 class Evaluated(NamedTuple):
-    """What has been looked at: members by ``names`` and by ``keys``, the first ``items`` (None: all) and those that
-    satisfy one of ``matching``."""
+    """What a case evaluates: the members with ``names`` or ``keys``, the first ``items`` items (None: all), and the
+    items that satisfy one of ``matching``.
+    """
 
     names: frozenset[str] = frozenset()
     keys: StringLanguage = NO_STRING

@@ -212,8 +212,9 @@ def _canonical(
 
 
 def _reduced(constraints: list[StringConstraint], values: set[str]) -> list[StringConstraint]:
-    """Drop empty constraints and those that another contains; join lengths that touch. Adds the empty string to
-    ``values`` where it is all that is left of a constraint."""
+    """Drop empty constraints, and constraints that another one contains; join adjacent ranges of lengths. If only the
+    empty string is left of a constraint, add it to ``values``.
+    """
     alive: list[StringConstraint] = []
     for constraint in constraints:
         if (constraint.high is not None and constraint.low > constraint.high) or constraint.having & constraint.lacking:
