@@ -37,7 +37,11 @@ def cancellable(event: threading.Event) -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise `Cancelled` if the result of this thread's work is no longer needed."""
+    """Stop this thread's work if its result is no longer needed.
+
+    Raises:
+        Cancelled: it is not.
+    """
     event = _work.event
     if event is not None and event.is_set():
         raise Cancelled

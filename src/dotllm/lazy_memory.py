@@ -19,7 +19,8 @@ def reserved(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """Zeros of ``shape``, in memory that the system commits page by page as it is written.
 
     Raises:
-        MemoryError: the system has no room for the array, or a limit of the process forbids it.
+        MemoryError: the system has too little memory for the array, or a limit of the process forbids it.
+        OSError: the system refuses for another reason.
     """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     try:

@@ -1,4 +1,4 @@
-"""`Grammar.network` with ``rounds``: paths of at most so many edges. By definition, in the oracle and in the machine."""
+"""`Grammar.network` with ``most_edges``: paths of at most so many edges. By definition, in the oracle and in the machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Kernels: the nodes, epsilons and edges that Thompson's construction makes, in arrays that may become full.
 
-Whoever emits something asks `has_room` first; the emitters do not check.
+The emitters do not check for space: call `has_room` first.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ class NodeKind(IntEnum):
     CALL = 2  # push return node b, continue at a (a rule's start)
     ENTER = 3  # push the counter of loop a, continue at its body (b = 0), or at one of its parts, which begin at b
     END = 4  # one round of loop a is over: pop its counter, then leave or go round again; b > 0: go on at a part
-    # In a counted network, ENTER and END go on at the ways out of a state, which begin at node abs(b); b < 0: it is a
-    # final one. A way out has as its a how many edges it takes at least from there to a final state, and as its b how
-    # many more ways out follow it.
+    # In a counted network, ENTER and END go on at the transitions of a state, which begin at node abs(b); b < 0: the
+    # state is final. The a of a transition is the least number of edges from there to a final state, its b how many
+    # transitions follow it.
     RETURN = 5  # pop a return node
     TOKENS = 6  # one token of token set a, then b
     ACCEPT = 7  # the text may end here

@@ -70,11 +70,13 @@ def _words(grammar: Grammar) -> tuple[Int32, Int32, Int32, np.ndarray[tuple[int]
 
 
 def lower(grammar: Grammar, alive_bytes: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None) -> Nfa:
-    """The NFA of ``grammar``. ``alive_bytes`` [256] bool: bytes that occur in some token (default: all).
+    """The NFA of ``grammar``. ``alive_bytes`` bool [256]: bytes that occur in some token (default: all).
 
-    Raises InvalidSpec if nothing satisfies the grammar, Unsupported for left recursion and for bytes that are in no
-    token and every text needs, BudgetExceeded beyond NODE_BUDGET nodes.
-    """
+    Raises:
+        InvalidSpec: nothing satisfies the grammar, or it uses a rule that is not defined.
+        Unsupported: the grammar has left recursion, or every text needs a byte that no token has.
+        BudgetExceeded: the NFA has more than `NODE_BUDGET` nodes.
+    """  # noqa: DOC501 - functions make the errors
     alive = _ALL_BYTES if alive_bytes is None else alive_bytes
     what, nfa = _lower(grammar, alive)
     if nfa is not None:

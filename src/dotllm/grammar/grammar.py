@@ -229,7 +229,7 @@ class Grammar:
         start: int,
         finals: Sequence[int],
         edges: Iterable[tuple[int, Expression, int]],
-        rounds: int = 0,
+        most_edges: int = 0,
     ) -> Expression:
         """An automaton whose edges carry expressions: ``(source, expression, target)``; `empty` is an epsilon edge.
 
@@ -237,23 +237,23 @@ class Grammar:
         This is how members of objects, items of arrays and the results of the DFA algebra come in. Layout in
         ``children``: states, start, len(finals), finals…, then (source, expression, target)….
 
-        ``rounds``, if not 0 (and below 2**30): only paths of at most so many edges. They are counted by the machine, so
-        the size is that of the automaton; then no edge may carry an expression that can be empty.
+        ``most_edges``, if not 0 (and below 2**30), limits the paths to as many edges. The machine counts them, so the
+        size is that of the automaton. No edge of a counted network may carry an expression that can be empty.
         """
         if not finals:
             return self._never
-        if rounds:
+        if most_edges:
             edges = sorted(edges)  # the edges of a state stand together
         at = len(self.children)
         self.children.extend((states, start, len(finals), *finals, *chain.from_iterable(edges)))
-        return self._node(K.NETWORK, at, len(self.children) - at, rounds)
+        return self._node(K.NETWORK, at, len(self.children) - at, most_edges)
 
-    def flat_network(self, layout: bytes, rounds: int = 0) -> Expression:
-        """`network` for one whose layout in ``children`` already exists, as native int32 (with ``rounds``: its edges in
-        the order of their sources): large ones are made by arrays."""
+    def flat_network(self, layout: bytes, most_edges: int = 0) -> Expression:
+        """`network` for a layout that already exists, as native int32. (With ``most_edges``, its edges are in the order
+        of their sources.) Large networks are made as arrays."""
         at = len(self.children)
         self.children.frombytes(layout)
-        return self._node(K.NETWORK, at, len(self.children) - at, rounds)
+        return self._node(K.NETWORK, at, len(self.children) - at, most_edges)
 
     def flat_networks(self, layouts: bytes, starts: Sequence[int]) -> Sequence[Expression]:
         """`flat_network` for each of several layouts, one behind the other: where each begins, and the last ends."""
@@ -273,10 +273,12 @@ class Grammar:
         """At least one part, ``separator`` between any two, in any order: each of ``required`` once, each of
         ``optional`` at most once, each of ``repeatable`` any number of times.
 
-        For the members of an object and the items of a set. Its size is linear (a network would need a state for every
-        subset); what has been used is remembered by the machine. Neither parts nor separator may be empty texts.
-        Layout in ``children``: separator, required, optional, repeatable; ``c`` is len(required) +
-        len(required + optional) * 2**15. At most 2**15 - 1 parts.
+        For the members of an object and the items of a set. The size is linear: the machine remembers the parts used,
+        where a network would need a state for every subset. No part, and no separator, may be empty. Layout in
+        ``children``: separator, required, optional, repeatable; ``c``: len(required) | len(required + optional) << 15.
+
+        Raises:
+            ValueError: there are more than 2**15 - 1 parts.
         """
         once = len(required) + len(optional)
         if once + len(repeatable) >= 1 << 15:
@@ -305,7 +307,7 @@ class Grammar:
         self._calls.extend([-1] * len(names))
 
     def define(self, rule: Rule, body: Expression) -> None:
-        """Give a declared rule its body, once."""
+        """Give a declared rule its body. Raises ValueError if it has one."""
         if self.rule_body[rule] != UNDEFINED:
             raise ValueError(f"rule {self.rule_names[rule]!r} is already defined")
         self.rule_body[rule] = body

@@ -56,7 +56,11 @@ class LeftCorners:
 
     def begin(self, node: int, source: int, if_empty: int, if_some: int) -> None:
         """Add edges from ``source``, where nothing has been read: to ``if_some`` by the non-empty texts of ``node``, to
-        ``if_empty`` (unless that is NOWHERE) by the empty one."""
+        ``if_empty`` (unless that is NOWHERE) by the empty one.
+
+        Raises:
+            Unsupported: a left call stands in an unordered or a counted part.
+        """
         r, old = self.r, self.r.old
         empty = r.new.empty()
         agenda = [(node, source, if_empty, if_some)]

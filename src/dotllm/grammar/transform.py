@@ -36,9 +36,12 @@ MAX_SIZE = 400_000  # numbers in `children` of the rewritten grammar: some 100,0
 def prepare(grammar: Grammar) -> Grammar:
     """An equivalent grammar without left recursion and nullable loop bodies: ``grammar`` itself if it has neither.
 
-    Raises InvalidSpec if a rule that is used is not defined or if no text satisfies the grammar, BudgetExceeded if
-    mutually left-recursive rules are so many that the result would be too large.
-    """
+    Raises:
+        InvalidSpec: a rule that is used is not defined, a part that must not be empty can be, or no text satisfies the
+            grammar.
+        Unsupported: left recursion goes through unordered or counted parts.
+        BudgetExceeded: so many rules are mutually left-recursive that the result would be too large.
+    """  # noqa: DOC501 - a function makes an error
     cancellation.check()
     analysis = analyse(grammar)
     if UNDEFINED in grammar.rule_body:

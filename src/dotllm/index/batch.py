@@ -99,7 +99,7 @@ def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, F
     Raises:
         ValueError: the guides are of different vocabularies; or ``threads`` is below 1.
         IndexError: a guide has been set to a configuration that its index does not have.
-    """
+    """  # noqa: DOC501 - functions make the errors
     if threads < 1:
         raise no_threads(threads)
     if not guides:
@@ -269,7 +269,7 @@ def fill_masks(
             ``threads`` is below 1.
         IndexError: the bitmask has no such row, or a guide has been set to a configuration that its index does not
             have.
-    """
+    """  # noqa: DOC501 - functions make the errors
     if threads < 1:
         raise no_threads(threads)
     failures: Failures = {}
@@ -309,7 +309,7 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
         TypeError: the tokens are no integers.
         ValueError: they are not one for each guide, or the guides are of different vocabularies.
         IndexError: a guide has been set to a configuration that its index does not have.
-    """
+    """  # noqa: DOC501 - functions make the errors
     accepted = [False] * len(guides)
     failures: Failures = {}
     if not guides:

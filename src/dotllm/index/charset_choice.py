@@ -1,15 +1,21 @@
 """Which character sets of a new automaton are worth tables of the vocabulary (`vocabulary.charset_table`).
 
-To make a table, all tokens are walked, and those that leave the set are sorted: 1 ms for ``[a-z]``, 12 ms for a set
-that lacks a few letters, because half of all tokens leave it. Without one, a mask in a loop over the set walks the
-tokens that stay inside, which may be none or nearly all: up to 3 ms, but for two or three states only, unless the loop
-is counted (``{1,63}``): near its limit every position has a mask of its own. So what is saved depends on the tokens
-inside, on how many nodes loop over the set, and on how; and since a request waits for all tables of its automaton,
-they may take so long together and no longer.
+A table costs time once: a walk over all tokens, and a sort of those that leave the set. That is 1 ms for ``[a-z]``, and
+12 ms for a set that lacks a few letters, because half of all tokens leave it. A table saves time at every mask in a
+loop over the set, which would otherwise walk the tokens that stay inside: up to 3 ms. A node with a loop has two or
+three such masks. A counted loop (``{1,63}``) has more, because every position near its limit has a mask of its own.
 
-What is not worth a table for one automaton may be for many: of the sets that are passed over it is added up what masks
-are thought to have cost for want of their tables, and a set whose sum has reached the price of its table gets one. So
-nothing costs much more than twice what it would if all automata were known beforehand.
+`worth_tables` compares the two, in milliseconds:
+
+    cost  = 1 (2.5 for a set of nearly all characters) + tokens that leave the set / 6,000
+    saved = nodes with a loop over the set × 2 masks (20 if counted) × tokens that stay inside / 50,000
+
+A set gets a table if it saves at least its cost. A request waits for all tables of its automaton, so they may cost
+`MOST_MS` together: sets in counted loops come first, then those with the largest gain.
+
+A set that is no gain for one automaton may be one for many. So ``saved`` of a set without a table is kept and added to
+that of the next automaton with this set. So the time for tables and for masks without them is at most about twice what
+it would be if all automata were known beforehand (as in the ski-rental problem).
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ _WIDE_SIZE = MAX_CODE_POINT - 0x1000
 _MOST_PASSED_OVER = 4096  # sets of which the sum is kept: whoever sends specifications chooses the sets
 
 PassedOver = dict[CharSet, float]
-"""Sets without tables, and how many milliseconds masks are thought to have cost for want of them."""
+"""Sets without tables, and the milliseconds that tables would have saved so far."""
 
 
 def worth_tables(
@@ -42,10 +48,11 @@ def worth_tables(
     tokens_at: Callable[[CharSet], tuple[int, int]],
     passed_over: PassedOver,
 ) -> set[int]:
-    """Those of ``new`` (number, set, nodes that loop over it) that pay. Updates ``passed_over`` for the others.
+    """The numbers of the sets out of ``new`` (number, set, nodes that loop over it) that get a table. Updates
+    ``passed_over`` for the others.
 
-    ``counted``: the numbers of those that counted loops are over; ``tokens_at``: about how many tokens stay inside a
-    set, and how many leave it.
+    ``counted`` gives the numbers of sets in counted loops; ``tokens_at`` estimates how many tokens stay in a set and
+    how many leave it.
     """
     if not new:
         return set()

@@ -81,7 +81,7 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
         TypeError: the drafts are no integers.
         ValueError: they are not one list for each guide, or the guides are of different vocabularies.
         IndexError: a guide has been set to a configuration that its index does not have.
-    """
+    """  # noqa: DOC501 - functions make the errors
     if len(drafts) != len(guides):
         raise error_of(WRONG_COUNT, guides, drafts)
     if not guides:

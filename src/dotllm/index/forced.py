@@ -1,9 +1,9 @@
 """Forced text as tokens.
 
-When only one text can follow, its canonical tokenisation is a good draft. The last tokens are another matter: the
-tokenizer would have seen what comes after them, and might have merged it in (`"name` + `":`). So tokens at the end
-are left out while some longer token could replace them: the draft stops before the first token from which the rest of
-the forced text is a proper prefix of another token.
+If only one text can follow, its canonical tokenisation is a good draft, except for its last tokens. The tokenizer would
+have read the text behind them, too, and might have merged it with them (`"name` + `":`). So a token is dropped if a
+longer token could replace it: the draft stops before the first token at which the rest of the forced text is a proper
+prefix of another token.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Threads that help the caller of a batch for some hundred microseconds, and wait in between.
 
-They live in a kernel, without the GIL, where they wait for a byte from a pipe. So neither calling them nor being done
-takes a turn of the interpreter: a `ThreadPoolExecutor` costs its caller 20 µs a task and comes as much later, and two
-threads that end together, as those that share work do, then wait for each other's GIL. Nobody is waited for who has not
-come yet: the caller works too, and helpers that come too late find the job closed.
+Helpers stay in a kernel, without the GIL, and wait there for a byte from a pipe. So neither the call of a helper nor
+its end needs the interpreter. A task of a `ThreadPoolExecutor` costs its caller 20 µs and begins 20 µs later, and two
+threads that end together wait for each other's GIL. The caller works, too, and waits only for helpers that have begun:
+a helper that comes later finds the job closed.
 
-Still, to wake a thread takes its caller some 10 µs and comes as much later, several times that in a virtual machine.
-So when jobs follow each other closely, as the chunks of a large batch do, helpers spin on the job for some time before
-they wait for a byte; when they do not, they wait at once, and cost nothing.
+To wake a thread still costs its caller some 10 µs, and the thread begins 10 µs later (several times that in a virtual
+machine). So if jobs follow each other closely, as the chunks of a large batch do, helpers spin on the job for some time
+before they wait for a byte. Otherwise they wait at once, and cost nothing.
 
 The *job* is an int64 array that all of them share. The caller writes into it what is to be done, then opens it. Its
 first word counts the helpers that are at work on it, plus CLOSED while it is closed.

@@ -127,7 +127,7 @@ class GrammarIndex:
         nfa = lower(prepared, space.alive_bytes)
         check_token_sets(nfa.token_sets, vocabulary)
         numbers = space.charset_numbers(nfa.charsets, nfa.charset_uses, partial(counted_charsets, prepared))
-        arena = build(nfa, numbers, space.reach, limit)
+        arena = build(nfa, numbers, space.max_token_bytes, limit)
         index = cls(arena, vocabulary, nfa.token_sets, nfa.charsets, nfa.unique_nodes)
         if vocabulary.unspellable_bytes != vocabulary.missing_bytes:
             _ = index.guide().mask_row
@@ -199,7 +199,7 @@ class GrammarIndex:
         Raises:
             IndexError: it is not.
             TypeError: it is no integer.
-        """
+        """  # noqa: DOC501 - a function makes the error
         config, mem = as_integer(config), self.mem
         if not 0 <= config < mem[CONFIGURATIONS]:
             raise no_configuration([self], [config])
@@ -226,8 +226,12 @@ class GrammarIndex:
             return self.run(lambda mem: advance_bytes(mem, config, array))
 
     def forced_bytes(self, config: int, limit: int = 4096) -> bytes:
-        """The bytes that must come next, at most ``limit``. Raises as `check_configuration`, and ValueError for a limit
-        below 0."""
+        """The bytes that must come next, at most ``limit``.
+
+        Raises:
+            ValueError: ``limit`` is below 0.
+            TypeError, IndexError: as `check_configuration`.
+        """
         config = self.check_configuration(config)
         if limit < 0:
             raise ValueError(f"limit: a number of bytes is wanted, not {limit}")

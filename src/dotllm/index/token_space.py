@@ -93,7 +93,7 @@ class TokenSpace:
         self.lock = threading.RLock()  # guards rows and sets
         self.words = vocabulary.words
         self.size = vocabulary.size
-        self.reach = max(1, int(vocabulary.max_token_bytes))
+        self.max_token_bytes = max(1, int(vocabulary.max_token_bytes))
         self.token_data = np.array(vocabulary.token_data, np.uint8)
         self.token_offset = np.array(vocabulary.token_offset, np.int32)
         self.ends = np.zeros(vocabulary.size, np.bool_)

@@ -34,7 +34,12 @@ class DamagedFile(Exception):
 
 
 def write_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write ``arrays`` (uint8, int32 or int64) under ``path``, whose directory is made. Raises OSError."""
+    """Write ``arrays`` (uint8, int32 or int64) under ``path``, whose directory is made.
+
+    Raises:
+        TypeError: an array has another dtype.
+        OSError: the file cannot be written.
+    """
     entries: dict[str, list[Any]] = {}
     parts: list[bytes] = []
     at = 0
@@ -63,7 +68,12 @@ def write_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]]) -> N
 
 
 def read_arrays(path: Path, kind: str) -> dict[str, NDArray[Any]]:
-    """The arrays of a file of this kind. Raises FileNotFoundError, OSError or DamagedFile."""
+    """Map the arrays of a file of this kind into memory.
+
+    Raises:
+        DamagedFile: the file is damaged, or of another kind.
+        OSError: the file is not there, or cannot be read.
+    """
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size < _START:
             raise DamagedFile(f"{path} is too short")

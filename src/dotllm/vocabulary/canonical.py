@@ -1,8 +1,8 @@
 """Spelling bytes the way the model's own tokenizer does.
 
-Tokenizers read text, and some put a space before it; a piece of a generated text has no beginning of its own, nor
-need it end with a whole character. So: tokenise the longest part that is UTF-8, compare the bytes, and if a space
-came in try again behind an anchor whose tokens are then dropped.
+Tokenizers read whole texts, and some put a space before them. A piece of a generated text does not begin a text, and
+may end inside a character. So `spell_canonically` tokenises the longest part that is UTF-8 and compares the bytes. If
+the tokenizer has added a space, it tries again behind an anchor, and drops the anchor's tokens.
 """
 
 from __future__ import annotations

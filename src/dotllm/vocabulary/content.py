@@ -45,9 +45,12 @@ class Content(NamedTuple):
         added_tokens: Mapping[str, int] | None = None,
         size: int | None = None,
     ) -> Content:
-        """Content of ``tokens`` by id, padded with ids of no bytes up to ``size``. Ids out of range: ValueError.
+        """Content of ``tokens`` by id, padded with ids of no bytes up to ``size``.
 
         EOS ids and special tokens never have bytes: they must not be reachable as text.
+
+        Raises:
+            ValueError: an id is out of range, or all tokens together have more than 2 GiB.
         """
         eos = ids_of(eos_token_ids)
         special = {str(name): int(token) for name, token in (special_tokens or {}).items()}

@@ -91,7 +91,9 @@ class Vocabulary:
         """A vocabulary of byte strings by id; None (or b"") for ids that stand for no text, as EOS and special ids do.
 
         ``size`` pads with ids that are never allowed (models whose output is wider than their tokenizer).
-        Raises ValueError for ids out of range.
+
+        Raises:
+            ValueError: an id is out of range, or all tokens together have more than 2 GiB.
         """
         return cls(Content.of(tokens, eos_token_ids, special_tokens, added_tokens, size))
 
@@ -113,8 +115,9 @@ class Vocabulary:
         output if that is not the tokenizer's: tokens beyond it do not exist for the model, and are left out with a
         warning.
 
-        Raises Unsupported for tokenizers whose tokens have no bytes of their own (keyword: which), ValueError if no EOS
-        is known or ids are out of range.
+        Raises:
+            Unsupported: the tokens have no bytes of their own; the keyword says which tokenizer.
+            ValueError: no EOS is known, or ids are out of range.
         """
         contents = read_tokenizer(tokenizer)
         if size is not None:
@@ -128,7 +131,11 @@ class Vocabulary:
         return cls(content, contents.encode)
 
     def token_bytes(self, token_id: int) -> bytes | None:
-        """The bytes of a token, None if it stands for no text. Raises IndexError for an id out of range."""
+        """The bytes of a token, None if it stands for no text.
+
+        Raises:
+            IndexError: the vocabulary has no such id.
+        """
         if not 0 <= token_id < self.size:
             raise IndexError(f"token id {token_id} is outside the vocabulary of size {self.size}")
         start, end = self.token_offset[token_id], self.token_offset[token_id + 1]

@@ -33,36 +33,40 @@ _INITIAL = tuple(_FIRST_CAPACITY.get(region, 0) for region in range(L.REGIONS))
 _PER_NODE, _PER_DEPTH = 6, 2  # arrays of scratch behind the NFA's: see H_SEEN and H_WALK_STATE
 
 
-def build(nfa: Nfa, charset_numbers: Int32, reach: int, limit: int = DEFAULT_LIMIT) -> Int32:
+def build(nfa: Nfa, charset_numbers: Int32, max_token_bytes: int, limit: int = DEFAULT_LIMIT) -> Int32:
     """The arena of ``nfa``, ready in its initial configuration.
 
-    charset_numbers: for every charset of the NFA the number of its table in the token space, or -1. reach: the longest
-    token in bytes.
+    charset_numbers: for every charset of the NFA the number of its table in the token space, or -1. max_token_bytes:
+    the bytes of the longest token.
     """
     parts = nfa.block[:HEAD].tolist()
     n, classes = parts[NfaArray.A] - parts[NfaArray.KIND], parts[NfaArray.CLASS_BYTE + 1] - parts[NfaArray.CLASS_BYTE]
     capacity = _capacities(classes)
     capacity[L.BUFFER] += n
-    return _initialised(laid_out(nfa.block, charset_numbers, capacity, reach, limit))
+    return _initialised(laid_out(nfa.block, charset_numbers, capacity, max_token_bytes, limit))
 
 
 def laid_out(
-    block: Int32, charset_numbers: Int32, capacity: list[int], reach: int, limit: int = DEFAULT_LIMIT
+    block: Int32, charset_numbers: Int32, capacity: list[int], max_token_bytes: int, limit: int = DEFAULT_LIMIT
 ) -> Int32:
-    """An arena with the automaton of ``block`` (see `Nfa`) and empty regions of these capacities."""
+    """An arena with the automaton of ``block`` (see `Nfa`) and empty regions of these capacities.
+
+    Raises:
+        BudgetExceeded: the arena would have more ints than an arena may.
+    """
     n = int(block[NfaArray.A] - block[NfaArray.KIND])
-    scratch = _PER_NODE * n + _PER_DEPTH * (reach + 2)
+    scratch = _PER_NODE * n + _PER_DEPTH * (max_token_bytes + 2)
     size = L.HEADER + len(block) - HEAD + scratch + sum(map(mul, capacity, L.WIDTH))
     if size > _MOST:
         raise BudgetExceeded(f"the automaton needs more than {_MOST * 4 >> 20} MiB", keyword="memory")
     mem = cleared(size)
-    lay_out(mem, block, HEAD, charset_numbers, np.array(capacity, np.int64), reach, min(limit, _MOST))
+    lay_out(mem, block, HEAD, charset_numbers, np.array(capacity, np.int64), max_token_bytes, min(limit, _MOST))
     return mem
 
 
 @kernel(nb.void(MEM, nb.int32[::1], nb.int64, nb.int32[::1], nb.int64[::1], nb.int64, nb.int64))
 def lay_out(
-    mem: Int32, block: Int32, head: int, charset_numbers: Int32, capacity: Int64, reach: int, limit: int
+    mem: Int32, block: Int32, head: int, charset_numbers: Int32, capacity: Int64, max_token_bytes: int, limit: int
 ) -> None:
     """Fill the header of an arena of the right size, all zero, and its NFA part: that of ``block`` (see `Nfa`), with
     the numbers of the charsets' tables instead of those of the charsets."""
@@ -74,14 +78,14 @@ def lay_out(
     n, position = block[1] - block[0], L.HEADER + block[parts] - head
     for i in range(_PER_NODE + _PER_DEPTH):
         mem[L.H_SEEN + i] = position
-        position += n if i < _PER_NODE else reach + 2
+        position += n if i < _PER_NODE else max_token_bytes + 2
     mem[L.H_FIRST] = position
     for region in range(L.REGIONS):
         mem[L.R + 3 * region], mem[L.R + 3 * region + 1] = position, capacity[region]
         position += capacity[region] * L.WIDTH[region]
     mem[L.H_MAGIC], mem[L.H_END], mem[L.H_LIMIT] = L.MAGIC, position, limit
     mem[L.H_NODES], mem[L.H_CLASSES], mem[L.H_START] = n, block[parts] - block[parts - 1], block[parts + 1]
-    mem[L.H_REACH], mem[L.H_DEPTH] = reach, reach + 2
+    mem[L.H_MAX_TOKEN_BYTES], mem[L.H_DEPTH] = max_token_bytes, max_token_bytes + 2
     for node in range(mem[L.H_CHARSET], mem[L.H_CHARSET] + n):
         if mem[node] >= 0:
             mem[node] = charset_numbers[mem[node]]

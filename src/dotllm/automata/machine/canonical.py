@@ -45,12 +45,12 @@ def canonical_frames(mem: Int32, fs: int) -> int:
                     loop = L.LOOP - label
                     low, high = mem[mem[L.H_LOOP_MIN] + loop], mem[mem[L.H_LOOP_MAX] + loop]
                     # (low < 0: a counted network, some of whose states are -1 - low edges from the end)
-                    far_from_high = high < 0 or high - count + min(0, low + 1) > mem[L.H_REACH]
+                    far_from_high = high < 0 or high - count + min(0, low + 1) > mem[L.H_MAX_TOKEN_BYTES]
                     if high < -1:
                         pass  # an unordered sequence: the set of used parts, not a number
                     elif count >= low and high >= 0 and far_from_high:
                         count = L.FAR_INSIDE
-                    elif low - count > mem[L.H_REACH] and far_from_high:
+                    elif low - count > mem[L.H_MAX_TOKEN_BYTES] and far_from_high:
                         count = L.FAR_BELOW
                 new = frame(mem, label, count, below)
                 if new < 0:

@@ -80,7 +80,11 @@ def constant_part(mem: Int32) -> Int32:
 
 
 def grow(mem: Int32, region: int) -> Int32:
-    """More room in ``region``: the arena, or a copy of it. Raises BudgetExceeded at its limit."""
+    """Make ``region`` larger, in the arena or in a copy of it, and return that arena.
+
+    Raises:
+        BudgetExceeded: the arena would be larger than its limit.
+    """
     capacity = {region: int(mem[L.R + 3 * region + 1])}
     capacity[region] *= 4 if capacity[region] * L.WIDTH[region] < _GROW_FAST else 2
     if region == L.STATE:

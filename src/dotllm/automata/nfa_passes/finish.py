@@ -18,12 +18,12 @@ from dotllm.automata.kinds import (
     UNSATISFIABLE,
 )
 from dotllm.automata.nfa_passes.closures import find_closures, tail_calls, targets
+from dotllm.automata.nfa_passes.distances import measure_distances
 from dotllm.automata.nfa_passes.edges import by_node, byte_classes, producible
 from dotllm.automata.nfa_passes.links import group_by, group_calls
 from dotllm.automata.nfa_passes.nullable import find_nullable
 from dotllm.automata.nfa_passes.productive import find_productive, links_back
 from dotllm.automata.nfa_passes.pushes import order_pushes
-from dotllm.automata.nfa_passes.rounds import measure_rounds
 from dotllm.jit import B1, I1, I2, inner_kernel
 
 _MOST_CLOSURES = 64_000_000  # ints
@@ -57,7 +57,7 @@ def finish(
     while True:
         link_start, link = links_back(kind, a, b, loops, byte_edges, n_edges, source, target, n_eps)
         productive = find_productive(kind, a, b, loops, link_start, link)
-        if measure_rounds(kind, a, b, loops, productive):
+        if measure_distances(kind, a, b, loops, productive):
             break
     if not productive[start]:
         return UNSATISFIABLE, nothing

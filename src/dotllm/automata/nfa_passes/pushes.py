@@ -1,8 +1,8 @@
 """The order of pushes: calls and loop entries of one closure must be carried out left corners first.
 
 A topological order of them (depth first, reverse postorder). A cycle is left recursion, which has to be rewritten
-before (`grammar.transform`). All calls of one rule take the place of the last of them, which is before whatever the
-rule begins with: so they follow each other, and their frames are pushed together.
+before (`grammar.transform`). All calls of one rule stand at the place of the last of them, which is before everything
+that the rule begins with. So these calls follow each other, and their frames are pushed together.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def order_pushes(
             if kind[v] == N_ENTER and loops[a[v], 3] < -1:
                 width = -2 - loops[a[v], 3]
             elif kind[v] == N_ENTER and loops[a[v], 2] < 0:
-                width = b[to] + 1  # and so do the ways out of a state of a counted network
+                width = b[to] + 1  # and so do the transitions of a state of a counted network
             if position[depth - 1] >= closure_start[to + width]:
                 colour[v] = 2
                 rank[v] = order

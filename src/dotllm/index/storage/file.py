@@ -194,7 +194,7 @@ def _load(header: dict[str, Any], numbers: Int32, vocabulary: Vocabulary, make: 
         raise ValueError("damaged index: automaton")
     used = set(block[block[NfaArray.CHARSET] : block[NfaArray.CHARSET + 1]].tolist())
     of_charset = np.array([_number(c, space) if i in used else -1 for i, c in enumerate(charsets)], np.int32)
-    mem = _arena(block, of_charset, lengths, header["scratch"], space.reach)
+    mem = _arena(block, of_charset, lengths, header["scratch"], space.max_token_bytes)
     region = int(restore(mem, numbers[block_end:rows_at], np.array(lengths[1:-1], np.int64), row_count))
     if region != ALL_VALID:
         raise ValueError(f"damaged index: numbers of region {region}")
@@ -217,10 +217,13 @@ def _number(charset: CharSet, space: TokenSpace) -> int:
     return space.charset_number(charset)
 
 
-def _arena(block: Int32, of_charset: Int32, lengths: list[int], scratch: list[int], reach: int) -> Int32:
-    """An arena with this automaton and empty regions that have room for half as much again as those of a file.
+def _arena(block: Int32, of_charset: Int32, lengths: list[int], scratch: list[int], max_token_bytes: int) -> Int32:
+    """An arena with this automaton and empty regions of one and a half times the size of those of a file.
 
     lengths: of all parts of the file; scratch: capacities of SCRATCH, as they were.
+
+    Raises:
+        ValueError: the file's parts have lengths that no arena has.
     """
     used = [0] * at.REGIONS
     for r, length in zip(_SAVED, lengths[2:-1], strict=True):
@@ -237,4 +240,4 @@ def _arena(block: Int32, of_charset: Int32, lengths: list[int], scratch: list[in
         fits = fits and _LEAST_SCRATCH <= size <= DEFAULT_LIMIT // at.WIDTH[r]
     if not fits or capacity[at.LOCAL].bit_count() != 1:  # (a walk's cells are found by their hash)
         raise ValueError("damaged index: parts")
-    return laid_out(block, of_charset, capacity, reach)
+    return laid_out(block, of_charset, capacity, max_token_bytes)

@@ -1,7 +1,7 @@
 """Can the unfinished value still equal an earlier item? Conservative: false positives only.
 
-Of an object whose members may be written again (additional keys may be) only the keys count. In an object that must not
-repeat a key, a key is like an item, but only while it is being written.
+If the members of an object may be written again (additional keys may), only its keys are compared. In an object that
+must not repeat a key, a key is compared like an item, but only while it is being written.
 """
 
 from __future__ import annotations

@@ -31,7 +31,9 @@ def read_tokenizer(tokenizer: Any) -> TokenizerContents:
     """Tokens as bytes, special tokens and EOS ids of any supported tokenizer.
 
     What wrappers and Python classes say is kept: their EOS ids, their special tokens, and the tokens they added.
-    Raises Unsupported, with the class name as keyword, for tokenizers whose tokens are not known to have bytes.
+
+    Raises:
+        Unsupported: the tokens are not known to have bytes; the keyword is the tokenizer's class.
     """
     layers = list(_layers(tokenizer))
     for depth, layer in enumerate(layers):

@@ -20,7 +20,8 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 def decode_tokens(strings: Sequence[str], decoder: Mapping[str, Any] | None) -> list[bytes]:
     """The bytes of each token. ``decoder`` is the decoder's description as in ``tokenizer.json``.
 
-    Raises Unsupported, with the decoder's type as keyword, if tokens have no bytes of their own under it.
+    Raises:
+        Unsupported: tokens have no bytes of their own under this decoder; the keyword is its type.
     """
     if decoder is None:
         raise Unsupported(

@@ -1,9 +1,9 @@
 """The bytes of tokens against the tokenizer's own decoding, which is what the user of a model sees.
 
 A reader works out what each token stands for. Here the tokenizer itself decodes every token between two anchors, some
-thousands in one call; the text must be that of the bytes (where these are no UTF-8, with U+FFFD on both sides). Where
-it is not, the decoding is believed: a token stands for what it adds between two others. A token that adds nothing
-definite (part of a character, when the reader found something else; an exception) stands for no text.
+thousands in one call; the text must be that of the bytes (where these are no UTF-8, with U+FFFD on both sides). If they
+differ, the decoding counts: a token stands for the text that it adds between two others. A token stands for no text if
+its decoding is not definite (a part of a character, where the reader found something else), or raises an exception.
 """
 
 from __future__ import annotations
@@ -54,9 +54,12 @@ def as_decoded(contents: TokenizerContents) -> TokenizerContents:
 
 
 def _anchor(tokens: Sequence[bytes | None], decode: Decode) -> int | None:
-    """A token that is visible ASCII and decodes to just that in a row of its own; None if there are no such tokens.
+    """A token of visible ASCII that decodes to its own bytes, also several times in a row; None: no token is visible.
 
-    Of several letters where there is one: a token of a single byte may be decoded together with other bytes.
+    A token of several letters is preferred: a token of a single byte may be decoded together with other bytes.
+
+    Raises:
+        Unsupported: there are visible tokens, but none decodes to its own bytes.
     """
     for length in (2, 3, 1):
         candidates = [i for i, text in enumerate(tokens) if text is not None and _is_visible(text, length)]

@@ -137,12 +137,14 @@ def _character(grammar: Grammar, characters: CharSet, once: bool) -> Expression:
     return character(grammar, characters, once=once)
 
 
-def _network(grammar: Grammar, states: int, start: int, finals: Any, edges: list[Ints], rounds: int = 0) -> Expression:
+def _network(
+    grammar: Grammar, states: int, start: int, finals: Any, edges: list[Ints], most_edges: int = 0
+) -> Expression:
     if not len(finals):
         return grammar.never()
     flat = [np.array([states, start, len(finals)], np.int32), np.asarray(finals, np.int32)]
     flat.extend(part.ravel() for part in edges)
-    return grammar.flat_network(np.concatenate(flat, dtype=np.int32).tobytes(), rounds)
+    return grammar.flat_network(np.concatenate(flat, dtype=np.int32).tobytes(), most_edges)
 
 
 def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:

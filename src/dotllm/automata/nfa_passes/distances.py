@@ -1,7 +1,8 @@
-"""Counted networks: how far each way out of a state is from a final state.
+"""Counted networks: how many edges each transition is from a final state.
 
-The machine takes a way out only if the edges that are left are enough to end from there, so a limit leaves no dead
-ends. Which edges there are depends on what is productive, hence here and not where the network is built.
+The machine takes a transition only if the remaining edges suffice to reach a final state, so the limit makes no dead
+ends. The distances depend on which edges are productive, so this pass computes them, and not the construction of the
+network.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ _NEVER = 1 << 30
 
 
 @inner_kernel("boolean(int32[::1], int32[::1], int32[::1], int32[:, ::1], boolean[::1])")
-def measure_rounds(kind: Int32, a: Int32, b: Int32, loops: Int32, productive: Bool) -> bool:
-    """Set, of every way out, ``a`` (until now the END node of its target) to its distance, and of every counted network
-    its ``loops[:, 2]``. False: some network has no text short enough; its ENTER has become PLAIN, and nothing else has
+def measure_distances(kind: Int32, a: Int32, b: Int32, loops: Int32, productive: Bool) -> bool:
+    """Set ``a`` of every transition (until now the END node of its target) to its distance, and ``loops[:, 2]`` of all
+    counted networks. False: some network has no text short enough; its ENTER has become PLAIN, and nothing else has
     been done."""
     n = kind.shape[0]
     edges = 0
