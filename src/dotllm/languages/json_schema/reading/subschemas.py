@@ -55,23 +55,29 @@ def subschemas(schema: Any, dialect: Dialect) -> Iterator[tuple[dict[str, Any], 
 
 
 def assertions(schema: Any, dialect: Dialect) -> list[Path]:
-    """The places of all keywords of ``schema`` that can make a document invalid, outer ones first."""
-    found = [
-        (*path, keyword) for node, path, inner in subschemas(schema, dialect) for keyword in node
-        if keyword in ASSERTIONS[inner]
-    ]  # fmt: skip
+    """The places of all keywords of ``schema``, and of all its sub-schemas that are false, that can make a document
+    invalid; outer ones first."""
+    found: dict[Path, None] = {}
+    for node, path, inner in subschemas(schema, dialect):
+        found |= {(*path, keyword): None for keyword in node if keyword in ASSERTIONS[inner]}
+        found |= {(*path, *place): None for child, place in children(node) if child is False}
     return sorted(found, key=len)
 
 
 def without(schema: Any, paths: Iterable[Path]) -> Any:
-    """A copy of ``schema`` without the keywords at ``paths``; what is not on the way to one is shared."""
+    """A copy of ``schema`` without the keywords at ``paths``; what is not on the way to one is shared.
+
+    A sub-schema in a list is replaced by true."""
     by_first: dict[str | int, list[Path]] = {}
     for path in paths:
         by_first.setdefault(path[0], []).append(path[1:])
     if not by_first:
         return schema
     if isinstance(schema, list):
-        return [without(child, by_first[i]) if i in by_first else child for i, child in enumerate(schema)]
+        return [
+            True if () in by_first.get(i, ()) else without(child, by_first[i]) if i in by_first else child
+            for i, child in enumerate(schema)
+        ]
     return {
         name: without(child, by_first[name]) if name in by_first else child
         for name, child in schema.items()
