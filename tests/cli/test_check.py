@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from dotllm.cli import check
+from dotllm.cli.check import REFUSED, WRONG
 from dotllm.compilation import compiler
-from dotllm.errors import EngineFault
+from dotllm.diagnosis.frames import wants_colour
+from dotllm.errors import DOCUMENTATION, EngineFault
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def verdicts(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
 
 def test_a_directory(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, found = verdicts(capsys, str(specs))
-    assert status == 1 and set(found) == {"good.json", "refused.json", "wrong.json", "broken.json", "rules.lark"}
+    assert status == REFUSED and set(found) == {"good.json", "refused.json", "wrong.json", "broken.json", "rules.lark"}
     good = found["good.json"]
     assert good["enforced"] and good["automaton_nodes"] > 10 and good["index_bytes"] > 0 and good["first_mask_ms"] > 0
     assert found["rules.lark"]["enforced"] and found["rules.lark"]["kind"] == "grammar"
@@ -45,22 +47,34 @@ def test_a_directory(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (refused["reason"], refused["keyword"]) == ("unsupported", "uniqueItems")
     assert refused["pointer"].startswith("/properties/a~1b"), "a JSON Pointer"
     assert found["wrong.json"]["reason"] == "invalid" and "type" in found["wrong.json"]["message"]
-    assert found["broken.json"]["reason"] == "unreadable"
+    broken = found["broken.json"]
+    assert (broken["reason"], broken["code"], broken["line"], broken["column"]) == ("unreadable", "not_json", 1, 2)
 
 
 def test_lines_for_people(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check.main([str(specs / "good.json"), str(specs / "refused.json")]) == 1
-    first, second, last = capsys.readouterr().out.splitlines()
+    first, *frame, last = capsys.readouterr().out.splitlines()
     assert first.startswith("good.json: enforced (") and "first mask" in first
-    assert second.startswith("refused.json: unsupported uniqueItems at /properties/a~1b")
+    assert (
+        frame[0] == "error[unsupported]: uniqueItems cannot be enforced beside contains, or where not excludes arrays"
+    )
+    assert frame[1].endswith("refused.json:1:74  (/properties/a~1b/uniqueItems)") and '"uniqueItems": true' in frame[2]
+    assert frame[4:] == [
+        "  = help: remove one of them, or check it after the answer",
+        f"  = see: {DOCUMENTATION}#unsupported",
+    ]
     assert last == "1 of 2 are enforced exactly"
 
 
 def test_stdin_is_a_schema_unless_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for text, arguments, status in (('{"const": 1}', [], 0), ("(a", ["--kind", "regex"], 1), ("nonsense", [], 1)):
+    for text, arguments, status, place in (
+        ('{"const": 1}', [], 0, "stdin: "),
+        ("(a", ["--kind", "regex"], 1, "stdin:1:"),
+        ("nonsense", [], 1, "stdin:1:1"),
+    ):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         assert check.main(["-", *arguments]) == status
-        assert capsys.readouterr().out.startswith("stdin: ")
+        assert place in capsys.readouterr().out
 
 
 def test_options_of_json(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +88,10 @@ def test_arguments_that_make_no_sense(specs: Path, capsys: pytest.CaptureFixture
     assert check.main([str(specs), "--tokenizer", str(specs / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err
     status, found = verdicts(capsys, str(specs / "missing.json"))
-    assert status == 1 and found["missing.json"]["reason"] == "unreadable"
+    assert status == WRONG and found["missing.json"]["reason"] == "unreadable"
+    with pytest.raises(SystemExit) as ended:
+        check.main(["x.txt", "--kind", "json_schma"])
+    assert ended.value.code == WRONG and 'did you mean "json_schema"?' in capsys.readouterr().err
 
 
 def test_a_bad_line_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,11 +135,11 @@ def test_keywords_that_mean_nothing_are_named(tmp_path: Path, capsys: pytest.Cap
     path = tmp_path / "typo.json"
     path.write_text(json.dumps({"properties": {"name": {"type": "string", "maxlength": 5}}, "requierd": ["name"]}))
     assert check.main([str(path)]) == 0, "the standard ignores them"
-    _, first, second = capsys.readouterr().out.splitlines()
-    assert first == (
-        "typo.json: warning at /requierd: 'requierd' is no keyword of JSON Schema; did you mean \"required\"?"
-    )
-    assert "warning at /properties/name/maxlength" in second and '"maxLength"' in second
+    said = capsys.readouterr().out
+    assert "warning: 'requierd' is no keyword of JSON Schema; did you mean \"required\"?" in said
+    assert "typo.json:1:62  (/requierd)" in said and '"maxLength"' in said
+    assert check.main([str(path), "--strict"]) == REFUSED
+    capsys.readouterr()
     _, found = verdicts(capsys, str(path))
     assert [warning["pointer"] for warning in found["typo.json"]["warnings"]] == [
         "/requierd",
@@ -140,3 +157,55 @@ def test_a_fault_of_the_engine_is_no_refusal(
     status, found = verdicts(capsys, str(specs / "good.json"))
     assert status == 1
     assert (found["good.json"]["reason"], found["good.json"]["message"]) == ("fault", "internal fault -4")
+
+
+PERSON = """{
+  "type": "object",
+  "properties": {
+    "name": {"type": "string"},
+    "age": {
+      "type": "integer",
+      "maximum": 130
+    }
+  }
+}
+"""
+
+
+def test_a_document_that_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "person.json").write_text(PERSON)
+    (tmp_path / "answer.json").write_text('{\n  "name": "Bob",\n  "age": 131\n}\n')
+    (tmp_path / "good.json").write_text('{"name": "Bob"}')
+    asked = [str(tmp_path / "person.json"), "--document", str(tmp_path / "answer.json")]
+    assert check.main([*asked, "--document", str(tmp_path / "good.json")]) == REFUSED
+    assert capsys.readouterr().out.replace(f"{tmp_path}/", "").splitlines() == [
+        'error: "maximum": 130 forbids it',
+        " --> answer.json:3:12  (/age)",
+        '3 |   "age": 131',
+        '  |            ^ allowed here: ",", "0", "}" or white space',
+        " --> person.json:7:7  (/properties/age/maximum)",
+        '7 |       "maximum": 130',
+        "  |       ^^^^^^^^^^^^^^",
+        "  = help: write a number of at most 130",
+        "good.json: fits person.json",
+    ]
+    assert check.main([*asked, "--json"]) == REFUSED
+    row = json.loads(capsys.readouterr().out)
+    assert (row["fits"], row["line"], row["column"], row["pointer"]) == (False, 3, 12, "/age")
+    assert row["blamed"] == [{"pointer": "/properties/age/maximum", "value": 130, "line": 7, "column": 7}]
+
+
+def test_a_document_and_an_expression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text").write_text("abx\n")
+    assert check.main(["--regex", "[a-c]+", "--document", str(tmp_path / "text")]) == REFUSED
+    assert ":1:3" in capsys.readouterr().out
+    assert check.main(["--regex", "[a-c]+", "--document", str(tmp_path / "missing")]) == WRONG
+
+
+def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert wants_colour(terminal) and not wants_colour(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not wants_colour(terminal)

@@ -1,12 +1,18 @@
-"""``dotllm check``: is a specification enforced exactly, and if not, why not?
+"""``dotllm check``: is a specification enforced exactly, and if not, why not? Does a document fit, and if not, why not?
 
     dotllm check schema.json schemas/ rules.lark
+    dotllm check person.json --document answer.json         # where it stops fitting, and the keyword that forbids it
+    dotllm check --regex '[a-z]+@example[.]org'
     curl -s https://…/schema.json | dotllm check -
     dotllm check --json schemas/ > verdicts.jsonl           # for CI: a JSON object a line
 
 The verdict is the server's. Keywords and formats that mean nothing (``requierd``) are ignored as the standard says, and
-named here as warnings. Sizes and times are of this machine; without ``--tokenizer`` they are those of a vocabulary
-of single bytes, which decides nothing: what is enforced there is enforced with every vocabulary that can spell it.
+named here as warnings; with ``--strict`` they are errors. Sizes and times are of this machine; without ``--tokenizer``
+they are those of a vocabulary of single bytes, which decides nothing: what is enforced there is enforced with every
+vocabulary that can spell it.
+
+Exit status: 0, all is enforced and all documents fit; 1, something is refused or does not fit; 2, the arguments make no
+sense, or a file cannot be read.
 """
 
 from __future__ import annotations
@@ -14,148 +20,112 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
+from dotllm.cli.verdicts import Judged, fit, judge, unreadable
 from dotllm.compilation.inputs import BadInput, Input, files_of, parse, read_file
-from dotllm.compilation.specification import Kind, OptionValue, Specification
-from dotllm.errors import EngineFault, InvalidSpec, SpecError
+from dotllm.compilation.specification import Kind, OptionValue
+from dotllm.diagnosis.frames import wants_colour
+from dotllm.errors import SpecError
 
-
-class Verdict(NamedTuple):
-    """What ``--json`` prints of one specification."""
-
-    name: str
-    kind: str
-    enforced: bool
-    reason: str = ""
-    """``invalid``: it is wrong in itself. ``unsupported``: it is right, and refused. ``unreadable``: there is none.
-    ``fault``: a bug of the engine."""
-    keyword: str = ""
-    pointer: str = ""
-    message: str = ""
-    automaton_nodes: int = 0
-    index_bytes: int = 0
-    compile_ms: float = 0.0
-    """Text to index."""
-    first_mask_ms: float = 0.0
-    warnings: tuple[dict[str, str], ...] = ()
-    """``pointer`` and ``message`` of each keyword of a JSON Schema that asserts nothing."""
+ENFORCED, REFUSED, WRONG = 0, 1, 2
+"""Exit statuses."""
 
 
 def main(argv: list[str]) -> int:
-    """Status 0: all are enforced. 1: some are not (each is named). 2: the arguments make no sense."""
+    """Check what the arguments name. The status is one of `ENFORCED`, `REFUSED` and `WRONG`."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if not arguments.specs and not arguments.regex:
+        parser.error("name a SPEC, or give --regex")
+    try:
+        vocabulary = _vocabulary(arguments.tokenizer, arguments.vocab_size)
+        documents = [(str(path), path.read_text(encoding="utf-8")) for path in arguments.document]
+    except (OSError, ValueError, ImportError) as error:
+        print(f"dotllm check: {error}", file=sys.stderr)
+        return WRONG
+    colour = wants_colour()
+    total = bad = 0
+    status = ENFORCED
+    for one in _inputs(arguments, json_options(arguments)):
+        judged = one if isinstance(one, Judged) else judge(one, vocabulary)
+        total += 1
+        is_bad = not judged.verdict.enforced or (arguments.strict and bool(judged.verdict.warnings))
+        bad += is_bad
+        status = max(status, WRONG if judged.is_missing else REFUSED if is_bad else ENFORCED)
+        if isinstance(one, Input) and documents and judged.verdict.enforced:
+            fitting = [*_fit_all(one, documents, as_json=arguments.json, colour=colour)]
+            status = max(status, ENFORCED if all(fitting) else REFUSED)
+            continue
+        if arguments.json:
+            print(json.dumps(judged.verdict._asdict()), flush=True)
+        else:
+            print("\n".join(judged.lines(colour=colour)), flush=True)
+    if not arguments.json and not documents and total > 1:
+        print(f"{total - bad} of {total} are enforced exactly")
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dotllm check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_arguments(parser)
+    add_arguments(parser, least="*")
+    parser.add_argument("--regex", action="append", default=[], metavar="TEXT", help="a regular expression to check")
+    parser.add_argument(
+        "--document", type=Path, action="append", default=[], metavar="FILE", help="say whether it fits each SPEC"
+    )
+    parser.add_argument("--strict", action="store_true", help="refuse keywords and formats that mean nothing")
     parser.add_argument("--tokenizer", metavar="MODEL", help="measure with its vocabulary: a directory or hub name")
     parser.add_argument("--vocab-size", type=int, metavar="N", help="width of its output (default: its config's)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per specification")
-    arguments = parser.parse_args(argv)
-    try:
-        vocabulary = _vocabulary(arguments.tokenizer, arguments.vocab_size)
-    except (OSError, ValueError, ImportError) as error:
-        print(f"dotllm check: {error}", file=sys.stderr)
-        return 2
-    total = bad = 0
-    for one in _inputs(arguments.specs, arguments.kind, json_options(arguments)):
-        verdict = one if isinstance(one, Verdict) else judge(one, vocabulary)
-        total += 1
-        bad += not verdict.enforced
-        print(json.dumps(verdict._asdict()) if arguments.json else "\n".join(_lines(verdict)), flush=True)
-    if not arguments.json and total > 1:
-        print(f"{total - bad} of {total} are enforced exactly")
-    return int(bad > 0)
+    parser.add_argument("--json", action="store_true", help="print one JSON object per specification or document")
+    return parser
 
 
-def judge(one: Input, vocabulary: Any) -> Verdict:
-    """Compile it and find its first mask."""
-    from dotllm.automata.machine import layout
-    from dotllm.compilation.compiler import build
-
-    about = Verdict(one.name, one.specification.kind.value, enforced=True, warnings=_warnings(one.specification))
-    start = time.perf_counter()
-    try:
-        index = build(one.specification, vocabulary)
-        compiled = time.perf_counter()
-        _ = index.guide().mask_row
-    except SpecError as error:
-        reason = "invalid" if isinstance(error, InvalidSpec) else "unsupported"
-        return about._replace(
-            enforced=False, reason=reason, keyword=error.keyword, pointer=error.place, message=error.message
-        )
-    except EngineFault as error:
-        return about._replace(enforced=False, reason="fault", message=str(error))
-    return about._replace(
-        automaton_nodes=int(index.mem[layout.H_NODES]),
-        index_bytes=index.nbytes,
-        compile_ms=round((compiled - start) * 1e3, 3),
-        first_mask_ms=round((time.perf_counter() - compiled) * 1e3, 3),
-    )
-
-
-def _warnings(specification: Specification) -> tuple[dict[str, str], ...]:
-    """Of a JSON Schema; none of one that is no JSON, which the verdict says."""
-    from dotllm.languages.json_schema.build import parse as parse_schema
-    from dotllm.languages.json_schema.reading.unknown_keywords import unknown_keywords
-
-    if specification.kind is not Kind.JSON_SCHEMA:
-        return ()
-    try:
-        return tuple(found._asdict() for found in unknown_keywords(parse_schema(specification.text)))
-    except SpecError:
-        return ()
+def _fit_all(one: Input, documents: list[tuple[str, str]], *, as_json: bool, colour: bool) -> Iterator[bool]:
+    """Print for each document whether it fits."""
+    for name, text in documents:
+        try:
+            found = fit(one, name, text.rstrip("\r\n"), colour=colour)
+        except SpecError as error:  # over single bytes, though not over the tokenizer's
+            print(f"{one.name}: {error}", file=sys.stderr)
+            yield False
+            continue
+        print(json.dumps(found.fit._asdict(), default=str) if as_json else found.text, flush=True)
+        yield found.fit.fits
 
 
 def _vocabulary(tokenizer: str | None, size: int | None) -> Any:
     """The vocabulary to measure with, its tables and the engine's kernels loaded."""
     from dotllm.compilation.compiler import prepare
-    from dotllm.vocabulary import Vocabulary
+    from dotllm.diagnosis.why import byte_vocabulary
 
     prepare()
-    if tokenizer:
-        vocabulary = vocabulary_of(tokenizer, size)
-    else:
-        vocabulary = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
+    vocabulary = vocabulary_of(tokenizer, size) if tokenizer else byte_vocabulary()
     vocabulary.prepare()
     return vocabulary
 
 
-def _inputs(paths: list[Path], kind: Kind | None, options: dict[str, OptionValue]) -> Iterator[Input | Verdict]:
+def _inputs(arguments: argparse.Namespace, options: dict[str, OptionValue]) -> Iterator[Input | Judged]:
     """All specifications; a file or line that holds none is a verdict too, and does not hide the others."""
-    for path in paths:
+    kind: Kind | None = arguments.kind
+    for text in arguments.regex:
+        yield parse(text, "--regex", Kind.REGEX)
+    for path in arguments.specs:
         if path == Path("-"):
             try:
                 yield parse(sys.stdin.read(), "stdin", kind or Kind.JSON_SCHEMA, options)
             except (BadInput, UnicodeDecodeError) as error:
-                yield _unreadable("stdin", error)
+                yield unreadable("stdin", error)
             continue
         try:
             files = files_of(path)
         except BadInput as error:
-            yield _unreadable(str(path), error)
+            yield unreadable(str(path), error)
             continue
         for file in files:
             for found in read_file(file, kind, options):
-                yield _unreadable(str(file), found) if isinstance(found, BadInput) else found
-
-
-def _unreadable(name: str, error: object) -> Verdict:
-    return Verdict(name, "", enforced=False, reason="unreadable", message=str(error).removeprefix(f"{name}: "))
-
-
-def _lines(verdict: Verdict) -> Iterator[str]:
-    if verdict.enforced:
-        size = f"{verdict.automaton_nodes:,} nodes, {verdict.index_bytes / 1024:,.0f} KiB"
-        times = f"compile {verdict.compile_ms:.1f} ms, first mask {verdict.first_mask_ms:.1f} ms"
-        yield f"{verdict.name}: enforced ({size}; {times})"
-    else:
-        keyword = f" {verdict.keyword}" if verdict.keyword else ""
-        where = f" at {verdict.pointer}" if verdict.pointer else ""
-        yield f"{verdict.name}: {verdict.reason}{keyword}{where}: {verdict.message}"
-    for warning in verdict.warnings:
-        yield f"{verdict.name}: warning at {warning['pointer']}: {warning['message']}"
+                yield unreadable(str(file), found) if isinstance(found, BadInput) else found

@@ -8,16 +8,18 @@ from typing import Any
 
 from dotllm.compilation.inputs import SUFFIXES
 from dotllm.compilation.specification import Kind, OptionValue
+from dotllm.suggestions import did_you_mean
+
+_KINDS = ", ".join(kind.value for kind in Kind)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The specifications and the options of JSON kinds."""
+def add_arguments(parser: argparse.ArgumentParser, *, least: str = "+") -> None:
+    """The specifications (at least one, or with ``least`` "*" none) and the options of JSON kinds."""
     parser.add_argument(
-        "specs", nargs="+", type=Path, metavar="SPEC", help=f"files ({', '.join(SUFFIXES)}), directories"
+        "specs", nargs=least, type=Path, metavar="SPEC", help=f"files ({', '.join(SUFFIXES)}), directories; - is stdin"
     )
-    kinds = ", ".join(kind.value for kind in Kind)
     parser.add_argument(
-        "--kind", type=Kind, metavar="KIND", help=f"what single files are, instead of their ending: {kinds}"
+        "--kind", type=_kind, metavar="KIND", help=f"what single files are, instead of their ending: {_KINDS}"
     )
     parser.add_argument("--disable-any-whitespace", action="store_true", help="as the server's flag of that name")
     parser.add_argument(
@@ -30,6 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="declared",
         help="as the server's --dotllm-property-order",
     )
+
+
+def _kind(name: str) -> Kind:
+    known = [kind.value for kind in Kind]
+    if name not in known:
+        raise argparse.ArgumentTypeError(f"{name!r}: {did_you_mean(name, known) or f'use one of {_KINDS}'}")
+    return Kind(name)
 
 
 def json_options(arguments: argparse.Namespace) -> dict[str, OptionValue]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
+from dotllm.errors import LineColumn
 
 _BY_SUFFIX = {
     ".json": Kind.JSON_SCHEMA,
@@ -36,10 +37,32 @@ class Input(NamedTuple):
     name: str
     specification: Specification
     examples: tuple[str, ...] = ()
+    path: str = ""
+    """The file, as the user named it."""
+    text: str = ""
+    """What is in the file, if it is this one specification."""
 
 
 class BadInput(ValueError):
-    """A file or line that holds no specification; the message says where and why."""
+    """A file or line that holds no specification; the message says where and why.
+
+    ``location``: where in the ``text`` of the file ``path`` it is no JSON. ``is_missing``: there is nothing to read.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        location: LineColumn | None = None,
+        path: str = "",
+        text: str = "",
+        is_missing: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.location = location
+        self.path = path
+        self.text = text
+        self.is_missing = is_missing
 
 
 def read_inputs(
@@ -73,7 +96,8 @@ def files_of(path: Path) -> list[Path]:
         return [path]
     found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
     if not found:
-        raise BadInput(f"{path}: no specification files in it (endings: {', '.join(SUFFIXES)})")
+        message = f"{path}: no specification files in it (endings: {', '.join(SUFFIXES)})"
+        raise BadInput(message, is_missing=True)
     return found
 
 
@@ -94,7 +118,7 @@ def read_file(
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        yield BadInput(f"{path}: {error}")
+        yield BadInput(f"{path}: {error}", is_missing=True)
         return
     if path.suffix == ".jsonl":
         for number, line in enumerate(_lines(content), 1):
@@ -106,7 +130,8 @@ def read_file(
         return
     kind = kind or _BY_SUFFIX.get(path.suffix)
     if kind is None:
-        yield BadInput(f"{path}: say what it is with --kind (known endings: {', '.join(SUFFIXES)})")
+        message = f"{path}: say what it is with --kind (known endings: {', '.join(SUFFIXES)})"
+        yield BadInput(message, is_missing=True)
         return
     try:
         yield parse(content, str(path), kind, options)._replace(name=path.name)
@@ -121,7 +146,7 @@ def parse(content: str, where: str, kind: Kind, options: Mapping[str, OptionValu
         value = _json(content, where)
     elif kind is Kind.REGEX:
         value = content.removesuffix("\n")
-    return Input(where, _specification(kind, value, options))
+    return Input(where, _specification(kind, value, options), (), where, content)
 
 
 def _read_line(where: str, line: str, options: Mapping[str, OptionValue] | None) -> Input:
@@ -162,6 +187,9 @@ def _specification(kind: Kind, value: Any, options: Mapping[str, OptionValue] | 
 def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
+    except json.JSONDecodeError as error:
+        message, location = f"{where}: not JSON: {error.msg}", LineColumn(error.lineno, error.colno)
+        raise BadInput(message, location=location, path=where, text=text) from None
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{where}: not JSON: {error}") from None
 

@@ -77,7 +77,7 @@ def error_frame(error: SpecError, source: Source, *, colour: bool = False) -> st
     """``error``, which refuses ``source``."""
     named = [(error.location, ""), *error.related] if error.location is not None else list(error.related)
     marks = [mark for location, label in named if (mark := source.mark(location, label)) is not None]
-    lines = [_head("error", error.code, error.message, colour)]
+    lines = [head("error", error.code, error.message, colour)]
     lines += code_frame(source, marks[:MOST_MARKS], error.pointer, colour=colour)
     if not marks and error.place:
         lines.append(f"  --> {source.name}  ({error.place})")
@@ -89,7 +89,8 @@ def error_frame(error: SpecError, source: Source, *, colour: bool = False) -> st
     return "\n".join(lines)
 
 
-def _head(level: str, code: str, message: str, colour: bool) -> str:
+def head(level: str, code: str, message: str, colour: bool) -> str:
+    """The first line: "error[unsatisfiable]: …"."""
     shown = f"{level}[{code}]" if code else level
     if not colour:
         return f"{shown}: {message}"
@@ -100,7 +101,7 @@ def warning_frame(message: str, source: Source, pointer: str, *, colour: bool = 
     """A warning about the value at ``pointer``."""
     mark = source.mark(Pointer(pointer))
     return "\n".join(
-        [_head("warning", "", message, colour), *code_frame(source, [mark] if mark else [], pointer, colour=colour)]
+        [head("warning", "", message, colour), *code_frame(source, [mark] if mark else [], pointer, colour=colour)]
     )
 
 
