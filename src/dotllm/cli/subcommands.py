@@ -18,6 +18,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "demo": Subcommand("dotllm.cli.demo", "make a small demo model, serve it and ask it a structured request"),
     "check": Subcommand("dotllm.cli.check", "say whether a specification is enforced exactly, and if not, why not"),
     "compile": Subcommand("dotllm.cli.compile", "compile specifications ahead of time into a store"),
+    "inspect": Subcommand("dotllm.cli.inspect", "show in the browser what may stand at each place of a text"),
     "warmup": Subcommand("dotllm.cli.warmup", "compile the engine's kernels into the cache (for an image build)"),
     "bench-structured": Subcommand(
         "dotllm.cli.bench_structured", "benchmark structured output: many schemas × requests"

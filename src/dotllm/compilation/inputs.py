@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from dotllm.compilation.specification import Kind, OptionValue, Specification
 from dotllm.errors import LineColumn
 
-_BY_SUFFIX = {
+KIND_OF_SUFFIX = {
     ".json": Kind.JSON_SCHEMA,
     ".lark": Kind.GRAMMAR,
     ".ebnf": Kind.GRAMMAR,
@@ -27,7 +27,7 @@ _BY_SUFFIX = {
     ".regex": Kind.REGEX,
     ".choice": Kind.CHOICE,
 }
-SUFFIXES = (*_BY_SUFFIX, ".jsonl")
+SUFFIXES = (*KIND_OF_SUFFIX, ".jsonl")
 _JSON_KINDS = (Kind.JSON_SCHEMA, Kind.JSON_OBJECT, Kind.STRUCTURAL_TAG)
 
 
@@ -128,7 +128,7 @@ def read_file(
                 except BadInput as error:
                     yield error
         return
-    kind = kind or _BY_SUFFIX.get(path.suffix)
+    kind = kind or KIND_OF_SUFFIX.get(path.suffix)
     if kind is None:
         message = f"{path}: say what it is with --kind (known endings: {', '.join(SUFFIXES)})"
         yield BadInput(message, is_missing=True)

@@ -1,0 +1,85 @@
+"""``dotllm inspect``: see in the browser what a specification allows at each place of a text.
+
+    dotllm inspect                                          # begins with an example
+    dotllm inspect schema.json --text answer.json --tokenizer Qwen/Qwen3-8B
+    dotllm inspect rules.lark --text query.txt --snapshot page.html
+
+A page on this machine alone: the specification in an editor, the text as tokens, what may follow at each of them, and
+samples. ``--snapshot`` writes it to a file with all answers in it, which needs no server: for a bug report, say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+from dotllm.compilation.inputs import KIND_OF_SUFFIX
+from dotllm.compilation.specification import Kind
+
+
+def main(argv: list[str]) -> int:
+    """Status 0; 2: the arguments make no sense."""
+    parser = argparse.ArgumentParser(
+        prog="dotllm inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("spec", nargs="?", type=Path, metavar="SPEC", help=f"a file ({', '.join(KIND_OF_SUFFIX)})")
+    parser.add_argument(
+        "--kind", type=Kind, metavar="KIND", help=f"what it is: {', '.join(kind.value for kind in Kind)}"
+    )
+    parser.add_argument("--text", type=Path, metavar="FILE", help="the text to follow, or its beginning")
+    parser.add_argument("--tokenizer", metavar="MODEL", help="a directory or hub name (default: bytes are the tokens)")
+    parser.add_argument("--snapshot", type=Path, metavar="FILE", help="write the page with its answers, and end")
+    parser.add_argument("--port", type=int, default=0, help="of the page (default: one that is free)")
+    parser.add_argument("--no-open", action="store_true", help="do not open the browser")
+    arguments = parser.parse_args(argv)
+    try:
+        return _show(arguments)
+    except (OSError, ValueError, ImportError) as error:
+        print(f"dotllm inspect: {error}", file=sys.stderr)
+        return 2
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from dotllm.compilation.compiler import prepare
+    from dotllm.inspector.inspector import Inspector
+    from dotllm.inspector.page import snapshot
+    from dotllm.inspector.server import Server
+
+    start = _start(arguments)
+    prepare()
+    inspector = Inspector(_vocabulary(arguments.tokenizer), arguments.tokenizer or "")
+    if arguments.snapshot:
+        if start is None:
+            raise ValueError("--snapshot: of which SPEC?")
+        arguments.snapshot.write_text(snapshot(inspector, start), encoding="utf-8")
+        return 0
+    with Server(inspector, start, arguments.port) as server:
+        print(f"{server.url}   (Ctrl-C ends it)", flush=True)
+        if not arguments.no_open:
+            webbrowser.open(server.url)
+        server.serve_forever()
+    return 0
+
+
+def _start(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """What the page begins with: the text of the file as it is, which may be wrong. Raises OSError, ValueError."""
+    if arguments.spec is None:
+        return None
+    kind = arguments.kind or KIND_OF_SUFFIX.get(arguments.spec.suffix)
+    if kind is None:
+        raise ValueError(f"{arguments.spec}: say what it is with --kind (known endings: {', '.join(KIND_OF_SUFFIX)})")
+    text = arguments.text.read_text(encoding="utf-8") if arguments.text else ""
+    return {"kind": kind.value, "text": arguments.spec.read_text(encoding="utf-8"), "options": {}, "document": text}
+
+
+def _vocabulary(tokenizer: str | None) -> Any:
+    from dotllm import Vocabulary
+
+    if not tokenizer:
+        return Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
+    from transformers import AutoTokenizer
+
+    return Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(tokenizer))

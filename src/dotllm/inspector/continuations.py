@@ -1,0 +1,138 @@
+"""What may follow at a position, in groups that a reader can take in, of 150,000 tokens.
+
+A group is the characters after which the sequence is in the same configuration: whatever the grammar does not tell
+apart is one group, so no rule about any language is needed. All digits of a number are one, all characters of a string
+but those that end it are one, and of the values of an enum each first letter is its own. The mask decides which
+characters may come, and how many tokens begin with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dotllm import Guide, Index, Vocabulary
+from dotllm.arrays import Int32
+
+MOST_GROUPS = 32
+EXAMPLES = 8
+_FORCED_BYTES = 60
+_WHITE_SPACE = frozenset(" \t\r\n")
+_PRINTABLE = frozenset(map(chr, range(0x20, 0x7F)))
+_NAMES = {" ": "space", "\t": "tab", "\n": "line break", "\r": "carriage return"}
+_CONTINUATION = range(0x80, 0xC0)
+_INSIDE, _SPACES = -2, -3  # stand for configurations
+
+
+class Group(NamedTuple):
+    """Continuations that the grammar does not tell apart."""
+
+    label: str
+    """Their first characters."""
+    meaning: str
+    """What they begin or end, where that is known, or ""."""
+    then: str
+    """What must follow them."""
+    tokens: int
+    """How many tokens begin so."""
+    examples: tuple[str, ...]
+    """Some of these tokens, the vocabulary's first."""
+
+
+def allowed(guide: Guide) -> Int32:
+    """The mask of what may come next, int32 [words]."""
+    bitmask: Int32 = np.zeros((1, guide.index.vocabulary.words), np.int32)
+    guide.write_mask(bitmask)
+    return bitmask.ravel()
+
+
+def continuations(index: Index, guide: Guide, meaning: Callable[[str], str]) -> list[Group]:
+    """The groups at the position of a guide of ``index``, the largest first; ``meaning``: of a character here or ""."""
+    vocabulary = index.vocabulary
+    ids = np.flatnonzero(np.unpackbits(allowed(guide).view(np.uint8), bitorder="little"))
+    has_bytes = vocabulary.token_offset[ids + 1] > vocabulary.token_offset[ids]
+    first = vocabulary.token_data[vocabulary.token_offset[ids[has_bytes]]]
+    bytes_after: dict[int, list[int]] = {}
+    char_of: dict[int, str] = {}
+    for byte in np.unique(first).tolist():
+        after, char_of[byte] = _after(index, guide.config, byte)
+        bytes_after.setdefault(after, []).append(byte)
+    spaces = [after for after, members in bytes_after.items() if _WHITE_SPACE.issuperset(char_of[b] for b in members)]
+    if len(spaces) > 1:
+        bytes_after[_SPACES] = [byte for after in spaces for byte in bytes_after.pop(after)]
+    groups = []
+    for after, members in bytes_after.items():
+        of_group = ids[has_bytes][np.isin(first, members)]
+        chars = [char_of[byte] for byte in members]
+        groups.append(
+            Group(
+                "the rest of a character" if after == _INSIDE else label(chars),
+                meaning(chars[0]) if len({meaning(char) for char in chars}) == 1 else "",
+                "" if after < 0 else shown(index.forced_bytes(after, _FORCED_BYTES)),
+                len(of_group),
+                tuple(shown(vocabulary.token_bytes(int(token)) or b"") for token in of_group[:EXAMPLES]),
+            )
+        )
+    groups.sort(key=lambda group: -group.tokens)
+    return [*_special(vocabulary, ids[~has_bytes].tolist()), *groups[:MOST_GROUPS], *_rest(groups[MOST_GROUPS:])]
+
+
+def shown(data: bytes) -> str:
+    r"""Bytes as text; those that are no whole character as ``\xE2``."""
+    return data.decode(errors="backslashreplace")
+
+
+def label(chars: Iterable[str]) -> str:
+    """A set of characters in a few words: ``0-9 a-f``, ``any character but "``."""
+    members = frozenset(chars)
+    if members <= _WHITE_SPACE and len(members) > 1:
+        return "white space"
+    beyond = sorted(members - _PRINTABLE - _WHITE_SPACE)
+    missing = _PRINTABLE - members
+    if beyond and len(missing) <= len(_PRINTABLE) // 2:
+        return f"any character but {_ranges(missing)}" if missing else "any character"
+    others = f"characters such as {' '.join(beyond[:3])}" if beyond else ""
+    return " ".join(part for part in (_ranges(members - frozenset(beyond)), others) if part)
+
+
+def _after(index: Index, config: int, byte: int) -> tuple[int, str]:
+    """(The configuration after a character that begins with ``byte``, that character)."""
+    if byte in _CONTINUATION:
+        return _INSIDE, f"\\x{byte:02X}"
+    data = bytes([byte])
+    for _ in range(0 if byte < 0x80 else 1 + (byte >= 0xE0) + (byte >= 0xF0)):
+        follows = (data + bytes([end]) for end in (*range(0xA9, 0xC0), *range(0x80, 0xA9)))
+        data = next((longer for longer in follows if index.advance_bytes(config, longer) >= 0), data)
+    return index.advance_bytes(config, data), shown(data)
+
+
+def _ranges(chars: Iterable[str]) -> str:
+    """``a-f x y``: runs of three and more letters or digits are ranges."""
+    runs: list[list[str]] = []
+    for char in sorted(chars):
+        previous = runs[-1][-1] if runs else ""
+        if previous and ord(char) == ord(previous) + 1 and char.isalnum() and previous.isalnum():
+            runs[-1].append(char)
+        else:
+            runs.append([char])
+    parts = [
+        f"{run[0]}-{run[-1]}" if len(run) > 2 else " ".join(_NAMES.get(char, char) for char in run) for run in runs
+    ]
+    return " ".join(parts)
+
+
+def _special(vocabulary: Vocabulary, ids: list[int]) -> list[Group]:
+    """Tokens that stand for no text: the end, and those that a grammar asks for by name."""
+    names: dict[int, Any] = {number: name for name, number in vocabulary.special_tokens.items()}
+    ends = [token for token in ids if token in vocabulary.eos_token_ids]
+    named = [str(names.get(token, token)) for token in ids if token not in ends]
+    return [
+        *([Group("the end", "of the answer", "", len(ends), ())] if ends else ()),
+        *([Group("a special token", "", "", len(named), tuple(named[:EXAMPLES]))] if named else ()),
+    ]
+
+
+def _rest(groups: list[Group]) -> list[Group]:
+    return [Group(f"{len(groups)} more groups", "", "", sum(group.tokens for group in groups), ())] if groups else []

@@ -1,0 +1,200 @@
+"""The page's questions and their answers, as JSON objects: what stands behind the server, a snapshot and a vLLM.
+
+Every question carries the specification and the text, so nothing is remembered between two but compiled indexes. Sizes
+and times have bounds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from dotllm import Guide, Index, SpecError, Vocabulary
+from dotllm.cancellation import Cancelled, cancellable
+from dotllm.compilation import Kind, Specification, compiler
+from dotllm.errors import EngineFault
+from dotllm.inspector.continuations import allowed, continuations, shown
+from dotllm.inspector.json_place import JsonPlace
+from dotllm.inspector.outline import outline
+from dotllm.inspector.samples import sample
+
+MOST_TOKENS = 4096
+MOST_BYTES = 1 << 20
+"""Of a question."""
+COMPILE_S = 10.0
+SAMPLES = 3
+_REMEMBERED = 16
+_JSON_KINDS = (Kind.JSON_SCHEMA, Kind.JSON_OBJECT)
+_OPTIONS = ("any_whitespace", "additional_properties", "order", "whitespace_pattern")
+
+
+class BadQuestion(ValueError):
+    """What was asked is in no form that there is an answer to."""
+
+
+class Inspector:
+    """Answers about any specification, with one vocabulary. Thread-safe: one question at a time."""
+
+    def __init__(self, vocabulary: Vocabulary, tokenizer: str = "") -> None:
+        """``tokenizer``: its name; without one the tokens are single bytes."""
+        self.vocabulary = vocabulary
+        self.tokenizer = tokenizer
+        self._indexes: OrderedDict[Specification, Index] = OrderedDict()
+        self._lock = threading.Lock()
+        self._questions = {"walk": self.walk, "position": self.position, "samples": self.samples}
+
+    def answer(self, question: str, body: Any) -> dict[str, Any]:
+        """The answer to a question of that name; a refused specification is ``{"error": …}``. Raises BadQuestion."""
+        if question not in self._questions:
+            raise BadQuestion(f"no question {question!r}; there are {', '.join(self._questions)}")
+        if not isinstance(body, dict):
+            raise BadQuestion("a JSON object is wanted")
+        try:
+            with self._lock:
+                return self._questions[question](body)
+        except SpecError as error:
+            return {"error": described(error), "outline": outline(_specification(body))}
+        except EngineFault as error:
+            return {"error": {"message": f"a bug of the engine: {error}"}, "outline": []}
+        except Cancelled:
+            return {"error": {"message": f"compiling takes longer than {COMPILE_S:g} s"}, "outline": []}
+
+    def walk(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The text as tokens with what each position allows (``steps``, the last one for the end of the text), the
+        number of the first token that does not fit (``bad``, or null), and the outline."""
+        specification, guide, tokens, bad = self._read(body)
+        place = JsonPlace() if specification.kind in _JSON_KINDS else None
+        steps = []
+        for number, token in enumerate([*tokens, None]):
+            step = self._shown(token)
+            steps.append(step)
+            if bad is not None and number > bad:
+                continue
+            step |= {"allowed": int(np.bitwise_count(allowed(guide)).sum()), "end": guide.can_finish}
+            step |= {"path": place.pointer, "where": place.where} if place else {}
+            if token is not None and number != bad:
+                data = self.vocabulary.token_bytes(token) or b""
+                step["forced"] = step["allowed"] == 1 or (bool(data) and guide.forced_bytes().startswith(data))
+                guide.advance(token)
+                if place:
+                    place.feed(data)
+        return {"steps": steps, "bad": bad, "finished": guide.is_finished, "outline": outline(specification)}
+
+    def position(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """What may follow before the token of number ``at``: ``groups``, ``forced`` text, whether the text may
+        ``end``.
+
+        Raises:
+            BadQuestion: there is no such position.
+        """
+        specification, guide, tokens, bad = self._read(body)
+        at = body.get("at")
+        if not isinstance(at, int) or not 0 <= at <= (len(tokens) if bad is None else bad):
+            raise BadQuestion("at: the number of a position of the text is wanted, up to the first that does not fit")
+        place = JsonPlace()
+        for token in tokens[:at]:
+            guide.advance(token)
+            place.feed(self.vocabulary.token_bytes(token) or b"")
+        is_json = specification.kind in _JSON_KINDS
+        groups = continuations(self._index(specification), guide, place.meaning if is_json else lambda char: "")
+        return {
+            "at": at,
+            "groups": [group._asdict() for group in groups],
+            "forced": shown(guide.forced_bytes()),
+            "end": guide.can_finish,
+            "allowed": sum(group.tokens for group in groups),
+            "path": place.pointer if is_json else None,
+            "where": place.where if is_json else "",
+        }
+
+    def samples(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A few random ``texts``, and whether each is ``whole``; ``seed`` makes others."""
+        index = self._index(_specification(body))
+        random = Random(str(body.get("seed", 0)))
+        found = [sample(index, random) for _ in range(SAMPLES)]
+        return {"texts": [{"text": shown(text), "whole": whole} for text, whole in found]}
+
+    def _read(self, body: Mapping[str, Any]) -> tuple[Specification, Guide, list[int], int | None]:
+        """(What is asked about, a guide at its beginning, the text's tokens, the number of the first that does not
+        fit). That token is cut where it ceases to fit."""
+        specification = _specification(body)
+        guide = self._index(specification).guide()
+        tokens = self._tokens(body)
+        number = guide.accepts(tokens)
+        if number == len(tokens):
+            return specification, guide, tokens, None
+        ahead = guide.fork()
+        for token in tokens[:number]:
+            ahead.advance(token)
+        data = self.vocabulary.token_bytes(tokens[number]) or b""
+        for fitting in range(len(data) - 1, 0, -1):
+            pieces = self.vocabulary.encode(data[:fitting])
+            if ahead.accepts(pieces) == len(pieces):
+                tokens[number : number + 1] = [*pieces, *self.vocabulary.encode(data[fitting:])]
+                return specification, guide, tokens, number + len(pieces)
+        return specification, guide, tokens, number
+
+    def _tokens(self, body: Mapping[str, Any]) -> list[int]:
+        """Of the field ``tokens`` (ids), or of the field ``document`` (a text)."""
+        tokens = body.get("tokens")
+        if tokens is None:
+            document = body.get("document", "")
+            if not isinstance(document, str):
+                raise BadQuestion("document: a text is wanted")
+            try:
+                tokens = self.vocabulary.encode(document.encode(errors="replace"))
+            except ValueError as error:
+                raise BadQuestion(str(error)) from None
+        if not isinstance(tokens, list) or not all(
+            isinstance(token, int) and 0 <= token < self.vocabulary.size for token in tokens
+        ):
+            raise BadQuestion("tokens: a list of ids of the vocabulary is wanted")
+        return tokens[:MOST_TOKENS]
+
+    def _index(self, specification: Specification) -> Index:
+        index: Index | None = self._indexes.pop(specification, None)
+        if index is None:
+            too_long = threading.Event()
+            timer = threading.Timer(COMPILE_S, too_long.set)
+            timer.daemon = True
+            timer.start()
+            try:
+                with cancellable(too_long):
+                    index = compiler.compile_specification(specification, self.vocabulary)
+            finally:
+                timer.cancel()
+        self._indexes[specification] = index
+        while len(self._indexes) > _REMEMBERED:
+            self._indexes.popitem(last=False)
+        return index
+
+    def _shown(self, token: int | None) -> dict[str, Any]:
+        """The step of a token, as far as it does not depend on its place; of None, the end of the text."""
+        if token is None:
+            return {"text": ""}
+        data = self.vocabulary.token_bytes(token)
+        names = {number: name for name, number in self.vocabulary.special_tokens.items()}
+        return {"id": token, "text": names.get(token, "") if data is None else shown(data), "special": data is None}
+
+
+def described(error: SpecError) -> dict[str, Any]:
+    """A refusal with its place: a ``pointer`` into JSON, or an ``offset`` or ``line`` and ``column`` in a text."""
+    place = {"pointer": error.pointer} | (error.span._asdict() if error.span else {})
+    return {"message": error.message, "keyword": error.keyword, "code": error.code, "help": error.help, **place}
+
+
+def _specification(body: Mapping[str, Any]) -> Specification:
+    """Raises BadQuestion."""
+    kind, text, options = body.get("kind", Kind.JSON_SCHEMA.value), body.get("text", ""), body.get("options") or {}
+    if kind not in set(Kind) or not isinstance(text, str) or not isinstance(options, dict):
+        raise BadQuestion(f"kind (one of {', '.join(kind.value for kind in Kind)}), text and options are wanted")
+    known = {name: value for name, value in options.items() if name in _OPTIONS and isinstance(value, bool | str)}
+    takes_options = kind in (*_JSON_KINDS, Kind.STRUCTURAL_TAG)
+    return Specification.create(
+        kind, text.removesuffix("\n") if kind == Kind.REGEX else text, known if takes_options else None
+    )

@@ -1,0 +1,138 @@
+"""The outline of a specification: a tree of what it consists of, for people who look for a place in it.
+
+A node is a JSON object: ``label``, ``summary``, ``pointer`` (of the specification, for the editor) or ``line``,
+``path`` (of the documents: a JSON Pointer with ``*`` for any item or key) and ``children``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from dotllm.compilation import Kind, Specification
+from dotllm.errors import escaped
+
+MOST_NODES = 500
+_RULE = re.compile(r"^\s*(?:\?|!)?([A-Za-z_][\w-]*)(?:\.\d+)?\s*(?:::=|:)\s*(.*)$")
+_SAID = ("type", "format", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "uniqueItems")
+_BRANCHES = {"allOf": "all of", "anyOf": "any of", "oneOf": "one of", "prefixItems": "item"}
+_TAG_PARTS = ("format", "structures", "tags", "elements", "content", "schema", "json_schema")
+Node = dict[str, Any]
+
+
+def outline(specification: Specification) -> list[Node]:
+    """The top nodes; none of a specification that cannot be read, whose error says why."""
+    if specification.kind is Kind.GRAMMAR:
+        return _rules(specification.text)
+    if specification.kind in (Kind.REGEX, Kind.JSON_OBJECT):
+        return []
+    try:
+        value = json.loads(specification.text)
+    except (ValueError, RecursionError):
+        return []
+    if specification.kind is Kind.CHOICE:
+        return [_node(json.dumps(text), "", f"/{i}", "") for i, text in enumerate(value[:MOST_NODES])]
+    tree = _Tree(value)
+    return [
+        tree.tag(value, "") if specification.kind is Kind.STRUCTURAL_TAG else tree.schema("document", value, "", "")
+    ]
+
+
+def _node(label: str, summary: str, pointer: str, path: str, children: list[Node] | None = None) -> Node:
+    return {"label": label, "summary": summary, "pointer": pointer, "path": path, "children": children or []}
+
+
+def _rules(text: str) -> list[Node]:
+    found: list[Node] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        rule = _RULE.match(line)
+        if rule and len(found) < MOST_NODES:
+            found.append({"label": rule[1], "summary": rule[2][:80], "line": number, "children": []})
+    return found
+
+
+class _Tree:
+    """Nodes of a JSON document, at most `MOST_NODES`; a reference is followed where it is not inside itself."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self.nodes = 0
+
+    def schema(self, label: str, schema: Any, pointer: str, path: str, inside: tuple[str, ...] = ()) -> Node:
+        """A JSON Schema at ``pointer``, which is for the values at ``path``; ``inside``: references on the way."""
+        self.nodes += 1
+        if not isinstance(schema, dict) or self.nodes > MOST_NODES:
+            said = "" if isinstance(schema, dict) else {True: "anything", False: "nothing"}.get(schema, "?")
+            return _node(label, said, pointer, path)
+        children: list[Node] = []
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#") and reference not in inside:
+            target = self._at(reference[1:])
+            children = self.schema(label, target, reference[1:], path, (*inside, reference))["children"]
+        required = schema.get("required", ())
+        for name, child in _members(schema, "properties"):
+            mark = name if name in required else f"{name}?"
+            children.append(
+                self.schema(mark, child, f"{pointer}/properties/{escaped(name)}", f"{path}/{escaped(name)}", inside)
+            )
+        for name, child in _members(schema, "patternProperties"):
+            children.append(
+                self.schema(f"/{name}/", child, f"{pointer}/patternProperties/{escaped(name)}", f"{path}/*", inside)
+            )
+        for keyword, said in (("items", "items"), ("additionalProperties", "other keys")):
+            if isinstance(schema.get(keyword), dict):
+                children.append(self.schema(said, schema[keyword], f"{pointer}/{keyword}", f"{path}/*", inside))
+        for keyword, said in _BRANCHES.items():
+            branches = schema.get(keyword)
+            for i, child in enumerate(branches if isinstance(branches, list) else ()):
+                place = f"{path}/{i}" if keyword == "prefixItems" else path
+                children.append(self.schema(f"{said} {i + 1}", child, f"{pointer}/{keyword}/{i}", place, inside))
+        return _node(label, _summary(schema), pointer, path, children)
+
+    def tag(self, value: Any, pointer: str) -> Node:
+        """A part of a structural tag: its begin, and what is in it."""
+        self.nodes += 1
+        if not isinstance(value, dict) or self.nodes > MOST_NODES:
+            return _node("?", "", pointer, "")
+        children = []
+        for name in (name for name in _TAG_PARTS if name in value):
+            inner, place = value[name], f"{pointer}/{name}"
+            if name in ("schema", "json_schema"):
+                children.append(self.schema("schema", inner, place, ""))
+            elif isinstance(inner, list):
+                children += [self.tag(one, f"{place}/{i}") for i, one in enumerate(inner)]
+            else:
+                children.append(self.tag(inner, place))
+        begin = json.dumps(value["begin"]) if isinstance(value.get("begin"), str) else ""
+        return _node(str(value.get("type", "tag")), begin, pointer, "", children)
+
+    def _at(self, path: str) -> Any:
+        value = self.root
+        for token in path.split("/")[1:]:
+            token = token.replace("~1", "/").replace("~0", "~")
+            try:
+                value = value[int(token)] if isinstance(value, list) else value[token]
+            except (KeyError, ValueError, IndexError, TypeError):
+                return True  # the compiler refuses it
+        return value
+
+
+def _members(schema: dict[str, Any], keyword: str) -> list[tuple[str, Any]]:
+    value = schema.get(keyword)
+    return list(value.items()) if isinstance(value, dict) else []
+
+
+def _summary(schema: dict[str, Any]) -> str:
+    """What the schema says of a value, in a line."""
+    parts = [str(schema["$ref"])] if "$ref" in schema else []
+    for keyword in ("const", "enum"):
+        if keyword in schema:
+            text = json.dumps(schema[keyword], ensure_ascii=False)
+            parts.append(f"{keyword} {text if len(text) < 60 else text[:57] + '…'}")
+    said = schema.get("type")
+    parts += [" or ".join(map(str, said)) if isinstance(said, list) else str(said)] if said else []
+    parts += [f"{keyword} {schema[keyword]}" for keyword in (*_SAID[1:], *_SIZES) if keyword in schema]
+    parts += ["no other keys"] if schema.get("additionalProperties") is False else []
+    return ", ".join(parts)

@@ -1,0 +1,339 @@
+// The page of the inspector. All that is known comes from answers of the server (`ask`), or of the snapshot in `data`.
+"use strict";
+const CM = CodeMirror;
+const data = JSON.parse(document.getElementById("data").textContent);
+const $ = (id) => document.getElementById(id);
+const OPTIONS = { any_whitespace: "true", order: "declared", additional_properties: true };
+const VISIBLE = { " ": "·", "\n": "↵", "\t": "⇥", "\r": "\\r" };
+let walked = { steps: [], bad: null, outline: [] }; // the last answer about the text
+let at = 0; // the position that is looked at
+let seed = 0;
+let tokens = null; // of a live request; null: those of the text
+
+// ---- elements
+
+/** An element with attributes and children; strings become text, never markup. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== false && value != null) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child != null && child !== ""));
+  return element;
+}
+
+/** Text with its white space made visible. */
+function visible(text) {
+  return [...text.matchAll(/[ \n\t\r]+|[^ \n\t\r]+/g)].map(([part]) =>
+    part[0] in VISIBLE ? make("small", {}, [...part].map((char) => VISIBLE[char]).join("")) : part);
+}
+
+const number = (value) => value.toLocaleString("en");
+const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+
+// ---- the editor of the specification
+
+const highlight = CM.HighlightStyle.define([
+  { tag: CM.tags.propertyName, color: "var(--name)" },
+  { tag: CM.tags.string, color: "var(--string)" },
+  { tag: CM.tags.number, color: "var(--number)" },
+  { tag: [CM.tags.bool, CM.tags.null], color: "var(--keyword)" },
+]);
+const language = new CM.Compartment();
+const editor = new CM.EditorView({
+  parent: $("spec"),
+  state: CM.EditorState.create({
+    extensions: [
+      CM.lineNumbers(), CM.history(), CM.drawSelection(), CM.bracketMatching(), CM.highlightActiveLine(),
+      CM.keymap.of([...CM.defaultKeymap, ...CM.historyKeymap, ...CM.lintKeymap]), CM.EditorView.lineWrapping,
+      CM.syntaxHighlighting(highlight), language.of([]), CM.EditorState.readOnly.of(Boolean(data.answers)),
+      CM.EditorView.contentAttributes.of({ "aria-label": "Specification", spellcheck: "false" }),
+      CM.EditorView.updateListener.of((update) => update.docChanged && later(refresh)),
+    ],
+  }),
+});
+
+/** The range in the editor of a refusal's or an outline's place. */
+function range(place) {
+  const text = editor.state.doc;
+  if (place.line) {
+    const line = text.line(Math.min(place.line, text.lines));
+    const from = Math.min(line.from + (place.column || 1) - 1, line.to);
+    const word = /^(\w+|.)?/.exec(text.sliceString(from, line.to))[0];
+    return place.column ? { from, to: from + word.length } : line;
+  }
+  if (place.pointer == null) return { from: Math.min(place.offset || 0, text.length), to: text.length };
+  let node = CM.ensureSyntaxTree(editor.state, text.length, 1000)?.topNode.firstChild;
+  let found = node;
+  const read = (part) => text.sliceString(part.from, part.to);
+  for (const token of place.pointer.split("/").slice(1).map((t) => t.replace(/~1/g, "/").replace(/~0/g, "~"))) {
+    const children = node?.getChildren(node.name === "Object" ? "Property" : undefined) ?? [];
+    const items = [];
+    for (let child = node?.firstChild; child; child = child.nextSibling) if (!/^[[\],]$/.test(child.name)) items.push(child);
+    found = node?.name === "Object" ? children.find((p) => JSON.parse(read(p.firstChild)) === token) : items[+token];
+    if (!found) break;
+    node = found.name === "Property" ? found.lastChild : found;
+  }
+  if (!found) return { from: 0, to: 0 };
+  const whole = text.lineAt(found.from).number === text.lineAt(found.to).number;
+  return { from: found.from, to: whole ? found.to : (found.name === "Property" ? found.firstChild.to : found.from + 1) };
+}
+
+function reveal(place) {
+  const { from, to } = range(place);
+  editor.dispatch({ selection: { anchor: from, head: to }, scrollIntoView: true });
+  editor.focus();
+}
+
+function showRefusal(error) {
+  $("refusal").hidden = !error;
+  $("refusal").replaceChildren();
+  let diagnostics = [];
+  if (error) {
+    const jsonError = /line (\d+) column (\d+)/.exec(error.message); // of Python's parser
+    if (jsonError && error.line == null && !error.pointer) [error.line, error.column] = [+jsonError[1], +jsonError[2]];
+    const { from, to } = range(error);
+    const line = editor.state.doc.lineAt(from);
+    const where = error.pointer || error.line || error.offset != null ? `line ${line.number}, column ${from - line.from + 1}` : "";
+    diagnostics = [{ from, to: Math.max(to, Math.min(from + 1, editor.state.doc.length)), severity: "error", message: error.message }];
+    $("refusal").append(
+      make("h3", {}, `Refused${error.code ? ": " + error.code.replaceAll("_", " ") : ""}`), make("p", {}, error.message),
+      error.help ? make("p", {}, "→ ", error.help) : "",
+      where ? make("p", { class: "facts" }, make("button", { type: "button", onclick: () => reveal(error) }, where), " ", make("code", {}, error.pointer || "")) : "");
+  }
+  editor.dispatch(CM.setDiagnostics(editor.state, diagnostics));
+}
+
+// ---- questions
+
+function question() {
+  const kind = $("kind").value;
+  const options = {};
+  if ($("any_whitespace").value === "false") options.any_whitespace = false;
+  if ($("order").value !== "declared") options.order = $("order").value;
+  if (!$("additional_properties").checked) options.additional_properties = false;
+  return { kind, text: editor.state.doc.toString(), options, document: $("document").value, ...(tokens && { tokens }) };
+}
+
+/** The answer to a question of the server's (or, of a snapshot, to the one that it was made with). */
+async function ask(name, more = {}) {
+  if (data.answers) return name === "position" ? data.answers.position[more.at] : data.answers[name];
+  const key = $("key").value;
+  const headers = { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) };
+  const body = JSON.stringify({ ...question(), ...more });
+  const response = await fetch(`api/${name}`, { method: "POST", headers, body });
+  if (!response.ok) throw new Error((await response.text()) || response.statusText);
+  return response.json();
+}
+
+let timer = 0;
+function later(action) {
+  clearTimeout(timer);
+  timer = setTimeout(action, 250);
+}
+
+let asked = 0; // only the answer to the last question is shown
+/** Ask about the text again, and show all there is; `to`: the position to look at, by default the place that matters. */
+async function refresh(to) {
+  clearTimeout(timer);
+  const turn = ++asked;
+  remember();
+  try {
+    const answer = await ask("walk");
+    if (turn !== asked) return;
+    walked = { steps: [], bad: null, ...answer };
+    showRefusal(answer.error);
+    showStatus(answer);
+    const last = walked.bad ?? walked.steps.length - 1;
+    at = Math.max(0, Math.min(to ?? last, last));
+    showChips();
+    showOutline();
+    $("followed").hidden = Boolean(answer.error);
+    if (!answer.error) await Promise.all([showPosition(), showSamples(), showWhy()]);
+  } catch (error) {
+    say(`No answer: ${error.message}`, "bad");
+  }
+}
+
+function say(text, kind = "") {
+  $("status").textContent = text;
+  $("status").className = kind;
+}
+
+function showStatus({ error, steps, bad, finished }) {
+  if (error) return say("Nothing to follow: the specification is refused.", "bad");
+  if (bad !== null) return say(`Does not fit: token ${bad + 1} of ${steps.length - 1}, ${JSON.stringify(steps[bad].text)}, may not stand there.`, "bad");
+  if (finished || steps.at(-1).end) return say(finished || steps.at(-1).allowed <= 1 ? "Fits, and is complete." : "Fits. It may end here or go on.", "ok");
+  say(steps.length > 1 ? "Fits so far. It is not complete." : "No text yet. Click an example below, or write.");
+}
+
+// ---- the text as tokens
+
+function showChips() {
+  const chips = [];
+  walked.steps.forEach((step, i) => {
+    const isEnd = i === walked.steps.length - 1;
+    if (isEnd && walked.bad !== null) return;
+    const kind = isEnd ? "end" : i === walked.bad ? "bad" : walked.bad !== null && i > walked.bad ? "unseen" : step.forced ? "forced" : "ok";
+    const share = step.allowed ? (1 + Math.log(step.allowed)) / (1 + Math.log(data.size)) : 0;
+    const what = { end: "end of the text", bad: "does not fit", unseen: "not reached", forced: "forced", ok: "fits" }[kind];
+    const said = kind === "unseen" ? what : `${what}; ${plural(step.allowed, "token")} allowed here`;
+    const chip = make("span", { class: `chip ${kind}`, role: "option", title: said + (step.id == null ? "" : `; id ${step.id}`),
+      "aria-label": `${step.text || "end"}: ${said}`, "aria-selected": "false", tabindex: "-1", "data-at": kind === "unseen" ? null : i },
+    ...(isEnd ? ["end"] : visible(step.text)), make("i", { style: `width:${(100 * share).toFixed(1)}%` }));
+    chips.push(chip);
+    if (step.text.endsWith("\n")) chips.push(make("span", { class: "line" }));
+  });
+  $("chips").replaceChildren(...chips);
+  select(at, false);
+}
+
+function select(position, focus = true) {
+  at = position;
+  for (const chip of $("chips").children) {
+    const chosen = chip.dataset.at === String(at);
+    chip.setAttribute("aria-selected", String(chosen));
+    chip.tabIndex = chosen ? 0 : -1;
+    if (chosen) focus ? chip.focus() : chip.scrollIntoView({ block: "nearest" });
+  }
+}
+
+function goTo(position) {
+  const last = walked.bad ?? walked.steps.length - 1;
+  select(Math.max(0, Math.min(position, last)));
+  remember();
+  showPosition().catch((error) => say(`No answer: ${error.message}`, "bad"));
+}
+
+$("chips").addEventListener("click", (event) => {
+  const chip = event.target.closest("[data-at]");
+  if (chip) goTo(+chip.dataset.at);
+});
+$("chips").addEventListener("keydown", (event) => {
+  const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: Infinity }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  goTo(to);
+});
+
+// ---- a position
+
+/** The text before a position. */
+const before = (position) => walked.steps.slice(0, position).map((step) => (step.special ? "" : step.text)).join("");
+
+function write(text, position) {
+  tokens = null;
+  $("document").value = text;
+  refresh(position);
+}
+
+function continuation(text, position) {
+  const plain = !/\\x[0-9A-F]{2}/i.test(text) && !data.answers;
+  const attributes = plain ? { type: "button", title: "continue with it", onclick: () => write(before(position) + text) } : {};
+  return make(plain ? "button" : "code", attributes, ...visible(text));
+}
+
+async function showPosition() {
+  const turn = at;
+  const answer = await ask("position", { at });
+  if (turn !== at || !answer || answer.error) return;
+  const step = walked.steps[at];
+  const isEnd = at === walked.steps.length - 1;
+  const nodes = [make("h3", {}, isEnd ? "After the text" : `In the place of token ${at + 1}, `, isEnd ? "" : make("code", {}, ...visible(step.text)))];
+  const place = answer.path === null ? "" : `${answer.path || "the document"}, ${answer.where}`;
+  const facts = make("p", { class: "facts" }, make("b", {}, number(answer.allowed)), ` of ${plural(data.size, "token")} may stand here `);
+  if (place) facts.append(make("span", { class: "tag" }, place));
+  if (answer.forced) facts.append(make("span", { class: "tag" }, "forced: ", make("code", {}, ...visible(answer.forced.slice(0, 80)))));
+  if (answer.end) facts.append(make("span", { class: "tag" }, "the text may end here"));
+  const meanings = answer.groups.some((group) => group.meaning);
+  const rows = answer.groups.map((group) => make("tr", {},
+    make("td", {}, group.label.length === 1 ? make("code", { class: "first" }, group.label) : group.label,
+      group.then ? make("code", { class: "then" }, ...visible(group.then)) : ""),
+    meanings ? make("td", {}, group.meaning) : "",
+    make("td", { class: "number" }, number(group.tokens)),
+    make("td", {}, ...group.examples.map((text) => continuation(text, turn)))));
+  const head = make("tr", {}, make("th", {}, "begins with"), meanings ? make("th", {}, "what it is") : "", make("th", { class: "number" }, "tokens"), make("th", {}, "such as"));
+  $("position").replaceChildren(...nodes, facts, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
+  showOutline();
+}
+
+async function showWhy() {
+  $("why").hidden = true;
+}
+
+async function showSamples() {
+  const { texts = [] } = await ask("samples", { seed });
+  $("samples").replaceChildren(...texts.map(({ text, whole }) => make("li", {},
+    make("button", { type: "button", disabled: Boolean(data.answers), title: "inspect it", onclick: () => write(text) }, text || "(empty)", whole ? "" : " …"))));
+}
+
+$("shuffle").addEventListener("click", (event) => {
+  event.preventDefault();
+  seed += 1;
+  showSamples().catch((error) => say(`No answer: ${error.message}`, "bad"));
+});
+
+// ---- the outline
+
+function showOutline() {
+  const path = walked.steps[at]?.path;
+  const matches = (node) => path !== undefined && node.path !== undefined && (node.path === path ||
+    new RegExp(`^${node.path.split("*").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("[^/]*")}$`).test(path));
+  const written = new Set(walked.steps.slice(0, at).map((step) => step.path).filter((other) => other !== path));
+  const list = (nodes) => make("ul", {}, ...nodes.map((node) => make("li", { class: node.path && written.has(node.path) ? "written" : null },
+    make("button", { type: "button", class: matches(node) ? "here" : null, "aria-current": matches(node) ? "location" : null, onclick: () => reveal(node) },
+      make("b", {}, node.label), " ", make("span", {}, node.summary)),
+    node.children.length ? list(node.children) : "")));
+  $("outline").replaceChildren(list(walked.outline));
+  $("outline-box").hidden = !walked.outline.length;
+}
+
+// ---- the page's state: in its address, so that it can be sent to somebody
+
+function remember() {
+  if (data.answers) return;
+  const { kind, text, options, document: written } = question();
+  const json = new TextEncoder().encode(JSON.stringify({ kind, text, options, document: written, at }));
+  let bytes = "";
+  for (const byte of json) bytes += String.fromCharCode(byte);
+  history.replaceState(null, "", bytes.length < 50000 ? `#${btoa(bytes)}` : "#");
+}
+
+function remembered() {
+  try {
+    const bytes = atob(location.hash.slice(1));
+    return bytes ? JSON.parse(new TextDecoder().decode(Uint8Array.from(bytes, (char) => char.charCodeAt(0)))) : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Show a specification and a text, as a question has them. */
+function open(state) {
+  tokens = state.tokens ?? null;
+  const options = { ...OPTIONS, ...state.options };
+  $("kind").value = state.kind;
+  $("any_whitespace").value = String(options.any_whitespace);
+  $("order").value = options.order;
+  $("additional_properties").checked = options.additional_properties;
+  $("document").value = state.document ?? "";
+  changeKind();
+  editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: state.text } });
+  return refresh(state.at);
+}
+
+function changeKind() {
+  const kind = $("kind").value;
+  $("options").disabled = !["json_schema", "json_object", "structural_tag"].includes(kind);
+  editor.dispatch({ effects: language.reconfigure(["regex", "grammar"].includes(kind) ? [] : CM.json()) });
+}
+
+for (const id of Object.keys(OPTIONS)) $(id).addEventListener("change", () => refresh());
+$("kind").addEventListener("change", () => (changeKind(), refresh()));
+$("document").addEventListener("input", () => { tokens = null; later(refresh); });
+data.examples.forEach(({ name }, i) => $("example").append(make("option", { value: i }, name)));
+$("example").addEventListener("change", (event) => event.target.value && open(data.examples[event.target.value]));
+$("tokenizer").textContent = data.tokenizer ? `${data.tokenizer}, ${plural(data.size, "token")}` : "tokens: single bytes (--tokenizer MODEL)";
+if (data.answers) for (const id of ["example", "kind", "options", "document", "shuffle"]) $(id).disabled = true;
+open((!data.answers && remembered()) || data.start || data.examples[1]);

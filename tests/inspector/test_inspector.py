@@ -1,0 +1,197 @@
+"""What the page is told: tokens and what each place allows, groups, samples, outlines, refusals with their places."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dotllm import Index, Vocabulary
+from dotllm.inspector.continuations import continuations, label
+from dotllm.inspector.inspector import MOST_TOKENS, BadQuestion, Inspector
+from dotllm.inspector.json_place import JsonPlace
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 5},
+        "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        "mood": {"enum": ["sad", "happy"]},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+SCHEMA = {"kind": "json_schema", "text": json.dumps(PERSON)}
+SELECT = 'start: "SELECT" " "+ NAME\nNAME: /[a-z]+/'
+
+
+def texts(answer: dict[str, Any]) -> list[str]:
+    return [step["text"] for step in answer["steps"]]
+
+
+def after(inspector: Inspector, document: str) -> dict[str, Any]:
+    at = len(inspector.answer("walk", SCHEMA | {"document": document})["steps"]) - 1
+    return inspector.answer("position", SCHEMA | {"document": document, "at": at})
+
+
+def test_a_text_that_fits(inspector: Inspector) -> None:
+    answer = inspector.answer("walk", SCHEMA | {"document": '{"name": "Bob","age":13}'})
+    assert answer["bad"] is None and answer["steps"][-1]["end"]
+    assert "".join(texts(answer)) == '{"name": "Bob","age":13}'
+    by_text = {step["text"]: step for step in answer["steps"]}
+    assert by_text["name"]["forced"] and not by_text["Bob"]["forced"]
+    assert by_text["Bob"]["path"] == "/name" and by_text["13"]["path"] == "/age"
+
+
+def test_the_token_that_does_not_fit_is_cut_where_it_ceases_to(inspector: Inspector) -> None:
+    answer = inspector.answer("walk", SCHEMA | {"document": '{"name":"Bob","age":131,"mood":1}'})
+    bad = answer["bad"]
+    assert texts(answer)[bad - 1 : bad + 2] == ["13", "1", ","], "131 is one token of the vocabulary"
+    assert "allowed" in answer["steps"][bad] and "allowed" not in answer["steps"][bad + 1]
+    place = inspector.answer("position", SCHEMA | {"document": '{"name":"Bob","age":131}', "at": bad})
+    assert {group["label"] for group in place["groups"]} == {"white space", ",", "0", "}"}
+    assert (place["path"], place["where"], place["end"]) == ("/age", "in a number", False)
+
+
+def test_tokens_may_be_given_by_id(inspector: Inspector, vocabulary: Vocabulary) -> None:
+    ids = [*vocabulary.encode(b'{"name":"","age":1}'), vocabulary.eos_token_ids[0]]
+    answer = inspector.answer("walk", SCHEMA | {"tokens": ids})
+    assert answer["bad"] is None and answer["finished"] and answer["steps"][-2]["special"]
+
+
+def test_groups_of_an_enum_and_of_a_string(inspector: Inspector) -> None:
+    answer = after(inspector, '{"name":"Bob","age":1,"mood":"')
+    assert {(group["label"], group["then"]) for group in answer["groups"]} == {("s", 'ad"'), ("h", 'appy"')}
+    answer = after(inspector, '{"name":"')
+    assert [group["label"] for group in answer["groups"]] == ['any character but " \\', '"', "\\"]
+    assert [group["meaning"] for group in answer["groups"]] == ["", "the end of the string", "an escaped character"]
+
+
+@given(st.text('{}[]",:19 aé.\n', max_size=12))
+def test_groups_are_all_that_the_mask_allows(text: str) -> None:
+    vocabulary = Vocabulary.from_bytes([*(bytes([b]) for b in range(256)), b"12", b'a"', None], eos_token_ids=258)
+    index = Index.from_json_schema({"type": ["object", "array"], "uniqueItems": True, "maxItems": 4}, vocabulary)
+    guide = index.guide()
+    for token in text.encode():
+        if not guide.advance(token):
+            break
+    groups = continuations(index, guide, JsonPlace().meaning)
+    assert sum(group.tokens for group in groups) == len(list(guide.allowed_tokens()))
+    assert len({group.label for group in groups}) == len(groups)
+
+
+def test_labels() -> None:
+    assert label("0123456789abcdef") == "0-9 a-f"
+    assert label(" \n") == "white space" and label(" ") == "space" and label('"') == '"'
+    assert label("é") == "characters such as é"
+
+
+def test_samples_are_valid(inspector: Inspector) -> None:
+    for seed in range(5):
+        answer = inspector.answer("samples", SCHEMA | {"seed": seed})
+        for sample in answer["texts"]:
+            assert sample["whole"]
+            jsonschema.validate(json.loads(sample["text"]), PERSON)
+    assert inspector.answer("samples", SCHEMA) == inspector.answer("samples", SCHEMA | {"seed": 0})
+    for sample in inspector.answer("samples", {"kind": "regex", "text": r"\d{3}-[a-z]+\n"})["texts"]:
+        assert re.fullmatch(r"\d{3}-[a-z]+\n", sample["text"])
+
+
+def test_options(inspector: Inspector) -> None:
+    spaced = {"document": '{"name": "Bob","age":13}'}
+    assert inspector.answer("walk", SCHEMA | spaced | {"options": {"any_whitespace": False}})["bad"] is not None
+    turned = {"document": '{"age":13,"name":"Bob"}'}
+    assert inspector.answer("walk", SCHEMA | turned)["bad"] is not None
+    assert inspector.answer("walk", SCHEMA | turned | {"options": {"order": "any"}})["bad"] is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "place"),
+    [
+        ("json_schema", '{"properties": {"a": {"type": "strnig"}}}', {"pointer": "/properties/a/type"}),
+        ("regex", "ab(c", {"offset": 2}),
+        ("grammar", "start: greeting", {"line": 1, "column": 8}),
+    ],
+)
+def test_refusals_have_their_place(inspector: Inspector, kind: str, text: str, place: dict[str, Any]) -> None:
+    error = inspector.answer("walk", {"kind": kind, "text": text})["error"]
+    assert error["message"] and error["code"]
+    assert {name: error[name] for name in place} == place
+
+
+def test_what_is_no_question(inspector: Inspector) -> None:
+    for question, body in (
+        ("nothing", {}),
+        ("walk", []),
+        ("walk", {"kind": "poem", "text": ""}),
+        ("walk", SCHEMA | {"document": 3}),
+        ("walk", SCHEMA | {"tokens": [10**9]}),
+        ("position", SCHEMA | {"at": 99}),
+        ("position", SCHEMA | {"at": "1"}),
+    ):
+        with pytest.raises(BadQuestion):
+            inspector.answer(question, body)
+
+
+def test_a_long_text_is_followed_to_a_limit(inspector: Inspector) -> None:
+    assert (
+        len(inspector.answer("walk", {"kind": "regex", "text": "x*", "document": "x" * 9999})["steps"])
+        == MOST_TOKENS + 1
+    )
+
+
+def test_outlines(inspector: Inspector) -> None:
+    root = {
+        "properties": {"a/b": {"$ref": "#/$defs/n"}},
+        "required": ["a/b"],
+        "$defs": {"n": {"properties": {"next": {"$ref": "#/$defs/n"}}}},
+    }
+    (tree,) = inspector.answer("walk", {"text": json.dumps(root)})["outline"]
+    (first,) = tree["children"]
+    assert (first["label"], first["pointer"], first["path"]) == ("a/b", "/properties/a~1b", "/a~1b")
+    (second,) = first["children"]
+    assert (second["label"], second["pointer"], second["path"]) == ("next?", "/$defs/n/properties/next", "/a~1b/next")
+    assert second["children"] == [], "a reference is not followed inside itself"
+    rules = inspector.answer("walk", {"kind": "grammar", "text": SELECT})["outline"]
+    assert [(rule["label"], rule["line"]) for rule in rules] == [("start", 1), ("NAME", 2)]
+
+
+def values(value: Any, pointer: str, write: list[str]) -> list[tuple[int, str]]:
+    """(Offset, pointer) of each value, which are written."""
+    found = [(sum(map(len, write)), pointer)]
+    if isinstance(value, dict):
+        for number, (key, child) in enumerate(value.items()):
+            write.append(f"{', ' if number else '{ '}{json.dumps(key)} : ")
+            found += values(child, f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}", write)
+        write.append(" }" if value else "{ }")
+    elif isinstance(value, list):
+        for number, child in enumerate(value):
+            write.append(" , " if number else "[")
+            found += values(child, f"{pointer}/{number}", write)
+        write.append("]" if value else "[]")
+    else:
+        write.append(json.dumps(value))
+    return found
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_the_place_in_json(value: Any) -> None:
+    written: list[str] = []
+    found = values(value, "", written)
+    text = "".join(written)
+    assert json.loads(text) == value
+    for offset, pointer in found:
+        place = JsonPlace()
+        place.feed(text[:offset].encode())
+        assert (place.pointer, place.where) == (pointer, "before a value")
+        place.feed(text[offset : offset + 1].encode())
+        assert place.where in ("before a key", "before a value", "in a string", "in a number", "in a word")
