@@ -24,6 +24,18 @@ def test_a_row_belongs_to_the_table_of_its_vocabulary() -> None:
             assert [i for i in range(len(tokens)) if mask[i >> 5] >> (i & 31) & 1] == [ord(text)]
 
 
+def test_a_guide_follows_what_has_been_forgotten() -> None:
+    index = Index.from_regex("[ab]xyz", Vocabulary.from_bytes([b"a", b"b", b"x", b"y", b"z", None], eos_token_ids=5))
+    spelling, guide = ForcedSpelling(), index.guide()
+    guide.advance(0)
+    tokens = spelling.after(index, guide.config)
+    assert list(tokens) == [2, 3, 4]
+    forgotten, known = guide.fork(), guide.fork()
+    assert ForcedSpelling().follow(forgotten, tokens) and spelling.follow(known, tokens)
+    assert forgotten.config == known.config != guide.config
+    assert not ForcedSpelling().follow(guide, (3,))
+
+
 WORDS = [b"al", b"pha", b"alpha", b"ph", b"bet", b"ta", b"alphabet", b"be"]
 
 
@@ -65,4 +77,7 @@ def test_no_stop_token_ends_an_answer_within_forced_text() -> None:
                 grammar.fill_bitmask(bitmask, 0)
                 bits = np.unpackbits(bitmask.numpy().view(np.uint8), bitorder="little")
                 assert np.flatnonzero(bits).tolist() == forced[:1], "the mask leaves what would be entered"
+                walked, entered = grammar.guide.fork(), grammar.guide.fork()
+                assert all(map(walked.advance, forced)) and grammar.spelling.follow(entered, forced)
+                assert (entered.config, entered.tokens_taken) == (walked.config, walked.tokens_taken)
     assert single > 100

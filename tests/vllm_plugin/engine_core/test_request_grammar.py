@@ -156,7 +156,7 @@ def test_all_ends_of_the_model_are_its_vocabularys() -> None:
     """Chat models have several EOS tokens, which vLLM gives with each request: they cost no mask of its own."""
     several = Vocabulary.from_bytes(TOKENS, eos_token_ids=(EOS, EOT, CALL), special_tokens={"<call>": CALL})
     grammar = make(several, literal("ab"), (EOS, EOT, CALL))
-    assert grammar.stops == () and not grammar.own_masks
+    assert grammar.stops == ()
     assert mask(grammar) == {A, AB}
     assert not grammar.accept_tokens("r", [EOT])
     assert grammar.accept_tokens("r", [AB])
@@ -170,7 +170,7 @@ def test_an_end_of_the_model_that_the_grammar_asks_for() -> None:
     """It stops the generation, so it may come only where the text is complete with it."""
     several = Vocabulary.from_bytes(TOKENS, eos_token_ids=(EOS, EOT, CALL), special_tokens={"<call>": CALL})
     last = make(several, literal("ab", token=CALL), (EOS, EOT, CALL))
-    assert last.stops == (CALL,) and last.own_masks
+    assert last.stops == (CALL,)
     assert last.accept_tokens("r", [AB])
     assert mask(last) == {CALL}
     assert last.accept_tokens("r", [CALL])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dotllm.index import Walkable
+from dotllm.index import Guide, Walkable
 from dotllm.index.forced import forced_tokens
 from dotllm.index.token_space import TokenSpace
 
@@ -23,6 +25,8 @@ class ForcedSpelling:
 
     def __init__(self) -> None:
         self._tokens: dict[int, tuple[int, ...]] = {}
+        self._next: dict[int, int] = {}
+        """the configuration after the first of those tokens"""
         self._rows: dict[int, int] = {}
         self._epoch = -1
 
@@ -37,25 +41,36 @@ class ForcedSpelling:
         return self._find(index, config) if tokens is None else tokens
 
     def row(self, index: Walkable, config: int) -> int:
-        """The mask row that allows the first of those tokens alone; -1 if nothing is forced. Raises BudgetExceeded.
-
-        No index knows these rows, so their numbers hold for an epoch of the table of rows (see `TokenSpace`).
-        """
-        epoch = index.space.epoch
-        if epoch != self._epoch:
-            self._rows.clear()
-            self._epoch = epoch
-        row = self._rows.get(config)
+        """The mask row that allows the first of those tokens alone; -1 if nothing is forced. Raises BudgetExceeded."""
+        row = self.known_rows(index.space.epoch).get(config)
         if row is None:
             tokens = self.after(index, config)
             row = self._rows[config] = _row_of(index.space, tokens[0]) if tokens else -1
         return row
 
+    def known_rows(self, epoch: int) -> dict[int, int]:
+        """What `row` has found, by configuration. No index knows these rows, so their numbers hold for an epoch of the
+        table of rows (see `TokenSpace`)."""
+        if epoch != self._epoch:
+            self._rows.clear()
+            self._epoch = epoch
+        return self._rows
+
+    def follow(self, guide: Guide, tokens: Iterable[int]) -> bool:
+        """Let ``guide`` take ``tokens``, which begin `after` its configuration; False if one is not allowed."""
+        for token in tokens:
+            known = self._next.get(guide.config)
+            if known is not None:
+                guide.follow(known)
+            elif not guide.advance(token):  # forgotten meanwhile
+                return False
+        return True
+
     def _find(self, index: Walkable, config: int) -> tuple[int, ...]:
         known = self._tokens
         if len(known) >= _MEMO:
-            known.clear()
-            self._rows.clear()
+            for remembered in (known, self._next, self._rows):
+                remembered.clear()
         tokens: list[int] = []
         configs = [config]
         for token in forced_tokens(index, config):
@@ -68,8 +83,9 @@ class ForcedSpelling:
                 break
             tokens.append(token)
             configs.append(after)
-        for i, passed in enumerate(configs[:-1]):
+        for i, (passed, after) in enumerate(pairwise(configs)):
             known.setdefault(passed, tuple(tokens[i:]))
+            self._next.setdefault(passed, after)
         return known.setdefault(config, tuple(tokens))
 
 

@@ -90,8 +90,6 @@ class RequestGrammar(StructuredOutputGrammar):
         self.error: Exception | None = None
         """Why it is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
         self.spells_forced_text = spells_forced_text
-        self.own_masks = bool(self.stops)
-        """Whether masks may differ from the guide's for other reasons, even while the text goes on."""
         self.accepted_ahead = False
         """Whether this step's token was accepted ahead of vLLM's call, by `batch_accept`."""
         if isinstance(guide, Compiled):
@@ -116,7 +114,6 @@ class RequestGrammar(StructuredOutputGrammar):
             named = [token for token in self._further_eos if any(_get(row, token) for row in index.token_rows)]
             if named:
                 self.stops = tuple(sorted({*self.stops, *named}))
-                self.own_masks = True
 
     @contained(bool)
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
@@ -188,14 +185,14 @@ class RequestGrammar(StructuredOutputGrammar):
         self.guide.reset()
 
     @cached_property
-    def _spelling(self) -> ForcedSpelling | None:
+    def spelling(self) -> ForcedSpelling | None:
         """How forced text is spelt; None where the model spells it as it likes."""
         return ForcedSpelling.of(self.guide.index) if self.spells_forced_text and not self.guide.is_stateful else None
 
     @contained(tuple)
     def forced_after(self, token: int) -> Sequence[int]:
         """The tokens that must come after ``token``, which has been sampled; none if nothing is forced."""
-        spelling, guide = self._spelling, self.guide
+        spelling, guide = self.spelling, self.guide
         if spelling is None or self.stopped or token in self.stops:
             return ()
         config = guide.config if self.accepted_ahead else guide.index.advance(guide.config, token)
@@ -205,13 +202,13 @@ class RequestGrammar(StructuredOutputGrammar):
     @contained(type(None))
     def accept_forced(self, tokens: Iterable[int]) -> None:
         """Advance by forced tokens."""
-        if not all(map(self.guide.advance, tokens)):
+        if self.spelling is None or not self.spelling.follow(self.guide, tokens):
             raise RuntimeError("a forced token is not allowed")
 
     @contained(lambda: -1)
     def only_row(self) -> int:
         """The mask of forced text, which allows the one token it is spelt with; -1 where nothing is forced."""
-        spelling = self._spelling
+        spelling = self.spelling
         if spelling is None or self.stopped:
             return -1
         index, config = self.guide.index, self.guide.config

@@ -88,28 +88,29 @@ def rows_of_step(grammars: Sequence[RequestGrammar], drafts: Drafts = ()) -> tup
         rows, failures = mask_rows(guides)
     for i, error in failures.items():
         grammars[i].fail("masks", error)
-    forced = set()
-    if not drafts:  # (where there are drafts, no text has a spelling of ours)
-        for i, grammar in enumerate(grammars):
-            only = grammar.only_row() if grammar.spells_forced_text else -1
-            if only >= 0:
+    special = []
+    epoch = guides[0].index.space.epoch if guides else 0
+    for i, (grammar, guide) in enumerate(zip(grammars, guides, strict=True)):
+        if grammar.stops or grammar.failed or guide.config == FINISHED or guide.is_stateful:
+            special.append(i)
+        elif not drafts and grammar.spelling is not None:  # (where there are drafts, no text has a spelling of ours)
+            only = grammar.spelling.known_rows(epoch).get(guide.config)
+            if only is None:
+                special.append(i)
+            elif only >= 0:
                 rows[i] = only
-                forced.add(i)
-    special = [
-        i
-        for i, (grammar, guide) in enumerate(zip(grammars, guides, strict=True))
-        if grammar.own_masks or grammar.failed or grammar.stopped or guide.config == FINISHED or guide.is_stateful
-        if i not in forced
-    ]
     if special:
         starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
         for i in special:
             grammar = grammars[i]
+            only = -1 if drafts else grammar.only_row()
             for at in range(starts[i], starts[i + 1]):
                 if grammar.failed:
                     rows[at] = END_ROW
                 elif grammar.is_terminated():
                     rows[at] = NO_MASK
+                elif only >= 0:
+                    rows[at] = only
                 elif rows[at] >= 0:
                     config = grammar.guide.config if configs is None else int(configs[at])
                     rows[at] = grammar.row_with_stops(int(rows[at]), config)
