@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from dotllm import cpu_quota
 from dotllm.cache_directory import user_cache_directory
 from dotllm.cli.options import OPTIONS
 from dotllm.compilation.accounting.metrics import COUNTERS, GAUGES, HISTOGRAMS
@@ -58,6 +59,13 @@ def test_a_bad_value_is_named() -> None:
 def test_off_the_network_by_default() -> None:
     options = CompilationOptions()
     assert not options.store and not options.compile_on
+
+
+@pytest.mark.parametrize(("cpus", "processes"), [(1, 2), (8, 2), (12, 3), (16, 4), (128, 4)])
+def test_compile_processes_follow_the_cpus(cpus: int, processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_quota, "usable", lambda: cpus)
+    assert CompilationOptions().compile_processes == processes
+    assert CompilationOptions(compile_processes=0).compile_processes == 0
 
 
 def test_every_option_is_described() -> None:

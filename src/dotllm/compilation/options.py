@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dotllm import renamed
+from dotllm import cpu_quota, renamed
 from dotllm.cache_directory import user_cache_directory
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MOST_PROCESSES = 4
+"""that compile by default: more finish little sooner, and the engine's loop receives their indexes one after another"""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": GIB << 10}
 
@@ -83,7 +85,15 @@ class CompilationOptions:
     subprocess_threshold_bytes: int = _option(
         32 * KIB, "SIZE", "larger specifications compile in a process", parse_bytes
     )
-    compile_processes: int = _option(2, "N", "compile processes, started when needed; 0: only threads compile", int)
+    compile_processes: int = field(
+        default_factory=lambda: max(2, min(cpu_quota.usable() // 4, MOST_PROCESSES)),
+        metadata={
+            "metavar": "N",
+            "help": "compile processes, started when needed; 0: only threads compile (default: a quarter of the CPUs, "
+            f"2 to {MOST_PROCESSES})",
+            "parse": int,
+        },
+    )
     compile_on: str = _option("", "URL", "ray://HOST:PORT or ray://auto: Ray cluster for large specifications")
     queue_limit: int = _option(4096, "N", "specifications that may wait; more are refused (back-pressure)", int)
     queue_bytes: int = _option(256 * MIB, "SIZE", "bytes of specifications that may wait", parse_bytes)
