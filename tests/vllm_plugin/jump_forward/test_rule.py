@@ -9,9 +9,12 @@ import pytest
 from dotllm.vllm_plugin.jump_forward.rule import Found, Rule
 
 
-def rule(graph_tokens: int | None, decode: str = "FULL", mixed: str = "PIECEWISE") -> Rule:
+def rule(graph_tokens: int | None, decode: str = "FULL", mixed: str = "PIECEWISE", hidden_size: int = 4096) -> Rule:
     mode = SimpleNamespace(decode_mode=lambda: decode, mixed_mode=lambda: mixed)
-    return Rule(SimpleNamespace(max_cudagraph_capture_size=graph_tokens, cudagraph_mode=mode))
+    return Rule(
+        SimpleNamespace(max_cudagraph_capture_size=graph_tokens, cudagraph_mode=mode),
+        SimpleNamespace(get_hidden_size=lambda: hidden_size),
+    )
 
 
 def found(*lengths: int) -> list[Found]:
@@ -22,20 +25,33 @@ def found(*lengths: int) -> list[Found]:
 @pytest.mark.parametrize(
     ("running", "lengths", "enters"),
     [
-        (1, (2,), False),  # saves one step, and the one that runs it takes half as long again
-        (1, (3,), True),
-        (32, (9, 9, 9, 9), False),
-        (32, (9, 9, 9, 9, 9), True),  # 40 steps
-        (256, (100, 100, 40), False),
-        (256, (100, 100, 60), True),
+        (1, (3,), False),  # saves two steps, and the one that runs it takes up to twice as long
+        (1, (4,), True),
+        (32, (9,) * 8, False),
+        (32, (9,) * 9, True),  # 72 steps
+        (256, (100, 100, 100, 100, 100), False),
+        (256, (100, 100, 100, 100, 118), True),
     ],
 )
-def test_together_they_save_more_steps_than_there_are_requests(
+def test_together_they_save_more_steps_than_a_longer_one_costs(
     running: int, lengths: tuple[int, ...], enters: bool
 ) -> None:
     those = found(*lengths)
     assert rule(1024)(those, running, prompt_comes=False) == (those if enters else ())
     assert rule(1024)(those, running, prompt_comes=True) == those, "the step is a long one anyway"
+
+
+def test_the_steps_of_a_narrow_model_are_short() -> None:
+    those = found(4)
+    assert rule(512)(those, 1, prompt_comes=False) == those
+    assert rule(512, hidden_size=896)(those, 1, prompt_comes=False) == ()
+
+
+@pytest.mark.parametrize(("running", "may"), [(1, True), (170, True), (171, False), (512, False), (513, True)])
+def test_nobody_looks_where_the_largest_graph_has_no_room_for_enough(running: int, may: bool) -> None:
+    assert rule(512).may_pay(running, prompt_comes=False) == may
+    assert rule(512).may_pay(running, prompt_comes=True) == (running != 512)
+    assert rule(0).may_pay(running, prompt_comes=False)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dotllm.vllm_plugin.vllm_types import CompilationConfig
+from dotllm.vllm_plugin.vllm_types import CompilationConfig, ModelConfig
 
 
 class Found(NamedTuple):
@@ -19,33 +20,52 @@ class Found(NamedTuple):
     steps_saved: int
 
 
+NARROW = 2048
+"""The hidden size below which a layer takes the GPU less time than the host takes to launch it."""
+STEPS_WIDE, STEPS_NARROW = 2, 3
+"""Steps of every request that one of them must save: what a longer step takes, and some more, since those who wait meet
+others. A narrow model's step is short and the host sets its pace, so launching a longer one takes two or three more."""
+
+
 class Rule:
     """Whether the steps that are saved outweigh a longer one.
 
     A step that runs several tokens of a request is like one that runs a prompt: it fits none of vLLM's graphs of whole
-    steps ("full"), and launches its attention itself. That takes about half as long again, for all requests of the
-    batch, so together they must save more steps than there are requests. (Those that are not entered go on token by
-    token, and are asked again in the next step, together with others that have come to forced text meanwhile.) The
-    longer step costs nothing where a prompt is run anyway, nor where both kinds of steps have graphs of one kind.
+    steps ("full"), and launches its attention itself. That takes longer for all requests of the batch, so together they
+    must save `STEPS_WIDE` or `STEPS_NARROW` times as many steps as there are requests. (Those that are not entered go
+    on token by token, and are asked again in the next step, together with others that have come to forced text
+    meanwhile.) The longer step costs nothing where a prompt is run anyway, nor where both kinds of steps have graphs of
+    one kind.
 
-    A step never becomes longer than vLLM's largest graph on account of forced text, unless it has none as it is.
+    A step never becomes longer than vLLM's largest graph on account of forced text, unless it has none as it is. So
+    many requests cannot save enough, and nobody looks (`may_pay`).
     """
 
-    def __init__(self, config: CompilationConfig) -> None:
-        mode = config.cudagraph_mode
-        self._graph_tokens = config.max_cudagraph_capture_size or 0
-        self._costs = bool(self._graph_tokens and mode and mode.decode_mode() != mode.mixed_mode())
+    def __init__(self, compilation: CompilationConfig, model: ModelConfig) -> None:
+        mode = compilation.cudagraph_mode
+        self._graph_tokens = compilation.max_cudagraph_capture_size or 0
+        costs = self._graph_tokens and mode and mode.decode_mode() != mode.mixed_mode()
+        self._steps = (STEPS_NARROW if model.get_hidden_size() < NARROW else STEPS_WIDE) if costs else 0
+
+    def may_pay(self, running: int, *, prompt_comes: bool) -> bool:
+        """Whether ``running`` requests may save enough; prompt_comes: the next step runs one."""
+        return self._room(running) > self._needed(running, prompt_comes=prompt_comes)
 
     def __call__(self, found: Sequence[Found], running: int, *, prompt_comes: bool) -> Sequence[Found]:
-        """Those of ``found`` that are worth it, with ``running`` requests; prompt_comes: the next step runs one."""
-        if 0 < running <= self._graph_tokens:
-            found = _fitting(found, self._graph_tokens - running)
-        if not self._costs or prompt_comes or sum(one.steps_saved for one in found) > running:
-            return found
-        return ()
+        """Those of ``found`` that are worth it; else as `may_pay`."""
+        found = _fitting(found, self._room(running))
+        saved = sum(one.steps_saved for one in found)
+        return found if saved > self._needed(running, prompt_comes=prompt_comes) else ()
+
+    def _needed(self, running: int, *, prompt_comes: bool) -> int:
+        return 0 if prompt_comes else self._steps * running
+
+    def _room(self, running: int) -> float:
+        """Tokens that the step may run beside the one of each request."""
+        return self._graph_tokens - running if running <= self._graph_tokens else math.inf
 
 
-def _fitting(found: Sequence[Found], room: int) -> Sequence[Found]:
+def _fitting(found: Sequence[Found], room: float) -> Sequence[Found]:
     """As many as fit into ``room`` tokens, beside the one that each request has anyway; the longest first."""
     if sum(len(one.tokens) - 1 for one in found) <= room:
         return found
