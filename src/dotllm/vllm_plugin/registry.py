@@ -46,7 +46,6 @@ HOOKS: tuple[Hook, ...] = (
     cpu_seeds.HOOK,
     cpu_no_drafts.HOOK,
     metrics.HOOK,
-    compile_hook.MASK_METRICS_HOOK,  # after those that replace what it times
 )
 
 

@@ -4,13 +4,10 @@
 ``auto``, we put our backend and our future there, and vLLM's manager does the rest. We touch nothing inside the
 manager, because most releases rewrite it. We do not use vLLM's thread pool: it has half as many threads as CPUs, so one
 slow compile delays those of all requests.
-
-A second hook times what the manager answers when it is asked for masks.
 """
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +56,6 @@ def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestG
     return future
 
 
-_MANAGER = "vllm.v1.structured_output"
-
 HOOK = Hook(
     name="manager",
     summary="the engine compiles with dotllm, in threads of our own",
@@ -69,7 +64,7 @@ HOOK = Hook(
 )
 
 
-@HOOK.replaces(f"{_MANAGER}:StructuredOutputManager.grammar_init")
+@HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.grammar_init")
 def _grammar_init_with(original: Any) -> Any:
     def grammar_init(self: StructuredOutputManager, request: Request) -> None:
         structured = request.structured_output_request
@@ -81,30 +76,3 @@ def _grammar_init_with(original: Any) -> Any:
         structured.grammar = begin(self, request)
 
     return grammar_init
-
-
-MASK_METRICS_HOOK = Hook(
-    name="mask-metrics",
-    summary="the time masks take, in /metrics",
-    without_it="/metrics does not show what masks cost",
-)
-
-
-@MASK_METRICS_HOOK.replaces(f"{_MANAGER}:StructuredOutputManager.grammar_bitmask")
-def _grammar_bitmask_with(original: Any) -> Any:
-    def grammar_bitmask(
-        self: StructuredOutputManager,
-        requests: dict[str, Request],
-        structured_output_request_ids: list[str],
-        scheduled_spec_decode_tokens: dict[str, list[int]],
-    ) -> Any:
-        start = time.perf_counter()
-        found = original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
-        backend = backend_of(self)
-        if backend is not None and structured_output_request_ids:
-            metrics = backend.compiler.metrics
-            metrics.observe("dotllm_mask_seconds", value=time.perf_counter() - start)
-            metrics.add("dotllm_mask_rows", amount=float(len(structured_output_request_ids)))
-        return found
-
-    return grammar_bitmask

@@ -10,7 +10,6 @@ import numpy as np
 
 from dotllm.index import Guide, Walkable
 from dotllm.index.forced import forced_tokens
-from dotllm.index.token_space import TokenSpace
 
 _MEMO = 1 << 16  # configurations of an index that are remembered
 _spellings: WeakKeyDictionary[Walkable, ForcedSpelling] = WeakKeyDictionary()
@@ -44,8 +43,12 @@ class ForcedSpelling:
         """The mask row that allows the first of those tokens alone; -1 if nothing is forced. Raises BudgetExceeded."""
         row = self.known_rows(index.space.epoch).get(config)
         if row is None:
-            tokens = self.after(index, config)
-            row = self._rows[config] = _row_of(index.space, tokens[0]) if tokens else -1
+            row = -1
+            for token in self.after(index, config)[:1]:
+                mask = np.zeros(index.space.words, np.int32)
+                mask.view(np.uint32)[token >> 5] = 1 << (token & 31)
+                row = index.space.intern(mask)
+            self._rows[config] = row
         return row
 
     def known_rows(self, epoch: int) -> dict[int, int]:
@@ -87,9 +90,3 @@ class ForcedSpelling:
             known.setdefault(passed, tuple(tokens[i:]))
             self._next.setdefault(passed, after)
         return known.setdefault(config, tuple(tokens))
-
-
-def _row_of(space: TokenSpace, token: int) -> int:
-    mask = np.zeros(space.words, np.int32)
-    mask[token >> 5] = np.uint32(1 << (token & 31)).view(np.int32)
-    return space.intern(mask)

@@ -82,7 +82,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
         return super().schedule(*args, **kwargs)
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any:
-        """The masks of a step that has been launched, which need the grammars."""
+        """The masks of a step that has been launched, which need the grammars; they are timed."""
         scheduled = scheduler_output.num_scheduled_tokens
         needed = [
             pending
@@ -98,7 +98,14 @@ class PendingGrammarsScheduler(SchedulerMixin):
                 self._give_grammar(pending)
             else:
                 self._let_wait(pending)
-        return super().get_grammar_bitmask(scheduler_output)
+        began = time.perf_counter()
+        found = super().get_grammar_bitmask(scheduler_output)
+        backend = backend_of(self.structured_output_manager)
+        if backend is not None and found is not None:
+            metrics = backend.compiler.metrics
+            metrics.observe("dotllm_mask_seconds", value=time.perf_counter() - began)
+            metrics.add("dotllm_mask_rows", amount=float(len(found.structured_output_request_ids)))
+        return found
 
     def _give_grammar(self, pending: Pending) -> None:
         pending.structured.grammar = pending.future.result()

@@ -84,5 +84,4 @@ def token_names(tokenizer: Any, model_config: ModelConfig) -> TokenNames:
     """The tokens that a specification may name."""
     from dotllm.languages.token_names import TokenNames
 
-    tokens = vocabulary_of_model(tokenizer, model_config)
-    return TokenNames.of(tokens)
+    return TokenNames.of(vocabulary_of_model(tokenizer, model_config))

@@ -66,6 +66,5 @@ HOOK = Hook(
     summary="disable_any_whitespace may be set for the whole server",
     targets=(Target(_MODULE, f"StructuredOutputsConfig.{_VALIDATOR}", ("self",)),),
     apply=_apply,
-    required=False,
     without_it="set disable_any_whitespace in each request instead",
 )

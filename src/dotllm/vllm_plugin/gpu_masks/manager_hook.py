@@ -17,8 +17,6 @@ from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 
 logger = logging.getLogger(__name__)
 
-_MANAGER = "vllm.v1.structured_output:StructuredOutputManager"
-
 HOOK = Hook(
     name="gpu-masks",
     summary="mask rows live in a table on the GPU; only row numbers travel",
@@ -77,7 +75,7 @@ HOOK.replaces("vllm.v1.worker.gpu.structured_outputs:StructuredOutputsWorker.app
 
 
 # Last: where one of those cannot be replaced, no row numbers are given out.
-@HOOK.replaces(f"{_MANAGER}.grammar_bitmask")
+@HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.grammar_bitmask")
 def _grammar_bitmask_with(original: Any) -> Any:
     def grammar_bitmask(
         self: Any, requests: Any, structured_output_request_ids: list[str], scheduled_spec_decode_tokens: Any

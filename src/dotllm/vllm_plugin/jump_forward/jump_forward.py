@@ -104,11 +104,11 @@ class JumpForwardScheduler(SchedulerMixin):
             grammar = structured._grammar
             if type(grammar) is not RequestGrammar or not grammar.spells_forced_text:
                 continue
-            forced = grammar.forced_after(sampled[0])
             in_flight = request.num_output_placeholders > 1
             counts = request.status is RequestStatus.RUNNING and not request.num_stale_output_tokens
-            if len(forced) > in_flight and counts:
-                tokens = forced[: max(0, self._room(request))]
+            tokens = grammar.forced_after(sampled[0]) if counts else ()
+            if len(tokens) > in_flight:
+                tokens = tokens[: max(0, self._room(request))]
                 if len(tokens) > in_flight:
                     found.append(Found(position, grammar, tokens, len(tokens) - in_flight))
         return found
