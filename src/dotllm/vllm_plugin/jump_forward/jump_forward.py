@@ -45,7 +45,7 @@ class JumpForwardScheduler(SchedulerMixin):
         reason = why_not(self.vllm_config)
         logger.info("coalescence: %s", f"no ({reason})" if reason else "canonical")
         self._enters_text = not reason
-        self._worth = Rule(self.vllm_config.compilation_config, self.vllm_config.model_config)
+        self._pays = Rule(self.vllm_config.compilation_config, self.vllm_config.model_config)
         self._pause = 0  # steps
         self._entered: dict[str, int] = {}
         """by request the position from which on the model runner does not know its tokens yet"""
@@ -64,13 +64,13 @@ class JumpForwardScheduler(SchedulerMixin):
         """Append forced tokens to the results; the requests that have got some."""
         running = len(self.running)
         prompt_comes = bool(self.waiting) and running < self.max_num_running_reqs
-        if not self._worth.may_pay(running, prompt_comes=prompt_comes):
+        if not self._pays.may_pay(running, prompt_comes=prompt_comes):
             return []
         if self._pause and not prompt_comes:
             self._pause -= 1
             return []
         found = self._find(output)
-        chosen = self._worth(found, running, prompt_comes=prompt_comes)
+        chosen = self._pays(found, running, prompt_comes=prompt_comes)
         if found and not chosen:
             self._pause = running // STEPS_TO_LOOK_AGAIN
         requests = []

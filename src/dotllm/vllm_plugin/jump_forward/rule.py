@@ -49,16 +49,13 @@ class Rule:
 
     def may_pay(self, running: int, *, prompt_comes: bool) -> bool:
         """Whether ``running`` requests may save enough; prompt_comes: the next step runs one."""
-        return self._room(running) > self._needed(running, prompt_comes=prompt_comes)
+        return self._room(running) > (0 if prompt_comes else self._steps * running)
 
     def __call__(self, found: Sequence[Found], running: int, *, prompt_comes: bool) -> Sequence[Found]:
         """Those of ``found`` that are worth it; else as `may_pay`."""
         found = _fitting(found, self._room(running))
         saved = sum(one.steps_saved for one in found)
-        return found if saved > self._needed(running, prompt_comes=prompt_comes) else ()
-
-    def _needed(self, running: int, *, prompt_comes: bool) -> int:
-        return 0 if prompt_comes else self._steps * running
+        return found if saved > (0 if prompt_comes else self._steps * running) else ()
 
     def _room(self, running: int) -> float:
         """Tokens that the step may run beside the one of each request."""
