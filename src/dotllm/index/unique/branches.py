@@ -15,7 +15,7 @@ from dotllm.index.unique.scanner import AFTER, KEY, OBJECT, OUTSIDE, START, VALU
 
 
 class Branch(NamedTuple):
-    """``state`` is OUTSIDE where no array without equal items is open, and no object without equal keys."""
+    """``state``: what the scanner has read; OUTSIDE if no marked array or object is open."""
 
     config: int
     state: State | End
@@ -25,7 +25,7 @@ Branches = tuple[Branch, ...]
 
 
 def step(paths: Paths, branches: Branches, byte: int) -> Branches:
-    """After one byte; none are left: not allowed."""
+    """The branches after one byte; (): the byte is not allowed."""
     if len(branches) == 1:
         return one_step(paths, branches[0], byte)
     out: list[Branch] = []
@@ -35,7 +35,7 @@ def step(paths: Paths, branches: Branches, byte: int) -> Branches:
 
 
 def one_step(paths: Paths, branch: Branch, byte: int) -> Branches:
-    """`step` of one branch."""
+    """`step` for a single branch."""
     config, state = branch
     if byte in OPENINGS:
         begins = not isinstance(state, State) or state.mode == VALUE
@@ -61,7 +61,7 @@ def one_step(paths: Paths, branch: Branch, byte: int) -> Branches:
 
 
 def _fixed(paths: Paths, config: int, state: State) -> State:
-    """A member is complete: whether its key may come again is asked of the machine."""
+    """``state`` after a complete member, with ``fixed`` raised if the machine no longer accepts the member's key."""
     top = state.top
     quoted = json.dumps(top.done[-1][0], ensure_ascii=False).encode()
     for part in (b",", quoted, b":") if state.mode == AFTER else (quoted, b":"):
@@ -76,7 +76,7 @@ def _fixed(paths: Paths, config: int, state: State) -> State:
 
 
 def walk(paths: Paths, branches: Branches, data: bytes) -> Branches:
-    """After several bytes."""
+    """The branches after several bytes."""
     for byte in data:
         branches = step(paths, branches, byte)
         if not branches:

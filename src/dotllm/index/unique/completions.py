@@ -59,7 +59,7 @@ def emptied(state: State) -> State:
 
 
 def can_complete(paths: Paths, branch: Branch) -> bool:
-    """Whether the branch can be completed to a text that repeats nothing. Raises BudgetExceeded."""
+    """Whether some completion of ``branch`` repeats no item and no key. Raises BudgetExceeded."""
     state = branch.state
     if not isinstance(state, State) or cannot_conflict(state):
         return True
@@ -76,7 +76,7 @@ def any_can_complete(paths: Paths, branches: Branches) -> bool:
 
 
 def count_step(count: int) -> int:
-    """Where counting stops if it is asked whether there are ``count`` completions."""
+    """The limit up to which completions are counted, to see whether there are ``count``."""
     return next((step for step in _COUNT_STEPS if step >= count), UNBOUNDED)
 
 
@@ -128,7 +128,7 @@ def _count(paths: Paths, start: Branch, stop_at: int) -> int:
 
 
 def _next_bytes(state: State, allowed: tuple[int, ...]) -> list[int]:
-    """The bytes to go on with, the most promising last, without those that have been counted."""
+    """The bytes with which counting goes on, the most promising last, without those counted already."""
     if state.mode in (STRING, NAME):
         if state.pending or len(allowed) <= _FEW:  # such as a key that the schema names
             return list(allowed[:_FEW])
@@ -165,7 +165,7 @@ def _strings(paths: Paths, config: int, stop_at: int) -> int:
 
 
 def _numbers(paths: Paths, config: int, stop_at: int) -> int:
-    """Lower bound on the distinct numbers: each digit but zero that is appended makes another number."""
+    """Lower bound on the distinct numbers: each appended digit except zero makes another number."""
     level, ended = {config: 1}, 0
     for _ in range(24):
         after: dict[int, int] = {}

@@ -61,12 +61,12 @@ class UniqueGuide(Guide):
         return True
 
     def follow(self, config: int) -> None:
-        """As `Guide.follow`, to a configuration where nothing need be remembered."""
+        """As `Guide.follow`, to a configuration outside marked arrays and objects."""
         self._past.append(self._branches)
         super().follow(config)
 
     def _after(self, branches: Branches, token: int) -> Branches:
-        """Where a token leads; () if it is not allowed."""
+        """The branches after a token; (): the token is not allowed."""
         index = self.index
         if not 0 <= token < index.space.size:
             return ()
@@ -169,5 +169,5 @@ class UniqueGuide(Guide):
         return [int(i) for i in np.nonzero(bits)[0]]
 
     def forced_bytes(self) -> bytes:
-        """The bytes that must come next whatever has been seen (what has been seen may force more)."""
+        """The bytes that the grammar forces. (The items read may force more bytes; these are not found.)"""
         return b"" if self.is_ambiguous else super().forced_bytes()

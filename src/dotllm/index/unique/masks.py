@@ -44,7 +44,7 @@ def mask_of(paths: Paths, tokens: Tokens, branch: Branch, row: Int32) -> Int32 |
 
 
 def _stuck_behind_item(paths: Paths, tokens: Tokens, branch: Branch, row: Int32) -> list[int]:
-    """Tokens that lead nowhere because of what they hold behind the present item."""
+    """The tokens that complete the present item and lead nowhere: what follows in them can only repeat an item."""
     config, state = branch
     completions = count_step((earlier_values(state) if isinstance(state, State) else 0) + _MOST_ADDED + 1)
     key = (config, completions, *(shape_of(state) if isinstance(state, State) else ()))
@@ -115,7 +115,7 @@ def _without_trailing_blanks(paths: Paths, branch: Branch, data: bytes) -> bytes
 
 
 def _string_conflicts(paths: Paths, state: State) -> StringConflicts:
-    """The conflicts of the present string, or of the one that may begin: the same from its first byte to its last."""
+    """The conflicts of the string that is open or may begin. They stay the same up to its last byte."""
     names = state.mode in (KEY, NAME)
     found = paths.string_conflicts.get(id(state.top))
     if found is None or found.top is not state.top or found.names != names:
@@ -126,7 +126,7 @@ def _string_conflicts(paths: Paths, state: State) -> StringConflicts:
 
 
 def _repeating_tokens(paths: Paths, tokens: Tokens, start: Branch, row: Int32, conflicts: StringConflicts) -> list[int]:
-    """Tokens that lead nowhere and run along the text of an earlier item."""
+    """The tokens that spell a part of an earlier item and lead nowhere."""
     bad: list[int] = []
     agenda: list[tuple[int, Branches]] = []
     state = start.state

@@ -21,7 +21,7 @@ ROOT = -1
 
 
 class Tokens:
-    """See the module. `of` gives the one of a vocabulary."""
+    """What is derived from one vocabulary (`of`)."""
 
     _known: ClassVar[weakref.WeakKeyDictionary[Vocabulary, Tokens]] = weakref.WeakKeyDictionary()
 
@@ -42,7 +42,7 @@ class Tokens:
         self._ending: dict[int, list[int]] = {}
 
     def bytes_of(self, token: int) -> bytes:
-        """b"" for a token that stands for no text."""
+        """The bytes of a token; b"" if it stands for no text."""
         return self._data[self._offset[token] : self._offset[token + 1]]
 
     @cached_property
@@ -61,7 +61,7 @@ class Tokens:
         return self._matching(_OPENS_AND_GOES_ON, b",")
 
     def children(self, node: int) -> dict[int, int]:
-        """Byte → node."""
+        """The children of a node of the token trie, by byte."""
         found = self._children.get(node)
         if found is None:
             trie = self.trie
@@ -101,7 +101,7 @@ class Tokens:
         return self.trie.tokens[start[node] : start[int(self.trie.end[node])]]
 
     def _matching(self, pattern: re.Pattern[bytes], needed: bytes) -> Int32:
-        """The tokens with a match. They are looked for near the byte they need: one search over a megabyte is quick."""
+        """Bitmask of the tokens in which ``pattern`` matches. Only tokens with the byte ``needed`` are tried."""
         members = np.zeros(self._words * 32, np.uint8)
         at = np.flatnonzero(np.frombuffer(self._data, np.uint8) == needed[0])
         candidates = np.unique(np.searchsorted(self._offset, at, side="right") - 1)
