@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dotllm import Index, Vocabulary
@@ -72,6 +72,7 @@ def test_groups_of_an_enum_and_of_a_string(inspector: Inspector) -> None:
     assert [group["meaning"] for group in answer["groups"]] == ["", "the end of the string", "an escaped character"]
 
 
+@settings(deadline=None)
 @given(st.text('{}[]",:19 aé.\n', max_size=12))
 def test_groups_are_all_that_the_mask_allows(text: str) -> None:
     vocabulary = Vocabulary.from_bytes([*(bytes([b]) for b in range(256)), b"12", b'a"', None], eos_token_ids=258)
@@ -100,6 +101,20 @@ def test_samples_are_valid(inspector: Inspector) -> None:
     assert inspector.answer("samples", SCHEMA) == inspector.answer("samples", SCHEMA | {"seed": 0})
     for sample in inspector.answer("samples", {"kind": "regex", "text": r"\d{3}-[a-z]+\n"})["texts"]:
         assert re.fullmatch(r"\d{3}-[a-z]+\n", sample["text"])
+
+
+@pytest.mark.parametrize(
+    "document", ['{"name":"Bob","age":131}', '{"name":"Bob","age":131', '{"name":"Bob","age":131,"mo']
+)
+def test_why_a_text_does_not_fit(inspector: Inspector, document: str) -> None:
+    answer = inspector.answer("why", SCHEMA | {"document": document})
+    assert [blame["pointer"] for blame in answer["blamed"]] == ["/properties/age/maximum"], answer
+    assert answer["reason"] and answer["help"]
+
+
+def test_why_not_of_other_kinds(inspector: Inspector) -> None:
+    assert inspector.answer("why", {"kind": "regex", "text": "a+", "document": "aab"})["allowed"]
+    assert inspector.answer("why", {"kind": "regex", "text": "a+", "document": "aa"})["blamed"] == []
 
 
 def test_options(inspector: Inspector) -> None:
@@ -179,6 +194,7 @@ def values(value: Any, pointer: str, write: list[str]) -> list[tuple[int, str]]:
     return found
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
@@ -193,5 +209,6 @@ def test_the_place_in_json(value: Any) -> None:
         place = JsonPlace()
         place.feed(text[:offset].encode())
         assert (place.pointer, place.where) == (pointer, "before a value")
+        assert json.loads(text[:offset] + place.closing) is None or pointer
         place.feed(text[offset : offset + 1].encode())
         assert place.where in ("before a key", "before a value", "in a string", "in a number", "in a word")

@@ -60,6 +60,14 @@ def test_the_token_that_does_not_fit(page: Any) -> None:
     assert page.locator("#outline .here").inner_text().startswith("age integer")
 
 
+def test_why_it_does_not_fit(page: Any) -> None:
+    sync_api.expect(page.locator("#why")).to_contain_text("maximum")
+    sync_api.expect(page.locator(".cm-lintRange-warning")).to_have_text('"maximum": 130')
+    page.fill("#document", '{"age":1}')
+    sync_api.expect(page.locator("#why")).to_be_hidden()
+    assert page.locator(".cm-lintRange-warning").count() == 0
+
+
 def test_a_text_is_written_and_an_example_clicked(page: Any) -> None:
     page.fill("#document", '{"age":1')
     status(page, "Fits so far")

@@ -76,10 +76,12 @@ def _start(arguments: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _vocabulary(tokenizer: str | None) -> Any:
-    from dotllm import Vocabulary
-
     if not tokenizer:
-        return Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), None], eos_token_ids=256)
+        from dotllm.diagnosis.why import byte_vocabulary
+
+        return byte_vocabulary()
     from transformers import AutoTokenizer
+
+    from dotllm import Vocabulary
 
     return Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(tokenizer))

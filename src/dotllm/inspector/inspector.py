@@ -6,6 +6,7 @@ and times have bounds.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ import numpy as np
 from dotllm import Guide, Index, SpecError, Vocabulary
 from dotllm.cancellation import Cancelled, cancellable
 from dotllm.compilation import Kind, Specification, compiler
+from dotllm.diagnosis import explain, explain_schema
+from dotllm.diagnosis.why import byte_vocabulary
 from dotllm.errors import EngineFault
 from dotllm.inspector.continuations import allowed, continuations, shown
 from dotllm.inspector.json_place import JsonPlace
@@ -46,7 +49,7 @@ class Inspector:
         self.tokenizer = tokenizer
         self._indexes: OrderedDict[Specification, Index] = OrderedDict()
         self._lock = threading.Lock()
-        self._questions = {"walk": self.walk, "position": self.position, "samples": self.samples}
+        self._questions = {"walk": self.walk, "position": self.position, "samples": self.samples, "why": self.why}
 
     def answer(self, question: str, body: Any) -> dict[str, Any]:
         """The answer to a question of that name; a refused specification is ``{"error": …}``. Raises BadQuestion."""
@@ -119,6 +122,25 @@ class Inspector:
         found = [sample(index, random) for _ in range(SAMPLES)]
         return {"texts": [{"text": shown(text), "whole": whole} for text, whole in found]}
 
+    def why(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Why the text does not fit: ``reason``, ``help``, the keywords that are ``blamed``; all empty if it fits."""
+        specification, text = _specification(body), _text(body)
+        if specification.kind is Kind.JSON_SCHEMA:
+            try:
+                json.loads(text)
+            except ValueError:  # only its beginning, perhaps
+                place = JsonPlace()
+                place.feed(text.encode(errors="replace"))
+                text += place.closing
+            found = explain_schema(specification.text, text, **dict[str, Any](specification.options))
+        else:
+            found = explain(lambda: compiler.build(specification, byte_vocabulary()), text)
+        return (
+            {"reason": "", "help": "", "blamed": []}
+            if found is None
+            else found._asdict() | {"blamed": [blame._asdict() for blame in found.blamed]}
+        )
+
     def _read(self, body: Mapping[str, Any]) -> tuple[Specification, Guide, list[int], int | None]:
         """(What is asked about, a guide at its beginning, the text's tokens, the number of the first that does not
         fit). That token is cut where it ceases to fit."""
@@ -143,11 +165,8 @@ class Inspector:
         """Of the field ``tokens`` (ids), or of the field ``document`` (a text)."""
         tokens = body.get("tokens")
         if tokens is None:
-            document = body.get("document", "")
-            if not isinstance(document, str):
-                raise BadQuestion("document: a text is wanted")
             try:
-                tokens = self.vocabulary.encode(document.encode(errors="replace"))
+                tokens = self.vocabulary.encode(_text(body).encode(errors="replace"))
             except ValueError as error:
                 raise BadQuestion(str(error)) from None
         if not isinstance(tokens, list) or not all(
@@ -186,6 +205,14 @@ def described(error: SpecError) -> dict[str, Any]:
     """A refusal with its place: a ``pointer`` into JSON, or an ``offset`` or ``line`` and ``column`` in a text."""
     place = {"pointer": error.pointer} | (error.span._asdict() if error.span else {})
     return {"message": error.message, "keyword": error.keyword, "code": error.code, "help": error.help, **place}
+
+
+def _text(body: Mapping[str, Any]) -> str:
+    """Raises BadQuestion."""
+    text = body.get("document", "")
+    if not isinstance(text, str):
+        raise BadQuestion("document: a text is wanted")
+    return text
 
 
 def _specification(body: Mapping[str, Any]) -> Specification:

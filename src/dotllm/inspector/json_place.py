@@ -20,6 +20,7 @@ _MEANINGS = {
 }  # fmt: skip
 _MEANINGS["in a word"] = _MEANINGS["after a value"]  # true, false, null
 _MEANINGS["in a number"] = {**_MEANINGS["in a word"], ".": "a fraction", "e": "an exponent"}
+_CLOSING = {"in a string": '"', "before a value": "null", "after a key": ":null", "in a key": '":null'}
 
 
 class JsonPlace:
@@ -51,6 +52,12 @@ class JsonPlace:
                 self.where = "after a value" if self.where in ("in a number", "in a word") else self.where
             else:
                 self._structure(char)
+
+    @property
+    def closing(self) -> str:
+        """The shortest text that makes what was fed whole, if it is JSON so far."""
+        here = _CLOSING.get(self.where, "")
+        return here + "".join("]" if isinstance(token, int) else "}" for token in reversed(self._inside))
 
     def _in_string(self, char: str) -> None:
         if char == '"' and not self._escapes:

@@ -29,7 +29,9 @@ def page(inspector: Inspector, start: dict[str, Any] | None, **more: Any) -> str
 def snapshot(inspector: Inspector, start: dict[str, Any]) -> str:
     """The page with the answers to all its questions about ``start``, which needs no server."""
     walk = inspector.answer("walk", start)
-    steps = [] if "error" in walk else [step for step in walk["steps"] if "allowed" in step]
-    answers = {"walk": walk, "samples": {} if "error" in walk else inspector.answer("samples", start)}
-    positions = [inspector.answer("position", start | {"at": at}) for at in range(len(steps[:MOST_POSITIONS]))]
-    return page(inspector, start, answers=answers | {"position": positions})
+    answers: dict[str, Any] = {"walk": walk}
+    if "error" not in walk:
+        known = sum("allowed" in step for step in walk["steps"][:MOST_POSITIONS])
+        answers["position"] = [inspector.answer("position", start | {"at": at}) for at in range(known)]
+        answers |= {question: inspector.answer(question, start) for question in ("samples", "why")}
+    return page(inspector, start, answers=answers)

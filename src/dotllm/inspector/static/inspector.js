@@ -94,15 +94,25 @@ function showRefusal(error) {
     const jsonError = /line (\d+) column (\d+)/.exec(error.message); // of Python's parser
     if (jsonError && error.line == null && !error.pointer) [error.line, error.column] = [+jsonError[1], +jsonError[2]];
     const { from, to } = range(error);
-    const line = editor.state.doc.lineAt(from);
-    const where = error.pointer || error.line || error.offset != null ? `line ${line.number}, column ${from - line.from + 1}` : "";
+    const hasPlace = error.pointer || error.line || error.offset != null;
     diagnostics = [{ from, to: Math.max(to, Math.min(from + 1, editor.state.doc.length)), severity: "error", message: error.message }];
     $("refusal").append(
       make("h3", {}, `Refused${error.code ? ": " + error.code.replaceAll("_", " ") : ""}`), make("p", {}, error.message),
       error.help ? make("p", {}, "→ ", error.help) : "",
-      where ? make("p", { class: "facts" }, make("button", { type: "button", onclick: () => reveal(error) }, where), " ", make("code", {}, error.pointer || "")) : "");
+      hasPlace ? make("p", { class: "facts" }, whereIs(error), " ", make("code", {}, error.pointer || "")) : "");
   }
+  mark(diagnostics);
+}
+
+function mark(diagnostics) {
   editor.dispatch(CM.setDiagnostics(editor.state, diagnostics));
+}
+
+/** The line and column of a place of the specification, as a button that shows it there. */
+function whereIs(place) {
+  const { from } = range(place);
+  const line = editor.state.doc.lineAt(from);
+  return make("button", { type: "button", onclick: () => reveal(place) }, `line ${line.number}, column ${from - line.from + 1}`);
 }
 
 // ---- questions
@@ -260,6 +270,18 @@ async function showPosition() {
 
 async function showWhy() {
   $("why").hidden = true;
+  if (walked.bad === null) return;
+  const turn = asked;
+  const { reason, help, blamed = [], is_minimal: minimal } = await ask("why");
+  if (turn !== asked || !(reason || blamed.length)) return;
+  const places = blamed.map(({ pointer, value }) => {
+    const text = JSON.stringify(value);
+    return make("p", { class: "facts" }, whereIs({ pointer }), " ", make("code", {}, pointer), text.length < 80 ? ` is ${text}` : "");
+  });
+  $("why").replaceChildren(make("h3", {}, `Why: ${reason}`), help ? make("p", {}, `→ ${help}`) : "", ...places,
+    minimal === false ? make("p", { class: "facts" }, "Perhaps fewer keywords would do.") : "");
+  $("why").hidden = false;
+  mark(blamed.map((blame) => ({ ...range(blame), severity: "warning", message: reason })));
 }
 
 async function showSamples() {
