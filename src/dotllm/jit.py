@@ -11,6 +11,7 @@ cache directory (DOTLLM_CACHE_DIR), since an installation may be read-only.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import hashlib
@@ -154,23 +155,46 @@ def _cache_directory(folder: str) -> str:
 
 
 class _Progress:
-    """Says which groups of kernels are compiled: the total when the first one begins, and how far the work is."""
+    """Says how far the compilation of kernels is, with the total and the time left: on a terminal in one line that is
+    written anew, elsewhere in a line for each group."""
 
     def __init__(self) -> None:
-        self._missing: list[str] = []
-        self._begun = 0
+        self._left: list[str] = []
+        self._total = self._seconds = 0
+        self._is_open = False
+        """Whether the cursor is behind the line."""
 
     def tell(self, folder: str, kept_in: Path) -> None:
         """The kernels of ``folder`` are compiled now; the machine code will be in ``kept_in``."""
-        if not self._missing:
-            self._missing = [name for name in SECONDS if not _is_filled(kept_in, name)]
-        self._begun += 1
-        total = max(len(self._missing), self._begun)
-        seconds = sum(SECONDS[name] for name in self._missing)
-        _say(
-            f"compiling {total} groups of kernels, about {seconds} s, once per machine: "
-            f"{self._begun}/{total} ({folder}); kept in {kept_in}"
-        )
+        if not self._total:
+            self._left = missing_groups(kept_in)
+            self._total, self._seconds = len(self._left), sum(SECONDS[name] for name in self._left)
+            atexit.register(self.end)
+        left = sum(SECONDS[name] for name in self._left)
+        if folder in self._left:
+            self._left.remove(folder)
+        place = f"{self._total - len(self._left)}/{self._total} ({folder})"
+        if sys.stderr.isatty():
+            self._is_open = True
+            line = f"dotllm: compiling kernels, once per machine: {place}, about {left} s left"
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+        else:
+            _say(
+                f"compiling {self._total} groups of kernels, about {self._seconds} s, once per machine: {place}, "
+                f"about {left} s left; kept in {kept_in}"
+            )
+
+    def end(self) -> None:
+        """All that was to be imported is: the line on the terminal goes."""
+        if self._is_open:
+            self._is_open = False
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def missing_groups(kept_in: Path | None = None) -> list[str]:
+    """The groups of `SECONDS` that have no machine code yet in ``kept_in`` (the user's cache directory)."""
+    directory = user_cache_directory() / "kernels" if kept_in is None else kept_in
+    return [name for name in SECONDS if not _is_filled(directory, name)]
 
 
 def _is_filled(kept_in: Path, folder: str) -> bool:
@@ -179,6 +203,11 @@ def _is_filled(kept_in: Path, folder: str) -> bool:
 
 
 _progress = _Progress()
+
+
+def imported() -> None:
+    """All kernels that were to be imported are."""
+    _progress.end()
 
 
 @contextmanager

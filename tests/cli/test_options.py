@@ -33,6 +33,15 @@ def test_bad_flags_end_the_program(argv: list[str], capsys: pytest.CaptureFixtur
     assert argv[0] in capsys.readouterr().err
 
 
+def test_a_flag_is_told_what_it_is_near(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options.export(["--dotllm-coalesence", "off"], {})
+    assert 'did you mean "--dotllm-coalescence"?' in capsys.readouterr().err
+    assert options.refused({"DOTLLM_COMPILE_THREADS": "x"}).startswith(
+        "--dotllm-compile-threads, DOTLLM_COMPILE_THREADS"
+    )
+
+
 def test_every_option_is_in_the_help() -> None:
     text = options.help_text()
     assert all(option.flag in text and option.variable in text and option.help in text for option in options.OPTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import subprocess
 import sys
@@ -47,6 +48,27 @@ def test_without_vllm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     assert "hooks" in capsys.readouterr().out
 
 
+def test_help_imports_nothing_of_vllm() -> None:
+    program = "import sys; from dotllm.cli import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert all(text in done.stdout for text in ("check", "serve", "run-batch", "Exit status"))
+    loaded = ast.literal_eval(done.stderr.splitlines()[-1])
+    assert not {"vllm", "torch", "numba", "numpy"}.intersection(loaded)
+
+
+@pytest.mark.parametrize("flag", ["--version", "-v", "-V"])
+def test_every_spelling_of_version(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert passthrough.main([flag]) == 0 and capsys.readouterr().out.startswith("dotllm ")
+
+
+def test_an_unknown_command_is_told_what_it_is_near(capsys: pytest.CaptureFixture[str]) -> None:
+    for typed, meant in (("chekc", "check"), ("srve", "serve"), ("colect-env", "collect-env")):
+        assert passthrough.main([typed]) == 2
+        assert f'did you mean "{meant}"?' in capsys.readouterr().err
+    assert passthrough.main(["nosuch"]) == 2
+    assert "dotllm --help lists them" in capsys.readouterr().err
+
+
 def test_an_older_vllm_is_told_the_last_dotllm_for_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,7 +101,7 @@ def test_a_cpu_build_answers_for_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_vllms_own_commands_run() -> None:
     """One process for each: ``--help`` of vLLM with ours before it, a subcommand's help, the hooks."""
     for argv, expected in (
-        (["--help"], ["Subcommands of dotllm itself", "run-batch"]),
+        (["--help=all"], ["Commands of dotllm itself", "positional arguments"]),
         (["serve", "--help"], ["--dotllm-default-backend", "vllm serve [model_tag]"]),
         (["hooks"], ["hooks hold", "manager"]),
     ):

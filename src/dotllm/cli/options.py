@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 
 from dotllm import renamed
 from dotllm.compilation.options import CompilationOptions, describe
+from dotllm.suggestions import did_you_mean
 from dotllm.vllm_plugin import settings
 
 
@@ -85,7 +86,7 @@ def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
             flag = renamed.FLAGS[flag]
         option = by_flag.get(flag)
         if option is None:
-            fail(f"unknown option {flag}; known: {', '.join(by_flag)}")
+            fail(f"unknown option {flag}; {did_you_mean(flag, by_flag) or 'dotllm serve --help lists them'}")
         if not equals:
             following = next(arguments, None)
             if following is None:
@@ -119,7 +120,8 @@ def refused(environment: Mapping[str, str]) -> str | None:
         for setting in SETTINGS:
             setting()
     except ValueError as error:
-        return str(error)
+        named = next((option for option in OPTIONS if str(error).startswith(option.variable)), None)
+        return str(error) if named is None else f"{named.flag}, {error}"
     return None
 
 

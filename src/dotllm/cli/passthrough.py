@@ -4,37 +4,51 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 
 from dotllm import __version__
 from dotllm.cli import config_file, options, vllm_metadata
 from dotllm.cli.subcommands import available
+from dotllm.suggestions import did_you_mean
 from dotllm.vllm_plugin import releases
 
-USAGE = """usage: dotllm [--version] [--help] SUBCOMMAND ...
+USAGE = """usage: dotllm [--version] [--help] COMMAND ...
        dotllm serve MODEL [every flag of `vllm serve`] [--dotllm-...]
        dotllm --model MODEL ...                        (bare flags mean `serve`)
 
-vLLM with exact, free and lossless structured output. Subcommands of dotllm itself:
+vLLM with exact, free and lossless structured output. Commands of dotllm itself:
 """
+_STATUSES = """
+Exit status: 0, done; 1, something is refused, invalid or has failed; 2, the arguments make no sense or a file cannot be
+read; 128 + N, ended by signal N. A command of vLLM's ends with the status that vLLM gives.
+
+`dotllm COMMAND --help` is about one command, `dotllm --help=all` is this and vLLM's own help.
+"""
+VERSION = (["--version"], ["-v"], ["-V"])
+HELP: tuple[list[str], ...] = ([], ["--help"], ["-h"], ["help"])
 
 
 def main(argv: list[str]) -> int:
     """Run vLLM's command line with ``argv`` (without the program's name). Returns the exit status."""
-    if argv in (["--version"], ["-v"]):
+    if argv in VERSION:
         print(f"dotllm {__version__} (vLLM {vllm_metadata.vllm_version() or 'not installed'})")
         return 0
-    is_help = argv in ([], ["--help"], ["-h"], ["help"])
-    if is_help:
+    if argv in HELP or argv == ["--help=all"]:
         print(help_text())
+        if argv in HELP:
+            return 0
         argv = ["--help"]
+    unknown = _unknown(argv)
+    if unknown:
+        print(f"dotllm: {unknown}", file=sys.stderr)
+        return 2
     version = vllm_metadata.vllm_version()
     if version is None:
-        # Help of our own subcommands is still help; anything else needs the server.
         print(
             "vLLM is not installed: `pip install '.[cuda]'` or `make install` (CPU) in a checkout of dotllm.",
             file=sys.stderr,
         )
-        return 0 if is_help else 1
+        return 1
     fault = releases.too_old(version)
     if fault:
         print(f"dotllm: {fault}", file=sys.stderr)
@@ -59,6 +73,15 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def _unknown(argv: list[str]) -> str:
+    """What is wrong with the name of a command that neither we nor the installed vLLM have; "" if it is right."""
+    theirs = vllm_metadata.vllm_commands()
+    if not theirs or not argv or argv[0].startswith("-") or argv[0] in theirs:
+        return ""
+    known = [*available(), *theirs]
+    return f"there is no command {argv[0]!r}; {did_you_mean(argv[0], known) or 'dotllm --help lists them'}"
+
+
 def rewrite(argv: list[str]) -> list[str]:
     """Bare flags mean ``serve``, and its ``--model X`` is the positional argument that vLLM's ``serve`` asks for."""
     if not argv or not argv[0].startswith("-") or argv[0] in ("--help", "-h", "--version", "-v"):
@@ -76,6 +99,10 @@ def rewrite(argv: list[str]) -> list[str]:
 
 
 def help_text() -> str:
-    """What ``dotllm --help`` prints before vLLM's own help."""
+    """What ``dotllm --help`` prints; nothing of vLLM is imported for it."""
     lines = [f"  {name:<18} {sub.summary}" for name, sub in available().items()]
-    return USAGE + "\n".join(lines) + "\n\nEverything below is vLLM's own command line, which dotllm takes as it is:\n"
+    theirs = textwrap.fill(
+        ", ".join(vllm_metadata.vllm_commands()) or "(vLLM is not installed)", 100, break_on_hyphens=False
+    )
+    commands = textwrap.indent(theirs, "  ")
+    return f"{USAGE}{chr(10).join(lines)}\n\nCommands of vLLM, which dotllm takes as they are:\n{commands}\n{_STATUSES}"

@@ -14,6 +14,7 @@ class Subcommand(NamedTuple):
 
 
 SUBCOMMANDS: dict[str, Subcommand] = {
+    "doctor": Subcommand("dotllm.cli.doctor", "say what is installed, what is ready, and what is wrong with it"),
     "hooks": Subcommand("dotllm.cli.hooks", "apply our hooks to the installed vLLM and say which of them hold"),
     "demo": Subcommand("dotllm.cli.demo", "make a small demo model, serve it and ask it a structured request"),
     "check": Subcommand("dotllm.cli.check", "say whether a specification is enforced exactly, and if not, why not"),

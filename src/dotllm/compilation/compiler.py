@@ -27,9 +27,11 @@ def prepare() -> None:
     import dotllm.languages.json_schema  # noqa: F401
     import dotllm.languages.regex  # noqa: F401
     import dotllm.languages.structural_tag  # noqa: F401
+    from dotllm import jit
     from dotllm.languages.json_schema.strings import formats
 
     formats.build_ahead()
+    jit.imported()
 
 
 def compile_specification(specification: Specification, vocabulary: Any) -> Any:

@@ -1,0 +1,149 @@
+"""``dotllm doctor``: what is installed, what is ready, and what is wrong with it. Paste it into a bug report.
+
+    dotllm doctor                                    # with the hooks, for which vLLM is imported (ten seconds)
+    dotllm doctor --quick --tokenizer Qwen/Qwen3-8B
+
+Exit status: 0, all is well; 1, something is wrong, and the line says what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+from dotllm import __version__, cpu_quota
+from dotllm.cache_directory import user_cache_directory
+from dotllm.cli import vllm_metadata
+from dotllm.vllm_plugin import releases
+
+_PACKAGES = ("numpy", "numba", "llvmlite", "referencing", "torch", "transformers", "tokenizers")
+_LEAST_FREE = 1 << 30
+
+
+class Finding(NamedTuple):
+    """One line."""
+
+    what: str
+    is_well: bool
+    text: str
+    help: str = ""
+    """What to do, if it is not well."""
+
+
+def main(argv: list[str]) -> int:
+    """Print the findings. Status 1 if one of them is not well."""
+    parser = argparse.ArgumentParser(
+        prog="dotllm doctor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tokenizer", metavar="MODEL", help="load it: a directory or hub name")
+    parser.add_argument("--quick", action="store_true", help="leave out what imports vLLM")
+    parser.add_argument("--json", action="store_true", help="print a JSON list")
+    arguments = parser.parse_args(argv)
+    steps: list[Callable[[], Finding]] = [_versions, _vllm, _kernels, _cache, _cores]
+    if arguments.tokenizer:
+        steps.append(lambda: _tokenizer(arguments.tokenizer))
+    if not arguments.quick and vllm_metadata.vllm_version() is not None:
+        steps.append(_hooks)
+    found = []
+    for step in steps:
+        finding = step()
+        found.append(finding)
+        if not arguments.json:
+            print("\n".join(_lines(finding)), flush=True)
+    if arguments.json:
+        print(json.dumps([finding._asdict() for finding in found], indent=2))
+    return int(not all(finding.is_well for finding in found))
+
+
+def _lines(finding: Finding) -> Iterator[str]:
+    yield f"{'ok' if finding.is_well else 'WRONG':<6} {finding.what:<10} {finding.text}"
+    if finding.help:
+        yield f"{'':<18}{finding.help}"
+
+
+def _versions() -> Finding:
+    known = []
+    for name in _PACKAGES:
+        try:
+            known.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            known.append(f"no {name}")
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    return Finding(
+        "versions", True, f"dotllm {__version__}, Python {platform.python_version()}, {', '.join(known)}; {system}"
+    )
+
+
+def _vllm() -> Finding:
+    found = vllm_metadata.vllm_version()
+    supported = " and ".join(releases.SUPPORTED)
+    if found is None:
+        return Finding("vLLM", True, f"not installed; the engine works without it, `serve` needs {supported}")
+    fault = releases.too_old(found)
+    if fault:
+        return Finding("vLLM", False, found, fault)
+    is_known = any(found.startswith(release) for release in releases.SUPPORTED)
+    return Finding("vLLM", True, f"{found}, {'supported' if is_known else f'not tried (supported: {supported})'}")
+
+
+def _kernels() -> Finding:
+    from dotllm import jit
+
+    missing = jit.missing_groups()
+    if not missing:
+        return Finding("kernels", True, f"all {len(jit.SECONDS)} groups are compiled")
+    seconds = sum(jit.SECONDS[name] for name in missing)
+    return Finding(
+        "kernels",
+        False,
+        f"{len(missing)} of {len(jit.SECONDS)} groups are not compiled",
+        f"run `dotllm warmup` (about {seconds} s), or wait as long at the first use",
+    )
+
+
+def _cache() -> Finding:
+    directory = user_cache_directory()
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return Finding("cache", False, f"{directory} cannot be written", "set DOTLLM_CACHE_DIR to a directory that can")
+    free = shutil.disk_usage(existing).free
+    text = f"{directory}, {_size(directory) >> 20:,} MiB in it, {free / 2**30:,.1f} GiB free"
+    help = "" if free >= _LEAST_FREE else "make room, or set DOTLLM_CACHE_DIR to another disk"
+    return Finding("cache", not help, text, help)
+
+
+def _size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def _cores() -> Finding:
+    return Finding("cores", True, f"{cpu_quota.usable()} usable of {os.cpu_count()}")
+
+
+def _tokenizer(model: str) -> Finding:
+    from dotllm.cli.specifications import vocabulary_of
+
+    try:
+        return Finding("tokenizer", True, repr(vocabulary_of(model, None)))
+    except (OSError, ValueError, ImportError) as error:
+        return Finding("tokenizer", False, model, str(error).splitlines()[0])
+
+
+def _hooks() -> Finding:
+    vllm_metadata.patch_version()
+    from dotllm.vllm_plugin import registry
+
+    outcomes = registry.apply_all()
+    failed = [outcome.hook for outcome in outcomes if not outcome.ok]
+    text = f"{len(outcomes) - len(failed)} of {len(outcomes)} hold"
+    names = ", ".join(hook.name for hook in failed)
+    return Finding(
+        "hooks", not any(hook.required for hook in failed), text, names and f"not: {names}; see `dotllm hooks`"
+    )
