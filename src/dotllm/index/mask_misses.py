@@ -18,7 +18,8 @@ from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import CONFIG, H_FUEL, R
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
-from dotllm.automata.machine.walk import CharsetTables, Trie
+from dotllm.automata.machine.trie import Trie
+from dotllm.automata.machine.walk import CharsetTables
 from dotllm.index.atomics import exchange, fetch_add
 from dotllm.index.helper_pool import CONTENT, close_job, enter_job, exit_job, open_job, wait_for_job
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, I, copy_row, pointer

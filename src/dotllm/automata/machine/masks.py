@@ -25,6 +25,7 @@ from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.states import intern_state
+from dotllm.automata.machine.trie import TRIE, Trie
 from dotllm.automata.machine.walk import (
     BASE_CELLS,
     CHARSETS,
@@ -38,11 +39,9 @@ from dotllm.automata.machine.walk import (
     K_ROWS,
     K_WORDS,
     K_WORDS_END,
-    TRIE,
     WORDS_NOWHERE,
     WORDS_UNKNOWN,
     CharsetTables,
-    Trie,
     base_cell,
     inspect_set,
     take_character,

@@ -11,14 +11,15 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-from dotllm.arrays import Int32, UInt8
+from dotllm.arrays import Int32
 from dotllm.automata.kinds import N_BYTE
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import mix
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.step import reduce, step
-from dotllm.jit import I1, I2, U1, I, inner_kernel, outlined_kernel
+from dotllm.automata.machine.trie import TRIE, Trie
+from dotllm.jit import I1, I2, I, inner_kernel, outlined_kernel
 
 # columns of the table of character sets (see index.token_space)
 (
@@ -140,22 +141,6 @@ def local_apply(mem: Int32, raw: int, handle: int) -> int:
     return I(mem[states + L.S_WIDTH * raw + L.S_CORE])
 
 
-class Trie(NamedTuple):
-    """The store of tries (see `vocabulary.trie`): its nodes in depth-first order."""
-
-    byte: UInt8
-    """[nodes]: the last byte on the way to each."""
-    depth: Int32
-    """[nodes]: the number of bytes on the way to each, from 1 on."""
-    end: Int32
-    """[nodes]: where the subtree of each ends."""
-    token_start: Int32
-    """[nodes + 1]: where the tokens of each begin in ``tokens``."""
-    tokens: Int32
-    main_end: int
-    """The trie of all tokens is the nodes [0, main_end)."""
-
-
 class CharsetTables(NamedTuple):
     """What is known of the vocabulary under each character set."""
 
@@ -167,7 +152,6 @@ class CharsetTables(NamedTuple):
     """What places in ``sets`` lead to."""
 
 
-TRIE = nb.types.NamedTuple((U1, I1, I1, I1, I1, I), Trie)
 CHARSETS = nb.types.NamedTuple((I2, I2, I1), CharsetTables)
 
 

@@ -15,6 +15,7 @@ from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.step import step
+from dotllm.automata.machine.trie import TRIE, Trie
 from dotllm.automata.machine.walk import (
     CHARSETS,
     K_EXITS,
@@ -22,9 +23,7 @@ from dotllm.automata.machine.walk import (
     K_FIRST_BYTES,
     K_ROWS,
     K_WIDE,
-    TRIE,
     CharsetTables,
-    Trie,
     inspect_set,
     local_apply,
     take_character,
