@@ -1,8 +1,8 @@
 """Random walks under the mask: all must finish, and ``jsonschema`` must validate every text (issue 3, show 4).
 
-Half of the walks draw uniformly from the allowed tokens until EOS is drawn; the other half get a budget of tokens and
-then take the shortest way out (`way_out`), as a server does that must close a document. A walk of the first kind on an
-endlessly growing schema is sent the same way after ``--patience`` tokens; how many were is reported.
+A walk draws uniformly from the allowed tokens until EOS is drawn, under a limit on its tokens: the least that the
+schema allows, one more, five more, twice as many, 64 (or the least, if that is more), and ``--patience``, which most
+walks do not reach. A limit below the least must be refused.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 from benchmarks import maskbench, tokens
-from benchmarks.way_out import NoWayOut, WayOut
-from dotllm import Guide, Index, Vocabulary
+from dotllm import Guide, Index, TooFewTokens, Vocabulary
 from dotllm.errors import SpecError
 
 RESULTS = Path(__file__).parent / "results" / "walks.json"
@@ -34,7 +33,7 @@ SPARE = 20
 
 
 class DeadEnd(Exception):
-    """A mask without a single token."""
+    """A mask without a single token, or a text that did not end within its limit."""
 
 
 class Walker:
@@ -43,11 +42,16 @@ class Walker:
     def __init__(self, vocabulary: tokens.Tokens, seed: int) -> None:
         self.tokens = vocabulary
         self.random = random.Random(seed)
-        self.byte_token = {token[0]: i for i, token in enumerate(vocabulary.tokens) if token and len(token) == 1}
         self.taken = 0
+        self.limited = 0
+        """Masks that a limit has changed."""
         self._ids: OrderedDict[tuple[int, int], NDArray[np.intp]] = OrderedDict()
 
-    def _allowed(self, guide: Guide) -> NDArray[np.intp]:
+    def _allowed(self, guide: Guide, left: int) -> NDArray[np.intp]:
+        mask = guide.mask_within(left)
+        if mask is not None:
+            self.limited += 1
+            return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
         key = (id(guide.index.masks), guide.mask_row)
         ids = self._ids.get(key)
         if ids is None:
@@ -57,23 +61,19 @@ class Walker:
                 self._ids.popitem(last=False)
         return ids
 
-    def walk(self, index: Index, way_out: WayOut, budget: int) -> tuple[bytes, bool]:
-        """One text, and whether the way out was taken. Raises `DeadEnd`, `NoWayOut`."""
+    def walk(self, index: Index, limit: int) -> bytes:
+        """One text. Raises `DeadEnd`."""
         guide, text = index.guide(), b""
-        for _ in range(budget):
-            ids = self._allowed(guide)
+        for left in range(limit, 0, -1):
+            ids = self._allowed(guide, left)
             if not len(ids):
                 raise DeadEnd(text[-200:].decode(errors="replace"))
             token = int(ids[self.random.randrange(len(ids))])
             self._take(guide, token, text)
             if token == self.tokens.eos:
-                return text, False
+                return text
             text += self.tokens.tokens[token] or b""
-        for byte in way_out.bytes_from(guide.config):
-            self._take(guide, self.byte_token[byte], text)
-            text += bytes([byte])
-        self._take(guide, self.tokens.eos, text)
-        return text, True
+        raise DeadEnd(f"not ended within {limit} tokens: {text[-200:].decode(errors='replace')}")
 
     def _take(self, guide: Guide, token: int, text: bytes) -> None:
         row = guide.index.masks[guide.mask_row]
@@ -158,44 +158,46 @@ def python_pattern(pattern: str) -> str:
     return out
 
 
+def refuses(index: Index, limit: int) -> bool:
+    """Whether a limit is refused at the beginning."""
+    try:
+        index.guide().mask_within(limit)
+    except TooFewTokens as error:
+        return error.needed == limit + 1
+    return False
+
+
 def run(rows: list[dict[str, Any]], walks: int, options: argparse.Namespace) -> dict[str, Any]:
     """``walks`` walks spread over the first ``options.schemas`` of ``rows`` that are not refused."""
     vocabulary = tokens.load()
     engine_vocabulary = Vocabulary.from_bytes(vocabulary.tokens, eos_token_ids=[vocabulary.eos])
     walker = Walker(vocabulary, options.seed)
-    found: dict[str, Any] = {
-        "schemas": 0,
-        "walks": 0,
-        "finished": 0,
-        "valid": 0,
-        "way_out": 0,
-        "tokens": 0,
-        "refused": [],
-        "faults": [],
-    }
+    found: dict[str, Any] = {"schemas": 0, "walks": 0, "valid": 0, "refused": [], "faults": []}
     wanted = min(options.schemas, len(rows))
-    each = -(-walks // wanted)
+    needed: list[int] = []
     for row in track(rows, "schemas"):
         if found["schemas"] == wanted:
             break
         try:
             index = Index.from_json_schema(row["schema"], engine_vocabulary)
-        except SpecError:
-            found["refused"].append(row["name"])
+            least = index.guide().tokens_to_finish
+        except SpecError as error:
+            found["refused"].append({"schema": row["name"], "refusal": str(error)})
             continue
         judge = validator(row["schema"])
-        way_out = WayOut(index)
         found["schemas"] += 1
-        for number in range(each):
-            budget = options.patience if number % 2 else walker.random.randrange(1, options.budget)
+        needed.append(least)
+        if not refuses(index, least - 1):
+            found["faults"].append({"schema": row["name"], "fault": "not refused", "text": str(least - 1)})
+        limits = (least, least + 1, least + 5, 2 * least, max(64, least), max(options.patience, least))
+        for number in range(-(-walks // wanted)):
+            limit = limits[number % len(limits)]
             found["walks"] += 1
             try:
-                text, shortened = walker.walk(index, way_out, budget)
-            except (DeadEnd, NoWayOut) as error:
+                text = walker.walk(index, limit)
+            except (DeadEnd, SpecError) as error:
                 found["faults"].append({"schema": row["name"], "fault": type(error).__name__, "text": str(error)})
                 continue
-            found["finished"] += 1
-            found["way_out"] += shortened
             try:
                 judge.validate(parse(text.decode()))
                 found["valid"] += 1
@@ -203,7 +205,8 @@ def run(rows: list[dict[str, Any]], walks: int, options: argparse.Namespace) -> 
                 fault = str(error).splitlines()[0][:300]
                 shown = text[-300:].decode(errors="replace")
                 found["faults"].append({"schema": row["name"], "fault": fault, "text": shown})
-    found["tokens"] = walker.taken
+    found["tokens"], found["limited"] = walker.taken, walker.limited
+    found["least"] = {f"p{p}": int(np.percentile(needed, p)) for p in (50, 90, 99, 100)}
     return found
 
 
@@ -212,8 +215,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--walks", type=int, default=20_000)
     parser.add_argument("--schemas", type=int, default=500, help="a fixed random sample of MaskBench's")
-    parser.add_argument("--budget", type=int, default=120, help="most tokens of a walk before it takes the way out")
-    parser.add_argument("--patience", type=int, default=1_000, help="the same for walks without a budget")
+    parser.add_argument("--patience", type=int, default=1_000, help="the largest limit")
     parser.add_argument("--only", default="", help="schemas whose names hold this text")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -20,7 +20,7 @@ from dotllm.vllm_plugin.settings import allow_plugin as _allow_plugin
 
 if TYPE_CHECKING:
     from dotllm.api import Index
-    from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
+    from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, TooFewTokens, Unsupported
     from dotllm.index import Guide
     from dotllm.vocabulary import Vocabulary
 
@@ -28,13 +28,24 @@ _HOME = {
     "BudgetExceeded": "dotllm.errors",
     "InvalidSpec": "dotllm.errors",
     "SpecError": "dotllm.errors",
+    "TooFewTokens": "dotllm.errors",
     "Unsupported": "dotllm.errors",
     "Guide": "dotllm.index",
     "Index": "dotllm.api",
     "Vocabulary": "dotllm.vocabulary",
 }
 
-__all__ = ["BudgetExceeded", "Guide", "Index", "InvalidSpec", "SpecError", "Unsupported", "Vocabulary", "__version__"]
+__all__ = [
+    "BudgetExceeded",
+    "Guide",
+    "Index",
+    "InvalidSpec",
+    "SpecError",
+    "TooFewTokens",
+    "Unsupported",
+    "Vocabulary",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

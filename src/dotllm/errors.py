@@ -191,6 +191,15 @@ class BudgetExceeded(Unsupported):
     default_code: ClassVar[Code] = "too_large"
 
 
+class TooFewTokens(SpecError):
+    """No text can be completed with the tokens that are left: ``needed`` are, the end token among them."""
+
+    def __init__(self, needed: int, left: int) -> None:
+        super().__init__(f"{needed} tokens at least are needed to end the text, {left} are left", keyword="tokens_left")
+        self.needed = needed
+        self.left = left
+
+
 class EngineFault(RuntimeError):
     """An invariant of the engine does not hold: our bug, never the caller's. Servers answer HTTP 500."""
 

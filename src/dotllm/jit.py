@@ -54,6 +54,7 @@ SECONDS = {
     "automata/dfa/kernels": 6,
     "automata/nfa_passes": 8,
     "automata/machine": 21,
+    "automata/machine/plans": 12,
     "grammar": 3,
     "index": 15,
     "index/storage": 5,

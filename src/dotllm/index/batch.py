@@ -6,7 +6,7 @@ threads (`mask_misses`, `helper_pool`) and entered into the shared table. A guid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -31,7 +31,7 @@ from dotllm.index.callers import (
 )
 from dotllm.index.guide import Guide
 from dotllm.index.helper_pool import NO_HELPERS, HelperPool, new_job
-from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_rows, fill_known, known_rows
+from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_row, copy_rows, fill_known, known_rows
 from dotllm.index.mask_misses import CHUNK, CODES, ORDER, addresses, by_machine, enter_rows, find_rows, help_forever
 from dotllm.index.mask_table import CONTENTS, END_ROW
 from dotllm.index.token_space import TokenSpace
@@ -39,6 +39,7 @@ from dotllm.index.walkable import Walkable
 
 THREADS = min(8, cpu_quota.usable())
 _MISSES_PER_THREAD = 8  # fewer are not worth a thread
+NO_LIMIT = -1  # instead of the tokens that are left
 _FAILED = -2  # instead of a row, until the others have theirs
 _NO_TARGETS = np.empty(0, np.int64)
 _POOL = HelperPool(help_forever)
@@ -93,8 +94,12 @@ class Locks:
             lock.release()
 
 
-def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, Failures]:
+def mask_rows(
+    guides: Sequence[Guide], threads: int = THREADS, tokens_left: Sequence[int] | None = None
+) -> tuple[Int32, Failures]:
     """Find the row of every guide's mask in `Index.masks`: int32 [n], -1 for a guide that failed, and why it failed.
+
+    ``tokens_left``: of each guide how many tokens may come yet, as `Guide.write_mask` has it; `NO_LIMIT`: any number.
 
     Raises:
         ValueError: the guides are of different vocabularies; or ``threads`` is below 1.
@@ -109,7 +114,31 @@ def mask_rows(guides: Sequence[Guide], threads: int = THREADS) -> tuple[Int32, F
         rows, failures = rows_of(indexes, _configs(guides), threads)
         if indexes[0].space.has_stateful_guides:
             _set_own_rows(guides, rows, failures)
+        if tokens_left is not None:
+            for i, mask in limited_masks(guides, tokens_left, failures):
+                rows[i] = indexes[0].space.intern(mask)
+            for i in failures:
+                rows[i] = -1
     return rows, failures
+
+
+def limited_masks(
+    guides: Sequence[Guide], tokens_left: Sequence[int], failures: Failures
+) -> Iterator[tuple[int, Int32]]:
+    """Find the masks that limits change. A refusal is a failure of that guide. Hold the locks of the indexes.
+
+    Yields:
+        The position of a guide, and its mask int32 [words].
+    """
+    for i, (guide, left) in enumerate(zip(guides, tokens_left, strict=True)):
+        if left != NO_LIMIT and i not in failures:
+            try:
+                mask = guide.mask_within(left)
+            except (SpecError, EngineFault) as error:
+                failures[i] = error.with_traceback(None)
+            else:
+                if mask is not None:
+                    yield i, mask
 
 
 def rows_of(indexes: Sequence[Walkable], configs: Int32, threads: int = THREADS) -> tuple[Int32, Failures]:
@@ -257,11 +286,16 @@ def _recover(
 
 
 def fill_masks(
-    guides: Sequence[Guide], bitmask: Int32, targets: Sequence[int] | None = None, threads: int = THREADS
+    guides: Sequence[Guide],
+    bitmask: Int32,
+    targets: Sequence[int] | None = None,
+    threads: int = THREADS,
+    tokens_left: Sequence[int] | None = None,
 ) -> Failures:
     """Write the mask of guides[i] into ``bitmask[targets[i]]`` (default: row i). A failed guide's row is all zero.
 
-    bitmask: int32 [rows, at least words], C-contiguous; targets: distinct. Nothing is written if this raises.
+    bitmask: int32 [rows, at least words], C-contiguous; targets: distinct; tokens_left: as `mask_rows`. Nothing is
+    written if this raises.
 
     Raises:
         TypeError: the bitmask or the targets have another type.
@@ -288,7 +322,7 @@ def fill_masks(
             raise not_a_bitmask(bitmask, space.words) from None
         if missing < 0:
             raise error_of(missing, guides, where, bitmask, space.words)
-        if not missing and not stateful:
+        if not missing and not stateful and tokens_left is None:
             return failures
         written = np.zeros(len(guides), np.bool_)
         if missing:
@@ -296,7 +330,13 @@ def fill_masks(
         if stateful:
             _set_own_rows(guides, rows, failures)
             written[:] = False
-    copy_rows(space.rows, rows, bitmask, where, written)
+        if missing or stateful:
+            copy_rows(space.rows, rows, bitmask, where, written)
+        if tokens_left is not None:
+            for i, mask in limited_masks(guides, tokens_left, failures):
+                copy_row(mask, bitmask[where[i]])
+            for i in failures:
+                bitmask[where[i]] = 0
     return failures
 
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.machine.arena import FUEL
-from dotllm.automata.machine.layout import H_FUEL
+from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.run import advance
-from dotllm.index.batch import Failures, Locks, for_each_stateful, machines_of, recover_each, rows_of
+from dotllm.errors import EngineFault, SpecError
+from dotllm.index.batch import NO_LIMIT, Failures, Locks, for_each_stateful, machines_of, recover_each, rows_of
 from dotllm.index.callers import WRONG_COUNT, error_of, integers
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, check_configurations, known_rows, pointer
@@ -70,12 +71,16 @@ def configs_along(
     return 0
 
 
-def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> tuple[Int32, Int32, Failures]:
+def mask_rows_along(
+    guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int] | None = None
+) -> tuple[Int32, Int32, Failures]:
     """Rows and configurations, both int32 [sum(1 + len(drafts[g]))], and by guide why it failed.
 
     Guide g owns 1 + len(drafts[g]) entries: before its first draft, after it, and so on. After a draft that is not
     allowed (or is padding, below 0) the row is NO_MASK: nothing sampled there can be kept. FINISHED has the row of the
     end tokens, as in `mask_rows`. A failed guide's entries are NO_MASK and NOWHERE.
+
+    tokens_left: as `mask_rows`, before the first draft. A draft that a limit does not allow counts as not allowed.
 
     Raises:
         TypeError: the drafts are no integers.
@@ -127,9 +132,43 @@ def mask_rows_along(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) ->
                 failures[int(owner[missing[at]])] = refusal
         if space.has_stateful_guides:
             _set_own_rows(guides, drafts, starts, rows, failures)
+        if tokens_left is not None:
+            _limit_rows(guides, drafts, tokens_left, starts, rows, out, failures)
     for g in failures:
         rows[owner == g], out[owner == g] = NO_MASK, NOWHERE
     return rows, out, failures
+
+
+def _limit_rows(
+    guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int], starts: Int32, rows: Int32,
+    configs: Int32, failures: Failures,
+) -> None:  # fmt: skip
+    """Set the rows of guides under a limit, and leave out what follows a draft that a limit does not allow."""
+    for g, (guide, left) in enumerate(zip(guides, tokens_left, strict=True)):
+        if left == NO_LIMIT or g in failures:
+            continue
+        ahead = guide.fork()
+        at = int(starts[g]) + g
+        try:
+            for j in range(len(drafts[g]) + 1):
+                if rows[at + j] == NO_MASK or configs[at + j] == FINISHED:
+                    break
+                mask = ahead.mask_within(left - j)
+                if mask is not None:
+                    rows[at + j] = guide.index.space.intern(mask)
+                    if j < len(drafts[g]) and not is_set(mask, drafts[g][j]):
+                        rows[at + j + 1 : at + 1 + len(drafts[g])] = NO_MASK
+                        configs[at + j + 1 : at + 1 + len(drafts[g])] = NOWHERE
+                        break
+                if j < len(drafts[g]) and not ahead.advance(drafts[g][j]):
+                    break
+        except (SpecError, EngineFault) as error:
+            failures[g] = error.with_traceback(None)
+
+
+def is_set(mask: Int32, token: int) -> bool:
+    """Whether a mask int32 [words] allows a token."""
+    return 0 <= token < 32 * len(mask) and bool(mask[token >> 5] >> (token & 31) & 1)
 
 
 def _set_own_rows(

@@ -115,10 +115,38 @@ class Guide:
         """The number of the row of `Index.masks` that says which tokens are allowed next."""
         return self.index.mask_row(self.config)
 
-    def write_mask(self, bitmask: Int32, row: int = 0) -> None:
+    def write_mask(self, bitmask: Int32, row: int = 0, tokens_left: int | None = None) -> None:
         """Write the allowed tokens into ``bitmask[row]``; bitmask is int32 [rows, at least words]. Raises TypeError,
-        ValueError or IndexError for anything else."""
-        write_mask(self.index.masks, self.mask_row, bitmask, row)
+        ValueError or IndexError for anything else.
+
+        ``tokens_left``: how many tokens may come yet, the next one and the end token included; None: no limit. Then
+        only those tokens are allowed after which the text can be ended with the tokens that are left (see
+        `tokens_to_finish`). Raises TooFewTokens if there is none.
+        """
+        mask = None if tokens_left is None else self.mask_within(tokens_left)
+        if mask is None:
+            write_mask(self.index.masks, self.mask_row, bitmask, row)
+        else:
+            write_mask(mask[None], 0, bitmask, row)
+
+    @property
+    def tokens_to_finish(self) -> int:
+        """How many tokens suffice to end the text, the end token included; 0 behind it.
+
+        With so many left, or more, masks under a limit (`write_mask`) lead to an end in time, whichever of the tokens
+        they allow are taken. Texts may exist that take fewer tokens (`automata.machine.plans` says which).
+        """
+        return self.index.tokens_to_finish(self.config)
+
+    def mask_within(self, tokens_left: int) -> Int32 | None:
+        """The mask, int32 [words], with ``tokens_left`` as `write_mask` has it; None: that of `mask_row`."""
+        return self.index.mask_within(self.config, tokens_left)
+
+    def mask_row_within(self, tokens_left: int) -> int:
+        """`mask_row` with ``tokens_left`` as `write_mask` has it; a row that only a limit needs is good for an epoch
+        (see `TokenSpace`)."""
+        mask = self.mask_within(tokens_left)
+        return self.mask_row if mask is None else self.index.space.intern(mask)
 
     def allowed_tokens(self) -> Iterable[int]:
         """The ids of all tokens allowed next (for inspection; the mask is what to use)."""

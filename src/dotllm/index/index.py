@@ -20,7 +20,7 @@ from dotllm.arrays import Int32
 from dotllm.automata.lowering import lower
 from dotllm.automata.machine import layout, memory
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, restart
-from dotllm.automata.machine.masks import NEEDS_WORDS
+from dotllm.automata.machine.loop_masks import NEEDS_WORDS
 from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
 from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec
@@ -32,6 +32,7 @@ from dotllm.index.callers import no_configuration
 from dotllm.index.charset_choice import counted_charsets
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import CONFIGURATIONS
+from dotllm.index.limits import Limits
 from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL
 from dotllm.index.token_space import TokenSpace
 from dotllm.index.unique import UniqueGuide
@@ -41,7 +42,7 @@ from dotllm.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-FINISHED = layout.FINISHED
+FINISHED, INITIAL = layout.FINISHED, layout.INITIAL
 
 
 def token_set_rows(token_sets: TokenSets, vocabulary: Vocabulary) -> Int32:
@@ -103,6 +104,7 @@ class GrammarIndex:
         self.token_sets = token_sets
         self.charsets = list(charsets)
         self.token_rows = token_set_rows(token_sets, vocabulary) if token_sets else self.space.no_token_rows
+        self._limits: Limits | None = None
         self._set_memory(mem)
         self.space.register(self)
 
@@ -260,6 +262,47 @@ class GrammarIndex:
         config = self.check_configuration(config)
         with self.lock:
             return row_of(self, config)
+
+    # ---- limits on the tokens that are left
+
+    @property
+    def limits(self) -> Limits:
+        """What is known of limits; made when first asked for. Hold `lock`."""
+        if self._limits is None:
+            self._limits = Limits(self)
+        return self._limits
+
+    def tokens_to_finish(self, config: int = INITIAL) -> int:
+        """How many tokens suffice to end the text at ``config`` (by default: of a whole text), the end token included.
+
+        A limit of so many tokens is kept if each mask is asked for with the tokens that are left (`mask_within`).
+
+        Raises:
+            BudgetExceeded: the shortest text is too long to be planned.
+            Unsupported: no tokens of the vocabulary spell it.
+            TypeError, IndexError: as `check_configuration`.
+        """
+        config = self.check_configuration(config)
+        with self.lock:
+            return self.limits.tokens_to_finish(self, config)
+
+    def mask_within(self, config: int, tokens_left: int) -> Int32 | None:
+        """The tokens, int32 [words], after which the text can be ended with the tokens that are left then; None where
+        these are all that `mask_row` allows.
+
+        ``tokens_left``: tokens that may come yet, the next one and the end token included.
+
+        Raises:
+            TooFewTokens: ``tokens_left`` is less than `tokens_to_finish`.
+            BudgetExceeded, Unsupported, TypeError, IndexError: as `mask_row` and `tokens_to_finish`.
+        """
+        config, tokens_left = self.check_configuration(config), as_integer(tokens_left)
+        if config == FINISHED:
+            return None
+        with self.lock:
+            return (
+                self.limits.mask(self, config, tokens_left) if self.limits.is_tight(self, config, tokens_left) else None
+            )
 
     def row_numbers(self) -> list[Int32]:
         """Views of all row numbers (or negative marks) in the arena, each int32 [n]. Hold `lock`."""

@@ -18,7 +18,7 @@ from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import CONFIG, H_FUEL, R
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
-from dotllm.automata.machine.trie import Trie
+from dotllm.automata.machine.plans.trie import Trie
 from dotllm.automata.machine.walk import CharsetTables
 from dotllm.index.atomics import exchange, fetch_add
 from dotllm.index.helper_pool import CONTENT, close_job, enter_job, exit_job, open_job, wait_for_job
@@ -130,12 +130,15 @@ def _compute(job: Int64, me: int) -> None:
         nb.carray(pointer(space.trie_tokens), (space.nodes,), nb.int32),
         space.main_end,
     )
+    eos = nb.carray(pointer(space.eos), (space.eos_count,), nb.int32)
     charsets = CharsetTables(
         nb.carray(pointer(space.sets), (space.set_count, space.set_width), nb.int32),
         nb.carray(pointer(space.set_rows), (space.set_row_count, words), nb.int32),
         nb.carray(pointer(space.set_ints), (space.set_ints_size,), nb.int32),
+        eos,  # (only masks with a limit look at this and what follows)
+        0,
+        0,
     )
-    eos = nb.carray(pointer(space.eos), (space.eos_count,), nb.int32)
     rows = nb.carray(pointer(space.rows), (space.row_count, words), nb.int32)
     table = nb.carray(pointer(space.table), (space.slots, 2), nb.int64)
 

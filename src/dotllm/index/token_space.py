@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -49,7 +50,7 @@ from dotllm.lazy_memory import reserved
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
 from dotllm.vocabulary.popular import is_popular
-from dotllm.vocabulary.trie import Trie
+from dotllm.vocabulary.trie import Trie, build_trie
 
 MAX_CHARSETS = 512  # further sets are walked without a table (each takes 0.3 MB)
 MAX_ROW_BYTES = 512 << 20
@@ -276,6 +277,30 @@ class TokenSpace:
             low, high = self._append_trie(words)
             row[K_WORDS] = low
             row[K_WORDS_END] = high  # last: a kernel may be looking
+
+    @cached_property
+    def unfinished(self) -> tuple[Int32, int, int]:
+        """The tokens that end inside a character: their bitmask int32 [words], and the nodes [low, high) of their
+        trie."""
+        lengths, ends = np.diff(self.token_offset), self.token_offset[1:]
+        is_unfinished = np.zeros(self.size, np.bool_)
+        goes_on = np.ones(self.size, np.bool_)  # all bytes looked at so far continue a character
+        for back, needs in enumerate((0xC0, 0xE0, 0xF0), 1):
+            byte = (
+                self.token_data[np.maximum(ends - back, 0)] if len(self.token_data) else np.zeros(self.size, np.uint8)
+            )
+            goes_on &= lengths >= back
+            is_unfinished |= goes_on & (byte >= needs)
+            goes_on &= (byte & 0xC0) == 0x80
+        ids = np.flatnonzero(is_unfinished).astype(np.int32)
+        trie = build_trie(self.token_data, self.token_offset[ids], lengths[ids], ids)
+        members = np.zeros(self.words * 32, np.uint8)
+        members[ids] = 1
+        with self.lock:
+            if not self._has_room(trie):
+                raise self.full()
+            low, high = self._append_trie(trie)
+        return np.packbits(members, bitorder="little").view(np.int32), low, high
 
     def _has_room(self, *tries: Trie) -> bool:
         """Whether so many more nodes and tokens fit."""

@@ -77,3 +77,9 @@ class Walkable(Protocol):
 
     def mask_row(self, config: int) -> int:
         """The number of the row of the mask."""
+
+    def tokens_to_finish(self, config: int = ...) -> int:
+        """How many tokens suffice to end the text."""
+
+    def mask_within(self, config: int, tokens_left: int) -> Int32 | None:
+        """The mask under a limit, if that is another one."""

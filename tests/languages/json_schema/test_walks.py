@@ -6,6 +6,7 @@ real schemas.
 
 from __future__ import annotations
 
+import itertools
 import json
 from random import Random
 
@@ -16,8 +17,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from benchmarks.walks import parse, validator
-from benchmarks.way_out import WayOut
-from dotllm import Index
+from dotllm import Guide, Index
 from dotllm.errors import SpecError
 from dotllm.languages.json_schema import json_schema_to_grammar
 from tests.languages.json_schema.random_schemas import random_schema
@@ -38,10 +38,9 @@ def test_every_walk_ends_and_is_valid(seed: int, depth: int, any_order: bool) ->
     except (SchemaError, RecursionError, SpecError):
         return
     index = Index.from_grammar_object(grammar, byte_vocabulary())
-    way_out = WayOut(index)
     judge = validator(schema)
-    for budget in (0, 3, 30, 120):
-        text = walk(index, way_out, budget, random)
+    for more in (0, 3, 30, 120):
+        text = walk(index, more, random)
         value = parse(text.decode())  # must be JSON in any case
         assert repeats_a_key(text) or judge.is_valid(value), text
 
@@ -57,25 +56,39 @@ def repeats_a_key(text: bytes) -> bool:
     return any(found)
 
 
-def walk(index: Index, way_out: WayOut, budget: int, random: Random) -> bytes:
-    """Uniform over what the mask allows, for ``budget`` bytes; then the shortest way out."""
+def allowed(index: Index, mask: np.ndarray | None, config: int) -> list[int]:
+    row = index.masks[index.mask_row(config)] if mask is None else mask
+    return np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist()
+
+
+def walk(index: Index, more: int, random: Random) -> bytes:
+    """Uniform over what the mask allows, under a limit of ``more`` bytes than the least."""
     guide, text = index.guide(), bytearray()
-    for _ in range(budget):
-        row = index.masks[guide.mask_row].view(np.uint8)
-        allowed = np.flatnonzero(np.unpackbits(row, bitorder="little"))
-        assert len(allowed), bytes(text)
-        token = int(random.choice(allowed))
+    if guide.is_stateful:
+        return walk_without_repetition(guide, more, random)
+    for left in range(guide.tokens_to_finish + more, 0, -1):
+        tokens = allowed(index, guide.mask_within(left), guide.config)
+        assert tokens, bytes(text)
+        token = random.choice(tokens)
         assert guide.advance(token), bytes(text)
         if token == END:
             return bytes(text)
         text.append(token)
-    while not guide.can_finish:
-        for byte in way_out.bytes_from(guide.config):
-            if not guide.advance(byte):  # the shortest way would repeat an item: another one, from here
-                assert guide.is_stateful, bytes(text)
-                byte = random.choice(list(guide.allowed_tokens()))
-                assert guide.advance(byte), bytes(text)
-                text.append(byte)
-                break
-            text.append(byte)
-    return bytes(text)
+    raise AssertionError(bytes(text))
+
+
+def walk_without_repetition(guide: Guide, budget: int, random: Random) -> bytes:
+    """The same for ``budget`` bytes, then the shortest way out as far as it repeats nothing."""
+    index, text = guide.index, bytearray()
+    for step in itertools.count():
+        if step >= budget and guide.can_finish:
+            return bytes(text)
+        token = random.choice(list(guide.allowed_tokens()))
+        if step >= budget:
+            near = allowed(index, index.mask_within(guide.config, index.tokens_to_finish(guide.config)), guide.config)
+            token = near[0] if guide.accepts(near[:1]) else token
+        assert guide.advance(token), bytes(text)
+        if token == END:
+            return bytes(text)
+        text.append(token)
+    raise AssertionError

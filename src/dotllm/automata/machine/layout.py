@@ -38,6 +38,8 @@ H_OUT = 14  # second return value of functions that have one
 H_LIMIT = 15  # most ints the arena may grow to
 H_DEPTH = 16  # longest token, as the size of the walk's per-depth scratch
 H_FIRST = 17  # where the NFA's arrays end
+H_LEFT = 18  # mask walk: how many tokens are left, the next one among them (see `plans`); 0: no limit
+H_MOST = 19  # mask walk with a limit: the most tokens that any next one makes necessary behind it
 
 # NFA arrays: offsets
 (
@@ -46,28 +48,32 @@ H_FIRST = 17  # where the NFA's arrays end
 ) = (20 + array for array in NfaArray)  # fmt: skip
 # per-node scratch: offsets (constant sizes)
 H_SEEN, H_ACC, H_TOUCH_LIST, H_WORK_LIST, H_QUEUED, H_HEAP = 36, 37, 38, 39, 40, 41
+H_MOST_BYTES = 44  # as H_MOST, in bytes
 # mask walk scratch, by token depth
 H_WALK_STATE, H_WALK_ENV = 42, 43
 
 # --- regions: (offset, capacity, used) at R + 3 * region --------------------------------------------------------------
 R = 50
-POOL, STATE, DELTA, FRAMESET, SYMBOL, FRAME, LISTS, TRIPLES, STACK, CONFIG, MEMO, BUFFER, LOCAL = range(13)
-REGIONS = 13
+(
+    POOL, STATE, DELTA, FRAMESET, SYMBOL, FRAME, LISTS, TRIPLES, STACK, CONFIG, MEMO, BUFFER, LOCAL,
+    WAYS, PLACES, TAILS,  # empty until a guide has a limit (see `ways` and `plans`)
+) = range(16)  # fmt: skip
+REGIONS = 16
 # Their slots by name: AT_… where one starts, CAP_… its capacity, USED_… how much of it is used.
 (
     AT_POOL, AT_STATE, AT_DELTA, AT_FRAMESET, AT_SYMBOL, AT_FRAME, AT_LISTS,
-    AT_TRIPLES, AT_STACK, AT_CONFIG, AT_MEMO, AT_BUFFER, AT_LOCAL,
+    AT_TRIPLES, AT_STACK, AT_CONFIG, AT_MEMO, AT_BUFFER, AT_LOCAL, AT_WAYS, AT_PLACES, AT_TAILS,
 ) = range(R, R + 3 * REGIONS, 3)  # fmt: skip
 (
     CAP_POOL, CAP_STATE, CAP_DELTA, CAP_FRAMESET, CAP_SYMBOL, CAP_FRAME, CAP_LISTS,
-    CAP_TRIPLES, CAP_STACK, CAP_CONFIG, CAP_MEMO, CAP_BUFFER, CAP_LOCAL,
+    CAP_TRIPLES, CAP_STACK, CAP_CONFIG, CAP_MEMO, CAP_BUFFER, CAP_LOCAL, CAP_WAYS, CAP_PLACES, CAP_TAILS,
 ) = range(R + 1, R + 3 * REGIONS, 3)  # fmt: skip
 (
     USED_POOL, USED_STATE, USED_DELTA, USED_FRAMESET, USED_SYMBOL, USED_FRAME, USED_LISTS,
-    USED_TRIPLES, USED_STACK, USED_CONFIG, USED_MEMO, USED_BUFFER, USED_LOCAL,
+    USED_TRIPLES, USED_STACK, USED_CONFIG, USED_MEMO, USED_BUFFER, USED_LOCAL, USED_WAYS, USED_PLACES, USED_TAILS,
 ) = range(R + 2, R + 3 * REGIONS, 3)  # fmt: skip
-WIDTH = (1, 8, 1, 2, 3, 3, 2, 5, 3, 3, 1, 1, 6)  # ints per unit; DELTA is counted in ints
-HEADER = 96
+WIDTH = (1, 8, 1, 2, 3, 3, 2, 5, 3, 3, 1, 1, 6, 1, 5, 3)  # ints per unit; DELTA is counted in ints
+HEADER = 100
 
 # STATE: a list of (node, frame set) in POOL, and what is known about it
 S_OFFSET, S_LENGTH, S_CORE, S_PUSH, S_FLAGS, S_HOLES, S_MEMO = range(7)
@@ -84,6 +90,7 @@ HOLE, ROOT, LOOP = -1, -2, -3  # LOOP - l: the counter of loop l
 
 # what a key in TRIPLES means
 T_FRAME, T_REDUCE, T_SUBST, T_COMPOSE, T_STACK, T_CONFIG, T_MEMO, T_CANON, T_CANON_FRAMES, T_UNION = range(10)
+T_CELL, T_TAIL, T_BELOW, T_PLACE, T_FINISH, T_RISE = range(10, 16)  # of `plans`; not saved
 
 # kinds of interned lists
 L_STATE, L_FRAMESET, L_SYMBOL = 0, 1, 2
@@ -102,6 +109,7 @@ FINISHED, INITIAL = 0, 1
 FULL = -16  # FULL - region: grow that region and call again (everything done so far stays valid)
 OUT_OF_FUEL = -2
 FAULT = -4  # an invariant does not hold: a bug
+TOO_FAR = -5  # no text is short enough to be planned
 
 NEEDS_WORDS = -1024  # NEEDS_WORDS - number: make the words that exit this character set, and call again
 

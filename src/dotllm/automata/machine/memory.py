@@ -22,6 +22,7 @@ from dotllm.errors import BudgetExceeded, EngineFault
 from dotllm.jit import kernel
 from dotllm.lazy_memory import reserved
 
+_LEAST = 64  # units: what a region that is empty begins with
 _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
 _LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used
 _WHOLE = (L.LISTS, L.TRIPLES, L.BUFFER, L.LOCAL)  # regions whose contents are not their first entries
@@ -85,7 +86,7 @@ def grow(mem: Int32, region: int) -> Int32:
     Raises:
         BudgetExceeded: the arena would be larger than its limit.
     """
-    capacity = {region: int(mem[L.R + 3 * region + 1])}
+    capacity = {region: max(_LEAST, int(mem[L.R + 3 * region + 1]))}
     capacity[region] *= 4 if capacity[region] * L.WIDTH[region] < _GROW_FAST else 2
     if region == L.STATE:
         capacity[L.DELTA] = max(int(mem[L.CAP_DELTA]), capacity[L.STATE] * int(mem[L.H_CLASSES]))
@@ -138,6 +139,8 @@ def recover(mem: Int32, code: int) -> Int32:
     """
     if code <= L.FULL:
         return grow(mem, L.FULL - code)
+    if code == L.TOO_FAR:
+        raise BudgetExceeded("the shortest text is too long to be planned", keyword="length")
     if code == L.OUT_OF_FUEL:
         raise BudgetExceeded("one step of the automaton needs too much work", keyword="steps")
     raise EngineFault(f"internal fault {code} of the automaton; please report the specification")

@@ -17,8 +17,9 @@ from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import mix
 from dotllm.automata.machine.layout import MEM
+from dotllm.automata.machine.plans.places import fits
+from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.step import reduce, step
-from dotllm.automata.machine.trie import TRIE, Trie
 from dotllm.jit import I1, I2, I, inner_kernel, outlined_kernel
 
 # columns of the table of character sets (see index.token_space)
@@ -48,6 +49,12 @@ def local_symbol(mem: Int32, handle: int) -> int:
     return I(mem[at])
 
 
+@inner_kernel(I(MEM, I))
+def alike(mem: Int32, symbol: int) -> int:
+    """The canonical symbol of a real one; under a limit the symbol itself, whose counters are needed. Or an error."""
+    return symbol if mem[L.H_LEFT] > 0 else canonical(mem, symbol)
+
+
 @inner_kernel(I(MEM, I, I))
 def base_cell(mem: Int32, depth: int, stack: int) -> int:
     """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an
@@ -56,7 +63,7 @@ def base_cell(mem: Int32, depth: int, stack: int) -> int:
         return L.FULL - L.LOCAL
     symbol = I(0)
     if stack != 0:
-        symbol = canonical(mem, mem[mem[L.AT_STACK] + 3 * stack])
+        symbol = alike(mem, mem[mem[L.AT_STACK] + 3 * stack])
         if symbol < 0:
             return symbol
     at = mem[L.AT_LOCAL] + CELL * depth
@@ -128,7 +135,7 @@ def local_apply(mem: Int32, raw: int, handle: int) -> int:
             return handle
     symbol = I(mem[states + L.S_WIDTH * raw + L.S_PUSH])
     if symbol >= 0:
-        symbol = canonical(mem, symbol)
+        symbol = alike(mem, symbol)
         if symbol < 0:
             return symbol
         if pops == 1 and symbol == mem[mem[L.AT_LOCAL] + CELL * before]:
@@ -150,9 +157,14 @@ class CharsetTables(NamedTuple):
     """[sets * K_ROWS, words]: bitmasks of tokens inside a set, by how many characters they have."""
     ints: Int32
     """What places in ``sets`` lead to."""
+    unfinished: Int32
+    """[words]: bitmask of the tokens that end inside a character. For masks with a limit, as all below."""
+    unfinished_low: int
+    """Their trie is the nodes [unfinished_low, unfinished_high)."""
+    unfinished_high: int
 
 
-CHARSETS = nb.types.NamedTuple((I2, I2, I1), CharsetTables)
+CHARSETS = nb.types.NamedTuple((I2, I2, I1, I1, I, I), CharsetTables)
 
 
 @outlined_kernel(I(MEM, TRIE, I, I, I, I, I1))
@@ -165,7 +177,8 @@ def walk(
     handle: int,
     out: Int32,
 ) -> int:
-    """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows. 0, or an error.
+    """Set in ``out`` the bits of all tokens of the trie nodes [low, high) that (state, handle) allows (and after which
+    the tokens that are left suffice, if there is a limit). 0, or an error.
 
     Where many nodes lie in a loop that may return to its caller (an identifier, say), every byte pops and pushes. The
     classes that lead from the last such place back to it are remembered: then a byte costs a look-up. In long walks so
@@ -181,6 +194,8 @@ def walk(
     stays = np.zeros(256, np.bool_)  # by class
     slots = 1024 if high - low > _LONG_WALK else 1
     known = np.full((slots, 4), -1, np.int64)  # raw state and handle; what `local_apply` makes of them
+    is_limited = mem[L.H_LEFT] > 0
+    asked_state, asked_env, fitting = I(-1), I(-1), I(1)
     i = low
     while i < high:
         depth = t_depth[i]
@@ -189,9 +204,14 @@ def walk(
         if s == loop_state and stays[cls] and mem[at_env + depth - 1] == loop_env:
             mem[at_state + depth] = s
             mem[at_env + depth] = loop_env
-            for j in range(t_token_start[i], t_token_start[i + 1]):
-                token = t_tokens[j]
-                out[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
+            if is_limited and (s != asked_state or loop_env != asked_env):
+                asked_state, asked_env, fitting = s, loop_env, fits(mem, trie, s, loop_env)
+                if fitting < 0:
+                    return fitting
+            if fitting != 0:
+                for j in range(t_token_start[i], t_token_start[i + 1]):
+                    token = t_tokens[j]
+                    out[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
             i += 1
             continue
         raw = I(mem[delta + s * classes + cls])
@@ -227,7 +247,16 @@ def walk(
         else:
             mem[at_env + depth] = mem[at_env + depth - 1]
         mem[at_state + depth] = raw
-        for j in range(t_token_start[i], t_token_start[i + 1]):
+        first, behind = t_token_start[i], t_token_start[i + 1]
+        if is_limited and first < behind:
+            env = I(mem[at_env + depth])
+            if raw != asked_state or env != asked_env:
+                asked_state, asked_env, fitting = raw, env, fits(mem, trie, raw, env)
+                if fitting < 0:
+                    return fitting
+            if fitting == 0:
+                first = behind
+        for j in range(first, behind):
             token = t_tokens[j]
             out[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
         i += 1

@@ -14,8 +14,9 @@ import numpy as np
 from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.layout import MEM
+from dotllm.automata.machine.plans.places import fits
+from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.step import step
-from dotllm.automata.machine.trie import TRIE, Trie
 from dotllm.automata.machine.walk import (
     CHARSETS,
     K_EXITS,
@@ -133,6 +134,20 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
     return 1
 
 
+@inner_kernel(I(MEM, TRIE, CHARSETS, I, I, I, I, I1))
+def limit_inside(
+    mem: Int32, trie: Trie, charsets: CharsetTables, state: int, handle: int, loop: int, loop_handle: int, row: Int32
+) -> int:
+    """Leave in ``row``, the tokens inside the set of a loop, those that leave enough tokens if they lead from
+    (state, handle) into the loop. 0, or an error."""
+    fit = fits(mem, trie, loop, loop_handle)
+    if fit < 0:
+        return fit
+    for i in range(row.shape[0]):
+        row[i] = row[i] & ~charsets.unfinished[i] if fit != 0 else 0
+    return walk(mem, trie, charsets.unfinished_low, charsets.unfinished_high, state, handle, row)
+
+
 @outlined_kernel(I(MEM, TRIE, CHARSETS, I, I, I1))
 def mask_via_self_loop(
     mem: Int32,
@@ -163,6 +178,11 @@ def mask_via_self_loop(
     # Every token that begins with characters of the set, as if the first of them led into the loop …
     table = charsets.sets[number]
     row = charsets.rows[number * K_ROWS].copy()
+    is_limited = mem[L.H_LEFT] > 0
+    if is_limited:
+        done = limit_inside(mem, trie, charsets, state, handle, loop, loop_handle, row)
+        if done < 0:
+            return done
     done = walk(mem, trie, table[K_EXITS], table[K_EXITS_END], loop, loop_handle, row)
     if done < 0:
         return done
@@ -209,9 +229,17 @@ def mask_via_self_loop(
                 if known == 1:
                     i = trie.end[i]
                     continue
+        fitting = I(1)
+        if is_limited and trie.token_start[i] < trie.token_start[i + 1]:
+            fitting = fits(mem, trie, raw, env)
+            if fitting < 0:
+                return fitting
         for j in range(trie.token_start[i], trie.token_start[i + 1]):
             token = trie.tokens[j]
-            row[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
+            if fitting != 0:
+                row[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
+            else:
+                row[token >> 5] &= ~(nb.int32(1) << nb.int32(token & 31))
         mem[at_state + depth] = raw
         mem[at_env + depth] = env
         member[depth] = inside

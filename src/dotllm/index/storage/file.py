@@ -143,9 +143,10 @@ def _automaton(mem: Int32) -> Int32:
 
 
 def _triples(mem: Int32) -> Int32:
-    """The occupied entries of the hash table of triples, int32 [n, 5]."""
+    """The occupied entries of the hash table of triples, int32 [n, 5], without those about regions that are not
+    saved."""
     entries = contents(mem, at.TRIPLES).reshape(-1, at.WIDTH[at.TRIPLES])
-    return entries[entries[:, 0] != 0]
+    return entries[(entries[:, 0] != 0) & (entries[:, 0] <= at.T_CELL)]
 
 
 def load(raw: bytes, vocabulary: Vocabulary, make: Make[_T]) -> _T:

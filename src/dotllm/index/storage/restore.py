@@ -19,10 +19,13 @@ from dotllm.automata.machine.layout import (
     LOCAL,
     MEM,
     MEMO,
+    PLACES,
     REGIONS,
     S_MEMO,
     STATE,
+    TAILS,
     TRIPLES,
+    WAYS,
     WIDTH,
     R,
 )
@@ -35,7 +38,9 @@ TABLES = (LISTS, TRIPLES)
 """Regions that are hash tables: not saved (of TRIPLES its entries are), filled again."""
 SCRATCH = (BUFFER, LOCAL)
 """Regions that mean nothing between two calls."""
-UNSAVED = TABLES + SCRATCH
+FOUND_AGAIN = (WAYS, PLACES, TAILS)
+"""Regions that are filled when they are first needed."""
+UNSAVED = TABLES + SCRATCH + FOUND_AGAIN
 
 _WIDTH = np.array(WIDTH, np.int64)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.automata.machine.layout import FINISHED, INITIAL
+from dotllm.errors import Unsupported
 from dotllm.index.guide import Guide, write_mask
 from dotllm.index.unique import masks
 from dotllm.index.unique.branches import Branch, Branches, walk
@@ -22,6 +23,10 @@ from dotllm.index.unique.tokens import Tokens
 from dotllm.index.walkable import Walkable
 
 _BEGINNING: Branches = (Branch(INITIAL, OUTSIDE),)
+
+
+def _no_limit() -> Unsupported:
+    return Unsupported("uniqueItems: no limit on the tokens that are left can be kept", keyword="uniqueItems")
 
 
 class UniqueGuide(Guide):
@@ -159,9 +164,19 @@ class UniqueGuide(Guide):
         """As `Guide.mask_row`; if the index does not know the row, its number is good for an epoch (`TokenSpace`)."""
         return self.index.space.intern(np.ascontiguousarray(self.mask))
 
-    def write_mask(self, bitmask: Int32, row: int = 0) -> None:
+    def write_mask(self, bitmask: Int32, row: int = 0, tokens_left: int | None = None) -> None:
         """As `Guide.write_mask`."""
-        write_mask(np.ascontiguousarray(self.mask)[None], 0, bitmask, row)
+        mask = None if tokens_left is None else self.mask_within(tokens_left)
+        write_mask(np.ascontiguousarray(self.mask if mask is None else mask)[None], 0, bitmask, row)
+
+    @property
+    def tokens_to_finish(self) -> int:
+        """As `Guide.tokens_to_finish`."""
+        raise _no_limit()
+
+    def mask_within(self, tokens_left: int) -> Int32 | None:
+        """As `Guide.mask_within`."""
+        raise _no_limit()
 
     def allowed_tokens(self) -> Iterable[int]:
         """As `Guide.allowed_tokens`."""

@@ -1,0 +1,369 @@
+"""Kernels: how few tokens bring a configuration to the end of its text.
+
+A *plan* is the way (see `ways`) from an item to the end of its level, then from each frame on its stack to the end of
+that one's: one text for an item and a choice of frames. The tokens of a configuration are the fewest into which the
+text of one of its plans can be cut, and the end token. A token is what brings nearer, not a byte, so a plan's text is
+cut as a whole: tokens may reach over the ends of levels.
+
+So a configuration that asks for n tokens has a token that leads to one that asks for n - 1 at most: the first token of
+its plan leads to items and frames among which are those that the rest of the plan belongs to, and from there on the
+ways are the same. Hence a limit that is kept once is kept to the end.
+
+A *place* is where a plan stands: (node, tail), the tail (see `tails`) being the frames below. What is known of a place
+holds wherever a plan comes to it.
+"""
+
+from __future__ import annotations
+
+from dotllm.arrays import Int32
+from dotllm.automata.kinds import N_ACCEPT, N_BYTE, N_CALL, N_END, N_ENTER, N_RETURN, N_TOKENS
+from dotllm.automata.machine import layout as L
+from dotllm.automata.machine.closure import has_required, is_used, part_set
+from dotllm.automata.machine.intern import buffer_room, triple_get, triple_put, union
+from dotllm.automata.machine.layout import MEM
+from dotllm.automata.machine.plans.tails import pushed, tail_of
+from dotllm.automata.machine.plans.trie import TRIE, Trie
+from dotllm.automata.machine.plans.ways import MOST, W_AFTER, W_BEGIN, W_BYTE, W_CHOICE
+from dotllm.automata.machine.run import push_cell
+from dotllm.jit import I, inner_kernel, kernel, outlined_kernel
+
+# columns of PLACES
+P_NODE, P_TAIL, P_NEXT, P_TOKENS, P_BYTES = range(5)
+P_WIDTH = 5
+THE_END = 0  # the place behind a text
+NOT_LOOKED_AT = -1  # P_NEXT: the places that follow have not been found
+NEVER = 1 << 29  # tokens of a plan that no tokens spell
+_CELL = L.WIDTH[L.LOCAL]
+
+
+@inner_kernel(I(MEM, I, I))
+def place_of(mem: Int32, node: int, tail: int) -> int:
+    """The number of a place, or an error."""
+    found = triple_get(mem, L.T_PLACE, node, tail, 0)
+    if found >= 0:
+        return found
+    number = I(mem[L.USED_PLACES])
+    if number >= mem[L.CAP_PLACES]:
+        return L.FULL - L.PLACES
+    done = triple_put(mem, L.T_PLACE, node, tail, 0, number)
+    if done < 0:
+        return done
+    at = mem[L.AT_PLACES] + P_WIDTH * number
+    mem[at + P_NODE], mem[at + P_TAIL], mem[at + P_NEXT] = node, tail, NOT_LOOKED_AT
+    mem[at + P_TOKENS] = mem[at + P_BYTES] = 0
+    mem[L.USED_PLACES] = number + 1
+    return number
+
+
+@inner_kernel(I(MEM, I, I))
+def linked(mem: Int32, place: int, links: int) -> int:
+    """A list of places with one more; or an error."""
+    if place < 0:
+        return place
+    number = I(mem[L.USED_TAILS])
+    if number >= mem[L.CAP_TAILS]:
+        return L.FULL - L.TAILS
+    at = mem[L.AT_TAILS] + 3 * number
+    mem[at], mem[at + 1], mem[at + 2] = place, links, 0
+    mem[L.USED_TAILS] = number + 1
+    return number
+
+
+@inner_kernel(I(MEM, I, I, I))
+def go_later(mem: Int32, target: int, begins: int, tail: int) -> int:
+    """Put on the buffer that a plan goes on at ``target``. 0, or an error."""
+    if tail < 0:
+        return tail
+    at = buffer_room(mem, 3)
+    if at < 0:
+        return at
+    mem[at], mem[at + 1], mem[at + 2] = target, begins, tail
+    mem[L.H_BUFFER] += 3
+    return 0
+
+
+@inner_kernel(I(MEM, I, I, I, I))
+def go_to_part(mem: Int32, loop: int, first: int, used: int, tail: int) -> int:
+    """Go on at the next part of an unordered sequence: the first one that is required, else the one that takes the
+    fewest bytes. 0, or an error."""
+    low, parts = I(mem[mem[L.H_LOOP_MIN] + loop]), -2 - I(mem[mem[L.H_LOOP_MAX] + loop])
+    required, once = low & 0x7FFF, low >> 15
+    n, ways = mem[L.H_NODES], mem[L.AT_WAYS]
+    best, least = I(-1), I(MOST)
+    mem[L.H_FUEL] -= parts
+    for part in range(parts):
+        begin = mem[ways + W_BEGIN * n + first + part]
+        if begin < 0 or (part < once and is_used(mem, used, part)):
+            continue
+        if part < required:
+            best = part
+            break
+        if mem[ways + begin] < least:
+            best, least = part, I(mem[ways + begin])
+    if best < 0:
+        return L.FAULT
+    after = I(used)
+    if best < once:
+        after = part_set(mem, best)
+        if after >= 0 and used != 0:
+            after = union(mem, used, after)
+        if after < 0:
+            return after
+    return go_later(mem, first + best, 1, pushed(mem, L.LOOP - loop, after, tail))
+
+
+@inner_kernel(I(MEM, I, I), inlined=True)
+def end_round(mem: Int32, node: int, cell: int) -> int:
+    """Go on where an END node leads over the frame of a cell. 0, or an error."""
+    loop, to = I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
+    label, count, below = I(mem[cell]), I(mem[cell + 1]), I(mem[cell + 2])
+    if label != L.LOOP - loop:
+        return L.FAULT
+    low, high = I(mem[mem[L.H_LOOP_MIN] + loop]), I(mem[mem[L.H_LOOP_MAX] + loop])
+    after, body = I(mem[mem[L.H_LOOP_AFTER] + loop]), I(mem[mem[L.H_LOOP_BODY] + loop])
+    if low < 0:
+        if to < 0:
+            return go_later(mem, after, 0, below)
+        way = I(mem[mem[L.AT_WAYS] + W_CHOICE * mem[L.H_NODES] + node])
+        return go_later(mem, way, 1, pushed(mem, label, 0, below))
+    if high < -1:
+        if to > 0:
+            return go_to_part(mem, loop, to, count, below)
+        if has_required(mem, loop, count):
+            return go_later(mem, after, 0, below)
+        return go_later(mem, body, 1, pushed(mem, label, count, below))
+    if count + 1 >= low:
+        return go_later(mem, after, 0, below)
+    return go_later(mem, body, 1, pushed(mem, label, count + 1, below))
+
+
+@inner_kernel(I(MEM, I, I), inlined=True)
+def enter(mem: Int32, node: int, tail: int) -> int:
+    """Go on in the loop of an ENTER node. 0, or an error."""
+    loop, first = I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
+    low, high = I(mem[mem[L.H_LOOP_MIN] + loop]), I(mem[mem[L.H_LOOP_MAX] + loop])
+    if low < 0:
+        way = I(mem[mem[L.AT_WAYS] + W_CHOICE * mem[L.H_NODES] + node])
+        return go_later(mem, way, 1, pushed(mem, L.LOOP - loop, 0, tail))
+    if high < -1:
+        return go_to_part(mem, loop, first, 0, tail)
+    return go_later(mem, mem[mem[L.H_LOOP_BODY] + loop], 1, pushed(mem, L.LOOP - loop, 0, tail))
+
+
+@inner_kernel(I(MEM, I, I))
+def places_from(mem: Int32, target: int, tail: int) -> int:
+    """The list of places at which plans go on when ``target`` has been reached over ``tail``; or an error."""
+    ways, n = mem[L.AT_WAYS], mem[L.H_NODES]
+    bottom = mem[L.H_BUFFER]
+    links = I(0)
+    done = go_later(mem, target, 0, tail)
+    while done >= 0 and mem[L.H_BUFFER] > bottom:
+        mem[L.H_FUEL] -= 1
+        if mem[L.H_FUEL] < 0:
+            return L.OUT_OF_FUEL
+        mem[L.H_BUFFER] -= 3
+        top = mem[L.AT_BUFFER] + mem[L.H_BUFFER]
+        begins, tail = I(mem[top + 1]), I(mem[top + 2])
+        node = I(mem[ways + (W_BEGIN if begins != 0 else W_AFTER) * n + mem[top]])
+        if node < 0:
+            return L.FAULT
+        kind = mem[mem[L.H_KIND] + node]
+        if kind == N_BYTE or kind == N_TOKENS:
+            links = done = linked(mem, place_of(mem, node, tail), links)
+        elif kind == N_ACCEPT:
+            links = done = linked(mem, THE_END, links)
+        elif kind == N_CALL:
+            done = go_later(mem, mem[mem[L.H_A] + node], 1, pushed(mem, mem[mem[L.H_B] + node], 0, tail))
+        elif kind == N_ENTER:
+            done = enter(mem, node, tail)
+        elif kind == N_RETURN or kind == N_END:
+            while done >= 0 and tail > 0:
+                entry = mem[L.AT_TAILS] + 3 * tail
+                cell = mem[L.AT_TAILS] + 3 * mem[entry]
+                if kind == N_END:
+                    done = end_round(mem, node, cell)
+                elif mem[cell] >= 0:
+                    done = go_later(mem, mem[cell], 0, mem[cell + 2])
+                elif mem[cell] == L.ROOT:
+                    links = done = linked(mem, THE_END, links)
+                else:
+                    return L.FAULT
+                tail = I(mem[entry + 1])
+        else:
+            return L.FAULT
+    return done if done < 0 else links
+
+
+@inner_kernel(I(MEM, TRIE, I))
+def cut(mem: Int32, trie: Trie, place: int) -> int:
+    """The fewest tokens from the BYTE place ``place`` on, with those of all places behind it known; or an error."""
+    places, byte_at = mem[L.AT_PLACES], mem[L.AT_WAYS] + W_BYTE * mem[L.H_NODES]
+    bottom = mem[L.H_BUFFER]
+    done = go_later(mem, place, 0, trie.main_end)
+    best = I(NEVER)
+    while mem[L.H_BUFFER] > bottom:
+        if done < 0:
+            return done
+        mem[L.H_BUFFER] -= 3
+        top = mem[L.AT_BUFFER] + mem[L.H_BUFFER]
+        at, i, end = places + P_WIDTH * mem[top], I(mem[top + 1]), I(mem[top + 2])
+        byte = mem[byte_at + mem[at + P_NODE]]
+        while i < end and trie.byte[i] != byte:
+            i = I(trie.end[i])
+        if i >= end:
+            continue
+        is_token = trie.token_start[i] < trie.token_start[i + 1]
+        goes_on = trie.end[i] > i + 1
+        links = I(mem[at + P_NEXT])
+        while links > 0:
+            behind = I(mem[mem[L.AT_TAILS] + 3 * links])
+            other = places + P_WIDTH * behind
+            if is_token:
+                best = min(best, I(mem[other + P_TOKENS]) + 1)
+            if goes_on and behind != THE_END and mem[mem[L.H_KIND] + mem[other + P_NODE]] == N_BYTE:
+                done = go_later(mem, behind, i + 1, I(trie.end[i]))
+                if done < 0:
+                    return done
+            links = I(mem[mem[L.AT_TAILS] + 3 * links + 1])
+    return best
+
+
+@inner_kernel(I(MEM, TRIE, I))
+def solve(mem: Int32, trie: Trie, place: int) -> int:
+    """Find P_TOKENS and P_BYTES of a place. Returns the first, or an error."""
+    places = mem[L.AT_PLACES]
+    mem[places + P_TOKENS] = 1  # the end token
+    if mem[places + P_WIDTH * place + P_TOKENS] != 0:
+        return I(mem[places + P_WIDTH * place + P_TOKENS])
+    bottom = mem[L.H_BUFFER]
+    at = buffer_room(mem, 1)
+    if at < 0:
+        return at
+    mem[at] = place
+    mem[L.H_BUFFER] += 1
+    while mem[L.H_BUFFER] > bottom:
+        one = I(mem[mem[L.AT_BUFFER] + mem[L.H_BUFFER] - 1])
+        entry = places + P_WIDTH * one
+        if mem[entry + P_TOKENS] != 0:
+            mem[L.H_BUFFER] -= 1
+            continue
+        mem[L.H_FUEL] -= 1
+        if mem[L.H_FUEL] < 0:
+            return L.TOO_FAR
+        node = mem[entry + P_NODE]
+        is_byte = mem[mem[L.H_KIND] + node] == N_BYTE
+        if mem[entry + P_NEXT] == NOT_LOOKED_AT:
+            target = mem[mem[L.H_B] + node]
+            if is_byte:
+                choice = mem[mem[L.AT_WAYS] + W_CHOICE * mem[L.H_NODES] + node]
+                target = mem[mem[L.H_EDGE_TARGET] + choice]
+            links = places_from(mem, target, mem[entry + P_TAIL])
+            if links < 0:
+                return links
+            mem[entry + P_NEXT] = links
+        is_missing = False
+        tokens, fewest = I(NEVER), I(MOST)
+        links = I(mem[entry + P_NEXT])
+        while links > 0:
+            behind = I(mem[mem[L.AT_TAILS] + 3 * links])
+            other = places + P_WIDTH * behind
+            if mem[other + P_TOKENS] == 0:
+                at = buffer_room(mem, 1)
+                if at < 0:
+                    return at
+                mem[at] = behind
+                mem[L.H_BUFFER] += 1
+                is_missing = True
+            tokens = min(tokens, I(mem[other + P_TOKENS]))
+            fewest = min(fewest, I(mem[other + P_BYTES]))
+            links = I(mem[mem[L.AT_TAILS] + 3 * links + 1])
+        if is_missing:
+            continue
+        if is_byte:
+            tokens = cut(mem, trie, one)
+            if tokens < 0:
+                return tokens
+        else:
+            tokens = tokens + 1
+        mem[entry + P_BYTES] = min(fewest + 1, MOST)
+        mem[entry + P_TOKENS] = min(tokens, NEVER)
+        mem[L.H_BUFFER] -= 1
+    return I(mem[places + P_WIDTH * place + P_TOKENS])
+
+
+@outlined_kernel(I(MEM, TRIE, I, I))
+def tokens_of(mem: Int32, trie: Trie, state: int, stack: int) -> int:
+    """The fewest tokens of a plan of (state, stack), with the end token; NEVER: no tokens spell one; or an error."""
+    found = triple_get(mem, L.T_FINISH, state, stack, 0)
+    if found >= 0:
+        return found
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    fewest, least = I(NEVER), I(MOST)
+    mem[L.H_BUFFER] = 0
+    for i in range(mem[entry + L.S_LENGTH] // 2):
+        node, fs = I(mem[items + 2 * i]), I(mem[items + 2 * i + 1])
+        if mem[mem[L.H_KIND] + node] == N_ACCEPT:
+            fewest, least = 1, 0
+            break
+        tail = tail_of(mem, fs, stack)
+        place = place_of(mem, node, tail) if tail >= 0 else tail
+        tokens = solve(mem, trie, place) if place >= 0 else place
+        if tokens < 0:
+            return tokens
+        fewest = min(fewest, tokens)
+        least = min(least, I(mem[mem[L.AT_PLACES] + P_WIDTH * place + P_BYTES]))
+    done = triple_put(mem, L.T_FINISH, state, stack, 1, least)
+    return done if done < 0 else triple_put(mem, L.T_FINISH, state, stack, 0, fewest)
+
+
+@inner_kernel(I(MEM, TRIE, I, I))
+def bytes_of(mem: Int32, trie: Trie, state: int, stack: int) -> int:
+    """The fewest bytes of a plan of (state, stack), or an error."""
+    done = tokens_of(mem, trie, state, stack)
+    return done if done < 0 else triple_get(mem, L.T_FINISH, state, stack, 1)
+
+
+@inner_kernel(I(MEM, I))
+def real_stack(mem: Int32, handle: int) -> int:
+    """The stack cell that is equal to a walk's own stack (see `walk`), whose symbols are real ones; or an error."""
+    cells = mem[L.AT_LOCAL]
+    mem[L.H_BUFFER] = 0
+    while mem[cells + _CELL * handle + 3] == 0 and mem[cells + _CELL * handle + 2] == 0:
+        at = buffer_room(mem, 1)
+        if at < 0:
+            return at
+        mem[at] = handle
+        mem[L.H_BUFFER] += 1
+        handle = I(mem[cells + _CELL * handle + 1])
+    stack = I(mem[cells + _CELL * handle + 2])
+    while mem[L.H_BUFFER] > 0:
+        mem[L.H_BUFFER] -= 1
+        cell = cells + _CELL * mem[mem[L.AT_BUFFER] + mem[L.H_BUFFER]]
+        stack = push_cell(mem, mem[cell], stack)
+        if stack < 0:
+            return stack
+        mem[cell + 2] = stack
+    return stack
+
+
+@outlined_kernel(I(MEM, TRIE, I, I))
+def fits(mem: Int32, trie: Trie, state: int, handle: int) -> int:
+    """Whether a token that leads to (state, handle), handle being of a walk with a limit, leaves enough tokens: 1, 0,
+    or an error."""
+    stack = real_stack(mem, handle)
+    tokens = tokens_of(mem, trie, state, stack) if stack >= 0 else stack
+    if tokens < 0:
+        return tokens
+    mem[L.H_MOST] = max(mem[L.H_MOST], tokens)
+    mem[L.H_MOST_BYTES] = max(mem[L.H_MOST_BYTES], triple_get(mem, L.T_FINISH, state, stack, 1))
+    return I(tokens < mem[L.H_LEFT])
+
+
+@kernel(I(MEM, TRIE, I))
+def tokens_from(mem: Int32, trie: Trie, config: int) -> int:
+    """`tokens_of` a configuration, 0 behind the end token; or an error. WAYS must have been found."""
+    if config == L.FINISHED:
+        return 0
+    at = mem[L.AT_CONFIG] + 3 * config
+    return tokens_of(mem, trie, mem[at], mem[at + 1])

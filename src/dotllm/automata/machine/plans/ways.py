@@ -1,0 +1,291 @@
+"""Kernel: from every node the way to the end of its level that takes the fewest bytes.
+
+A level is a rule, up to its return, or one round of a loop, up to its end. What the levels below still ask for lies on
+the stack, so the way from a node is the same wherever the node stands: it is found once for an automaton, and `plans`
+puts ways one behind the other. Bytes are what a way is chosen by; tokens are counted where the whole text is known.
+
+The least fixpoint of a system in which a node is worth the least of sums of others (a context-free grammar with
+weights). Nodes are settled in the order of their worth, as in Dijkstra's algorithm: D. E. Knuth, "A generalization of
+Dijkstra's algorithm", Information Processing Letters 6(1), 1977.
+
+A byte that is no token by itself costs more, so it is taken only where it must be.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from dotllm.arrays import Bool, Int32, Int64
+from dotllm.automata.kinds import N_ACCEPT, N_BYTE, N_CALL, N_END, N_ENTER, N_RETURN, N_TOKENS
+from dotllm.automata.machine import layout as L
+from dotllm.automata.machine.layout import MEM
+from dotllm.jit import B1, I, inner_kernel, kernel
+
+# The region WAYS is arrays, one int for each node; -1: none.
+W_COST = 0  # bytes to the end of the node's level
+W_CHOICE = 1  # the edge that a BYTE node takes; the way out that a counted network's ENTER or END takes
+W_BYTE = 2  # the byte on that edge
+W_AFTER = 3  # where the node is jumped to: the node with an action that comes next
+W_BEGIN = 4  # the same where the node's level has just begun, which has not ended there
+W_ARRAYS = 5
+
+MOST = 1 << 30  # of a cost; more is as much
+_NO_TOKEN = 1 << 12  # bytes that a byte counts for which is no token by itself
+_NODE_BITS = 23
+_READS_AFTER, _READS_BEGIN, _READS_PART = -1, -2, -3  # how a node reads another one's worth; from 0 on: by this edge
+_PREFERRED = np.frombuffer(b' a0"', np.uint8)
+
+L1 = nb.int64[::1]
+
+
+@inner_kernel(I(I, B1), inlined=True)
+def byte_of(packed: int, spellable: Bool) -> int:
+    """The byte to take out of the range of an edge (low | high << 8)."""
+    low, high = packed & 255, packed >> 8
+    for i in range(_PREFERRED.shape[0]):
+        if low <= _PREFERRED[i] <= high and spellable[_PREFERRED[i]]:
+            return I(_PREFERRED[i])
+    for byte in range(low, high + 1):
+        if spellable[byte]:
+            return byte
+    return low
+
+
+@inner_kernel(nb.boolean(MEM, I))
+def is_network(mem: Int32, node: int) -> bool:
+    """Whether an ENTER or END node is that of a counted network."""
+    return mem[mem[L.H_LOOP_MIN] + mem[mem[L.H_A] + node]] < 0
+
+
+@inner_kernel(I(MEM, I))
+def fewest_edges(mem: Int32, node: int) -> int:
+    """Of an ENTER or END of a counted network: the fewest edges to a final state, on any way out."""
+    first = abs(I(mem[mem[L.H_B] + node]))
+    fewest = I(mem[mem[L.H_A] + first])
+    for way in range(first + 1, first + mem[mem[L.H_B] + first] + 1):
+        fewest = min(fewest, I(mem[mem[L.H_A] + way]))
+    return fewest
+
+
+@inner_kernel(I(L1, I, I, I, I), inlined=True)
+def read(reads: Int64, n: int, target: int, node: int, how: int) -> int:
+    """Note at reads[n:n + 3], if it has room, that ``node`` reads ``target``. Returns the next n."""
+    if n + 3 <= reads.shape[0]:
+        reads[n], reads[n + 1], reads[n + 2] = target, node, how
+    return n + 3
+
+
+@inner_kernel(I(MEM, L1))
+def list_reads(mem: Int32, reads: Int64) -> int:
+    """All that a node's worth is made of, as (target, node, how); how many ints that is."""
+    kind, a, b = mem[L.H_KIND], mem[L.H_A], mem[L.H_B]
+    n = I(0)
+    for node in range(mem[L.H_NODES]):
+        k, x, y = mem[kind + node], I(mem[a + node]), I(mem[b + node])
+        if k == N_BYTE:
+            for e in range(mem[mem[L.H_EDGE_START] + node], mem[mem[L.H_EDGE_START] + node + 1]):
+                n = read(reads, n, I(mem[mem[L.H_EDGE_TARGET] + e]), node, e)
+        elif k == N_CALL:
+            n = read(reads, n, x, node, _READS_BEGIN)
+            n = read(reads, n, y, node, _READS_AFTER)
+        elif k == N_TOKENS:
+            n = read(reads, n, y, node, _READS_AFTER)
+        elif k == N_ENTER or (k == N_END and is_network(mem, node) and y > 0):
+            if k == N_ENTER:
+                n = read(reads, n, I(mem[mem[L.H_LOOP_AFTER] + x]), node, _READS_AFTER)
+            high = I(mem[mem[L.H_LOOP_MAX] + x])
+            if is_network(mem, node):
+                first, fewest = abs(y), fewest_edges(mem, node)
+                for way in range(first, first + mem[b + first] + 1):
+                    if mem[a + way] == fewest:
+                        n = read(reads, n, way, node, _READS_PART)
+            elif high < -1:
+                n = read(reads, n, I(mem[mem[L.H_LOOP_BODY] + x]), node, _READS_BEGIN)
+                for part in range(-2 - high):
+                    n = read(reads, n, y + part, node, _READS_PART - part)
+            else:
+                n = read(reads, n, I(mem[mem[L.H_LOOP_BODY] + x]), node, _READS_BEGIN)
+    return n
+
+
+@inner_kernel(nb.void(L1, I, I))
+def put(heap: Int64, n: int, entry: int) -> None:
+    """Put an entry into a heap of ``n``."""
+    while n > 0:
+        up = (n - 1) >> 1
+        if heap[up] <= entry:
+            break
+        heap[n] = heap[up]
+        n = up
+    heap[n] = entry
+
+
+@inner_kernel(I(L1, I))
+def take(heap: Int64, n: int) -> int:
+    """Take the least entry out of a heap of ``n``."""
+    least, entry = heap[0], heap[n - 1]
+    at, child = 0, 1
+    while child < n - 1:
+        if child + 1 < n - 1 and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= entry:
+            break
+        heap[at] = heap[child]
+        at = child
+        child = 2 * at + 1
+    heap[at] = entry
+    return I(least)
+
+
+@inner_kernel(I(MEM, I, I, L1), inlined=True)
+def worth(mem: Int32, node: int, ways: int, acc: Int64) -> int:
+    """What a node that is no BYTE is worth, or -1: something that it needs is not known yet.
+
+    acc: of an ENTER whose body is parts or ways out what these cost so far.
+    """
+    n = I(mem[L.H_NODES])
+    kind, x, y = mem[mem[L.H_KIND] + node], I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
+    if kind == N_END:
+        return acc[node]
+    behind = y if kind != N_ENTER else I(mem[mem[L.H_LOOP_AFTER] + x])
+    after = I(mem[ways + W_AFTER * n + behind])
+    if after < 0:
+        return -1
+    rest = I(mem[ways + after])
+    if kind == N_TOKENS:
+        return 1 + rest
+    low, high = I(0), I(0)
+    inside = x
+    if kind == N_ENTER:
+        low, high = I(mem[mem[L.H_LOOP_MIN] + x]), I(mem[mem[L.H_LOOP_MAX] + x])
+        if low < 0:
+            return acc[node] + rest if acc[node] >= 0 else -1
+        inside = I(mem[mem[L.H_LOOP_BODY] + x])
+    begin = I(mem[ways + W_BEGIN * n + inside])
+    if high < -1:
+        if acc[node] < 0:
+            return -1
+        separators = max(1, low & 0x7FFF) - 1
+        if separators > 0 and begin < 0:
+            return -1
+        return acc[node] + rest + (separators * I(mem[ways + begin]) if separators > 0 else 0)
+    if begin < 0:
+        return -1
+    return max(1, low) * I(mem[ways + begin]) + rest
+
+
+@inner_kernel(nb.void(MEM, I, L1, L1))
+def invert_closures(mem: Int32, n: int, starts: Int64, holders: Int64) -> None:
+    """holders[starts[x]:starts[x + 1]]: the nodes in whose closures x is. starts [n + 1] is zero."""
+    closure_start, closure = mem[L.H_CLOSURE_START], mem[L.H_CLOSURE]
+    for i in range(mem[closure_start + n]):
+        starts[mem[closure + i] + 1] += 1
+    for x in range(n):
+        starts[x + 1] += starts[x]
+    position = starts.copy()
+    for target in range(n):
+        for i in range(mem[closure_start + target], mem[closure_start + target + 1]):
+            x = mem[closure + i]
+            holders[position[x]] = target
+            position[x] += 1
+
+
+@kernel(I(MEM, B1))
+def find_ways(mem: Int32, spellable: Bool) -> int:
+    """Fill the region WAYS, and make the fixed entries of PLACES and TAILS. 0, or an error.
+
+    spellable [256]: bytes that are tokens by themselves.
+    """
+    n = I(mem[L.H_NODES])
+    for region, units in ((L.WAYS, W_ARRAYS * n), (L.PLACES, 64), (L.TAILS, 64)):
+        if mem[L.R + 3 * region + 1] < units:
+            return L.FULL - region
+    ways = I(mem[L.AT_WAYS])
+    kind = mem[L.H_KIND]
+    mem[ways : ways + n] = MOST
+    mem[ways + n : ways + W_ARRAYS * n] = -1
+    none = np.empty(0, np.int64)
+    reads = np.empty(list_reads(mem, none), np.int64)
+    list_reads(mem, reads)
+    count = reads.shape[0] // 3
+    user_start = np.zeros(n + 1, np.int64)
+    for i in range(count):
+        user_start[reads[3 * i] + 1] += 1
+    for x in range(n):
+        user_start[x + 1] += user_start[x]
+    position = user_start.copy()
+    users = np.empty(count, np.int64)
+    for i in range(count):
+        users[position[reads[3 * i]]] = i
+        position[reads[3 * i]] += 1
+    holder_start = np.zeros(n + 1, np.int64)
+    holders = np.empty(mem[mem[L.H_CLOSURE_START] + n], np.int64)
+    invert_closures(mem, n, holder_start, holders)
+
+    acc = np.full(n, -1, np.int64)
+    needed = np.zeros(n, np.int64)  # parts of an unordered sequence
+    tentative = np.full(n, 1 << 40, np.int64)
+    heap = np.empty(n + 2 * count + 16, np.int64)
+    waiting = I(0)
+    for node in range(n):
+        k = mem[kind + node]
+        if k == N_RETURN or k == N_ACCEPT or (k == N_END and (not is_network(mem, node) or mem[mem[L.H_B] + node] < 0)):
+            tentative[node] = 0
+            put(heap, waiting, node)
+            waiting += 1
+        elif k == N_ENTER and not is_network(mem, node):
+            needed[node] = mem[mem[L.H_LOOP_MIN] + mem[mem[L.H_A] + node]] & 0x7FFF
+    while waiting > 0:
+        entry = take(heap, waiting)
+        waiting -= 1
+        node, cost = entry & ((1 << _NODE_BITS) - 1), entry >> _NODE_BITS
+        if mem[ways + node] != MOST or cost != tentative[node]:
+            continue
+        mem[ways + node] = min(cost, MOST - 1)
+        ends = mem[kind + node] == N_RETURN or mem[kind + node] == N_END
+        for i in range(holder_start[node], holder_start[node + 1]):
+            target = holders[i]
+            after = mem[ways + W_AFTER * n + target] < 0
+            begin = mem[ways + W_BEGIN * n + target] < 0 and not ends
+            if after:
+                mem[ways + W_AFTER * n + target] = node
+            if begin:
+                mem[ways + W_BEGIN * n + target] = node
+            if not after and not begin:
+                continue
+            for j in range(user_start[target], user_start[target + 1]):
+                user, how = reads[3 * users[j] + 1], reads[3 * users[j] + 2]
+                if mem[ways + user] != MOST or not (after if how >= _READS_AFTER else begin):
+                    continue
+                if how >= 0:
+                    packed = I(mem[mem[L.H_EDGE_BYTES] + how])
+                    byte = byte_of(packed, spellable)
+                    value = cost + (1 if spellable[byte] else _NO_TOKEN)
+                    if value < tentative[user]:
+                        mem[ways + W_CHOICE * n + user], mem[ways + W_BYTE * n + user] = how, byte
+                else:
+                    if how <= _READS_PART:
+                        loop = mem[mem[L.H_A] + user]
+                        part = _READS_PART - how
+                        if mem[mem[L.H_LOOP_MIN] + loop] < 0:
+                            if acc[user] < 0:
+                                acc[user] = cost
+                                mem[ways + W_CHOICE * n + user] = target
+                        elif mem[mem[L.H_LOOP_MIN] + loop] & 0x7FFF == 0:
+                            if acc[user] < 0:
+                                acc[user] = cost
+                        elif part < mem[mem[L.H_LOOP_MIN] + loop] & 0x7FFF:
+                            needed[user] -= 1
+                            acc[user] -= cost  # below zero until the last one is known
+                            if needed[user] == 0:
+                                acc[user] = -1 - acc[user]
+                    value = worth(mem, user, ways, acc)
+                if 0 <= value < tentative[user]:
+                    value = min(value, MOST - 1)
+                    tentative[user] = value
+                    put(heap, waiting, value << _NODE_BITS | user)
+                    waiting += 1
+    mem[L.USED_WAYS] = W_ARRAYS * n
+    mem[L.USED_PLACES] = mem[L.USED_TAILS] = 1
+    return 0

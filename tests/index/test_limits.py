@@ -1,0 +1,261 @@
+"""Masks under a limit: every text ends in time and is valid, no token is refused that the plans allow."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dotllm import Index, TooFewTokens, Vocabulary
+from dotllm.index import NO_LIMIT, Guide, fill_masks, mask_rows
+from dotllm.index.draft_rows import NO_MASK, mask_rows_along
+
+BYTES = Vocabulary.from_bytes([bytes([i]) for i in range(256)] + [None], eos_token_ids=[256])
+WORDS = [
+    b'{"',
+    b'":',
+    b'","',
+    b'"}',
+    b"true",
+    b"null",
+    b"12",
+    b"ab",
+    b"abc",
+    b"ba",
+    b", ",
+    b"]}",
+    b"\xc3",
+    b"\xa9x",
+    b"00",
+]
+FEW = Vocabulary.from_bytes(
+    [*(bytes([i]) for i in range(256)), *WORDS, None, None], eos_token_ids=[256 + len(WORDS)],
+    special_tokens={"<tool>": 257 + len(WORDS)},
+)  # fmt: skip
+TREE = {"$ref": "#/$defs/t", "$defs": {"t": {"type": "object", "properties": {"v": {"enum": ["ab", 12]}, "l": {"$ref": "#/$defs/t"}}, "required": ["v"]}}}  # fmt: skip
+SCHEMAS = [
+    {"type": "object", "properties": {"name": {"type": "string", "minLength": 3}, "age": {"type": "integer"}}, "required": ["name", "age"]},
+    {"type": "array", "items": {"type": "array", "items": {"enum": [12, 345]}, "minItems": 2, "maxItems": 5}, "minItems": 3},
+    {"type": "string", "pattern": "^(ab|é)+x$", "minLength": 5, "maxLength": 60},
+    {"type": "string", "maxLength": 4},
+    {"type": "number", "minimum": -3, "maximum": 70},
+    {"anyOf": [{"type": "array", "items": {"type": "boolean"}, "minItems": 4}, {"type": "object", "required": ["abc"]}]},
+    TREE,
+    {},
+]  # fmt: skip
+GRAMMAR = 'root ::= expr\nexpr ::= term (("+" | "-") term)*\nterm ::= [0-9]+ | "(" expr ")" | [a-c]{40,70} ";"\n'
+TAG = {
+    "type": "structural_tag",
+    "format": {
+        "type": "sequence",
+        "elements": [
+            {"type": "token", "token": "<tool>"},
+            {"type": "json_schema", "json_schema": SCHEMAS[0]},
+            {"type": "regex", "pattern": "(ab){2,9}"},
+        ],
+    },
+}
+MAKERS: list[tuple[str, Callable[[Vocabulary], Index]]] = [
+    *[(json.dumps(s)[:50], lambda v, s=s: Index.from_json_schema(s, v)) for s in SCHEMAS],
+    ("any order", lambda v: Index.from_json_schema(SCHEMAS[0] | {"properties": {"name": {"const": 1}, "b": {"type": "string"}, "age": {"type": "integer"}}}, v, order="any")),
+    *[(p, lambda v, p=p: Index.from_regex(p, v)) for p in (r"[a-z]*abc", r"(a|b|c)*a(a|b|c){20}", r"([a-c]{2,4},){3,5};", "é+ü|zzz", r"\w+( \w+){2,30}")],
+    ("choice", lambda v: Index.from_choice(["ab", "abcde", "x" * 30], v)),
+    ("grammar", lambda v: Index.from_grammar(GRAMMAR, v)),
+    ("tag", lambda v: Index.from_structural_tag(TAG, v)),
+]  # fmt: skip
+
+
+def ids(mask: np.ndarray) -> list[int]:
+    return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
+
+
+def allowed(guide: Guide, left: int) -> list[int]:
+    bitmask = np.full((1, guide.index.space.words + 1), -1, np.int32)
+    guide.write_mask(bitmask, 0, tokens_left=left)
+    return ids(bitmask[0])
+
+
+def walk(index: Index, left: int, random: Random) -> tuple[bytes, list[int]]:
+    """A text of random tokens under a limit."""
+    guide, text, taken = index.guide(), b"", []
+    while not guide.is_finished:
+        tokens = allowed(guide, left - len(taken))
+        assert tokens, text
+        taken.append(random.choice(tokens))
+        assert guide.advance(taken[-1]), text
+        text += index.vocabulary.token_bytes(taken[-1]) or b""
+    return text, taken
+
+
+@pytest.mark.parametrize(("name", "make"), MAKERS, ids=[name for name, _ in MAKERS])
+@pytest.mark.parametrize("vocabulary", [BYTES, FEW], ids=["bytes", "few"])
+def test_every_text_ends_in_time(name: str, make: Callable[[Vocabulary], Index], vocabulary: Vocabulary) -> None:
+    """Random walks with the least limit, a little more, and much more; one below the least is refused."""
+    if name == "tag" and vocabulary is BYTES:
+        pytest.skip("has no such token")
+    index, random = make(vocabulary), Random(name)
+    needed = index.tokens_to_finish()
+    for left in (needed, needed + 1, needed + 5, 2 * needed, max(64, needed)):
+        for _ in range(8):
+            _, taken = walk(index, left, random)
+            assert len(taken) <= left
+    with pytest.raises(TooFewTokens) as refusal:
+        index.guide().write_mask(np.zeros((1, index.space.words), np.int32), 0, tokens_left=needed - 1)
+    assert (refusal.value.needed, refusal.value.left) == (needed, needed - 1) and str(needed) in str(refusal.value)
+
+
+@pytest.mark.parametrize(("name", "make"), MAKERS, ids=[name for name, _ in MAKERS])
+def test_exactly_what_plans_allow(name: str, make: Callable[[Vocabulary], Index]) -> None:
+    """Of each token of the ordinary mask: it is allowed if and only if what it leads to can be ended in time."""
+    index, random = make(FEW), Random(name)
+    seen = 0
+    while seen < 40:
+        guide = index.guide()
+        left = guide.tokens_to_finish + random.choice([0, 1, 3, 9])
+        while not guide.is_finished:
+            ordinary = ids(index.masks[guide.mask_row])
+            fitting = [t for t in ordinary if index.tokens_to_finish(index.advance(guide.config, t)) < left]
+            assert allowed(guide, left) == fitting
+            assert fitting
+            assert guide.advance(random.choice(fitting))
+            left -= 1
+            seen += 1
+
+
+def shortest(index: Index, config: int) -> int:
+    """Fewest bytes to an end, by trying all of them."""
+    seen, queue = {config}, deque([(config, 0)])
+    while queue:
+        here, length = queue.popleft()
+        if index.can_finish(here):
+            return length
+        for byte in range(256):
+            after = index.advance_bytes(here, bytes([byte]))
+            if after >= 0 and after not in seen:
+                seen.add(after)
+                queue.append((after, length + 1))
+    raise AssertionError("dead end")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefixes"),
+    [
+        ("abc|a", ["", "a", "ab"]),
+        ("a{3,9}b", ["", "a", "aaaa"]),
+        ("(x(ab){2,3}y){2,}", ["", "x", "xab", "xabab", "xababa", "xababyx"]),
+        ("([a-c]{2,4},){3,5};", ["", "a", "ab,", "ab,ab,ab,"]),
+        ("é+ü|zzz", ["", "é"]),
+    ],
+)
+def test_shortest_bytes(pattern: str, prefixes: list[str]) -> None:
+    """Where tokens are bytes, no text is shorter: alternatives, counted loops (nested, half-way through), characters of
+    several bytes."""
+    index = Index.from_regex(pattern, BYTES)
+    for prefix in prefixes:
+        config = index.advance_bytes(index.guide().config, prefix.encode())
+        assert index.tokens_to_finish(config) == shortest(index, config) + 1
+
+
+def test_keys_in_any_order() -> None:
+    """What is required and has not come is still written, behind a separator or before it."""
+    schema = {"type": "object", "properties": {"a": {"enum": [12, 345]}, "b": {"type": "string"}, "long": {"const": True}, "d": {"const": 1}}, "required": ["a", "long", "b"]}  # fmt: skip
+    index = Index.from_json_schema(schema, BYTES, any_whitespace=False, order="any")
+    whole = '"a":12,"long":true,"b":""}'
+    for prefix, rest in (("", "{" + whole), ("{", whole), ('{"d":1', "," + whole), ('{"d":1,', whole), ('{"b":""', ',"a":12,"long":true}'), ('{"b":"",', '"a":12,"long":true}'), ('{"b":"","zz":[', '],"a":12,"long":true}'), ('{"long":true,"a":12,"b":"', '"}')):  # fmt: skip
+        config = index.advance_bytes(index.guide().config, prefix.encode())
+        assert index.tokens_to_finish(config) == len(rest) + 1, prefix
+
+
+def test_batches() -> None:
+    """Batches and drafts have the masks that guides have alone; a refusal is one guide's."""
+    index = Index.from_json_schema(SCHEMAS[0], FEW)
+    guides = [index.guide() for _ in range(4)]
+    needed = guides[0].tokens_to_finish
+    left = [needed, NO_LIMIT, needed - 1, 10_000]
+    bitmask = np.full((6, index.space.words), -1, np.int32)
+    failures = fill_masks(guides, bitmask, [5, 1, 2, 3], tokens_left=left)
+    assert list(failures) == [2] and isinstance(failures[2], TooFewTokens) and not bitmask[2].any()
+    assert ids(bitmask[5]) == allowed(guides[0], needed)
+    ordinary = ids(index.masks[guides[0].mask_row])
+    assert ids(bitmask[1]) == ids(bitmask[3]) == ordinary != ids(bitmask[5])
+    rows, failures = mask_rows(guides, tokens_left=left)
+    assert list(failures) == [2] and rows[2] == -1
+    assert [ids(index.masks[row]) for row in rows[[0, 1, 3]]] == [ids(bitmask[i]) for i in (5, 1, 3)]
+    _, draft = walk(index, needed, Random(1))
+    rows, _, failures = mask_rows_along(guides[:2], [draft, draft], tokens_left=[needed, NO_LIMIT])
+    assert not failures
+    ahead = index.guide()
+    for i, token in enumerate(draft):
+        assert ids(index.masks[rows[i]]) == allowed(ahead, needed - i)
+        assert ahead.advance(token)
+    longer = [draft[0], index.vocabulary.encode(b" ")[0], index.vocabulary.encode(b" ")[0]]
+    rows, _, _ = mask_rows_along(guides[:1], [longer], tokens_left=[needed])
+    assert rows[0] >= 0 and rows[-1] == NO_MASK
+
+
+def test_a_limit_stays_with_forks_rollbacks_and_saved_indexes() -> None:
+    """Nothing of a limit is in a guide; a loaded index says the same."""
+    index = Index.from_json_schema(SCHEMAS[1], FEW)
+    guide = index.guide()
+    needed = guide.tokens_to_finish
+    before = allowed(guide, needed)
+    for token in (before[0], *itertools.islice(_onwards(guide, before[0], needed), 3)):
+        assert guide.advance(token)
+    fork = guide.fork()
+    assert fork.tokens_to_finish == guide.tokens_to_finish <= needed - 4
+    guide.rollback(4)
+    assert allowed(guide, needed) == before
+    loaded = Index.from_bytes(index.to_bytes(), FEW)
+    assert loaded.tokens_to_finish() == needed and allowed(loaded.guide(), needed) == before
+    assert loaded.renewed().tokens_to_finish() == needed
+
+
+def _onwards(guide: Guide, first: int, left: int) -> Iterable[int]:
+    ahead = guide.fork()
+    ahead.advance(first)
+    while not ahead.is_finished:
+        left -= 1
+        token = allowed(ahead, left)[0]
+        ahead.advance(token)
+        yield token
+
+
+def test_a_limit_that_suffices_costs_no_mask() -> None:
+    """What is enough for one configuration is known for those that share its row."""
+    index = Index.from_json_schema({"type": "array", "items": {"type": "string", "maxLength": 300}}, FEW)
+    guide = index.guide()
+    for token in FEW.encode(b'["'):
+        assert guide.advance(token)
+    assert guide.mask_within(1_000) is None
+    limits = index.limits
+    for token in FEW.encode(b"xyzxyz"):
+        assert guide.advance(token)
+        assert not limits.is_tight(index, guide.config, 1_000)
+
+
+regexes = st.recursive(
+    st.sampled_from(["a", "b", "[ab]", "ab", "é", "c?", "[^a]"]),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map("".join),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: f"({'|'.join(parts)})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2,3}", "{30,90}", "{20}"])).map(lambda p: f"({p[0]}){p[1]}"),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(regexes, st.integers(0, 6), st.randoms(use_true_random=False))
+def test_random_regexes(pattern: str, more: int, random: Random) -> None:
+    """As the walks above."""
+    index = Index.from_regex(pattern, FEW)
+    left = index.tokens_to_finish() + more
+    _, taken = walk(index, left, random)
+    assert len(taken) <= left
