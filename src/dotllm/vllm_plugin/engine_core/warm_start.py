@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dotllm.vllm_plugin import background
+from dotllm import background
 from dotllm.vllm_plugin.engine_core import per_process
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import is_ours
