@@ -12,10 +12,11 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from dotllm.compilation import validation_cache
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.engine_core import compile_hook
 from dotllm.vllm_plugin.frontend import config as engine_config
-from dotllm.vllm_plugin.frontend import engine_info, validation, validation_cache
+from dotllm.vllm_plugin.frontend import engine_info, validation
 from dotllm.vllm_plugin.hook import Hook, HookError
 
 

@@ -17,10 +17,11 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from dotllm.compilation import validation_cache
 from dotllm.errors import InvalidSpec, Pointer
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.engine_core import errors
-from dotllm.vllm_plugin.frontend import endpoints, engine_info, validation_cache
+from dotllm.vllm_plugin.frontend import endpoints, engine_info
 from tests.vllm_plugin.frontend.test_unsupported_fields import completion_request, serve
 from tests.vllm_plugin.frontend.tool_calls.test_error_location import BAD, GOOD, chat_tool, tag_of
 

@@ -29,7 +29,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields, validation, validation_cache
+from dotllm.compilation import validation_cache
+from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields, validation
 from dotllm.vllm_plugin.frontend.tool_calls import constraints, error_location
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.vllm_types import AsyncLLM, RequestOutputCollector, SamplingParams

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from dotllm.compilation import Kind, Specification
+from dotllm.compilation import Kind, Specification, validation_cache
 from dotllm.vllm_plugin.engine_core import per_process, warm_start
-from dotllm.vllm_plugin.frontend import reasoning_warning, validation_cache
+from dotllm.vllm_plugin.frontend import reasoning_warning
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import ConstrainedParams

@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from dotllm.compilation import Specification
+from dotllm.compilation import Specification, validation_cache
 from dotllm.errors import InvalidSpec, SpecError
 from dotllm.vllm_plugin.engine_core import per_process
-from dotllm.vllm_plugin.frontend import engine_info, validation_cache
+from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import ConstrainedParams, of_sampling_params

@@ -43,12 +43,17 @@ def _remembered(key: str) -> list[SpecError | None]:
 
 def check(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:
     """Refuse what cannot be enforced; not for event loops. ``token_names`` gives the tokens it may name, if they are
-    needed. Raises `SpecError`, which is remembered for equal specifications."""
+    needed. A refusal is remembered for equal specifications.
+
+    Raises:
+        SpecError: it is refused.
+    """
     result = _remembered(specification.key(b""))
     if not result:
         result.append(_refusal(specification, token_names))
-    if result[0] is not None:
-        raise copy.copy(result[0])
+    refusal = copy.copy(result[0])
+    if refusal is not None:
+        raise refusal
 
 
 async def check_beside(specification: Specification, token_names: NamesOfTokens = lambda: None) -> None:

@@ -7,9 +7,8 @@ import threading
 
 import pytest
 
-from dotllm.compilation import Specification
+from dotllm.compilation import Specification, validation_cache
 from dotllm.errors import InvalidSpec, SpecError, Unsupported
-from dotllm.vllm_plugin.frontend import validation_cache
 
 
 @pytest.fixture(autouse=True)
