@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dotllm.languages.cfg import Dialect
+    from dotllm.languages.json_schema.options import Order
+    from dotllm.languages.regex.reading.scanner import Dialect as RegexDialect
     from dotllm.languages.token_names import TokenNames
 
 
@@ -28,14 +30,16 @@ class Index(GrammarIndex):
     """
 
     @classmethod
-    def from_regex(cls, pattern: str, vocabulary: Vocabulary, **options: Any) -> Self:
+    def from_regex(
+        cls, pattern: str, vocabulary: Vocabulary, *, search: bool = False, dialect: RegexDialect = "python"
+    ) -> Self:
         """Texts that match the whole ``pattern`` (docs/regex.md).
 
-        Options: ``search=True``: it need only match somewhere; ``dialect``: "python", or "ecma" as in JSON Schema.
+        ``search=True``: it need only match somewhere; ``dialect``: "python", or "ecma" as in JSON Schema.
         """
         from dotllm.languages.regex import regex_to_grammar
 
-        return cls.from_grammar_object(regex_to_grammar(pattern, **options), vocabulary)
+        return cls.from_grammar_object(regex_to_grammar(pattern, search=search, dialect=dialect), vocabulary)
 
     @classmethod
     def from_choice(cls, choices: Sequence[str], vocabulary: Vocabulary) -> Self:
@@ -45,43 +49,84 @@ class Index(GrammarIndex):
         return cls.from_grammar_object(choice_to_grammar(choices), vocabulary)
 
     @classmethod
-    def from_json_schema(cls, schema: Any, vocabulary: Vocabulary, **options: Any) -> Self:
-        """JSON texts that are valid under ``schema`` (a dict, a bool or JSON text; docs/json-schema.md).
+    def from_json_schema(
+        cls,
+        schema: Any,
+        vocabulary: Vocabulary,
+        *,
+        order: Order = "declared",
+        any_whitespace: bool = True,
+        whitespace_pattern: str | None = None,
+        additional_properties: bool | None = None,
+        default_dialect: str = "2020-12",
+    ) -> Self:
+        """JSON texts that are valid under ``schema`` (docs/json-schema.md): a dict, a bool, JSON text, or a Pydantic
+        model (its class) or ``TypeAdapter``.
 
-        Options: ``order``: keys as "declared" or in "any" order; ``any_whitespace=False``: none between tokens;
+        ``order``: keys as "declared" or in "any" order; ``any_whitespace=False``: none between tokens;
         ``whitespace_pattern``: a regular expression for it; ``additional_properties=False``: objects have no
         properties but those that the schema names, unless it says so; ``default_dialect``: of schemas without
         ``$schema`` ("2020-12", "7", …).
         """
         from dotllm.languages.json_schema import json_schema_to_grammar
 
-        return cls.from_grammar_object(json_schema_to_grammar(schema, **options), vocabulary)
+        grammar = json_schema_to_grammar(
+            _schema_of(schema),
+            order=order,
+            any_whitespace=any_whitespace,
+            whitespace_pattern=whitespace_pattern,
+            additional_properties=additional_properties,
+            default_dialect=default_dialect,
+        )
+        return cls.from_grammar_object(grammar, vocabulary)
 
     @classmethod
-    def from_json_object(cls, vocabulary: Vocabulary, **options: Any) -> Self:
-        """Any JSON object. Options: ``any_whitespace`` and ``whitespace_pattern``, as for JSON Schema."""
+    def from_json_object(
+        cls, vocabulary: Vocabulary, *, any_whitespace: bool = True, whitespace_pattern: str | None = None
+    ) -> Self:
+        """Any JSON object; ``any_whitespace`` and ``whitespace_pattern`` as for JSON Schema."""
         from dotllm.languages.json_schema import json_object_to_grammar
 
-        return cls.from_grammar_object(json_object_to_grammar(**options), vocabulary)
+        grammar = json_object_to_grammar(any_whitespace=any_whitespace, whitespace_pattern=whitespace_pattern)
+        return cls.from_grammar_object(grammar, vocabulary)
 
     @classmethod
-    def from_grammar(cls, text: str, vocabulary: Vocabulary, dialect: Dialect = "auto", **options: Any) -> Self:
+    def from_grammar(cls, text: str, vocabulary: Vocabulary, dialect: Dialect = "auto") -> Self:
         """Texts of a context-free grammar in Lark or EBNF notation (docs/grammars.md), which "auto" tells apart by how
         rules are defined."""
         from dotllm.languages.cfg import grammar_to_grammar
 
-        grammar = grammar_to_grammar(text, dialect=dialect, token_names=_token_names(vocabulary), **options)
+        grammar = grammar_to_grammar(text, dialect=dialect, token_names=_token_names(vocabulary))
         return cls.from_grammar_object(grammar, vocabulary)
 
     @classmethod
-    def from_structural_tag(cls, spec: Any, vocabulary: Vocabulary, **options: Any) -> Self:
+    def from_structural_tag(
+        cls,
+        spec: Any,
+        vocabulary: Vocabulary,
+        *,
+        order: Order = "declared",
+        any_whitespace: bool = True,
+        whitespace_pattern: str | None = None,
+        additional_properties: bool | None = None,
+    ) -> Self:
         """Texts of a structural tag (a dict or JSON text), in either request form (docs/structural-tags.md); options as
         for JSON Schema."""
         from dotllm.languages.json_schema import Options
         from dotllm.languages.structural_tag import structural_tag_to_grammar
 
-        grammar = structural_tag_to_grammar(spec, token_names=_token_names(vocabulary), options=Options(**options))
+        options = Options(any_whitespace, whitespace_pattern, order, additional_properties)
+        grammar = structural_tag_to_grammar(spec, token_names=_token_names(vocabulary), options=options)
         return cls.from_grammar_object(grammar, vocabulary)
+
+
+def _schema_of(value: Any) -> Any:
+    """The JSON Schema of a Pydantic model's class or of a ``TypeAdapter``; anything else is one already."""
+    for method in ("model_json_schema", "json_schema"):
+        make = getattr(value, method, None)
+        if callable(make):
+            return make()
+    return value
 
 
 def _token_names(vocabulary: Vocabulary) -> TokenNames:

@@ -44,6 +44,10 @@ class Guide:
         self.config = INITIAL
         self._history: list[int] = []
 
+    def __repr__(self) -> str:
+        end = "finished" if self.is_finished else "may end" if self.can_finish else "may not end"
+        return f"<{type(self).__name__} after {self.tokens_taken} tokens, {end}>"
+
     def advance(self, token_id: int) -> bool:
         """Take one token. False: it is not allowed, and nothing has changed."""
         after = self.index.advance(self.config, token_id)

@@ -137,6 +137,10 @@ class GrammarIndex:
 
     # ---- use
 
+    def __repr__(self) -> str:
+        found = f"{self.configurations:,} configurations found"
+        return f"<{type(self).__name__} of {self.vocabulary!r}, {found}, {self.nbytes >> 10:,} KiB>"
+
     def guide(self) -> Guide:
         """A new sequence at the beginning."""
         return UniqueGuide(self) if self.unique_nodes else Guide(self)

@@ -1,0 +1,65 @@
+"""The constructors as users call them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Literal
+
+import pytest
+
+import dotllm
+from dotllm import Index, InvalidSpec
+from dotllm.diagnosis.why import byte_vocabulary
+
+pydantic = pytest.importorskip("pydantic")
+
+
+class Weather(pydantic.BaseModel):  # type: ignore[misc, name-defined]
+    city: str = pydantic.Field(max_length=5)
+    sky: Literal["sun", "rain"]
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+def accepts(index: Index, text: str) -> bool:
+    guide = index.guide()
+    return all(guide.advance(byte) for byte in text.encode()) and guide.can_finish
+
+
+def test_pydantic_models_are_schemas() -> None:
+    index = Index.from_json_schema(Weather, byte_vocabulary())
+    assert accepts(index, '{"city": "Osaka", "sky": "rain"}') and not accepts(
+        index, '{"city": "Sapporo", "sky": "rain"}'
+    )
+    index = Index.from_json_schema(pydantic.TypeAdapter(list[Point]), byte_vocabulary(), any_whitespace=False)
+    assert accepts(index, '[{"x":1}]') and not accepts(index, '[{"x": 1}]')
+
+
+def test_options_are_written_out() -> None:
+    """Editors and type checkers know them; a misspelt one names itself."""
+    for name in ("from_regex", "from_json_schema", "from_json_object", "from_grammar", "from_structural_tag"):
+        parameters = inspect.signature(getattr(Index, name)).parameters.values()
+        assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters), name
+    with pytest.raises(TypeError, match="serach"):
+        Index.from_regex("a", byte_vocabulary(), serach=True)  # type: ignore[call-arg]
+    with pytest.raises(InvalidSpec, match="order"):
+        Index.from_json_schema({}, byte_vocabulary(), order="random")  # type: ignore[arg-type]
+
+
+def test_indexes_and_guides_say_what_they_are() -> None:
+    index = Index.from_regex("a+", byte_vocabulary())
+    guide = index.guide()
+    assert repr(index).startswith("<Index of ") and "configurations found" in repr(index)
+    assert repr(guide) == "<Guide after 0 tokens, may not end>"
+    guide.advance(ord("a"))
+    assert repr(guide) == "<Guide after 1 tokens, may end>"
+    guide.advance(256)
+    assert repr(guide).endswith("finished>")
+
+
+def test_the_package_shows_its_public_names_only() -> None:
+    assert dir(dotllm) == sorted(dotllm.__all__)
