@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dotllm.bench.variants import Variant
+from dotllm.demo.process_group import end_group, last_lines
 from dotllm.demo.server import CPU_ENVIRONMENT, CPU_FLAGS, ServerDied, free_port
-from dotllm.process_group import end_group, last_lines
 
 
 def has_gpu() -> bool:

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dotllm.process_group import end_group, last_lines
+from dotllm.demo.process_group import end_group, last_lines
 
 # A small server: vLLM would otherwise take half of the machine's memory for its KV cache, and compile for minutes what
 # a model of two layers does not need.
