@@ -19,7 +19,7 @@ from dotllm.vllm_plugin.frontend.tool_calls import argument_types, constraints
 from dotllm.vllm_plugin.gpu_masks import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
 from dotllm.vllm_plugin.jump_forward import jump_forward
-from dotllm.vllm_plugin.workarounds import cpu_kernels, cpu_no_drafts, cpu_seeds, cpu_temperatures, implicit_ends
+from dotllm.vllm_plugin.workarounds import cpu_drafts, cpu_kernels, cpu_seeds, implicit_ends
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +41,9 @@ HOOKS: tuple[Hook, ...] = (
     batch_accept.HOOK,  # after those that change a step's results
     jump_forward.HOOK,  # after the one that takes them
     draft_limit.HOOK,
-    cpu_temperatures.HOOK,
+    cpu_drafts.HOOK,
     cpu_kernels.HOOK,
     cpu_seeds.HOOK,
-    cpu_no_drafts.HOOK,
     metrics.HOOK,
 )
 

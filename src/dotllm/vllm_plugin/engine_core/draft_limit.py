@@ -39,20 +39,15 @@ class DraftLimitScheduler(SchedulerMixin):
         super().update_draft_token_ids(draft_token_ids)
 
     def _drop_constrained(self, drafts: DraftTokenIds) -> None:
-        kept: tuple[list[str], list[list[int]]] = ([], [])
-        dropped = 0
+        dropped = 0.0
         for name, tokens in zip(drafts.req_ids, drafts.draft_token_ids, strict=True):
             request = self.requests.get(name)
             if request is not None and request.use_structured_output:
-                request.spec_token_ids = []
                 dropped += len(tokens)
-            else:
-                kept[0].append(name)
-                kept[1].append(tokens)
+                tokens.clear()
         backend = backend_of(self.structured_output_manager)
         if backend is not None and dropped:
-            backend.compiler.metrics.add("dotllm_drafts_dropped", amount=float(dropped))
-        drafts.req_ids, drafts.draft_token_ids = kept
+            backend.compiler.metrics.add("dotllm_drafts_dropped", amount=dropped)
 
 
 def most_drafting(scheduler: Scheduler) -> int | None:

@@ -1,0 +1,50 @@
+"""vLLM's rejection sampler on CPUs (``v1/sample/rejection_sampler.py``): two fixes, for CPUs alone.
+
+Temperatures: its stand-in for the Triton kernel ``expand_kernel`` (``utils/cpu_triton_utils.py``,
+``_expand_kernel_impl``) converts the output to int64 and writes into the copy, so with drafts and a temperature above 0
+whether a draft is accepted depends on what was in that memory. What the kernel is for, repeating one value per request
+for each of its drafts, is one line of torch.
+
+Steps without drafts: where a server speculates, vLLM sends every step through its rejection sampler, drafts or none,
+and without Triton ``top_k`` is applied to the logits of the drafts by a maximum over all of them, which no rows do not
+have. The engine dies.
+
+vLLM 0.32 and 0.33. To be deleted when the stand-in writes floats into the tensor that it is given, and
+``apply_sampling_constraints`` takes logits of no rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.workarounds import on_cpu
+
+HOOK = Hook(
+    name="cpu-drafts",
+    summary="on CPUs, drafts are verified at the temperature of their request, and steps without any may have top_k",
+    where=on_cpu,
+    without_it="on CPUs with speculation, sampled requests lose drafts they should keep, and top_k or top_p may end "
+    "the server",
+)
+
+
+def expand(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: float = 0, replace_to: float = 0) -> Any:
+    """[requests] → [num_tokens]: the value of each request for each of its tokens, ``replace_from`` replaced."""
+    import torch
+
+    counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
+    if replace_from != replace_to:
+        x = torch.where(x == replace_from, torch.full_like(x, replace_to), x)
+    return torch.repeat_interleave(x, counts, output_size=num_tokens)
+
+
+HOOK.replaces("vllm.v1.sample.rejection_sampler:expand_batch_to_tokens")(lambda _: expand)
+
+
+@HOOK.replaces("vllm.v1.sample.rejection_sampler:apply_sampling_constraints")
+def _apply_sampling_constraints_with(original: Any) -> Any:
+    def apply_sampling_constraints(logits: Any, cu_num_draft_tokens: Any, sampling_metadata: Any) -> Any:
+        return original(logits, cu_num_draft_tokens, sampling_metadata) if len(logits) else logits
+
+    return apply_sampling_constraints
