@@ -12,6 +12,7 @@ from dotllm.automata.machine import layout
 from dotllm.errors import EngineFault
 from dotllm.index import advance_guides, fill_masks, mask_rows
 from dotllm.index.batch import recover_each
+from dotllm.index.draft_rows import advance_along, allowed_drafts
 from dotllm.index.mask_table import CONTENTS, confirm_row, equal_rows, likely_row, row_hash
 from dotllm.index.token_space import TokenSpace
 
@@ -132,3 +133,33 @@ def test_a_fault_of_the_engine_stays_with_its_guide(bytes_vocabulary: Vocabulary
     failures = recover_each([(1, index, layout.FAULT)])
     assert list(failures) == [1]
     assert isinstance(failures[1], EngineFault)
+
+
+def test_several_tokens_equal_single(bytes_vocabulary: Vocabulary) -> None:
+    """What is allowed of them, and taken whole or not at all; guides that remember are left to themselves."""
+    random = Random(3)
+    unique = Index.from_json_schema(
+        {"type": "array", "uniqueItems": True, "items": {"type": "string"}}, bytes_vocabulary
+    )
+    batch, single = ([*fresh(bytes_vocabulary), i.guide()] for i in (unique, unique))
+    assert batch[-1].is_stateful
+    for _ in range(8):
+        tokens = []
+        for guide in single:
+            ahead, own = guide.fork(), []
+            for _ in range(random.randrange(4)):
+                good = random.random() < 0.8 and not ahead.is_finished
+                own.append(random.choice(list(ahead.allowed_tokens())) if good else random.randrange(-1, 256))
+                ahead.advance(own[-1])
+            tokens.append(own)
+        expected = [guide.accepts(own) for guide, own in zip(single, tokens, strict=True)]
+        assert allowed_drafts(batch, tokens) == [*expected[:-1], -1]
+        whole = [count == len(own) for count, own in zip(expected, tokens, strict=True)]
+        assert advance_along(batch, tokens) == [*whole[:-1], False]
+        for guide, own, taken in zip(single[:-1], tokens, whole, strict=False):
+            assert not taken or all(map(guide.advance, own))
+        assert [(g.config, g.tokens_taken) for g in batch] == [(g.config, g.tokens_taken) for g in single]
+    assert allowed_drafts([], []) == advance_along([], []) == []
+    for call in (allowed_drafts, advance_along):
+        with pytest.raises(ValueError, match="guides is wanted"):
+            call(batch, [[]])

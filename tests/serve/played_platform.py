@@ -22,6 +22,7 @@ def prepare(*, second: bool, asynchronous: bool) -> None:
 
         driver = SimpleNamespace(is_active=lambda: True)
         backends.backends["cpu"] = SimpleNamespace(driver=driver, compiler=None)
+        _take_any_mask()
     from dotllm.cli import vllm_metadata
 
     vllm_metadata.patch_version()
@@ -34,3 +35,18 @@ def prepare(*, second: bool, asynchronous: bool) -> None:
         config.scheduler_config.async_scheduling = asynchronous
 
     CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
+
+
+def _take_any_mask() -> None:
+    """Let Triton's interpreter take masks of integers, as its compiler does (vLLM's n-gram kernel has one)."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+
+    def of_booleans(mask: Any) -> Any:
+        return SimpleNamespace(data=mask.data.astype(bool))
+
+    InterpreterBuilder.create_masked_load = lambda self, ptrs, mask, *more: load(self, ptrs, of_booleans(mask), *more)
+    InterpreterBuilder.create_masked_store = lambda self, ptrs, value, mask, *more: store(
+        self, ptrs, value, of_booleans(mask), *more
+    )

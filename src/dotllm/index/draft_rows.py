@@ -17,7 +17,16 @@ from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.run import advance
 from dotllm.errors import EngineFault, SpecError
-from dotllm.index.batch import NO_LIMIT, Failures, Locks, for_each_stateful, machines_of, recover_each, rows_of
+from dotllm.index.batch import (
+    NO_LIMIT,
+    Failures,
+    Locks,
+    advance_guides,
+    for_each_stateful,
+    machines_of,
+    recover_each,
+    rows_of,
+)
 from dotllm.index.callers import WRONG_COUNT, error_of, integers
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, check_configurations, known_rows, pointer
@@ -71,6 +80,43 @@ def configs_along(
     return 0
 
 
+class Walk:
+    """The configurations along drafts: of each guide before its first draft, after it, and so on."""
+
+    def __init__(self, guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> None:
+        """Walk. Hold the locks of the guides' indexes. Raises what `mask_rows_along` raises."""
+        indexes = [guide.index for guide in guides]
+        space = indexes[0].space
+        counts = np.fromiter(map(len, drafts), np.int32, len(drafts))
+        self.starts = np.zeros(len(guides) + 1, np.int32)
+        """int32 [guides + 1]: the first draft of each in the list of all."""
+        np.cumsum(counts, out=self.starts[1:])
+        flat = integers(list(chain.from_iterable(drafts)), "drafts")
+        self.configs = np.full(len(flat) + len(guides), NOWHERE, np.int32)
+        """int32 [sum(1 + drafts)]: NOWHERE behind a draft that is not allowed, and of a guide that failed."""
+        self.owner = np.repeat(np.arange(len(guides)), counts + 1)
+        """int64 [sum(1 + drafts)]: the guide of each configuration."""
+        self.failures: Failures = {}
+        own = np.fromiter((g.config for g in guides), np.int32, len(guides))
+        codes = np.ones(len(guides), np.int32)
+        self.machines = machines_of(indexes)
+        while codes.any():
+            wrong = configs_along(
+                self.machines, own, self.starts, flat, space.token_data, space.token_offset, space.ends,
+                space.words, FUEL, self.configs, codes,
+            )  # fmt: skip
+            if wrong < 0:
+                raise error_of(wrong, guides)
+            met = np.flatnonzero(codes).tolist()
+            if met:
+                refused = recover_each((g, indexes[g], int(codes[g])) for g in met)
+                self.failures.update(refused)
+                codes[[*refused]] = 0
+                self.machines = machines_of(indexes)
+        for g in self.failures:
+            self.configs[self.owner == g] = NOWHERE
+
+
 def mask_rows_along(
     guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int] | None = None
 ) -> tuple[Int32, Int32, Failures]:
@@ -92,37 +138,13 @@ def mask_rows_along(
     if not guides:
         return np.empty(0, np.int32), np.empty(0, np.int32), {}
     indexes = [guide.index for guide in guides]
-    space = indexes[0].space
-    counts = np.fromiter(map(len, drafts), np.int32, len(drafts))
-    starts = np.zeros(len(guides) + 1, np.int32)
-    np.cumsum(counts, out=starts[1:])
-    flat = integers(list(chain.from_iterable(drafts)), "drafts")
-    configs = np.fromiter((g.config for g in guides), np.int32, len(guides))
-    out = np.full(len(flat) + len(guides), NOWHERE, np.int32)
-    codes = np.ones(len(guides), np.int32)
-    failures: Failures = {}
-    owner = np.repeat(np.arange(len(guides)), counts + 1)
     with Locks(indexes):
-        machines = machines_of(indexes)
-        while codes.any():
-            wrong = configs_along(
-                machines, configs, starts, flat, space.token_data, space.token_offset, space.ends,
-                space.words, FUEL, out, codes,
-            )  # fmt: skip
-            if wrong < 0:
-                raise error_of(wrong, guides)
-            met = np.flatnonzero(codes).tolist()
-            if met:
-                refused = recover_each((g, indexes[g], int(codes[g])) for g in met)
-                failures.update(refused)
-                codes[[*refused]] = 0
-                machines = machines_of(indexes)
-        for g in failures:
-            out[owner == g] = NOWHERE
+        walk = Walk(guides, drafts)
+        out, owner, failures = walk.configs, walk.owner, walk.failures
         rows = np.full(len(out), NO_MASK, np.int32)
         real = np.nonzero(out >= 0)[0]
         found = np.empty(len(real), np.int32)
-        known_rows(machines.reshape(-1, MACHINE)[owner[real]].ravel(), out[real], found)
+        known_rows(walk.machines.reshape(-1, MACHINE)[owner[real]].ravel(), out[real], found)
         rows[real] = found
         missing = real[found < 0]
         if len(missing):
@@ -130,13 +152,53 @@ def mask_rows_along(
             rows[missing] = computed
             for at, refusal in trouble.items():
                 failures[int(owner[missing[at]])] = refusal
-        if space.has_stateful_guides:
-            _set_own_rows(guides, drafts, starts, rows, failures)
+        if indexes[0].space.has_stateful_guides:
+            _set_own_rows(guides, drafts, walk.starts, rows, failures)
         if tokens_left is not None:
-            _limit_rows(guides, drafts, tokens_left, starts, rows, out, failures)
+            _limit_rows(guides, drafts, tokens_left, walk.starts, rows, out, failures)
     for g in failures:
         rows[owner == g], out[owner == g] = NO_MASK, NOWHERE
     return rows, out, failures
+
+
+def allowed_drafts(guides: Sequence[Guide], drafts: Sequence[Sequence[int]]) -> list[int]:
+    """How many of its drafts each guide allows (`Guide.accepts`); below 0: ask it, it remembers or has failed.
+
+    Raises:
+        Exception: what `mask_rows_along` raises.
+    """  # noqa: DOC501 - functions make the errors
+    if len(drafts) != len(guides):
+        raise error_of(WRONG_COUNT, guides, drafts)
+    if not guides:
+        return []
+    with Locks([guide.index for guide in guides]):
+        walk = Walk(guides, drafts)
+    allowed: Int32 = np.bincount(walk.owner, walk.configs >= 0, len(guides)).astype(np.int32) - 1
+    return [-1 if guide.is_stateful else count for guide, count in zip(guides, allowed.tolist(), strict=True)]
+
+
+def advance_along(guides: Sequence[Guide], tokens: Sequence[Sequence[int]]) -> list[bool]:
+    """Let each guide, of which no two are one, take its tokens if it allows all of them; whether it has.
+
+    Those that fail stay where they are, and those that remember, if they have more than one token.
+
+    Raises:
+        Exception: what `mask_rows_along` raises.
+    """  # noqa: DOC501 - functions make the errors
+    if len(tokens) != len(guides):
+        raise error_of(WRONG_COUNT, guides, tokens)
+    if all(len(own) == 1 for own in tokens):
+        return advance_guides(guides, [token for (token,) in tokens])[0]
+    with Locks([guide.index for guide in guides]):
+        walk = Walk(guides, tokens)
+        configs, end = walk.configs.tolist(), 0
+        taken = []
+        for guide, own in zip(guides, tokens, strict=True):
+            end += 1 + len(own)
+            taken.append(configs[end - 1] >= 0 and not guide.is_stateful)
+            for config in configs[end - len(own) : end] if taken[-1] else ():
+                guide.follow(config)
+    return taken
 
 
 def _limit_rows(

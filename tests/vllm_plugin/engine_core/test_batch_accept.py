@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,11 +10,11 @@ import pytest
 pytest.importorskip("vllm")
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
-from dotllm import Index, Vocabulary
+from dotllm import Guide, Index, Vocabulary
 from dotllm.vllm_plugin.engine_core import batch_accept
-from dotllm.vllm_plugin.engine_core.batch_accept import MIN_BATCH
+from dotllm.vllm_plugin.engine_core.batch_accept import MIN_BATCH, accept
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from tests.vllm_plugin.engine_core.test_pending_grammars import Bench, vllm_config
 
@@ -92,6 +93,61 @@ def test_the_same_as_one_after_another(vllm_config: Any, index: Index, one_by_on
         assert bench.tokens_of(name)[: len(tokens)] == tokens
 
 
+def test_several_tokens_at_once(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
+    """As drafts that are kept bring them: whole, or not at all and with vLLM's calls."""
+    own = [grammar(index) for _ in range(10)]
+    said = [[AB, C], [C, C, C], [A, B, C], [C], [A, C], [C, EOS], [C, EOS, A], [], [A, B], [AB]]
+    asked = [(one, tokens) for one, tokens in zip(own, said, strict=True) if tokens]
+    accepted = accept([one for one, _ in asked], [tokens for _, tokens in asked])
+    for one, tokens in asked:
+        alone = index.guide()
+        whole = all(alone.advance(token) for token in tokens)
+        assert (one in accepted) == one.accepted_ahead == whole
+        assert one.guide.tokens_taken == (len(tokens) if whole else 0)
+        assert not whole or (one.guide.config, one.guide.rollback(len(tokens))) == (alone.config, None)
+        assert one.guide.config == index.guide().config
+    assert not one_by_one
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_drafts_are_validated_in_one_call(
+    vllm_config: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, *, running: bool
+) -> None:
+    """What each grammar allows of its own, as vLLM's calls find it, for the next step or one that runs."""
+    index = Index.from_regex("(ab|c){2,6}", vocabulary)
+    drafts = {str(i): [[AB, C, A], [A, A, B], [C, 5, C], [B, C, C], [C, EOS, C]][i % 5] for i in range(10)}
+    found: list[Any] = []
+    asked: set[int] = set()
+    accepts = Guide.accepts
+
+    def noted(self: Guide, tokens: list[int]) -> int:
+        asked.add(id(self))
+        return accepts(self, tokens)
+
+    monkeypatch.setattr(Guide, "accepts", noted)
+    for least in (1, 1000):
+        monkeypatch.setattr(batch_accept, "MIN_BATCH", least)
+        asked.clear()
+        bench = Bench(vllm_config)
+        for name in drafts:
+            bench.add(name, 3, grammar(index, (5,) if name == "2" else ()), max_tokens=12)
+            bench.says[name] = [C]
+        bench.step()
+        brought = DraftTokenIds([*drafts], [[*tokens] for tokens in drafts.values()])
+        if running:
+            output: Any = SimpleNamespace(scheduled_spec_decode_tokens={name: [-1, -1] for name in drafts})
+            bench.scheduler.update_draft_token_ids_in_output(brought, output)
+            found.append((output.scheduled_spec_decode_tokens, output.num_invalid_spec_tokens))
+        else:
+            bench.scheduler.update_draft_token_ids(brought)
+            found.append(({name: bench.scheduler.requests[name].spec_token_ids for name in drafts}, {}))
+        assert len(asked) == (1 if least == 1 else 10), "one has stop tokens of its own"
+        grammars = (bench.scheduler.requests[name].structured_output_request._grammar for name in drafts)
+        assert {one.allowed_ahead for one in grammars} == {-1}
+    assert found[0] == found[1]
+    assert found[0][0]["2"] == [C, 5] and found[0][0]["4"] == [C, EOS]
+
+
 def test_few_requests_are_asked_one_after_another(vllm_config: Any, index: Index, one_by_one: list[int]) -> None:
     bench = batch(vllm_config, index, {str(i): [C, C] for i in range(MIN_BATCH - 1)})
     bench.step()
@@ -135,7 +191,7 @@ def test_an_error_ends_the_requests_not_the_engine(
     def breaks(*_: Any) -> Any:
         raise ValueError("broken")
 
-    monkeypatch.setattr(batch_accept, "advance_guides", breaks)
+    monkeypatch.setattr(batch_accept, "advance_along", breaks)
     bench.step()
     assert {bench.finish_reason(str(i)) for i in range(10)} == {"error"}
     assert bench.tokens_of("free") == [7, 7] and bench.finish_reason("free") is None

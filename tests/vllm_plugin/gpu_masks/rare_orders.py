@@ -22,7 +22,7 @@ import torch
 from played_engine import BLOCK, EOS, STATES, TOKENS, Engine, Runner
 
 from dotllm import Index
-from dotllm.vllm_plugin.engine_core import pending_grammars
+from dotllm.vllm_plugin.engine_core import batch_accept, pending_grammars
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu_masks import rows, worker_hooks
 from dotllm.vllm_plugin.gpu_masks.rows import RowSender
@@ -194,6 +194,7 @@ class Trouble:
         self.indexes = [index, *(others or [])]
         quick_kernels.use(monkeypatch)
         monkeypatch.setattr(pending_grammars, "COMPILE_WAIT_S", 0.0)
+        monkeypatch.setattr(batch_accept, "MIN_BATCH", 1 if seed % 2 else batch_accept.MIN_BATCH)
         monkeypatch.setattr(rows, "TABLE_SLOTS", self._table_slots(index))
         self.reasoner = self._reasoner()
         blocks = int(draw.choice([10, 12, 14, 16, 24, 200]))

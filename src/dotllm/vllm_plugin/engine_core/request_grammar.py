@@ -91,7 +91,9 @@ class RequestGrammar(StructuredOutputGrammar):
         """Why it is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
         self.spells_forced_text = spells_forced_text
         self.accepted_ahead = False
-        """Whether this step's token was accepted ahead of vLLM's call, by `batch_accept`."""
+        """Whether this step's tokens were accepted ahead of vLLM's call, by `batch_accept`."""
+        self.allowed_ahead = -1
+        """How many of its drafts it allows, where `batch_accept` has found that ahead of vLLM's call."""
         if isinstance(guide, Compiled):
             self._compiled = guide
         else:
@@ -136,8 +138,8 @@ class RequestGrammar(StructuredOutputGrammar):
     @contained(list)
     def validate_tokens(self, tokens: list[int]) -> list[int]:
         """The longest prefix of draft tokens that would be accepted; the state does not change."""
-        if self.stopped:
-            return []
+        if self.allowed_ahead >= 0 or self.stopped:
+            return tokens[: max(0, self.allowed_ahead)]
         accepted = self.guide.accepts(tokens)
         if tokens[accepted : accepted + 1] and tokens[accepted] in self.stops:
             accepted += self._can_finish_after(tokens[:accepted], self.guide)
