@@ -12,9 +12,9 @@ Weights are random unless the flags say otherwise, so a folder with a configurat
 are in ``benchmarks/data/gpu``, or a file of one JSON Schema a line: closed (enums, integers, booleans, patterns),
 bounded (and strings of 10 to 30 characters), free (strings of any length), tools (function calls with long key names),
 real (schemas of MaskBench). Each answer that ended by itself is judged by jsonschema. With ``--reasoning 30 --
---reasoning-parser deepseek_r1`` each answer comes behind some 30 tokens of reasoning. With ``--once`` no schema comes
-twice, as from agents: a set is then a file of enough schemas. Other switches come from the environment and the flags,
-as in a server (``DOTLLM_COALESCENCE=canonical``, ``--speculative-config``).
+--reasoning-parser deepseek_r1`` each answer comes behind some 30 tokens of reasoning. No schema of a set
+``once:FILE`` comes twice, as from agents. Other switches come from the environment and the flags, as in a server
+(``DOTLLM_COALESCENCE=canonical``, ``--speculative-config``).
 
 Engines of different settings are processes of their own. With ``--turns FILE --together N`` such processes share one
 GPU: none begins before N are ready, and each burst with its twin holds the lock on FILE (waiters get it in order).
@@ -50,6 +50,8 @@ teach_engine_core()
 SETS = Path(__file__).with_name("data") / "gpu"
 LONGEST = {"free": 128, "real": 160}
 """Tokens at which answers are cut; 1,024 for the other sets, whose answers end by themselves."""
+ONCE = "once:"
+"""Before a file of schemas of which none is sent twice to a backend; answers are cut as those of ``real``."""
 NEW_BURST, NEW_BURSTS = 32, 3
 """Requests of a burst whose schemas are new, and how many there are of these bursts."""
 
@@ -73,7 +75,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pairs", default="3,3,2", help="bursts of a visit, for each concurrency")
     parser.add_argument("--visits", type=int, default=2, help="how often everything is measured")
     parser.add_argument("--seconds", type=float, default=3600, help="no point is begun later than this")
-    parser.add_argument("--once", action="store_true", help="every request has a schema that no other has")
     parser.add_argument("--turns", type=Path, help="a file whose lock is held for each burst and its twin")
     parser.add_argument("--together", type=int, default=1, help="processes that take turns; none begins before all")
     parser.add_argument("--reasoning", type=int, default=0, help="tokens before an answer; with a --reasoning-parser")
@@ -93,7 +94,7 @@ def steps(options: argparse.Namespace) -> Iterator[tuple[int, str, int, int, boo
         turns = engines[visit % len(engines) :] + engines[: visit % len(engines)]
         for name in options.sets.split(","):
             points = [(level, bursts[min(i, len(bursts) - 1)], False) for i, level in enumerate(levels)]
-            if visit == 0 and not options.once:
+            if visit == 0 and not name.startswith(ONCE):
                 points.insert(0, (NEW_BURST, NEW_BURSTS, True))
             for level, count, new in points:
                 for engine in turns:
@@ -129,14 +130,14 @@ class Turns:
 
 
 class Bursts:
-    """Constrained bursts and their twins on one engine. ``once``: no schema is sent twice to a backend."""
+    """Constrained bursts and their twins on one engine."""
 
-    def __init__(self, target: SharedEngine, turns: Turns, once: bool = False) -> None:
-        self.target, self.turns, self.once = target, turns, once
+    def __init__(self, target: SharedEngine, turns: Turns) -> None:
+        self.target, self.turns = target, turns
         self.random = random.Random(0)
         self.begun = 0
         self.used: dict[tuple[str, str], int] = {}
-        """How many schemas of a set a backend has been sent, by (backend, set); counted with ``once`` only."""
+        """How many schemas of a set a backend has been sent, by (backend, set); counted for sets of `ONCE`."""
 
     def prompt(self) -> str:
         """ASCII, so that no token is cut."""
@@ -144,16 +145,17 @@ class Bursts:
 
     async def pairs(self, name: str, concurrency: int, count: int, new: bool) -> list[Pair]:
         """``count`` bursts of set ``name``, each with its twin behind it. ``new``: nobody has seen their schemas."""
-        file = SETS / f"{name}.jsonl"
-        constraints = workloads.load(str(file) if file.exists() else name, count=10_000 if self.once else 100)
-        longest = LONGEST.get(Path(name).stem, 1024)
+        file, once = SETS / f"{name}.jsonl", name.startswith(ONCE)
+        source = str(file) if file.exists() else name.removeprefix(ONCE)
+        constraints = workloads.load(source, count=10_000 if once else 100)
+        longest = LONGEST["real"] if once else LONGEST.get(Path(name).stem, 1024)
         found = []
         for _ in range(count):
             self.begun += 1  # so that one request at a time is not always of the same schema
             chosen = [constraints[(self.begun + i) % len(constraints)] for i in range(concurrency)]
             if new:
                 chosen = [replace(one, value={**one.value, "$comment": f"{self.begun}"}) for one in chosen]
-            if self.once:
+            if once:
                 chosen = self.unused(name, constraints, concurrency)
             with self.turns.turn():
                 burst = await send(self.target, [BenchRequest(one, self.prompt(), longest) for one in chosen])
@@ -176,7 +178,7 @@ async def measure(options: argparse.Namespace) -> list[Point]:
     if options.reasoning:
         target.reasoning_end = END
         target.logit_bias = ending_after(options.reasoning, Path(options.model))
-    bursts = Bursts(target, Turns(options.turns, options.together), options.once)
+    bursts = Bursts(target, Turns(options.turns, options.together))
     found: list[Point] = []
     started = time.monotonic()
     try:
@@ -188,7 +190,12 @@ async def measure(options: argparse.Namespace) -> list[Point]:
                 break
             await target.use(engine)
             about = {"model": options.name, "outputs": Path(name).stem, "concurrency": level, "engine": engine}
-            about |= {"visit": visit, "new": new or options.once, "run": options.run, "flags": " ".join(options.flags)}
+            about |= {
+                "visit": visit,
+                "new": new or name.startswith(ONCE),
+                "run": options.run,
+                "flags": " ".join(options.flags),
+            }
             found.append(about | figures(await bursts.pairs(name, level, count, new), engine))
             print(json.dumps({key: found[-1][key] for key in SHOWN}), flush=True)
             options.out.write_text(json.dumps(found, indent=1) + "\n")
