@@ -53,6 +53,12 @@ OPTIONS: tuple[Option, ...] = (
         "{declared,any}",
         "order of an object's properties, for requests that do not say (default: declared)",
     ),
+    Option(
+        "--dotllm-inspect",
+        "DOTLLM_INSPECT",
+        "{off,on}",
+        "on: the inspector at /dotllm/inspect; who has the API key sees the requests there (default: off)",
+    ),
     *(Option(*row) for row in describe()),
 )
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -67,6 +73,7 @@ SETTINGS = (
     settings.coalescence,
     settings.gpu_masks,
     settings.property_order,
+    settings.inspects,
 )
 
 

@@ -67,6 +67,16 @@ class Inspector:
         except Cancelled:
             return {"error": {"message": f"compiling takes longer than {COMPILE_S:g} s"}, "outline": []}
 
+    def answer_text(self, question: str, body: bytes) -> str:
+        """The same, for bodies of requests, in JSON."""
+        if len(body) > MOST_BYTES:
+            raise BadQuestion(f"a question has at most {MOST_BYTES} bytes")
+        try:
+            asked = json.loads(body)
+        except (ValueError, RecursionError):
+            raise BadQuestion("the body is not JSON") from None
+        return json.dumps(self.answer(question, asked))
+
     def walk(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The text as tokens with what each position allows (``steps``, the last one for the end of the text), the
         number of the first token that does not fit (``bad``, or null), and the outline."""

@@ -15,7 +15,11 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 
 
 def page(inspector: Inspector, start: dict[str, Any] | None, **more: Any) -> str:
-    """The page, which begins with the question ``start`` (kind, text, options, document) or an example."""
+    """The page, which begins with the question ``start`` (kind, text, options, document) or an example.
+
+    ``more``: ``questions``, the URL that they are asked at; ``live``, whether there are requests to follow;
+    ``answers``, of a snapshot.
+    """
     static = files("dotllm.inspector") / "static"
     examples = json.loads((static / "examples.json").read_text(encoding="utf-8"))
     data = {"tokenizer": inspector.tokenizer, "size": inspector.vocabulary.size, "start": start, "examples": examples}

@@ -6,7 +6,6 @@ too: so all paths begin with a random secret, which is in the URL that is printe
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,11 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not length.isdigit() or int(length) > MOST_BYTES:
             self.close_connection = True
             raise BadQuestion(f"a body of at most {MOST_BYTES} bytes, and its Content-Length, are wanted")
-        try:
-            body = json.loads(self.rfile.read(int(length)))
-        except (ValueError, RecursionError):
-            raise BadQuestion("the body is not JSON") from None
-        return "application/json", json.dumps(self.server.inspector.answer(question, body))
+        return "application/json", self.server.inspector.answer_text(question, self.rfile.read(int(length)))
 
     def _send(self, answer: Callable[[str], tuple[str, str]], prefix: str) -> None:
         """``answer`` to what stands after ``prefix`` in the path, as a response."""

@@ -14,7 +14,15 @@ from dotllm.vllm_plugin.engine_core import (
     pending_grammars,
     warm_start,
 )
-from dotllm.vllm_plugin.frontend import beam_search, config, endpoints, engine_info, unsupported_fields, validation
+from dotllm.vllm_plugin.frontend import (
+    beam_search,
+    config,
+    endpoints,
+    engine_info,
+    inspector,
+    unsupported_fields,
+    validation,
+)
 from dotllm.vllm_plugin.frontend.tool_calls import argument_types, constraints
 from dotllm.vllm_plugin.gpu_masks import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
@@ -31,6 +39,7 @@ HOOKS: tuple[Hook, ...] = (
     engine_info.HOOK,
     endpoints.HOOK,
     unsupported_fields.HOOK,
+    inspector.HOOK,
     constraints.HOOK,
     argument_types.HOOK,
     pending_grammars.HOOK,

@@ -56,6 +56,11 @@ def gpu_masks() -> str:
     return choice("DOTLLM_GPU_MASKS", "auto", "on", "off")
 
 
+def inspects() -> bool:
+    """Whether a server has the inspector (``DOTLLM_INSPECT``)."""
+    return choice("DOTLLM_INSPECT", "off", "on") == "on"
+
+
 def takes_auto() -> bool:
     """Whether vLLM's backend ``auto`` means dotllm (``DOTLLM_DEFAULT_BACKEND``: dotllm or vllm).
 

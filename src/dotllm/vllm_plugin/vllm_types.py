@@ -53,6 +53,7 @@ class ModelConfig(Protocol):
     is_attention_free: bool
     is_diffusion: bool
     is_hybrid: bool
+    model: str
     logits_processors: Sequence[str | type] | None
     return_sampling_mask: bool
     skip_tokenizer_init: bool
@@ -255,6 +256,7 @@ else:
 
 class EngineCoreOutput(Protocol):
     finish_reason: Any
+    new_token_ids: list[int]
     request_id: str
     stop_reason: int | str | None
 

@@ -132,7 +132,7 @@ async function ask(name, more = {}) {
   const key = $("key").value;
   const headers = { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) };
   const body = JSON.stringify({ ...question(), ...more });
-  const response = await fetch(`api/${name}`, { method: "POST", headers, body });
+  const response = await fetch(`${data.questions || "api/"}${name}`, { method: "POST", headers, body });
   if (!response.ok) throw new Error((await response.text()) || response.statusText);
   return response.json();
 }
@@ -233,7 +233,7 @@ $("chips").addEventListener("keydown", (event) => {
 const before = (position) => walked.steps.slice(0, position).map((step) => (step.special ? "" : step.text)).join("");
 
 function write(text, position) {
-  tokens = null;
+  tokens = followed = null;
   $("document").value = text;
   refresh(position);
 }
@@ -311,6 +311,43 @@ function showOutline() {
   $("outline-box").hidden = !walked.outline.length;
 }
 
+// ---- requests of a server, token by token
+
+let followed = null; // the id of a request
+
+async function follow(id) {
+  followed = id;
+  const { kind, text, options, tokens: ids } = await ask("request", { id });
+  if (followed !== id) return;
+  const same = tokens && kind === $("kind").value && text === editor.state.doc.toString();
+  if (same && ids.length === tokens.length) return;
+  if (!same) await open({ kind, text, options, tokens: ids });
+  tokens = ids;
+  await refresh();
+  $("document").value = before(walked.steps.length);
+}
+
+async function showRequests() {
+  if (document.hidden || !$("live").open) return;
+  try {
+    const { requests } = await ask("requests");
+    $("requests").replaceChildren(...requests.map(({ id, kind, text, tokens: count, end }) => make("li", {},
+      make("button", { type: "button", "aria-pressed": String(id === followed), title: id, onclick: () => follow(id).then(showRequests) },
+        `${end || "running"}, ${plural(count, "token")}: ${kind.replace("_", " ")} ${text}`))));
+    if (!requests.length) $("requests").replaceChildren(make("li", {}, "No constrained request yet."));
+    if (followed && requests.some(({ id }) => id === followed)) await follow(followed);
+  } catch (error) {
+    $("requests").replaceChildren(make("li", {}, `No answer: ${error.message}`));
+  }
+}
+
+if (data.live) {
+  $("live").hidden = false;
+  $("key").value = sessionStorage.getItem("key") || "";
+  $("key").addEventListener("change", () => (sessionStorage.setItem("key", $("key").value), refresh(), showRequests()));
+  setInterval(showRequests, 1000);
+}
+
 // ---- the page's state: in its address, so that it can be sent to somebody
 
 function remember() {
@@ -334,6 +371,7 @@ function remembered() {
 /** Show a specification and a text, as a question has them. */
 function open(state) {
   tokens = state.tokens ?? null;
+  if (!tokens) followed = null;
   const options = { ...OPTIONS, ...state.options };
   $("kind").value = state.kind;
   $("any_whitespace").value = String(options.any_whitespace);
@@ -353,7 +391,7 @@ function changeKind() {
 
 for (const id of Object.keys(OPTIONS)) $(id).addEventListener("change", () => refresh());
 $("kind").addEventListener("change", () => (changeKind(), refresh()));
-$("document").addEventListener("input", () => { tokens = null; later(refresh); });
+$("document").addEventListener("input", () => { tokens = followed = null; later(refresh); });
 data.examples.forEach(({ name }, i) => $("example").append(make("option", { value: i }, name)));
 $("example").addEventListener("change", (event) => event.target.value && open(data.examples[event.target.value]));
 $("tokenizer").textContent = data.tokenizer ? `${data.tokenizer}, ${plural(data.size, "token")}` : "tokens: single bytes (--tokenizer MODEL)";

@@ -15,7 +15,7 @@ from dotllm.vllm_plugin.frontend import reasoning_warning
 from dotllm.vllm_plugin.hook import Hook, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import ConstrainedParams
-from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsConfig, VllmConfig
+from dotllm.vllm_plugin.vllm_types import ModelConfig, SamplingParams, StructuredOutputsConfig, VllmConfig
 
 if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
@@ -61,12 +61,16 @@ def may_reason() -> bool:
 
 def token_names() -> TokenNames | None:
     """The tokens of the engine's tokenizer that a specification may name, None while there is no engine."""
-    if _vllm_config is None:
-        return None
+    return None if _vllm_config is None else per_process.token_names(*tokenizer_and_model())
+
+
+def tokenizer_and_model() -> tuple[Any, ModelConfig]:
+    """The engine's."""
     from vllm.tokenizers import cached_tokenizer_from_config
 
+    assert _vllm_config is not None, "vLLM makes an engine before it takes requests"
     model_config = _vllm_config.model_config
-    return per_process.token_names(cached_tokenizer_from_config(model_config=model_config), model_config)
+    return cached_tokenizer_from_config(model_config=model_config), model_config
 
 
 def prepare(vllm_config: VllmConfig) -> None:

@@ -1,0 +1,82 @@
+"""The inspector on a server: behind its API key, it follows requests token by token."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dotllm.demo.server import Server
+from tests.serve.conftest import NAME
+
+pytestmark = pytest.mark.serve
+KEY = "a-secret"
+SCHEMA = {"type": "object", "properties": {"n": {"enum": [1, 2, 3]}}, "required": ["n"], "additionalProperties": False}
+
+
+@pytest.fixture(scope="module")
+def inspected(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("inspected")
+    flags = ("--max-model-len", "1024", "--api-key", KEY)
+    with Server(demo_model, directory / "log", name=NAME, flags=flags, environment={"DOTLLM_INSPECT": "on"}) as running:
+        running.wait()
+        yield running
+        assert running.healthy(), running.log_tail(60)
+
+
+def ask(server: Server, question: str, key: str = KEY, **body: Any) -> dict[str, Any]:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    url = f"{server.url}/v1/dotllm/inspect/{question}"
+    with urllib.request.urlopen(
+        urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=120
+    ) as response:
+        found: dict[str, Any] = json.load(response)
+        return found
+
+
+def test_a_request_is_followed(inspected: Server) -> None:
+    from openai import OpenAI
+
+    client = OpenAI(base_url=f"{inspected.url}/v1", api_key=KEY, timeout=300.0, max_retries=0)
+    answer = client.chat.completions.create(
+        model=NAME,
+        messages=[{"role": "user", "content": "a number"}],
+        max_tokens=200,
+        extra_body={"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
+    )
+    client.chat.completions.create(model=NAME, messages=[{"role": "user", "content": "free"}], max_tokens=3)
+    (known,) = ask(inspected, "requests")["requests"]
+    assert (known["kind"], known["end"]) == ("json_schema", "stop")
+    request = ask(inspected, "request", id=known["id"])
+    assert json.loads(request["text"]) == SCHEMA and request["options"] == {"any_whitespace": False}
+    walked = ask(inspected, "walk", **{name: request[name] for name in ("kind", "text", "options", "tokens")})
+    assert walked["bad"] is None and walked["finished"]
+    written = "".join(step["text"] for step in walked["steps"] if not step.get("special"))
+    assert written == answer.choices[0].message.content
+
+
+def test_the_page_says_nothing_of_requests(inspected: Server) -> None:
+    with urllib.request.urlopen(f"{inspected.url}/dotllm/inspect", timeout=60) as response:
+        page = response.read().decode()
+        assert response.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert data["live"] and data["start"] is None and data["size"] > 1000
+
+
+@pytest.mark.parametrize("question", ["requests", "request", "walk"])
+def test_questions_need_the_key(inspected: Server, question: str) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        ask(inspected, question, key="another")
+    assert refused.value.code == 401
+
+
+def test_bad_questions(inspected: Server) -> None:
+    for question, body in (("request", {"id": "unknown"}), ("nothing", {})):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            ask(inspected, question, **body)
+        assert refused.value.code == 400
