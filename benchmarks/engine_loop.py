@@ -217,8 +217,8 @@ def main() -> None:
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
     from dotllm.cli import vllm_metadata
+    from dotllm.device_masks.sender import RowSender
     from dotllm.vllm_plugin import register
-    from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 
     vllm_metadata.patch_version()
     register()

@@ -261,7 +261,7 @@ def _backend(space: Any, metrics: Any) -> Any:
     """A `EngineBackend` of these tokens, without what compiles."""
     from types import SimpleNamespace
 
-    from dotllm.vllm_plugin.gpu_masks.rows import RowSender
+    from dotllm.device_masks.sender import RowSender
 
     compiler = SimpleNamespace(metrics=metrics)
     backend = a_backend(compiler=compiler)

@@ -283,7 +283,7 @@ class AsyncLLM(Protocol):
 
 
 class GrammarOutput(Protocol):
-    grammar_bitmask: Any  # int32 [positions, words], or `gpu_masks.message.MaskRows`
+    grammar_bitmask: Any  # int32 [positions, words], or `device_masks.message.MaskRows`
     structured_output_request_ids: list[str]
 
 

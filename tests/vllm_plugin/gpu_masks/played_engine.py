@@ -20,8 +20,8 @@ import torch
 
 from benchmarks.stand_ins import a_backend
 from dotllm import Index
+from dotllm.device_masks.sender import RowSender
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 from dotllm.vllm_plugin.jump_forward import runners
 
 WORDS = [b"number", b"_of", b"_items", b'":', b'{"', b'"}', b'","', b"shipping", b"_address", b"true", b"false", b"is_"]

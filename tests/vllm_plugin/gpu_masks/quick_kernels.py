@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dotllm.vllm_plugin.gpu_masks import kernels
+from dotllm.device_masks import kernels
 
 
 class Quick:

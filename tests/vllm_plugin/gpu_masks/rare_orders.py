@@ -22,10 +22,11 @@ import torch
 from played_engine import BLOCK, EOS, STATES, TOKENS, Engine, Runner
 
 from dotllm import Index
+from dotllm.device_masks import sender
+from dotllm.device_masks.sender import RowSender
 from dotllm.vllm_plugin.engine_core import batch_accept, pending_grammars
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
-from dotllm.vllm_plugin.gpu_masks import rows, worker_hooks
-from dotllm.vllm_plugin.gpu_masks.rows import RowSender
+from dotllm.vllm_plugin.gpu_masks import worker_hooks
 
 PENALTY = {"presence_penalty": 0.5}
 WORDS = -(-len(TOKENS) // 32)
@@ -195,7 +196,7 @@ class Trouble:
         quick_kernels.use(monkeypatch)
         monkeypatch.setattr(pending_grammars, "COMPILE_WAIT_S", 0.0)
         monkeypatch.setattr(batch_accept, "MIN_BATCH", 1 if seed % 2 else batch_accept.MIN_BATCH)
-        monkeypatch.setattr(rows, "TABLE_SLOTS", self._table_slots(index))
+        monkeypatch.setattr(sender, "TABLE_SLOTS", self._table_slots(index))
         self.reasoner = self._reasoner()
         blocks = int(draw.choice([10, 12, 14, 16, 24, 200]))
         self.priority = bool(draw.random() < 0.2)
@@ -227,7 +228,7 @@ class Trouble:
 
     def _table_slots(self, index: Index) -> int:
         if self.draw.random() < 0.9:
-            return rows.TABLE_SLOTS
+            return sender.TABLE_SLOTS
         return index.space.row_count + int(self.draw.integers(0, 20))
 
     def _reasoner(self) -> Any:

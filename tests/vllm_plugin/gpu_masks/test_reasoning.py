@@ -16,11 +16,11 @@ pytest.importorskip("vllm")
 from benchmarks.stand_ins import a_backend
 from dotllm import Index
 from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.device_masks.message import MaskRows
+from dotllm.device_masks.sender import RowSender
 from dotllm.index.draft_rows import NO_MASK
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu_masks import rows
-from dotllm.vllm_plugin.gpu_masks.message import MaskRows
-from dotllm.vllm_plugin.gpu_masks.rows import RowSender
 from tests.serve.releases import INSTALLED
 
 pytestmark = pytest.mark.serve

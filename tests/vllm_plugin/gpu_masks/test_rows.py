@@ -9,14 +9,16 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402
+from dotllm.device_masks import sender as sender_module  # noqa: E402
+from dotllm.device_masks.message import TABLE_SLOTS  # noqa: E402
+from dotllm.device_masks.sender import RowSender  # noqa: E402
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along  # noqa: E402
 from dotllm.index.mask_table import END_ROW  # noqa: E402
 from dotllm.index.token_space import TokenSpace  # noqa: E402
 from dotllm.vllm_plugin.engine_core import request_grammar  # noqa: E402
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar  # noqa: E402
 from dotllm.vllm_plugin.gpu_masks import rows as rows_module  # noqa: E402
-from dotllm.vllm_plugin.gpu_masks.message import TABLE_SLOTS  # noqa: E402
-from dotllm.vllm_plugin.gpu_masks.rows import RowSender, rows_of_step  # noqa: E402
+from dotllm.vllm_plugin.gpu_masks.rows import rows_of_step  # noqa: E402
 
 TOKENS: list[bytes | None] = [b"a", b"b", b"c", b"ab", b"bc", b"abc", b"\n", None, None, None]
 A, B, C, AB, BC, ABC, NEWLINE, EOS, EOT, CALL = range(10)
@@ -144,7 +146,7 @@ def test_each_row_travels_once(index: Index) -> None:
 
 
 def test_rows_beyond_the_table_travel_each_time(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "TABLE_SLOTS", 1)
+    monkeypatch.setattr(sender_module, "TABLE_SLOTS", 1)
     sender = RowSender(index.space)
     for _ in range(2):
         sent = sender.message(np.ones(4, np.int32), np.array([2, 0, 1, 2], np.int32))

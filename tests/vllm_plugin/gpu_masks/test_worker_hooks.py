@@ -13,8 +13,9 @@ pytest.importorskip("vllm")
 
 import torch
 
-from dotllm.vllm_plugin.gpu_masks import kernels, worker_hooks
-from dotllm.vllm_plugin.gpu_masks.message import MaskRows
+from dotllm.device_masks import kernels
+from dotllm.device_masks.message import MaskRows
+from dotllm.vllm_plugin.gpu_masks import worker_hooks
 
 pytestmark = pytest.mark.serve
 

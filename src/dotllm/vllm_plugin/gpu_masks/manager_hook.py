@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from dotllm.device_masks.sender import RowSender
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.gpu_masks import worker_hooks
 from dotllm.vllm_plugin.hook import Hook, Target
@@ -61,7 +62,7 @@ def message(
     if backend.row_sender is None:
         reason = why_not(manager)
         logger.info("masks live on the device: %s", f"no ({reason})" if reason else "yes")
-        backend.row_sender = False if reason else rows.RowSender(backend.token_space)
+        backend.row_sender = False if reason else RowSender(backend.token_space)
     if not backend.row_sender:
         return None
     asked = [requests[name] for name in ids]

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from dotllm.device_masks.message import MaskRows, positions
 from dotllm.vllm_plugin import vllm_types
-from dotllm.vllm_plugin.gpu_masks.message import MaskRows, positions
 from dotllm.vllm_plugin.settings import gpu_masks
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 @functools.cache  # one model runner a process and device
 def table(device: Any) -> Any:
     """The `mask_table.MaskTable` of a device."""
-    from dotllm.vllm_plugin.gpu_masks.mask_table import MaskTable
+    from dotllm.device_masks.mask_table import MaskTable
 
     return MaskTable(device)
 

@@ -7,7 +7,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from dotllm.vllm_plugin.gpu_masks.launch import Launcher
+from dotllm.device_masks.launch import Launcher
 
 BLOCK = 8192  # tokens a program looks at
 

@@ -15,7 +15,7 @@ import sys
 from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from dotllm.vllm_plugin.gpu_masks import kernels
+from dotllm.device_masks import kernels
 
 capability = int(sys.argv[1])
 special = {"logits": "*bf16", "MOST": "constexpr", "BLOCK": "constexpr"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dotllm.vllm_plugin.gpu_masks.message import positions
+from dotllm.device_masks.message import positions
 
 
 def test_positions_of_drafts() -> None:

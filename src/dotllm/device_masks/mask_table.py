@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from dotllm.arrays import Int32
-from dotllm.vllm_plugin.gpu_masks.message import MaskRows
+from dotllm.device_masks.message import MaskRows
 
 _FIRST_SLOTS = 512
 _MIN_NUMBERS = 512  # numbers there is room for
@@ -65,7 +65,7 @@ class MaskTable:
 
         where, starts, most_positions: see `kernels.apply_rows`.
         """
-        from dotllm.vllm_plugin.gpu_masks.kernels import apply_rows
+        from dotllm.device_masks.kernels import apply_rows
 
         if len(message.new_slots) or message.sender != self.sender:
             self._take(message)

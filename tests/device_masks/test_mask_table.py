@@ -8,9 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from dotllm.device_masks.mask_table import TURNS, MaskTable, Staging  # noqa: E402
+from dotllm.device_masks.message import MaskRows  # noqa: E402
 from dotllm.index.draft_rows import NO_MASK  # noqa: E402
-from dotllm.vllm_plugin.gpu_masks.mask_table import TURNS, MaskTable, Staging  # noqa: E402
-from dotllm.vllm_plugin.gpu_masks.message import MaskRows  # noqa: E402
 
 WORDS, VOCABULARY = 5, 150  # the last word is not full
 
