@@ -156,7 +156,7 @@ def test_all_that_machine_code_was_made_from_is_in_its_key() -> None:
 
     from numba.core.dispatcher import Dispatcher
 
-    checked = 0
+    kernels, checked = (Dispatcher, jit.Inner), 0
     for folder in FOLDERS:
         sources = set(jit.kernel_sources(folder.relative_to(jit._PACKAGE).as_posix()))
         for path in folder.glob("*.py"):
@@ -166,10 +166,10 @@ def test_all_that_machine_code_was_made_from_is_in_its_key() -> None:
                 "dotllm." + path.relative_to(jit._PACKAGE).as_posix()[:-3].replace("/", ".")
             )
             for found in vars(module).values():
-                if not isinstance(found, Dispatcher):
+                if not isinstance(found, kernels):
                     continue
                 names = inspect.getclosurevars(found.py_func).globals.values()
-                used = {inspect.getfile(value.py_func) for value in names if isinstance(value, Dispatcher)}
+                used = {inspect.getfile(value.py_func) for value in names if isinstance(value, kernels)}
                 used |= {
                     str(value.__file__) for value in names if inspect.ismodule(value) and "dotllm" in value.__name__
                 }

@@ -30,11 +30,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import numba
-from llvmlite import ir
 from llvmlite.binding import add_symbol
 from numba.core.caching import _CacheLocator
-from numba.core.cgutils import get_or_insert_function
-from numba.core.types.function_type import CompileResultWAP
+from numba.core.cgutils import get_or_insert_function, if_unlikely
+from numba.core.targetconfig import TargetConfig
 from numba.core.typing.templates import make_concrete_template
 from numba.extending import lower_builtin
 
@@ -50,17 +49,17 @@ _PACKAGE = Path(__file__).parent
 # machine code ends up in the directory the program was started in.
 _setting = threading.RLock()
 SECONDS = {
-    "automata": 7,
+    "automata": 5,
     "automata/dfa/kernels": 6,
-    "automata/nfa_passes": 8,
-    "automata/machine": 21,
-    "automata/machine/plans": 12,
-    "grammar": 3,
-    "index": 15,
-    "index/storage": 5,
+    "automata/nfa_passes": 5,
+    "automata/machine": 13,
+    "automata/machine/plans": 9,
+    "grammar": 4,
+    "index": 6,
+    "index/storage": 4,
     "index/unique": 1,
-    "languages/json_schema/strings": 5,
-    "vocabulary": 6,
+    "languages/json_schema/strings": 6,
+    "vocabulary": 5,
 }
 """The folders that hold kernels, each with the seconds that one core takes to compile them."""
 LOCK_PATIENCE_S = 120.0
@@ -295,67 +294,71 @@ def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags:
             numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
 
 
+def _have_equal_values(one: TargetConfig, other: object) -> Any:
+    if not isinstance(other, type(one)):
+        return NotImplemented
+    mine, others, options = one._values, other._values, one.options
+    return mine == others or all(
+        mine.get(name, options[name].default) == others.get(name, options[name].default) for name in {*mine, *others}
+    )
+
+
+# Numba looks up what an operator may mean by the flags of the function, too. It hashes the names of all options and
+# compares all their values, some hundred thousand times: a tenth of the time to compile. This gives the same answers.
+TargetConfig.__eq__ = _have_equal_values
+TargetConfig.__hash__ = lambda flags: hash(type(flags))
+
 Decorator = Callable[[Callable[..., Any]], Any]
 
 
 def kernel(*signature: Any, cached: bool = True) -> Decorator:
     """`numba.njit` with the signature(s) given, without the GIL, cached as the module says."""
-    return lambda function: _compiled(function, signature, cache=cached)
+    return lambda function: _compiled(function, signature, cache=cached, no_cfunc_wrapper=True)
 
 
 def _makes_arrays(function: Callable[..., Any]) -> bool:
     """Whether a kernel needs Numba's reference counts: if not, it has none, though its arguments may be arrays."""
-    return not {"np", "copy"}.isdisjoint(function.__code__.co_names)
+    return not {"np", "copy", "carray"}.isdisjoint(function.__code__.co_names)
 
 
 class Inner:
     """A compiled kernel that only kernels can call."""
 
-    def __init__(self, dispatcher: Any) -> None:
-        self._dispatcher = dispatcher  # which the type refers to weakly
-        self._numba_type_ = numba.types.Dispatcher(dispatcher)
+    def __init__(self, dispatcher: Any, numba_type: Any) -> None:
+        self.py_func = dispatcher.py_func
+        self._dispatcher = dispatcher  # which has the machine code; the type refers to it weakly
+        self._numba_type_ = numba_type
 
 
 def inner_kernel(signature: Any, *, inlined: bool = False) -> Decorator:
     """`kernel` for what only other kernels call: it has no wrapper for Python, which takes a third of the time to
-    compile a small one. ``inlined``: wherever it is called, as for small ones that take many arrays: an array is seven
-    arguments."""
-    flags = {"cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": inlined}
-    return lambda function: Inner(_compiled(function, (signature,), _nrt=_makes_arrays(function), **flags))
+    compile a small one.
 
-
-class Outlined:
-    """A compiled kernel that other kernels call by its address. Python calls it as any kernel."""
-
-    def __init__(self, symbol: str, signature: Any, dispatcher: Any) -> None:
-        self._numba_type_ = numba.types.Function(make_concrete_template(symbol, symbol, [signature]))
-        self._dispatcher = dispatcher
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Call it from Python."""
-        return self._dispatcher(*arguments)
-
-
-def outlined_kernel(signature: Any) -> Decorator:
-    """`kernel` for what many kernels call and is large: its machine code is in none of theirs.
-
-    LLVM compiles whatever a kernel calls once more with that kernel, and inlines what is small; without this, most of
-    the time to compile would go into the same functions, thirty times. A call costs some nanoseconds.
+    LLVM compiles whatever a kernel holds once more with that kernel. So only what is ``inlined`` is in the machine code
+    of others: small ones, and those with one caller. All else is compiled once and called by its address, which costs
+    some nanoseconds; without this, most of the time to compile would go into the same functions, thirty times.
     """
 
     def compile_now(function: Callable[..., Any]) -> Any:
-        dispatcher = _compiled(function, (signature,), cache=True, _nrt=_makes_arrays(function))
+        flags = {"cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": inlined}
+        dispatcher = _compiled(function, (signature,), _nrt=_makes_arrays(function), **flags)
+        if inlined:
+            return Inner(dispatcher, numba.types.Dispatcher(dispatcher))
         symbol = f"{function.__module__}.{function.__qualname__}"
         (compiled,) = dispatcher.overloads.values()
-        add_symbol(symbol, CompileResultWAP(compiled).address)
+        add_symbol(symbol, compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
 
         def call(context: Any, builder: Any, typed: Any, arguments: Any) -> Any:
             """Lowers a call, to LLVM's declaration of a function that is found by ``symbol``."""
-            result, *values = (context.get_value_type(x) for x in (typed.return_type, *typed.args))
-            declared = get_or_insert_function(builder.module, ir.FunctionType(result, values), symbol)
-            return builder.call(declared, arguments)
+            convention = context.call_conv
+            kind = convention.get_function_type(typed.return_type, typed.args)
+            declared = get_or_insert_function(builder.module, kind, symbol)
+            status, result = convention.call_function(builder, declared, typed.return_type, typed.args, arguments)
+            with if_unlikely(builder, status.is_error):
+                convention.return_status_propagate(builder, status)
+            return result
 
-        lower_builtin(symbol, *signature.args)(call)
-        return Outlined(symbol, signature, dispatcher)
+        lower_builtin(symbol, *compiled.signature.args)(call)
+        return Inner(dispatcher, numba.types.Function(make_concrete_template(symbol, symbol, [compiled.signature])))
 
     return compile_now

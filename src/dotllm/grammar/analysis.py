@@ -82,7 +82,7 @@ def _words(texts: list[bytes]) -> int:
     return EMPTY | OTHER if not texts[0] else OTHER
 
 
-@inner_kernel(nb.uint8(nb.uint8, nb.uint8))
+@inner_kernel(nb.uint8(nb.uint8, nb.uint8), inlined=True)
 def _then(x: int, y: int) -> Any:
     """What ``x`` followed by ``y`` derives."""
     if x == 0 or y == 0:

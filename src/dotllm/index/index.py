@@ -21,7 +21,7 @@ from dotllm.automata.lowering import lower
 from dotllm.automata.machine import layout, memory
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, restart
 from dotllm.automata.machine.loop_masks import NEEDS_WORDS
-from dotllm.automata.machine.run import advance, advance_bytes, forced_bytes
+from dotllm.automata.machine.run import advance_bytes, forced_bytes
 from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Grammar
@@ -31,7 +31,7 @@ from dotllm.index.batch import row_of
 from dotllm.index.callers import no_configuration
 from dotllm.index.charset_choice import counted_charsets
 from dotllm.index.guide import Guide
-from dotllm.index.kernels import CONFIGURATIONS
+from dotllm.index.kernels import CONFIGURATIONS, advance_one
 from dotllm.index.limits import Limits
 from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL
 from dotllm.index.token_space import TokenSpace
@@ -206,8 +206,8 @@ class GrammarIndex:
             IndexError: it is not.
             TypeError: it is no integer.
         """  # noqa: DOC501 - a function makes the error
-        config, mem = as_integer(config), self.mem
-        if not 0 <= config < mem[CONFIGURATIONS]:
+        config = as_integer(config)
+        if not 0 <= config < self.mem.item(CONFIGURATIONS):
             raise no_configuration([self], [config])
         return config
 
@@ -219,7 +219,7 @@ class GrammarIndex:
             return -1
         with self.lock:
             return self.run(
-                lambda mem: advance(
+                lambda mem: advance_one(
                     mem, config, token, space.token_data, space.token_offset, space.ends, self.token_rows
                 )
             )

@@ -14,12 +14,12 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from dotllm.arrays import Bool, Int32, Int64, UInt8
-from dotllm.automata.machine.layout import CONFIG, FINISHED, H_FUEL, R
+from dotllm.automata.machine.layout import CONFIG, FINISHED, H_FUEL, MEM, R
 from dotllm.automata.machine.masks import known_row
 from dotllm.automata.machine.run import advance
 from dotllm.index.callers import NO_CONFIGURATION, NOT_DISTINCT, OTHER_VOCABULARY, OUT_OF_RANGE, TOO_NARROW, WRONG_COUNT
 from dotllm.index.mask_table import END_ROW
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel, kernel
 
 I = nb.int64
 U8, I1, I2, B1, L1 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1], nb.boolean[::1], nb.int64[::1]
@@ -63,7 +63,7 @@ def known_rows(machines: Int64, configs: Int32, out: Int32) -> int:
     return missing
 
 
-@kernel(I(L1, I1))
+@inner_kernel(I(L1, I1))
 def check_configurations(machines: Int64, configs: Int32) -> int:
     """0 if the guides are of one vocabulary and their configurations are their indexes', or the error."""
     for i in range(configs.shape[0]):
@@ -104,6 +104,14 @@ def advance_batch(
         mem[H_FUEL] = fuel
         out[i] = advance(mem, configs[i], tokens[i], token_data, token_offset, ends, token_rows)
     return 0
+
+
+@kernel(I(MEM, I, I, U8, I1, B1, I2))
+def advance_one(
+    mem: Int32, config: int, token: int, token_data: UInt8, token_offset: Int32, ends: Bool, token_rows: Int32
+) -> int:
+    """`run.advance`, for Python."""
+    return advance(mem, config, token, token_data, token_offset, ends, token_rows)
 
 
 @kernel(nb.void(I1, I1))

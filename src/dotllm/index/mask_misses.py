@@ -25,7 +25,7 @@ from dotllm.index.helper_pool import CONTENT, close_job, enter_job, exit_job, op
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, I, copy_row, pointer
 from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL, confirm_row, intern_row, is_empty, likely_row, row_hash
 from dotllm.index.token_space import TokenSpace
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel, kernel
 
 L2 = nb.int64[:, ::1]
 
@@ -95,7 +95,7 @@ def by_machine(machines: Int64, rows: Int32, ints: Int32) -> int:
     return groups
 
 
-@kernel(nb.void(L1, I))
+@inner_kernel(nb.void(L1, I))
 def _compute(job: Int64, me: int) -> None:
     """Compute masks as thread ``me``.
 
@@ -187,7 +187,7 @@ def _compute(job: Int64, me: int) -> None:
     fetch_add(address + _DONE, done)
 
 
-@kernel(nb.void(L1, I))
+@inner_kernel(nb.void(L1, I))
 def _copy_known(job: Int64, me: int) -> None:
     """Copy known rows to their targets as thread ``me``: first those of its own stretch, then those of others."""
     address = nb.int64(job.ctypes.data) + 8 * CONTENT
@@ -211,7 +211,7 @@ def _copy_known(job: Int64, me: int) -> None:
             begin = first + fetch_add(address + _COPIED + 8 * stretch, _COPIES)
 
 
-@kernel(nb.void(L1, I, nb.boolean))
+@inner_kernel(nb.void(L1, I, nb.boolean))
 def _share(job: Int64, me: int, direct: bool) -> None:
     """Thread ``me``'s part of what `find_rows` wrote into the job. direct: masks go to a bitmask."""
     _compute(job, me)

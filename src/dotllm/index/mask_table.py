@@ -19,7 +19,7 @@ import numpy as np
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.layout import FULL
 from dotllm.index.atomics import load
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel, kernel
 
 END_ROW = 0  # the row that allows the end tokens only
 ROWS_FULL, EMPTY_ROW = FULL - 64, FULL - 65
@@ -53,7 +53,7 @@ def row_hash(row: Int32) -> int:
     return nb.int64(total >> np.uint64(1))
 
 
-@kernel(nb.boolean(nb.int32[::1]))
+@inner_kernel(nb.boolean(nb.int32[::1]))
 def is_empty(row: Int32) -> bool:
     """Whether a row allows no token."""
     for i in range(row.shape[0]):
@@ -137,7 +137,8 @@ def intern_row(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32,
             return -1
         used[USED] = number + 1
     used[CONTENTS] += 1
-    rows[number][:] = row
+    for i in range(row.shape[0]):  # (to assign a slice takes Numba two seconds to compile)
+        rows[number, i] = row[i]
     meta[number, META_HASH] = tag
     meta[number, META_EPOCH] = used[EPOCH]
     meta[number, META_VERSION] = used[CONTENTS]

@@ -20,7 +20,7 @@ SMALL_RUN = 32
 """Runs up to this length are sorted by insertion."""
 
 
-@inner_kernel("int64(uint8[::1], uint64, uint64)")
+@inner_kernel("int64(uint8[::1], uint64, uint64)", inlined=True)
 def _key(data: Bytes, at: Any, end: Any) -> Any:
     """Seven bytes from ``at``, then how many there are (8: more), so that a prefix sorts before its extensions."""
     key = np.int64(0)
@@ -33,7 +33,7 @@ def _key(data: Bytes, at: Any, end: Any) -> Any:
     return (key << (8 * missing) << 4) | np.int64(count)
 
 
-@inner_kernel("boolean(uint8[::1], uint64, uint64, uint64, uint64)")
+@inner_kernel("boolean(uint8[::1], uint64, uint64, uint64, uint64)", inlined=True)
 def _less(data: Bytes, a: Any, a_end: Any, b: Any, b_end: Any) -> bool:
     while a < a_end and b < b_end:
         if data[a] != data[b]:

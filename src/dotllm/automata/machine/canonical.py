@@ -12,7 +12,7 @@ from dotllm.automata.machine.frames import unmapped_below
 from dotllm.automata.machine.intern import buffer_room, frame, intern_sorted, triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.states import intern_symbol
-from dotllm.jit import I, inner_kernel, outlined_kernel
+from dotllm.jit import I, inner_kernel
 
 
 @inner_kernel(I(MEM, I))
@@ -67,7 +67,7 @@ def canonical_frames(mem: Int32, fs: int) -> int:
     return triple_get(mem, L.T_CANON_FRAMES, fs, 0, 0)
 
 
-@outlined_kernel(I(MEM, I))
+@inner_kernel(I(MEM, I))
 def canonical_anew(mem: Int32, symbol: int) -> int:
     """`canonical` of a symbol that it is not known of."""
     mem[L.H_BUFFER] = 0

@@ -20,7 +20,7 @@ from dotllm.automata.machine.intern import (
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.returns import return_through
 from dotllm.automata.machine.states import intern_state
-from dotllm.jit import I, inner_kernel, outlined_kernel
+from dotllm.jit import I, inner_kernel
 
 _FEW = 4  # frames that are popped one after another
 
@@ -294,7 +294,7 @@ def collect_items(mem: Int32) -> int:
     return intern_state(mem, at, n)
 
 
-@outlined_kernel(I(MEM))
+@inner_kernel(I(MEM))
 def close(mem: Int32) -> int:
     """Phases A and B on what was touched, then intern the result. Returns the raw state, or an error."""
     done = pop_frames(mem)

@@ -12,10 +12,10 @@ from dotllm.automata.kinds import N_CALL, N_END, N_ENTER, N_RETURN
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import merge
 from dotllm.automata.machine.layout import MEM
-from dotllm.jit import I, inner_kernel, kernel
+from dotllm.jit import I, inner_kernel
 
 
-@kernel(nb.void(MEM))
+@inner_kernel(nb.void(MEM))
 def begin(mem: Int32) -> None:
     """Start a closure: forget every node touched by the one before."""
     mem[L.H_STAMP] += 1
@@ -62,7 +62,7 @@ def heap_pop(mem: Int32) -> int:
     return I(first)
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def touch(mem: Int32, node: int, frames: int) -> int:
     """Add the item (node, frames) to the closure, merging. Returns 0, or an error."""
     seen, acc = mem[L.H_SEEN] + node, mem[L.H_ACC] + node

@@ -18,7 +18,7 @@ from dotllm.jit import I, inner_kernel, kernel
 _LARGE = 64  # frames in both sets of a union
 
 
-@inner_kernel(I(I, I))
+@inner_kernel(I(I, I), inlined=True)
 def mix(h: int, x: int) -> int:
     """One round of a multiplicative hash. Unsigned, because overflow of a signed product is undefined in LLVM."""
     u = (nb.uint64(h) ^ nb.uint64(x & 0xFFFFFFFF)) * nb.uint64(0x9E3779B97F4A7C15)
@@ -138,7 +138,7 @@ def intern_list(mem: Int32, kind: int, source: int, length: int) -> int:
     return I(number) * 2 + 1
 
 
-@inner_kernel(I(MEM, I))
+@inner_kernel(I(MEM, I), inlined=True)
 def buffer_room(mem: Int32, length: int) -> int:
     """Reserve nothing, only check: the absolute index of the buffer's top, or FULL."""
     if mem[L.H_BUFFER] + length > mem[L.CAP_BUFFER]:

@@ -34,12 +34,12 @@ from dotllm.automata.machine.walk import (
     take_character,
     walk,
 )
-from dotllm.jit import B1, I1, I, inner_kernel, outlined_kernel
+from dotllm.jit import B1, I1, I, inner_kernel
 
 NEEDS_WORDS = -1024  # NEEDS_WORDS - number: the words that exit this set are needed; make them and call again
 
 
-@outlined_kernel(I(MEM, I, I, I))
+@inner_kernel(I(MEM, I, I, I))
 def select(mem: Int32, state: int, number: int, only: int) -> int:
     """The state of those items of ``state`` that loop over set ``number`` (``only`` 1), or of all that loop over no
     known set (``only`` 0). 0: none; or an error."""
@@ -154,7 +154,7 @@ def allow_overlapping(
     return walk(mem, trie, 0, trie.main_end, loop, handle, out)
 
 
-@outlined_kernel(I(MEM, TRIE, CHARSETS, I, I, I, I1))
+@inner_kernel(I(MEM, TRIE, CHARSETS, I, I, I, I1))
 def allow_set(
     mem: Int32,
     trie: Trie,

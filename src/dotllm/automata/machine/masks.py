@@ -31,7 +31,7 @@ from dotllm.automata.machine.plans.places import fits
 from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.walk import BASE_CELLS, CHARSETS, CharsetTables, base_cell, local_apply, walk
 from dotllm.automata.machine.wide_loop import NOT_HERE, mask_via_self_loop
-from dotllm.jit import I1, I2, I, inner_kernel, kernel, outlined_kernel
+from dotllm.jit import I1, I2, I, inner_kernel, kernel
 
 
 @inner_kernel(I(MEM, TRIE, I, I, I))
@@ -44,7 +44,7 @@ def fits_by_id(mem: Int32, trie: Trie, node: int, fs: int, handle: int) -> int:
     return fits(mem, trie, state, mem[L.H_OUT]) if state > 0 else state
 
 
-@outlined_kernel(I(MEM, TRIE, CHARSETS, I2, I1, I, I, I1))
+@inner_kernel(I(MEM, TRIE, CHARSETS, I2, I1, I, I, I1))
 def find_row(
     mem: Int32,
     trie: Trie,
@@ -153,7 +153,7 @@ def known_row(mem: Int32, config: int) -> int:
     return row if row >= 0 else I(-1)
 
 
-@kernel(I(MEM, I, I, I))
+@inner_kernel(I(MEM, I, I, I))
 def remember_row(mem: Int32, config: int, consulted: int, row: int) -> int:
     """Remember ``row`` for every configuration that has this state and these ``consulted`` topmost symbols."""
     at = mem[L.AT_CONFIG] + 3 * config

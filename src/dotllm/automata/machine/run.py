@@ -18,7 +18,7 @@ from dotllm.automata.machine.intern import buffer_room, hole, triple_get, triple
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.states import intern_symbol
 from dotllm.automata.machine.step import expand, reduce, step
-from dotllm.jit import I, inner_kernel, kernel, outlined_kernel
+from dotllm.jit import I, inner_kernel, kernel
 
 
 @inner_kernel(I(MEM, I, I))
@@ -91,7 +91,7 @@ def merge_symbols(mem: Int32, upper: int, lower: int) -> int:
     return triple_put(mem, L.T_COMPOSE, upper, lower, 1, symbol + 1)
 
 
-@outlined_kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def resolve_stack(mem: Int32, raw: int, stack: int) -> int:
     """Carry out what a raw state asks of the stack. Returns the core state (the new stack is in H_OUT), or an error.
 
@@ -156,7 +156,7 @@ def resolve_stack(mem: Int32, raw: int, stack: int) -> int:
         return core
 
 
-@kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def configuration(mem: Int32, state: int, stack: int) -> int:
     """The number of the configuration (state, stack). An entry is (state, stack, mask row or -1)."""
     found = triple_get(mem, L.T_CONFIG, state, stack, 0)
@@ -203,13 +203,13 @@ def run_bytes(mem: Int32, state: int, stack: int, data: UInt8, start: int, end: 
     return state
 
 
-@inner_kernel(nb.boolean(nb.int32[:, ::1], I, I))
+@inner_kernel(nb.boolean(nb.int32[:, ::1], I, I), inlined=True)
 def in_token_set(token_rows: Int32, number: int, token: int) -> bool:
     """Whether a token belongs to a token set (rows are bitmasks)."""
     return (token_rows[number, token >> 5] >> (token & 31)) & 1 != 0
 
 
-@outlined_kernel(I(MEM, I, nb.int32[:, ::1], I))
+@inner_kernel(I(MEM, I, nb.int32[:, ::1], I))
 def token_step(mem: Int32, state: int, token_rows: Int32, token: int) -> int:
     """The raw state after taking ``token`` by its id (0: no item wants it), or an error."""
     entry = mem[L.AT_STATE] + L.S_WIDTH * state
@@ -226,7 +226,7 @@ def token_step(mem: Int32, state: int, token_rows: Int32, token: int) -> int:
     return close(mem)
 
 
-@outlined_kernel(I(MEM, I, I, I, I))
+@inner_kernel(I(MEM, I, I, I, I))
 def unite(mem: Int32, state: int, stack: int, other: int, other_stack: int) -> int:
     """Both of two configurations at once: they are spelled out down to the stack they share, then merged.
 
@@ -258,7 +258,7 @@ def unite(mem: Int32, state: int, stack: int, other: int, other_stack: int) -> i
     return resolve_stack(mem, raw, stack)
 
 
-@outlined_kernel(
+@inner_kernel(
     I(MEM, I, I, nb.uint8[::1], nb.int32[::1], nb.boolean[::1], nb.int32[:, ::1]),
 )
 def advance(

@@ -23,10 +23,10 @@ from dotllm.automata.machine.closure_worklist import add_closure, begin, touch
 from dotllm.automata.machine.frames import substitute
 from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
-from dotllm.jit import I, inner_kernel, outlined_kernel
+from dotllm.jit import I, inner_kernel
 
 
-@outlined_kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def step(mem: Int32, state: int, cls: int) -> int:
     """delta[state, cls]: the raw state after one byte of the class, found now. Returns it (0: dead), or an error.
 
@@ -67,7 +67,7 @@ def step(mem: Int32, state: int, cls: int) -> int:
     return target
 
 
-@outlined_kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I))
 def expand(mem: Int32, state: int, symbol: int) -> int:
     """The raw state of ``state`` with ``symbol`` written into its holes (nothing is consumed or carried out)."""
     begin(mem)

@@ -20,7 +20,7 @@ from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.plans.places import fits
 from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.step import reduce, step
-from dotllm.jit import I1, I2, I, inner_kernel, outlined_kernel
+from dotllm.jit import I1, I2, I, inner_kernel
 
 # columns of the table of character sets (see index.token_space)
 (
@@ -40,7 +40,7 @@ CELL = 6  # ints: symbol, handle below, real stack, how deep that is (+ 1), firs
 BASE_CELLS = 256  # local handles below this are cells of the real stack, by depth
 
 
-@inner_kernel(I(MEM, I))
+@inner_kernel(I(MEM, I), inlined=True)
 def local_symbol(mem: Int32, handle: int) -> int:
     """The canonical symbol on top of a walk's stack; notes it if it belongs to the real stack."""
     at = mem[L.AT_LOCAL] + CELL * handle
@@ -71,7 +71,7 @@ def base_cell(mem: Int32, depth: int, stack: int) -> int:
     return depth
 
 
-@inner_kernel(I(MEM, I, I))
+@inner_kernel(I(MEM, I, I), inlined=True)
 def bucket(mem: Int32, symbol: int, below: int) -> int:
     """The number of the bucket in which the cell with ``symbol`` on top of ``below`` is looked for."""
     return mix(mix(1, symbol), below) & I(mem[L.CAP_LOCAL] - 1)
@@ -167,7 +167,7 @@ class CharsetTables(NamedTuple):
 CHARSETS = nb.types.NamedTuple((I2, I2, I1, I1, I, I), CharsetTables)
 
 
-@outlined_kernel(I(MEM, TRIE, I, I, I, I, I1))
+@inner_kernel(I(MEM, TRIE, I, I, I, I, I1))
 def walk(
     mem: Int32,
     trie: Trie,

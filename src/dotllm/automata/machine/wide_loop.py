@@ -30,7 +30,7 @@ from dotllm.automata.machine.walk import (
     take_character,
     walk,
 )
-from dotllm.jit import I1, I2, I, inner_kernel, outlined_kernel
+from dotllm.jit import I1, I2, I, inner_kernel
 
 NOT_HERE = 1  # result: this does not resolve_stack, nothing has been done
 _PROBES = np.frombuffer(b"aek0M_ q", np.uint8)  # first bytes that most likely lead into the loop
@@ -148,7 +148,7 @@ def limit_inside(
     return walk(mem, trie, charsets.unfinished_low, charsets.unfinished_high, state, handle, row)
 
 
-@outlined_kernel(I(MEM, TRIE, CHARSETS, I, I, I1))
+@inner_kernel(I(MEM, TRIE, CHARSETS, I, I, I1))
 def mask_via_self_loop(
     mem: Int32,
     trie: Trie,

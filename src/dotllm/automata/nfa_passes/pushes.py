@@ -15,7 +15,7 @@ from dotllm.automata.kinds import N_CALL, N_ENTER
 from dotllm.jit import I1, I2, inner_kernel
 
 
-@inner_kernel(nb.int64(I1, I1, I1, I2, nb.int64))
+@inner_kernel(nb.int64(I1, I1, I1, I2, nb.int64), inlined=True)
 def first_pushed(kind: Int32, a: Int32, b: Int32, loops: Int32, node: int) -> int:
     """The (first) node at which a CALL or ENTER goes on."""
     if kind[node] == N_CALL:

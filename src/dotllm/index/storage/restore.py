@@ -62,7 +62,8 @@ def restore(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
         start, count = mem[R + 3 * r], lengths[part]
         if count % _WIDTH[r] != 0 or count > mem[R + 3 * r + 1] * _WIDTH[r]:
             return DOES_NOT_FIT
-        mem[start : start + count] = saved[source : source + count]
+        for i in range(count):
+            mem[start + i] = saved[source + i]
         if r != DELTA:
             mem[R + 3 * r + 2] = count // _WIDTH[r]
         source += count
@@ -89,7 +90,8 @@ def unpack_rows(packed: Int32, rows: Int32) -> bool:
         if reference < -1 or reference >= i or n < 0 or n > words or position + 2 * n > packed.shape[0]:
             return False
         if reference >= 0:
-            rows[i] = rows[reference]
+            for k in range(words):
+                rows[i, k] = rows[reference, k]
         for k in range(n):
             word = packed[position + k]
             if word < 0 or word >= words:

@@ -67,7 +67,7 @@ from dotllm.automata.machine.layout import (
     R,
 )  # fmt: skip
 from dotllm.index.storage.verify_nfa import within
-from dotllm.jit import I, kernel
+from dotllm.jit import I, inner_kernel
 
 ALL_VALID = -1
 _HAS_PARTS = -1  # instead of an arity: the frame set is one of parts (see `closure.part_set`)
@@ -76,7 +76,7 @@ _WIDTH = np.array(WIDTH, np.int64)
 L1, I1, I2 = nb.int64[::1], nb.int32[::1], nb.int32[:, ::1]
 
 
-@kernel(nb.boolean(MEM))
+@inner_kernel(nb.boolean(MEM))
 def verify_frames(mem: Int32) -> bool:
     """Whether the labels of frames exist, and the frame sets they stand on."""
     frames, sets = mem[R + 3 * FRAME], mem[R + 3 * FRAMESET + 2]
@@ -96,7 +96,7 @@ def verify_frames(mem: Int32) -> bool:
     return True
 
 
-@kernel(nb.boolean(MEM))
+@inner_kernel(nb.boolean(MEM))
 def verify_lists(mem: Int32) -> bool:
     """Whether states, frame sets and symbols are lists in the pool, which is long enough for all of them, and the
     first of each is empty."""
@@ -114,7 +114,7 @@ def verify_lists(mem: Int32) -> bool:
     return True
 
 
-@kernel(nb.boolean(MEM, L1))
+@inner_kernel(nb.boolean(MEM, L1))
 def find_frame_set_arities(mem: Int32, arities: Int64) -> bool:
     """Set the arity of every frame set. True: all of them are valid."""
     sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
@@ -141,7 +141,7 @@ def find_frame_set_arities(mem: Int32, arities: Int64) -> bool:
     return True
 
 
-@kernel(I(MEM, I, I, I, L1))
+@inner_kernel(I(MEM, I, I, I, L1))
 def max_arity(mem: Int32, first: int, end: int, every: int, arities: Int64) -> int:
     """The largest arity of the frame sets mem[first:end:every]; -1: some are no frame sets, or have parts."""
     arity = I(0)
@@ -153,7 +153,7 @@ def max_arity(mem: Int32, first: int, end: int, every: int, arities: Int64) -> i
     return arity
 
 
-@kernel(nb.boolean(MEM, L1, L1))
+@inner_kernel(nb.boolean(MEM, L1, L1))
 def find_symbol_arities(mem: Int32, arities: Int64, symbol_arities: Int64) -> bool:
     """Set the arity of every symbol, and in the arena whether it only renames holes. True: all are valid."""
     sets, pool, frames = mem[R + 3 * FRAMESET], mem[R + 3 * POOL], mem[R + 3 * FRAME]
@@ -173,7 +173,7 @@ def find_symbol_arities(mem: Int32, arities: Int64, symbol_arities: Int64) -> bo
     return True
 
 
-@kernel(nb.boolean(MEM, L1, L1, L1, I))
+@inner_kernel(nb.boolean(MEM, L1, L1, L1, I))
 def verify_states(mem: Int32, arities: Int64, symbol_arities: Int64, state_arities: Int64, rows: int) -> bool:
     """Set the arity of every state. True: all are valid. rows: how many rows of masks there are."""
     states, symbols, count = mem[R + 3 * STATE], mem[R + 3 * SYMBOL], state_arities.shape[0]
@@ -211,7 +211,7 @@ def verify_states(mem: Int32, arities: Int64, symbol_arities: Int64, state_ariti
     return True
 
 
-@kernel(nb.boolean(MEM, L1))
+@inner_kernel(nb.boolean(MEM, L1))
 def verify_transitions(mem: Int32, state_arities: Int64) -> bool:
     """Whether every transition leads to a state of no larger arity."""
     classes, count = I(mem[H_CLASSES]), state_arities.shape[0]
@@ -228,7 +228,7 @@ def verify_transitions(mem: Int32, state_arities: Int64) -> bool:
     return True
 
 
-@kernel(nb.boolean(MEM, I, I, L1))
+@inner_kernel(nb.boolean(MEM, I, I, L1))
 def fits(mem: Int32, arity: int, stack: int, symbol_arities: Int64) -> bool:
     """Whether ``stack`` exists and the symbol on its top offers ``arity`` frame sets."""
     if stack < 0 or stack >= mem[R + 3 * STACK + 2]:
@@ -237,7 +237,7 @@ def fits(mem: Int32, arity: int, stack: int, symbol_arities: Int64) -> bool:
     return 0 <= symbol < symbol_arities.shape[0] and arity <= mem[mem[R + 3 * SYMBOL] + 3 * symbol + 1]
 
 
-@kernel(nb.boolean(MEM, L1))
+@inner_kernel(nb.boolean(MEM, L1))
 def verify_stacks(mem: Int32, symbol_arities: Int64) -> bool:
     """Whether every cell is one deeper than the cell below, which comes before it and offers its arity."""
     cells = mem[R + 3 * STACK]
@@ -254,7 +254,7 @@ def verify_stacks(mem: Int32, symbol_arities: Int64) -> bool:
     return True
 
 
-@kernel(nb.boolean(MEM, L1, L1, I))
+@inner_kernel(nb.boolean(MEM, L1, L1, I))
 def verify_configurations(mem: Int32, state_arities: Int64, symbol_arities: Int64, rows: int) -> bool:
     """Whether every configuration is a state on a stack that offers its arity."""
     configs, count = mem[R + 3 * CONFIG], mem[R + 3 * CONFIG + 2]
@@ -269,13 +269,13 @@ def verify_configurations(mem: Int32, state_arities: Int64, symbol_arities: Int6
     return True
 
 
-@kernel(nb.boolean(I, I))
+@inner_kernel(nb.boolean(I, I), inlined=True)
 def among(number: int, count: int) -> bool:
     """Whether 0 <= number < count."""
     return 0 <= number < count
 
 
-@kernel(nb.boolean(MEM, I1, L1, L1, L1))
+@inner_kernel(nb.boolean(MEM, I1, L1, L1, L1))
 def verify_triple(mem: Int32, triple: Int32, arities: Int64, symbol_arities: Int64, state_arities: Int64) -> bool:
     """Whether the value of a memo fits its key. triple int32 [5]: (kind + 1, a, b, c, value)."""
     kind, a, b, c, value = triple[0] - 1, triple[1], triple[2], triple[3], triple[4]
@@ -312,7 +312,7 @@ def verify_triple(mem: Int32, triple: Int32, arities: Int64, symbol_arities: Int
     return kind == T_MEMO and value > a and among(value, mem[R + 3 * MEMO + 2])
 
 
-@kernel(I(MEM, I2, I))
+@inner_kernel(I(MEM, I2, I))
 def first_invalid_region(mem: Int32, triples: Int32, rows: int) -> int:
     """The first region that is not valid, of an arena whose automaton is; ALL_VALID if there is none.
 

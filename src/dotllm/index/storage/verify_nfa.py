@@ -10,7 +10,7 @@ import numba as nb
 from dotllm.arrays import Int32
 from dotllm.automata.kinds import HEAD, N_ACCEPT, N_CALL, N_END, N_ENTER, N_PLAIN, N_TOKENS, NfaArray
 from dotllm.automata.machine.layout import MEM
-from dotllm.jit import I, kernel
+from dotllm.jit import I, inner_kernel, kernel
 
 BYTES = 256
 
@@ -25,7 +25,7 @@ CLASS_OF, CLASS_BYTE = int(NfaArray.CLASS_OF), int(NfaArray.CLASS_BYTE)
 PARTS = HEAD - 2
 
 
-@kernel(nb.boolean(MEM, I, I, I, I))
+@inner_kernel(nb.boolean(MEM, I, I, I, I))
 def within(numbers: Int32, first: int, end: int, low: int, high: int) -> bool:
     """Whether low <= number < high for all of numbers[first:end]."""
     part = numbers[first:end]
@@ -36,7 +36,7 @@ def within(numbers: Int32, first: int, end: int, low: int, high: int) -> bool:
     return low <= least and most < high
 
 
-@kernel(nb.boolean(MEM, I, I, I))
+@inner_kernel(nb.boolean(MEM, I, I, I))
 def ascending(numbers: Int32, first: int, end: int, most: int) -> bool:
     """Whether numbers[first:end], of which there is one, never go down, from 0 at least to ``most`` at most."""
     part = numbers[first:end]
@@ -46,7 +46,7 @@ def ascending(numbers: Int32, first: int, end: int, most: int) -> bool:
     return falls == 0 and part[0] >= 0 and part[part.shape[0] - 1] <= most
 
 
-@kernel(nb.boolean(MEM, I, I, I))
+@inner_kernel(nb.boolean(MEM, I, I, I))
 def verify_nodes(block: Int32, nodes: int, loops: int, token_sets: int) -> bool:
     """Whether the two ints of every node are in the ranges of its kind (see `NodeKind`)."""
     for node in range(nodes):

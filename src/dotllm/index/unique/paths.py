@@ -26,19 +26,18 @@ from dotllm.automata.machine.layout import (
     H_EDGE_START,
     H_FUEL,
     H_OUT,
-    HAS_TOKENS,
+    MEM,
     POOL,
-    S_FLAGS,
     S_LENGTH,
     S_OFFSET,
     STATE,
     R,
 )  # fmt: skip
 from dotllm.automata.machine.run import configuration, resolve_stack, run_bytes, token_step
-from dotllm.index.kernels import I1, U8, I
+from dotllm.index.kernels import I1, I2, U8, I
 from dotllm.index.unique.conflicts import StringConflicts
 from dotllm.index.walkable import Walkable
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel, kernel
 
 OPENINGS = b"[{"
 _KEPT = 1 << 16  # configurations: some 30 MB at most, then they are asked for anew
@@ -62,6 +61,35 @@ def expand(mem: Int32, class_bytes: UInt8, config: int, out: Int32, fuel: int) -
             return after
         out[cls] = after
     return 0
+
+
+@inner_kernel(I(MEM, I, I), inlined=True)
+def resolved(mem: Int32, raw: int, stack: int) -> int:
+    """The configuration of a raw state over a stack, or an error."""
+    state = resolve_stack(mem, raw, stack)
+    return configuration(mem, state, mem[H_OUT]) if state >= 0 else state
+
+
+@kernel(I(MEM, I, I2))
+def only(mem: Int32, config: int, items: Int32) -> int:
+    """The configuration with only these of its items, or an error. items int32 [n, 2]: (node, frame set)."""
+    begin(mem)
+    for i in range(items.shape[0]):
+        done = touch(mem, items[i, 0], items[i, 1])
+        if done < 0:
+            return done
+    raw = close(mem)
+    return raw if raw < 0 else resolved(mem, raw, I(mem[mem[R + 3 * CONFIG] + 3 * config + 1]))
+
+
+@kernel(I(MEM, I, I2, I))
+def by_id(mem: Int32, config: int, token_rows: Int32, token: int) -> int:
+    """The configuration after a token where the grammar asks for it by its id; -1: it does not; or an error."""
+    at = mem[R + 3 * CONFIG] + 3 * config
+    raw = token_step(mem, I(mem[at]), token_rows, token)
+    if raw <= 0:
+        return raw if raw < 0 else I(-1)
+    return resolved(mem, raw, I(mem[at + 1]))
 
 
 class Paths:
@@ -169,15 +197,10 @@ class Paths:
     def by_id(self, config: int, token: int) -> int:
         """The configuration after ``token`` where the grammar asks for it by its id; -1: it does not."""
         index = self.index
+        if config == FINISHED:
+            return -1
         with index.lock:
-            mem = index.mem
-            at = mem[R + 3 * CONFIG] + 3 * config
-            entry = mem[R + 3 * STATE] + 8 * int(mem[at])
-            if config == FINISHED or not mem[entry + S_FLAGS] & HAS_TOKENS:
-                return -1
-            state, stack = int(mem[at]), int(mem[at + 1])
-            raw = index.run(lambda mem: int(token_step(mem, state, index.token_rows, token)))
-            return self._settled(raw, stack) if raw else -1
+            return index.run(lambda mem: int(by_id(mem, config, index.token_rows, token)))
 
     def _items(self, config: int, bracket: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """The items (node, frame set) that take a bracket: those that are marked, others."""
@@ -197,26 +220,6 @@ class Paths:
 
     def _only(self, config: int, items: list[tuple[int, int]]) -> int:
         """The configuration with only these of its items."""
-        index = self.index
-
-        def select(mem: object) -> int:
-            begin(mem)
-            for node, frames in items:
-                done = touch(mem, node, frames)
-                if done < 0:
-                    return int(done)
-            return int(close(mem))
-
+        index, pairs = self.index, np.array(items, np.int32)
         with index.lock:
-            raw = index.run(select)
-            mem = index.mem
-            return self._settled(raw, int(mem[mem[R + 3 * CONFIG] + 3 * config + 1]))
-
-    def _settled(self, raw: int, stack: int) -> int:
-        """The configuration of a raw state over a stack."""
-
-        def settled(mem: object) -> int:
-            state = int(resolve_stack(mem, raw, stack))
-            return int(configuration(mem, state, mem[H_OUT])) if state >= 0 else state  # type: ignore[index]
-
-        return self.index.run(settled)
+            return index.run(lambda mem: int(only(mem, config, pairs)))

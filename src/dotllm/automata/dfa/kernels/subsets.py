@@ -81,7 +81,7 @@ def _closures(
     return first, states, steps
 
 
-@inner_kernel("int64(uint64)")
+@inner_kernel("int64(uint64)", inlined=True)
 def _lowest_bit(word: Int) -> Int:
     """The position of the lowest bit of a word that is not 0."""
     position = np.int64(0)
@@ -92,7 +92,7 @@ def _lowest_bit(word: Int) -> Int:
     return position
 
 
-@inner_kernel("int64(uint64[:, ::1], int64)")
+@inner_kernel("int64(uint64[:, ::1], int64)", inlined=True)
 def _hash(sets: Array, row: Int) -> Int:
     key = np.uint64(1469598103934665603)
     for w in range(sets.shape[1]):

@@ -25,7 +25,7 @@ from dotllm.automata.machine.plans.tails import pushed, tail_of
 from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.plans.ways import MOST, W_AFTER, W_BEGIN, W_BYTE, W_CHOICE
 from dotllm.automata.machine.run import push_cell
-from dotllm.jit import I, inner_kernel, kernel, outlined_kernel
+from dotllm.jit import I, inner_kernel, kernel
 
 # columns of PLACES
 P_NODE, P_TAIL, P_NEXT, P_TOKENS, P_BYTES = range(5)
@@ -291,7 +291,7 @@ def solve(mem: Int32, trie: Trie, place: int) -> int:
     return I(mem[places + P_WIDTH * place + P_TOKENS])
 
 
-@outlined_kernel(I(MEM, TRIE, I, I))
+@inner_kernel(I(MEM, TRIE, I, I))
 def tokens_of(mem: Int32, trie: Trie, state: int, stack: int) -> int:
     """The fewest tokens of a plan of (state, stack), with the end token; NEVER: no tokens spell one; or an error."""
     found = triple_get(mem, L.T_FINISH, state, stack, 0)
@@ -347,7 +347,7 @@ def real_stack(mem: Int32, handle: int) -> int:
     return stack
 
 
-@outlined_kernel(I(MEM, TRIE, I, I))
+@inner_kernel(I(MEM, TRIE, I, I))
 def fits(mem: Int32, trie: Trie, state: int, handle: int) -> int:
     """Whether a token that leads to (state, handle), handle being of a walk with a limit, leaves enough tokens: 1, 0,
     or an error."""

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.jit import kernel
+from dotllm.jit import inner_kernel, kernel
 
 Array = NDArray[Any]
 
 
-@kernel("int64(uint64[:, ::1], int64, int32[::1])")
+@inner_kernel("int64(uint64[:, ::1], int64, int32[::1])")
 def _find_set(sets: Array, count: int, slots: Array) -> Any:
     """Intern the row ``sets[count]`` (the last, a candidate) among those before it; open addressing over ``slots``."""
     words = sets.shape[1]
@@ -167,7 +167,7 @@ def spelled_edges(
     return edges, uses, raw, set_info, escapes[:n_escapes].copy(), beyonds[:n_beyonds].copy()
 
 
-@kernel("Tuple((int32[::1], int32[:, ::1]))(int64, int32[:, ::1], int32[:, ::1], int64)")
+@inner_kernel("Tuple((int32[::1], int32[:, ::1]))(int64, int32[:, ::1], int32[:, ::1], int64)")
 def _escape_states(states: int, uses: Array, set_info: Array, escapes: int) -> tuple[Array, Array]:
     """The states behind a backslash, one for each kind of escape and target, numbered from ``states``.
 
@@ -209,7 +209,9 @@ def _escape_states(states: int, uses: Array, set_info: Array, escapes: int) -> t
     return behind, pairs[:n_pairs].copy()
 
 
-@kernel("Tuple((int64[::1], int32[::1], int64))(int64, int32[:, ::1], uint64[:, ::1], int32[:, ::1], int32[:, ::1])")
+@inner_kernel(
+    "Tuple((int64[::1], int32[::1], int64))(int64, int32[:, ::1], uint64[:, ::1], int32[:, ::1], int32[:, ::1])"
+)
 def _shared_states(first: int, uses: Array, raw: Array, set_info: Array, beyonds: Array) -> tuple[Array, Array, int]:
     """The states that uses of many edges are read from, numbered from ``first``.
 
