@@ -223,12 +223,12 @@ def _find(
     while missing:
         groups = by_machine(machines, rows, scratch.ints)
         count = min(missing, CHUNK)
-        helpers = max(1, min(threads, groups, count // _MISSES_PER_THREAD)) - 1
+        helpers = min(threads, groups, count // _MISSES_PER_THREAD) - 1
         with space.lock:
-            since = int(space.rows_used[CONTENTS])
+            since = space.rows_used.item(CONTENTS)
         chunk = (scratch.ints, scratch.longs, masks)
         arguments = (scratch.space, machines, configs, groups, *chunk, targets, rows, written)
-        if helpers == 0:
+        if helpers < 1:
             done = find_rows(scratch.job, NO_HELPERS, *arguments)
         else:
             done = _POOL.work(helpers, partial(_compute, arguments))
@@ -276,9 +276,8 @@ def _recover(
     indexes: Sequence[Walkable], configs: Int32, scratch: MaskScratch, rows: Int32, failures: Failures
 ) -> None:
     """Do what the errors of `enter_rows` ask for; the configurations for which that is impossible have failed."""
-    order, codes = scratch.ints[ORDER], scratch.ints[CODES]
-    met = [(int(order[k]), int(codes[k])) for k in np.flatnonzero(codes < 0).tolist()]
-    refused = recover_each((i, indexes[i], code) for i, code in met)
+    order, codes = scratch.ints[ORDER].tolist(), scratch.ints[CODES].tolist()
+    refused = recover_each((i, indexes[i], code) for i, code in zip(order, codes, strict=True) if code < 0)
     for i, refusal in refused.items():
         for j in np.flatnonzero(configs == configs[i]).tolist():  # with those that wait for the same mask
             if indexes[j] is indexes[i]:
@@ -355,14 +354,14 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
     if not guides:
         return accepted, failures
     ids = integers(tokens, "tokens")
-    space = guides[0].index.space
-    mine: Sequence[Guide] = guides
+    mine, indexes = guides, [guide.index for guide in guides]
+    space = indexes[0].space
     todo: Sequence[int] = range(len(guides))
-    with Locks([guide.index for guide in guides]):
+    with Locks(indexes):
         if space.has_stateful_guides:
             if len(ids) != len(guides):
                 raise error_of(WRONG_COUNT, guides, ids)
-            if any(guide.index.space is not space for guide in guides):
+            if any(index.space is not space for index in indexes):
                 raise error_of(OTHER_VOCABULARY)
 
             def advance(i: int, guide: Guide) -> None:
@@ -370,11 +369,11 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
 
             for_each_stateful(guides, failures, advance)
             todo = [i for i in todo if not guides[i].is_stateful]
-            mine, ids = [guides[i] for i in todo], ids[todo]
+            mine, indexes, ids = [guides[i] for i in todo], [indexes[i] for i in todo], ids[todo]
         while todo:
             out = np.empty(len(mine), np.int32)
             code = advance_batch(
-                machines_of([guide.index for guide in mine]), _configs(mine), ids,
+                machines_of(indexes), _configs(mine), ids,
                 space.token_data, space.token_offset, space.ends, space.words, FUEL, out,
             )  # fmt: skip
             if code < 0:
@@ -385,11 +384,12 @@ def advance_guides(guides: Sequence[Guide], tokens: Sequence[int]) -> tuple[list
                     mine[k].follow(after)
                     accepted[todo[k]] = True
                 elif after < NEEDS_ROW:
-                    met.append((k, mine[k].index, after))
+                    met.append((k, indexes[k], after))
             if not met:
                 break
             refused = recover_each(met)
             failures.update((todo[k], error) for k, error in refused.items())
             again = [k for k, _, _ in met if k not in refused]
-            todo, mine, ids = [todo[k] for k in again], [mine[k] for k in again], ids[again]
+            todo, mine = [todo[k] for k in again], [mine[k] for k in again]
+            indexes, ids = [indexes[k] for k in again], ids[again]
     return accepted, failures
