@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 from types import ModuleType, SimpleNamespace
@@ -12,12 +13,12 @@ import pytest
 from dotllm.vllm_plugin.hook import Hook, Target, replace_once
 
 
-def one_more(original: Any) -> Any:
-    return lambda number: original(number) + 1
+def one_more(number: int, *, original: Any) -> Any:
+    return original(number) + 1
 
 
-def twice(original: Any) -> Any:
-    return lambda number: 2 * original(number)
+def twice(number: int, *, original: Any) -> Any:
+    return 2 * original(number)
 
 
 def identity(number: int) -> int:
@@ -33,6 +34,22 @@ def test_a_function_is_replaced_once_by_each_hook() -> None:
     assert holder.function(5) == 12
 
 
+def test_a_call_goes_through_ours_alone_and_a_coroutine_function_stays_one() -> None:
+    async def theirs(number: int) -> int:
+        return number
+
+    async def ours(number: int, *, original: Any) -> Any:
+        return await original(number) + 1
+
+    holders = [SimpleNamespace(function=theirs) for _ in range(2)]
+    for holder in holders:
+        replace_once(holder, "function", ours)
+        assert inspect.iscoroutinefunction(holder.function) and holder.function.__code__ is ours.__code__
+        assert asyncio.run(holder.function(1)) == 2
+    with pytest.raises(TypeError, match="original"):
+        ours(1)  # type: ignore[call-arg]  # it stays as it is
+
+
 def test_what_is_replaced_looks_like_the_original() -> None:
     holder = SimpleNamespace(function=identity)
     replace_once(holder, "function", one_more)
@@ -45,22 +62,23 @@ def with_a_keyword(number: int, *, digits: int = 0) -> float:
 
 
 @pytest.mark.parametrize(
-    "make",
+    "ours",
     [
         one_more,
-        lambda _: lambda digits, number: 0,
-        lambda _: lambda *numbers: 0,
-        lambda _: lambda number, more, digits: 0,
+        lambda digits, number: 0,
+        lambda *numbers: 0,
+        lambda number, more, digits: 0,
+        lambda number, original, *, digits: original(number),
     ],
 )
-def test_what_cannot_be_called_like_the_original_does_not_replace_it(make: Any) -> None:
+def test_what_cannot_be_called_like_the_original_does_not_replace_it(ours: Any) -> None:
     """Some release of vLLM calls a function with a parameter that others do not have: that must not be found out by
     the first request. (``should_advance(request, new_token_ids=…)`` of some releases ended the engine.)"""
     holder = SimpleNamespace(function=with_a_keyword)
     with pytest.raises(TypeError, match="what is to replace it"):
-        replace_once(holder, "function", make)
+        replace_once(holder, "function", ours)
     assert holder.function is with_a_keyword
-    replace_once(holder, "function", lambda original: lambda *args, **kwargs: original(*args, **kwargs))
+    replace_once(holder, "function", lambda *args, original, **kwargs: original(*args, **kwargs))
     assert holder.function(12, digits=-1) == 10
 
 
@@ -110,15 +128,12 @@ def test_a_hook_replaces_what_its_functions_name(module: Any) -> None:
     hook = Hook("name", "summary")
 
     @hook.replaces("their.module:Theirs.one", "their.module:function")
-    def _with(original: Any) -> Any:
-        return lambda *args, **kwargs: original(*args, **kwargs) + 1
+    def more(*args: Any, original: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs) + 1
 
     @hook.replaces("their.module:Theirs.of_class")
-    def _of_class_with(original: Any) -> Any:
-        def of_class(cls: Any, number: int) -> Any:
-            return original(cls, number + 1)
-
-        return of_class
+    def of_class(cls: Any, number: int, *, original: Any) -> Any:
+        return original(cls, number + 1)
 
     for _ in range(2):
         hook.apply()
@@ -130,11 +145,8 @@ def test_a_hook_rests_on_the_parameters_that_its_functions_name() -> None:
     hook = Hook("name", "summary", (Target("their.module", "Theirs.field"),))
 
     @hook.replaces("their.module:Theirs.one")
-    def _with(original: Any) -> Any:
-        def one(self: Any, number: int, *args: Any, more: int = 0, **kwargs: Any) -> Any:
-            return original(self, number, *args, more=more, **kwargs)
-
-        return one
+    def one(self: Any, number: int, *args: Any, original: Any, more: int = 0, **kwargs: Any) -> Any:
+        return original(self, number, *args, more=more, **kwargs)
 
     assert hook.targets == (
         Target("their.module", "Theirs.one", ("self", "number")),

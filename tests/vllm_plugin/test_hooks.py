@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -205,7 +206,7 @@ def test_the_manager_leaves_an_engine_on_another_backend_alone(monkeypatch: pyte
     from vllm.v1.structured_output import StructuredOutputManager
 
     asked: list[Any] = []
-    hook = compile_hook._grammar_init_with(lambda manager, request: asked.append(request))
+    hook = partial(compile_hook._grammar_init, original=lambda manager, request: asked.append(request))
     request = SimpleNamespace(structured_output_request=SimpleNamespace(params=sampling(regex="a").structured_outputs))
     manager: Any = object.__new__(StructuredOutputManager)
     manager.vllm_config = engine("guidance")

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce, wraps
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import Any, TypeVar
 
 REPLACEMENTS = "dotllm_replacements"
 """The attribute of a function of vLLM's that says which of ours it has gone through; see `replace_once`."""
@@ -38,8 +38,9 @@ class Target:
     parameters: tuple[str, ...] | None = None
 
 
-Make = Callable[[Any], Any]
-"""Makes a function that takes the place of one of vLLM's, which it is given."""
+Original = Callable[..., Any]
+"""A function of vLLM's, as one of ours that takes its place is given it: by its keyword-only parameter ``original``."""
+Replacement = TypeVar("Replacement", bound=Callable[..., Any])
 
 
 class Hook:
@@ -60,23 +61,24 @@ class Hook:
         this process; else nothing is changed."""
         self.name, self.summary, self.required, self.without_it = name, summary, required, without_it
         self._needs, self._apply, self._where = tuple(targets), apply, where
-        self._replacements: list[tuple[str, str, Make]] = []  # module, name in it, and what makes ours of it
+        self._replacements: list[tuple[str, str, Original]] = []  # module, name in it, and ours
 
-    def replaces(self, *places: str) -> Callable[[Make], Make]:
-        """A decorator of what makes functions that take the place of those at ``places`` ("module:Class.function")."""
+    def replaces(self, *places: str) -> Callable[[Replacement], Replacement]:
+        """A decorator of a function that takes the place of those at ``places`` ("module:Class.function"), each of
+        which it is given as ``original``; see `replace_once`."""
 
-        def add(make: Make) -> Make:
+        def add(ours: Replacement) -> Replacement:
             for place in places:
                 module, name = place.split(":")
-                self._replacements.append((module, name, make))
-            return make
+                self._replacements.append((module, name, ours))
+            return ours
 
         return add
 
     @property
     def targets(self) -> tuple[Target, ...]:
         """All that it rests on; a function that is replaced must have the positional parameters that ours names."""
-        replaced = (Target(module, name, positional(make(None))) for module, name, make in self._replacements)
+        replaced = (Target(module, name, positional(ours)) for module, name, ours in self._replacements)
         return (*replaced, *self._needs)
 
     def apply(self) -> None:
@@ -84,13 +86,13 @@ class Hook:
         if not self._where():
             return
         found = []
-        for module, name, make in self._replacements:
+        for module, name, ours in self._replacements:
             *owners, function = name.split(".")
             holder: Any = reduce(getattr, owners, importlib.import_module(module))
             getattr(holder, function)
-            found.append((holder, function, make))
-        for holder, function, make in found:
-            replace_once(holder, function, make)
+            found.append((holder, function, ours))
+        for holder, function, ours in found:
+            replace_once(holder, function, ours)
         if self._apply is not None:
             self._apply()
 
@@ -137,26 +139,28 @@ def _require_that_it_takes(replacement: Any, original: Any) -> None:
         raise TypeError(f"{original.__qualname__} has the parameters {theirs}, what is to replace it has {ours}")
 
 
-def replace_once(holder: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Put ``make(original)`` in the place of the function ``holder.name``; nothing if that has been done.
+def replace_once(holder: Any, name: str, ours: Any) -> None:
+    """Put the function ``ours`` in the place of the function ``holder.name``; nothing if that has been done.
 
-    Hooks may be applied more than once. Several hooks may replace one function, each with its own ``make``, and a later
-    replacement keeps the marks of the earlier ones. Raises TypeError if what comes in its place cannot be called in all
-    the ways in which the function can: some release may call it so. Of a class method ``make`` is given the function,
-    which takes the class. A function of a module is replaced in those of vLLM's modules, too, that have imported it by
-    name.
+    A copy of ``ours`` takes the place; the function that was there is the default of its parameter ``original``. (So a
+    call goes through nothing else, and a coroutine function stays one.) Hooks may be applied more than once. Several
+    hooks may replace one function, and a later replacement keeps the marks of the earlier ones. Raises TypeError if
+    ``ours`` cannot be called in all the ways in which the function can: some release may call it so. Of a class method
+    ``original`` is the function, which takes the class. A function of a module is replaced in those of vLLM's modules,
+    too, that have imported it by name.
     """
     class_method = isinstance(inspect.getattr_static(holder, name, None), classmethod)
     original = getattr(holder, name)
     if class_method:
         original = original.__func__
     done: frozenset[str] = getattr(original, REPLACEMENTS, frozenset())
-    ours = f"{make.__module__}.{make.__qualname__}"
-    if ours not in done:
-        replacement = make(original)
-        _require_that_it_takes(replacement, original)
-        replacement = wraps(original)(replacement)
-        setattr(replacement, REPLACEMENTS, done | {ours})
+    mark = f"{ours.__module__}.{ours.__qualname__}"
+    if mark not in done:
+        _require_that_it_takes(ours, original)
+        copy = FunctionType(ours.__code__, ours.__globals__, name, ours.__defaults__, ours.__closure__)
+        copy.__kwdefaults__ = {**(ours.__kwdefaults__ or {}), "original": original}
+        replacement = wraps(original)(copy)
+        setattr(replacement, REPLACEMENTS, done | {mark})
         setattr(holder, name, classmethod(replacement) if class_method else replacement)
         for where, module in list(sys.modules.items()) if isinstance(holder, ModuleType) else ():
             if where.startswith("vllm.") and vars(module).get(name) is original:

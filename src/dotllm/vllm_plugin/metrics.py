@@ -14,7 +14,7 @@ import os
 import shutil
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.hook import Hook, Original
 
 
 def _share_directory() -> None:
@@ -40,24 +40,18 @@ HOOK = Hook(
 
 
 @HOOK.replaces("vllm.v1.metrics.prometheus:get_prometheus_registry")
-def _get_prometheus_registry_with(original: Any) -> Any:
-    def get_prometheus_registry() -> Any:
-        from dotllm.compilation.accounting.exposition import register
+def _get_prometheus_registry(*, original: Original) -> Any:
+    from dotllm.compilation.accounting.exposition import register
 
-        registry = original()
-        register(registry)
-        return registry
-
-    return get_prometheus_registry
+    registry = original()
+    register(registry)
+    return registry
 
 
 @HOOK.replaces("prometheus_client.multiprocess:MultiProcessCollector.__init__")
-def _init_with(original: Any) -> Any:
-    def __init__(self: Any, registry: Any, path: str | None = None) -> None:
-        from dotllm.compilation.accounting.exposition import register
+def _init(self: Any, registry: Any, path: str | None = None, *, original: Original) -> None:
+    from dotllm.compilation.accounting.exposition import register
 
-        original(self, registry, path)
-        if registry is not None:
-            register(registry)
-
-    return __init__
+    original(self, registry, path)
+    if registry is not None:
+        register(registry)

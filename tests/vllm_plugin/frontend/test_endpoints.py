@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
+from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,7 +63,7 @@ class Engine:
         asyncio.get_running_loop().call_later(self.seconds, collector.put, self.says)
         return collector
 
-    add_request = endpoints._add_request_with(_add_request)
+    add_request = partialmethod(endpoints._add_request, original=_add_request)
 
     async def abort(self, request_id: str, *, internal: bool) -> None:
         self.aborted.append(request_id)
@@ -99,7 +100,7 @@ class Serving:
             pytest.fail(f"error: {error}")
         yield "[DONE]"
 
-    create = endpoints._endpoint_with(_create)
+    create = partialmethod(endpoints._endpoint, original=_create)
 
 
 def ask(serving: Serving, params: Any, *, stream: bool, **fields: Any) -> Any:
@@ -229,7 +230,7 @@ def test_a_response_in_the_background_is_checked_here(stream: bool) -> None:
         endpoints._call.get().params = request.params  # type: ignore[union-attr]
         return "queued"
 
-    endpoint = endpoints._endpoint_with(create)
+    endpoint = partial(endpoints._endpoint, original=create)
     assert asyncio.run(endpoint(None, SimpleNamespace(params=sampling(regex=GOOD_REGEX), **fields))) == "queued"
     with pytest.raises(Exception, match="regular expression"):
         asyncio.run(endpoint(None, SimpleNamespace(params=sampling(regex=BAD_REGEX), **fields)))
@@ -279,7 +280,7 @@ def test_one_of_several_prompts_is_not_taken(first: bool) -> None:
             except Exception as error:
                 yield f"error: {error}"
 
-        create = endpoints._endpoint_with(_create)
+        create = partialmethod(endpoints._endpoint, original=_create)
 
     if first:
         with pytest.raises(Exception, match=r"^too much$"):
@@ -306,7 +307,7 @@ def test_rendered_completions_say_so_in_a_field_of_vllms() -> None:
     async def rendered(serving: Any, request: Any) -> Any:
         return [GenerateRequest(token_ids=[1], sampling_params=params) for params in request]
 
-    render = endpoints._render_completion_request_with(rendered)
+    render = partial(endpoints._render_completion_request, original=rendered)
     found = asyncio.run(render(None, [sampling(regex="a"), sampling()]))
     assert [one.reasoning_ended for one in found] == [True, None]
     again = GenerateRequest.model_validate_json(found[0].model_dump_json())
@@ -329,7 +330,7 @@ def test_what_a_tokenizer_says_to_half_a_surrogate_pair_becomes_a_refusal_of_the
     async def create_completion(self: Any, request: Any) -> Any:
         raise TypeError("TextEncodeInput must be Union[TextInputSequence, Tuple[InputSequence, InputSequence]]")
 
-    endpoint = endpoints._endpoint_with(create_completion)
+    endpoint = partial(endpoints._endpoint, original=create_completion)
     with pytest.raises(VLLMValidationError, match=r"prompt contains '\\ud800', half of a surrogate pair"):
         asyncio.run(endpoint(None, completion_request(prompt="\ud800")))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="TextEncodeInput"):

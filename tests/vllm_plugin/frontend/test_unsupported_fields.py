@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -236,7 +237,7 @@ def test_a_parser_that_writes_a_tag_of_its_own_keeps_the_options(private: bool) 
                 request.structured_outputs = tag
             return request
 
-    adjust_request = constraints._adjust_request_with(Parser.adjust_request)
+    adjust_request = partial(constraints._adjust_request, original=Parser.adjust_request)
     for backend, kept in (("xgrammar", False), ("auto", True)):
         serve(backend)
         said = structured(json={}, disable_any_whitespace=True)

@@ -12,6 +12,7 @@ import queue
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partialmethod
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -83,7 +84,7 @@ class PlayedRunner(Runner):
             def __init__(self) -> None:
                 self.mask_stride = 1 + runner.most_drafts
 
-            apply_grammar_bitmask = worker_hooks.v2_with(apply_bitmask)
+            apply_grammar_bitmask = partialmethod(worker_hooks.v2, original=apply_bitmask)
 
         self.structured_outputs_worker = Worker()
         self.is_there: Callable[[str], bool] = lambda name: True

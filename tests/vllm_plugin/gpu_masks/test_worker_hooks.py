@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,7 +33,7 @@ def allowed(logits: Any) -> list[Any]:
 def test_drafts_of_the_first_runner() -> None:
     """In the order of the batch; one of the requests has left it."""
     left: list[Any] = []
-    apply = worker_hooks.v1_with(lambda *arguments: left.append(arguments))
+    apply = partial(worker_hooks.v1, original=lambda *arguments: left.append(arguments))
     drafts = {"a": [7, 7], "x": [7], "free": []}
     output: Any = SimpleNamespace(scheduled_spec_decode_tokens=drafts)
     batch: Any = SimpleNamespace(req_ids=["x", "c", "a"])
@@ -51,7 +52,7 @@ def a_batch(names: list[str], starts: list[int]) -> Any:
 
 def test_drafts_of_the_second_runner() -> None:
     """The device has trimmed the drafts of one request, of which the engine core does not know."""
-    apply = worker_hooks.v2_with(lambda *_: pytest.fail("it is our message"))
+    apply = partial(worker_hooks.v2, original=lambda *_: pytest.fail("it is our message"))
     logits = torch.zeros((5, 4))
     worker: Any = SimpleNamespace(mask_stride=3)
     apply(worker, logits, a_batch(["x", "c", "a", "b"], [0, 1, 2, 4, 5]), ["a", "b", "c"], MESSAGE)
@@ -85,7 +86,7 @@ def test_the_kernel_is_launched_and_masks_nothing(most: int, monkeypatch: pytest
         lambda device, table=worker_hooks.table: Table() if device.type == "cuda" else table(device),
     )
     done: list[Any] = []
-    apply = worker_hooks.v2_with(lambda *arguments: done.append(arguments))
+    apply = partial(worker_hooks.v2, original=lambda *arguments: done.append(arguments))
     worker: Any = SimpleNamespace(mask_stride=most)
     bitmask = np.full((2 * most, 10), -1, np.int32)
     for logits in (here, OnTheGPU(), OnTheGPU()):
@@ -107,7 +108,7 @@ def test_a_fault_while_it_warms_up_is_only_said(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(worker_hooks, "table", table)
     monkeypatch.setattr(worker_hooks, "_warmed", set())
-    apply = worker_hooks.v2_with(lambda *_: None)
+    apply = partial(worker_hooks.v2, original=lambda *_: None)
     logits = SimpleNamespace(device=torch.device("cuda"))
     for _ in range(2):
         apply(SimpleNamespace(mask_stride=1), logits, a_batch(["a"], [0, 1]), ["a"], np.full((1, 10), -1, np.int32))

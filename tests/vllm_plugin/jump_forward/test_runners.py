@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,7 +94,7 @@ class Runner:
 @pytest.mark.parametrize("new", [[], ["somebody"]])
 def test_the_second_runner_writes_once_in_a_step(new: list[str]) -> None:
     runner, output = Runner(), SimpleNamespace(scheduled_new_reqs=new)
-    add_requests = runners._add_requests_with(Runner.add_requests)
+    add_requests = partial(runners._add_requests, original=Runner.add_requests)
     add_requests(runner, output)
     assert runner.writes == bool(new)
     setattr(output, runners.ENTERED, [Entered("a", 3, [20, 21, 22], 4), Entered("preempted", 2, [1], 2)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -51,7 +52,7 @@ def test_top_k_without_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     if not hasattr(original, hook.REPLACEMENTS):
         with pytest.raises(RuntimeError, match="numel"):  # if this fails, vLLM has learnt it, and the hook can go
             original(none, counts, metadata)
-    fixed = cpu_drafts._apply_sampling_constraints_with(original)
+    fixed = partial(cpu_drafts._apply_sampling_constraints, original=original)
     assert fixed(none, counts, metadata).shape == (0, 10)
     two = fixed(torch.arange(20.0).view(2, 10), torch.tensor([1, 2], dtype=torch.int32), metadata)
     assert torch.isfinite(two).sum(1).tolist() == [1, 5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -87,7 +88,8 @@ def test_only_ends_that_the_grammar_does_not_begin_with(
     vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(implicit_ends, "needed", lambda: True)
-    monkeypatch.setattr(Manager, "grammar_bitmask", implicit_ends._grammar_bitmask_with(Manager.grammar_bitmask))
+    replacement = partialmethod(implicit_ends._grammar_bitmask, original=Manager.grammar_bitmask)
+    monkeypatch.setattr(Manager, "grammar_bitmask", replacement)
     word, call = Index.from_regex("[a-z]{2}", vocabulary), Index.from_regex("<[a-z]>", vocabulary)
     asked = {
         "word": request(word), "call": request(call), "answers": request(word, True), "reasons": request(word, False)

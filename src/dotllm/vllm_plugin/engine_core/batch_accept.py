@@ -20,6 +20,7 @@ from dotllm.automata.machine.layout import FINISHED
 from dotllm.index.draft_rows import advance_along, allowed_drafts
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
+from dotllm.vllm_plugin.hook import Original
 from dotllm.vllm_plugin.vllm_types import DraftTokenIds, ModelRunnerOutput, SchedulerMixin, SchedulerOutput
 
 if TYPE_CHECKING:
@@ -131,19 +132,19 @@ HOOK = scheduler_mixins.hook(
 
 
 @HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.accept_tokens")
-def _accept_tokens_with(original: Any) -> Any:
+def _accept_tokens(
+    self: vllm_types.StructuredOutputManager,
+    request: vllm_types.Request,
+    new_token_ids: list[int],
+    *,
+    original: Original,
+) -> bool:
     """vLLM asks this for every request and token, and it takes several calls to come to a grammar (2 of 20 us a request
     and step): the answer is known where `accept` has been there before, and for free requests."""
-
-    def accept_tokens(
-        self: vllm_types.StructuredOutputManager, request: vllm_types.Request, new_token_ids: list[int]
-    ) -> bool:
-        structured = request.structured_output_request
-        if structured is None:
-            return True
-        grammar = structured._grammar
-        if getattr(grammar, "accepted_ahead", False) and not grammar.failed:
-            return True
-        return bool(original(self, request, new_token_ids))
-
-    return accept_tokens
+    structured = request.structured_output_request
+    if structured is None:
+        return True
+    grammar = structured._grammar
+    if getattr(grammar, "accepted_ahead", False) and not grammar.failed:
+        return True
+    return bool(original(self, request, new_token_ids))

@@ -9,10 +9,10 @@ slow compile delays those of all requests.
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dotllm.vllm_plugin import specification as requests
-from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 
@@ -65,14 +65,11 @@ HOOK = Hook(
 
 
 @HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.grammar_init")
-def _grammar_init_with(original: Any) -> Any:
-    def grammar_init(self: StructuredOutputManager, request: Request) -> None:
-        structured = request.structured_output_request
-        if structured is None or not is_ours(self.vllm_config.structured_outputs_config.backend):
-            original(self, request)
-            return
-        # A front end without our plugin (vLLM's Rust one) has chosen a backend of vLLM's for what is ours.
-        structured.params._backend = BACKEND
-        structured.grammar = begin(self, request)
-
-    return grammar_init
+def _grammar_init(self: StructuredOutputManager, request: Request, *, original: Original) -> None:
+    structured = request.structured_output_request
+    if structured is None or not is_ours(self.vllm_config.structured_outputs_config.backend):
+        original(self, request)
+        return
+    # A front end without our plugin (vLLM's Rust one) has chosen a backend of vLLM's for what is ours.
+    structured.params._backend = BACKEND
+    structured.grammar = begin(self, request)

@@ -24,6 +24,7 @@ from typing import Any
 from dotllm.compilation.errors import QueueFull
 from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
+from dotllm.vllm_plugin.hook import Original
 from dotllm.vllm_plugin.vllm_types import CompletionOutput, ModelConfig, Request, RequestOutput, SchedulerMixin
 
 logger = logging.getLogger(__name__)
@@ -155,21 +156,15 @@ HOOK = scheduler_mixins.hook(
 
 
 @HOOK.replaces("vllm.v1.engine.output_processor:RequestOutputCollector.put")
-def _put_with(original: Any) -> Any:
-    def put(self: Any, output: RequestOutput) -> None:
-        # Of n answers each ends for itself, and an output is finished when the last one is: so all are looked at.
-        original(self, as_exception(output) or output)
-
-    return put
+def _put(self: Any, output: RequestOutput, *, original: Original) -> None:
+    # Of n answers each ends for itself, and an output is finished when the last one is: so all are looked at.
+    original(self, as_exception(output) or output)
 
 
 @HOOK.replaces("vllm.v1.engine.llm_engine:LLMEngine.step")
-def _step_with(original: Any) -> Any:
-    def step(self: Any) -> list[RequestOutput]:
-        outputs: list[RequestOutput] = original(self)
-        for output in outputs:
-            if output.finished:
-                tell(output)
-        return outputs
-
-    return step
+def _step(self: Any, *, original: Original) -> list[RequestOutput]:
+    outputs: list[RequestOutput] = original(self)
+    for output in outputs:
+        if output.finished:
+            tell(output)
+    return outputs

@@ -9,11 +9,11 @@ the base (no warning about custom schedulers). An engine on another backend gets
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook, Target, positional
+from dotllm.vllm_plugin.hook import Hook, Original, Target, positional
 from dotllm.vllm_plugin.settings import is_ours
 from dotllm.vllm_plugin.vllm_types import SchedulerConfig, VllmConfig
 
@@ -45,21 +45,18 @@ def hook(mixin: type, name: str, summary: str, without_it: str, *, targets: Sequ
         for method in calls_the_next
     )
     made = Hook(name, summary, (*overridden, *targets), apply, without_it=without_it)
-    made.replaces("vllm.config.scheduler:SchedulerConfig.get_scheduler_cls")(_get_scheduler_cls_with)
+    made.replaces("vllm.config.scheduler:SchedulerConfig.get_scheduler_cls")(_get_scheduler_cls)
     return made
 
 
-def _get_scheduler_cls_with(original: Callable[[SchedulerConfig], type]) -> Any:
-    def get_scheduler_cls(self: SchedulerConfig) -> type:
-        from vllm.v1.core.sched.scheduler import Scheduler
+def _get_scheduler_cls(self: SchedulerConfig, *, original: Original) -> type:
+    from vllm.v1.core.sched.scheduler import Scheduler
 
-        base = original(self)
-        missing = tuple(mixin for mixin in _mixins if not issubclass(base, mixin))
-        if not missing or not issubclass(base, Scheduler):
-            return base  # a class that shares nothing with vLLM's own does none of this our mixins change
-        return _composed(missing, base)
-
-    return get_scheduler_cls
+    base: type = original(self)
+    missing = tuple(mixin for mixin in _mixins if not issubclass(base, mixin))
+    if not missing or not issubclass(base, Scheduler):
+        return base  # a class that shares nothing with vLLM's own does none of this our mixins change
+    return _composed(missing, base)
 
 
 @cache

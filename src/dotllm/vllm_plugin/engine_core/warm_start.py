@@ -15,7 +15,7 @@ from typing import Any
 
 from dotllm import background
 from dotllm.vllm_plugin.engine_core import per_process
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import is_ours
 from dotllm.vllm_plugin.vllm_types import VllmConfig
 
@@ -74,9 +74,6 @@ HOOK = Hook(
 
 # The engine core makes its executor right after it has loaded the plugins, and the executor loads the model.
 @HOOK.replaces("vllm.v1.executor.abstract:Executor.__init__")
-def _init_with(original: Any) -> Any:
-    def __init__(self: Any, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
-        in_background(prepare_engine, vllm_config)
-        original(self, vllm_config, *args, **kwargs)
-
-    return __init__
+def _init(self: Any, vllm_config: VllmConfig, *args: Any, original: Original, **kwargs: Any) -> None:
+    in_background(prepare_engine, vllm_config)
+    original(self, vllm_config, *args, **kwargs)

@@ -8,10 +8,9 @@ request is refused: `tool_calls.constraints`.)
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.vllm_types import StructuredOutputsParams, VllmConfig
 
@@ -26,25 +25,22 @@ HOOK = Hook(
 
 
 @HOOK.replaces(f"{_OFFLINE}:BeamSearchOfflineMixin._init_beam_search_structured_output")
-def _init_beam_search_structured_output_with(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _init_beam_search_structured_output(
-        self: Any, structured_outputs: StructuredOutputsParams, tokenizer: object
-    ) -> Any:
-        vllm_config: VllmConfig = self.llm_engine.vllm_config
-        if not is_ours(vllm_config.structured_outputs_config.backend):
-            return original(self, structured_outputs, tokenizer)
-        from vllm.v1.structured_output.request import get_structured_output_key
+def _init_beam_search_structured_output(
+    self: Any, structured_outputs: StructuredOutputsParams, tokenizer: object, *, original: Original
+) -> Any:
+    vllm_config: VllmConfig = self.llm_engine.vllm_config
+    if not is_ours(vllm_config.structured_outputs_config.backend):
+        return original(self, structured_outputs, tokenizer)
+    from vllm.v1.structured_output.request import get_structured_output_key
 
-        from dotllm.vllm_plugin.engine_core.backend import EngineBackend
+    from dotllm.vllm_plugin.engine_core.backend import EngineBackend
 
-        structured_outputs._backend = BACKEND
-        backend = EngineBackend(
-            vllm_config,
-            tokenizer=tokenizer,
-            vocab_size=self.model_config.get_vocab_size(),
-            # With any token that the model's generation config names a beam ends since vLLM 0.33 only.
-            ends_of_model=hasattr(importlib.import_module(_OFFLINE), "get_beam_search_eos_token_ids"),
-        )
-        return backend, get_structured_output_key(structured_outputs), backend.allocate_token_bitmask(1)
-
-    return _init_beam_search_structured_output
+    structured_outputs._backend = BACKEND
+    backend = EngineBackend(
+        vllm_config,
+        tokenizer=tokenizer,
+        vocab_size=self.model_config.get_vocab_size(),
+        # With any token that the model's generation config names a beam ends since vLLM 0.33 only.
+        ends_of_model=hasattr(importlib.import_module(_OFFLINE), "get_beam_search_eos_token_ids"),
+    )
+    return backend, get_structured_output_key(structured_outputs), backend.allocate_token_bitmask(1)

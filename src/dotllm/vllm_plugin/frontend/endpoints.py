@@ -23,7 +23,7 @@ an argument: vLLM makes the request's parameters, and gives them to its engine, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 from typing import Any
 
@@ -32,7 +32,7 @@ from pydantic import BaseModel
 from dotllm.compilation import validation_cache
 from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields, validation
 from dotllm.vllm_plugin.frontend.tool_calls import constraints, error_location
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.vllm_types import AsyncLLM, RequestOutputCollector, SamplingParams
 
 _OPENAI = "vllm.entrypoints.openai"
@@ -130,24 +130,21 @@ async def _continued(chunks: list[Any], stream: AsyncGenerator[Any, None]) -> As
     f"{_OPENAI}.responses.serving:OpenAIServingResponses.create_responses",
     f"{_TOKENS}.serving:ServingTokens.serve_tokens",
 )
-def _endpoint_with(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    async def endpoint(self: object, request: Any, *args: Any, **kwargs: Any) -> Any:
-        from vllm.exceptions import VLLMValidationError
+async def _endpoint(self: object, request: Any, *args: Any, original: Original, **kwargs: Any) -> Any:
+    from vllm.exceptions import VLLMValidationError
 
-        call = Call(self, request)
-        token = _call.set(call)
-        try:
-            return await _answer(call, await original(self, request, *args, **kwargs))
-        except VLLMValidationError as error:
-            raise VLLMValidationError(call.located(error.args[0]), parameter=error.parameter) from None
-        except (TypeError, UnicodeError):
-            if engine_info.serves() and isinstance(request, BaseModel):
-                unsupported_fields.refuse_half_characters_of_prompt(request)
-            raise
-        finally:
-            _call.reset(token)
-
-    return endpoint
+    call = Call(self, request)
+    token = _call.set(call)
+    try:
+        return await _answer(call, await original(self, request, *args, **kwargs))
+    except VLLMValidationError as error:
+        raise VLLMValidationError(call.located(error.args[0]), parameter=error.parameter) from None
+    except (TypeError, UnicodeError):
+        if engine_info.serves() and isinstance(request, BaseModel):
+            unsupported_fields.refuse_half_characters_of_prompt(request)
+        raise
+    finally:
+        _call.reset(token)
 
 
 @HOOK.replaces(
@@ -157,55 +154,54 @@ def _endpoint_with(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awa
     f"{_OPENAI}.completion.protocol:CompletionRequest.to_beam_search_params",
     f"{_OPENAI}.responses.protocol:ResponsesRequest.to_sampling_params",
 )
-def _parameters_with(original: Callable[..., Any]) -> Callable[..., Any]:
-    def parameters(self: Any, *args: Any, **kwargs: Any) -> Any:
-        unsupported_fields.refuse_fields(self)
-        params = original(self, *args, **kwargs)
-        constraints.refuse_unenforced(self, params)
-        call = _call.get()
-        if call is not None:
-            call.request, call.params = self, params
-        return params
-
-    return parameters
+def _parameters(self: Any, *args: Any, original: Original, **kwargs: Any) -> Any:
+    unsupported_fields.refuse_fields(self)
+    params = original(self, *args, **kwargs)
+    constraints.refuse_unenforced(self, params)
+    call = _call.get()
+    if call is not None:
+        call.request, call.params = self, params
+    return params
 
 
 @HOOK.replaces("vllm.entrypoints.scale_out.render.serving:ServingRender.render_completion_request")
-def _render_completion_request_with(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    async def render_completion_request(self: object, request: object, *args: Any, **kwargs: Any) -> Any:
-        rendered = await original(self, request, *args, **kwargs)
-        for one in rendered if isinstance(rendered, list) else ():
-            if engine_info.is_constrained(one.sampling_params) and one.reasoning_ended is None:
-                one.reasoning_ended = True
-        return rendered
-
-    return render_completion_request
+async def _render_completion_request(
+    self: object, request: object, *args: Any, original: Original, **kwargs: Any
+) -> Any:
+    rendered = await original(self, request, *args, **kwargs)
+    for one in rendered if isinstance(rendered, list) else ():
+        if engine_info.is_constrained(one.sampling_params) and one.reasoning_ended is None:
+            one.reasoning_ended = True
+    return rendered
 
 
 @HOOK.replaces("vllm.v1.engine.async_llm:AsyncLLM.add_request")
-def _add_request_with(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    async def add_request(
-        self: AsyncLLM, request_id: str, prompt: object, params: SamplingParams, *args: Any, **kwargs: Any
-    ) -> Any:
-        if not engine_info.is_constrained(params):
-            return await original(self, request_id, prompt, params, *args, **kwargs)
-        validation.claim(params.structured_outputs)  # the engine decides
-        call = _call.get()
-        if call is not None and call.is_completion and kwargs.get("reasoning_ended") is None:
-            kwargs["reasoning_ended"] = True
-        if call is None or not call.streams:
-            return await original(self, request_id, prompt, params, *args, **kwargs)
-        try:
-            collector: RequestOutputCollector = await original(self, request_id, prompt, params, *args, **kwargs)
-            await _wait_for_output(self, collector)
-        except Exception as error:
-            if call.answered:  # another prompt of it
-                raise
-            raise NothingSaid(error) from error
-        call.answered = True
-        return collector
-
-    return add_request
+async def _add_request(
+    self: AsyncLLM,
+    request_id: str,
+    prompt: object,
+    params: SamplingParams,
+    *args: Any,
+    original: Original,
+    **kwargs: Any,
+) -> Any:
+    if not engine_info.is_constrained(params):
+        return await original(self, request_id, prompt, params, *args, **kwargs)
+    validation.claim(params.structured_outputs)  # the engine decides
+    call = _call.get()
+    if call is not None and call.is_completion and kwargs.get("reasoning_ended") is None:
+        kwargs["reasoning_ended"] = True
+    if call is None or not call.streams:
+        return await original(self, request_id, prompt, params, *args, **kwargs)
+    try:
+        collector: RequestOutputCollector = await original(self, request_id, prompt, params, *args, **kwargs)
+        await _wait_for_output(self, collector)
+    except Exception as error:
+        if call.answered:  # another prompt of it
+            raise
+        raise NothingSaid(error) from error
+    call.answered = True
+    return collector
 
 
 async def _wait_for_output(engine: AsyncLLM, collector: RequestOutputCollector) -> None:

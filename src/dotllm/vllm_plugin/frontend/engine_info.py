@@ -6,13 +6,12 @@ them for. It is remembered here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from dotllm.compilation import Kind, Specification, validation_cache
 from dotllm.vllm_plugin.engine_core import per_process, warm_start
 from dotllm.vllm_plugin.frontend import reasoning_warning
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import ConstrainedParams
 from dotllm.vllm_plugin.vllm_types import ModelConfig, SamplingParams, StructuredOutputsConfig, VllmConfig
@@ -82,10 +81,7 @@ def prepare(vllm_config: VllmConfig) -> None:
 
 
 @HOOK.replaces("vllm.v1.engine.input_processor:InputProcessor.__init__")
-def _init_with(original: Callable[..., None]) -> Callable[..., None]:
-    def __init__(self: object, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
-        remember(vllm_config)
-        warm_start.in_background(prepare, vllm_config)
-        original(self, vllm_config, *args, **kwargs)
-
-    return __init__
+def _init(self: object, vllm_config: VllmConfig, *args: Any, original: Original, **kwargs: Any) -> None:
+    remember(vllm_config)
+    warm_start.in_background(prepare, vllm_config)
+    original(self, vllm_config, *args, **kwargs)

@@ -20,7 +20,7 @@ from dotllm.inspector.page import POLICY, page
 from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.engine_core import per_process
 from dotllm.vllm_plugin.frontend import engine_info, validation
-from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.vllm_types import EngineCoreOutput
 
 HOOK = Hook(
@@ -69,34 +69,25 @@ async def _answer(request: Any) -> Any:
 
 
 @HOOK.replaces("vllm.plugins.endpoint_plugins.interface:attach_endpoint_plugins")
-def _attach_with(original: Callable[..., None]) -> Callable[..., None]:
-    def attach_endpoint_plugins(app: Any, supported_tasks: Any) -> None:
-        original(app, supported_tasks)
-        app.add_route("/dotllm/inspect", _page, ["GET"], include_in_schema=False)
-        app.add_route("/v1/dotllm/inspect/{question}", _answer, ["POST"], include_in_schema=False)
-
-    return attach_endpoint_plugins
+def _attach_endpoint_plugins(app: Any, supported_tasks: Any, *, original: Original) -> None:
+    original(app, supported_tasks)
+    app.add_route("/dotllm/inspect", _page, ["GET"], include_in_schema=False)
+    app.add_route("/v1/dotllm/inspect/{question}", _answer, ["POST"], include_in_schema=False)
 
 
 @HOOK.replaces(f"{_PROCESSOR}.add_request")
-def _add_request_with(original: Callable[..., None]) -> Callable[..., None]:
-    def add_request(self: object, request: Any, prompt: str | None, *args: Any, **kwargs: Any) -> None:
-        original(self, request, prompt, *args, **kwargs)
-        if engine_info.is_constrained(request.sampling_params):
-            with suppress(SpecError):  # the engine refuses it
-                specification = validation.specification_of(request.sampling_params, engine_info.config())
-                live.begin(_live, request.request_id, live.Live(specification, _answer_of(request)))
-
-    return add_request
+def _add_request(self: object, request: Any, prompt: str | None, *args: Any, original: Original, **kwargs: Any) -> None:
+    original(self, request, prompt, *args, **kwargs)
+    if engine_info.is_constrained(request.sampling_params):
+        with suppress(SpecError):  # the engine refuses it
+            specification = validation.specification_of(request.sampling_params, engine_info.config())
+            live.begin(_live, request.request_id, live.Live(specification, _answer_of(request)))
 
 
 @HOOK.replaces(f"{_PROCESSOR}.process_outputs")
-def _process_outputs_with(original: Callable[..., Any]) -> Callable[..., Any]:
-    def process_outputs(
-        self: object, engine_core_outputs: Sequence[EngineCoreOutput], *args: Any, **kwargs: Any
-    ) -> Any:
-        for one in engine_core_outputs:
-            live.take(_live, one.request_id, one.new_token_ids, one.finish_reason)
-        return original(self, engine_core_outputs, *args, **kwargs)
-
-    return process_outputs
+def _process_outputs(
+    self: object, engine_core_outputs: Sequence[EngineCoreOutput], *args: Any, original: Original, **kwargs: Any
+) -> Any:
+    for one in engine_core_outputs:
+        live.take(_live, one.request_id, one.new_token_ids, one.finish_reason)
+    return original(self, engine_core_outputs, *args, **kwargs)

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.frontend.validation import refuse, refused_as_by_vllm, require_object
-from dotllm.vllm_plugin.hook import Hook, Make, Target, replace_once
+from dotllm.vllm_plugin.hook import Hook, Original, Target, replace_once
 from dotllm.vllm_plugin.specification import KINDS, OPTIONS, refuse_half_characters, refuse_unknown
 
 # Removed from vLLM with 0.12; sent by clients written before.
@@ -172,13 +172,10 @@ def _see_requests_as_sent() -> None:
         request_class.model_rebuild(force=True)
 
 
-def _parsing(to_parse: Callable[[Mapping[str, object]], Mapping[str, object]]) -> Make:
-    def make(original: Callable[..., object]) -> Callable[..., object]:
-        def validator(data: object, handler: object = None) -> object:
-            if isinstance(data, dict) and engine_info.serves():
-                data = to_parse(data)
-            return original(data) if handler is None else original(data, handler)
+def _parsing(to_parse: Callable[[Mapping[str, object]], Mapping[str, object]]) -> Callable[..., object]:
+    def validator(data: object, handler: object = None, *, original: Original) -> object:
+        if isinstance(data, dict) and engine_info.serves():
+            data = to_parse(data)
+        return original(data) if handler is None else original(data, handler)
 
-        return validator
-
-    return make
+    return validator

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -25,7 +25,7 @@ from dotllm.compilation import Specification, validation_cache
 from dotllm.errors import InvalidSpec, SpecError
 from dotllm.vllm_plugin.engine_core import per_process
 from dotllm.vllm_plugin.frontend import engine_info
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import ConstrainedParams, of_sampling_params
 from dotllm.vllm_plugin.vllm_types import (
@@ -99,35 +99,31 @@ def specification_of(params: ConstrainedParams, config: StructuredOutputsConfig 
 
 
 @HOOK.replaces(f"{_PARAMS}:SamplingParams._validate_structured_outputs")
-def _validate_structured_outputs_with(original: Callable[..., None]) -> Callable[..., None]:
-    def _validate_structured_outputs(
-        self: ConstrainedParams,
-        model_config: ModelConfig,
-        structured_outputs_config: StructuredOutputsConfig | None,
-        tokenizer: object,
-    ) -> None:
-        config = structured_outputs_config
-        if config is None or self.structured_outputs is None or not is_ours(config.backend):
-            original(self, model_config, config, tokenizer)
-        else:
-            validate(self, model_config, config, tokenizer)
-
-    return _validate_structured_outputs
+def _validate_structured_outputs(
+    self: ConstrainedParams,
+    model_config: ModelConfig,
+    structured_outputs_config: StructuredOutputsConfig | None,
+    tokenizer: object,
+    *,
+    original: Original,
+) -> None:
+    config = structured_outputs_config
+    if config is None or self.structured_outputs is None or not is_ours(config.backend):
+        original(self, model_config, config, tokenizer)
+    else:
+        validate(self, model_config, config, tokenizer)
 
 
 @HOOK.replaces("vllm.v1.structured_output.backend_xgrammar:validate_xgrammar_grammar")
-def _validate_xgrammar_grammar_with(original: Callable[..., None]) -> Callable[..., None]:
-    def validate_xgrammar_grammar(sampling_params: ConstrainedParams) -> None:
-        structured = sampling_params.structured_outputs
-        # vLLM's own validation has chosen a backend before it calls this; parsing has not.
-        if structured is None or not engine_info.serves(structured._backend):
-            original(sampling_params)
-        elif structured.structural_tag is None:
-            of_sampling_params(sampling_params, engine_info.config())
-        else:
-            require_object(structured.structural_tag)
-
-    return validate_xgrammar_grammar
+def _validate_xgrammar_grammar(sampling_params: ConstrainedParams, *, original: Original) -> None:
+    structured = sampling_params.structured_outputs
+    # vLLM's own validation has chosen a backend before it calls this; parsing has not.
+    if structured is None or not engine_info.serves(structured._backend):
+        original(sampling_params)
+    elif structured.structural_tag is None:
+        of_sampling_params(sampling_params, engine_info.config())
+    else:
+        require_object(structured.structural_tag)
 
 
 def require_object(text: str) -> None:

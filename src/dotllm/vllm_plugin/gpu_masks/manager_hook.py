@@ -12,7 +12,7 @@ from typing import Any
 from dotllm.device_masks.sender import RowSender
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.gpu_masks import worker_hooks
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import gpu_masks
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 
@@ -69,26 +69,26 @@ def message(
     return rows.message_of(manager, backend.row_sender, asked, [drafts.get(name, ()) for name in ids] if drafts else ())
 
 
-HOOK.replaces("vllm.v1.structured_output.utils:apply_grammar_bitmask")(worker_hooks.v1_with)
-HOOK.replaces("vllm.v1.worker.gpu.structured_outputs:StructuredOutputsWorker.apply_grammar_bitmask")(
-    worker_hooks.v2_with
-)
+HOOK.replaces("vllm.v1.structured_output.utils:apply_grammar_bitmask")(worker_hooks.v1)
+HOOK.replaces("vllm.v1.worker.gpu.structured_outputs:StructuredOutputsWorker.apply_grammar_bitmask")(worker_hooks.v2)
 
 
 # Last: where one of those cannot be replaced, no row numbers are given out.
 @HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.grammar_bitmask")
-def _grammar_bitmask_with(original: Any) -> Any:
-    def grammar_bitmask(
-        self: Any, requests: Any, structured_output_request_ids: list[str], scheduled_spec_decode_tokens: Any
-    ) -> Any:
-        try:
-            found = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
-        except Exception:
-            # Bitmasks serve as well; workers take either, in any order.
-            logger.exception("masks on the device: falling back to bitmasks for this step")
-            found = None
-        if found is not None:
-            return found
-        return original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
-
-    return grammar_bitmask
+def _grammar_bitmask(
+    self: Any,
+    requests: Any,
+    structured_output_request_ids: list[str],
+    scheduled_spec_decode_tokens: Any,
+    *,
+    original: Original,
+) -> Any:
+    try:
+        found = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
+    except Exception:
+        # Bitmasks serve as well; workers take either, in any order.
+        logger.exception("masks on the device: falling back to bitmasks for this step")
+        found = None
+    if found is not None:
+        return found
+    return original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)

@@ -18,6 +18,7 @@ import numpy as np
 
 from dotllm.device_masks.message import MaskRows, positions
 from dotllm.vllm_plugin import vllm_types
+from dotllm.vllm_plugin.hook import Original
 from dotllm.vllm_plugin.settings import gpu_masks
 
 logger = logging.getLogger(__name__)
@@ -31,49 +32,45 @@ def table(device: Any) -> Any:
     return MaskTable(device)
 
 
-def v1_with(original: Any) -> Any:
+def v1(
+    scheduler_output: vllm_types.SchedulerOutput,
+    grammar_output: vllm_types.GrammarOutput,
+    input_batch: vllm_types.InputBatchV1,
+    logits: Any,
+    *,
+    original: Original,
+) -> None:
     """Of V1's function."""
-
-    def apply_grammar_bitmask(
-        scheduler_output: vllm_types.SchedulerOutput,
-        grammar_output: vllm_types.GrammarOutput,
-        input_batch: vllm_types.InputBatchV1,
-        logits: Any,
-    ) -> None:
-        message = grammar_output.grammar_bitmask
-        if not isinstance(message, MaskRows):
-            original(scheduler_output, grammar_output, input_batch, logits)
-            return
-        drafts, first, at = scheduler_output.scheduled_spec_decode_tokens, {}, 0
-        for name in input_batch.req_ids:
-            first[name] = at
-            at += 1 + len(drafts.get(name, ()))
-        ids = grammar_output.structured_output_request_ids
-        table(logits.device).apply(logits, positions(message.counts, [first.get(name, -1) for name in ids]), message)
-
-    return apply_grammar_bitmask
+    message = grammar_output.grammar_bitmask
+    if not isinstance(message, MaskRows):
+        original(scheduler_output, grammar_output, input_batch, logits)
+        return
+    drafts, first, at = scheduler_output.scheduled_spec_decode_tokens, {}, 0
+    for name in input_batch.req_ids:
+        first[name] = at
+        at += 1 + len(drafts.get(name, ()))
+    ids = grammar_output.structured_output_request_ids
+    table(logits.device).apply(logits, positions(message.counts, [first.get(name, -1) for name in ids]), message)
 
 
-def v2_with(original: Any) -> Any:
+def v2(
+    self: vllm_types.StructuredOutputsWorker,
+    logits: Any,
+    input_batch: vllm_types.InputBatchV2,
+    grammar_req_ids: list[str],
+    grammar_bitmask: Any,
+    *,
+    original: Original,
+) -> None:
     """Of V2's method. How many of its drafts a request has is known to the device alone where vLLM trims them."""
-
-    def apply_grammar_bitmask(
-        self: vllm_types.StructuredOutputsWorker,
-        logits: Any,
-        input_batch: vllm_types.InputBatchV2,
-        grammar_req_ids: list[str],
-        grammar_bitmask: Any,
-    ) -> None:
-        most = self.mask_stride
-        if not isinstance(grammar_bitmask, MaskRows):
-            original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
-            _warm(logits, grammar_bitmask.shape[1], input_batch.cu_num_logits, most)
-            return
-        place = {name: i * most for i, name in enumerate(input_batch.req_ids)}
-        where = positions(grammar_bitmask.counts, [place.get(name, -1) for name in grammar_req_ids])
-        table(logits.device).apply(logits, where, grammar_bitmask, input_batch.cu_num_logits, most)
-
-    return apply_grammar_bitmask
+    most = self.mask_stride
+    if not isinstance(grammar_bitmask, MaskRows):
+        original(self, logits, input_batch, grammar_req_ids, grammar_bitmask)
+        _warm(logits, grammar_bitmask.shape[1], input_batch.cu_num_logits, most)
+        return
+    place = {name: i * most for i, name in enumerate(input_batch.req_ids)}
+    where = positions(grammar_bitmask.counts, [place.get(name, -1) for name in grammar_req_ids])
+    table(logits.device).apply(logits, where, grammar_bitmask, input_batch.cu_num_logits, most)
 
 
 _warmed: set[Any] = set()  # devices

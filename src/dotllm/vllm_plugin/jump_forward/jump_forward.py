@@ -153,4 +153,4 @@ HOOK = scheduler_mixins.hook(
         Target("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.add_requests", ("self", "scheduler_output")),
     ),
 )
-HOOK.replaces("vllm.v1.worker.worker_base:WorkerWrapperBase.init_device")(runners.init_device_with)
+HOOK.replaces("vllm.v1.worker.worker_base:WorkerWrapperBase.init_device")(runners.init_device)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from dotllm.vllm_plugin import vllm_types
-from dotllm.vllm_plugin.hook import replace_once
+from dotllm.vllm_plugin.hook import Original, replace_once
 from dotllm.vllm_plugin.settings import coalescence
 
 ENTERED = "dotllm_entered"
@@ -28,16 +28,12 @@ class Entered(NamedTuple):
     computed: int
 
 
-def init_device_with(original: Any) -> Any:
+def init_device(self: Any, *, original: Original) -> Any:
     """Of vLLM's ``WorkerWrapperBase.init_device``: the runner that a worker makes takes what is sent."""
-
-    def init_device(self: Any) -> Any:
-        result = original(self)
-        if coalescence() == "canonical":
-            wrap_runner(self.worker.model_runner)  # a fault ends the worker: what is sent must not be lost
-        return result
-
-    return init_device
+    result = original(self)
+    if coalescence() == "canonical":
+        wrap_runner(self.worker.model_runner)  # a fault ends the worker: what is sent must not be lost
+    return result
 
 
 def wrap_runner(runner: Any) -> None:
@@ -49,20 +45,19 @@ def wrap_runner(runner: Any) -> None:
     if hasattr(runner, "req_states") and hasattr(runner, "add_requests"):
         from vllm.v1.worker.gpu.model_runner import GPUModelRunner as V2Runner
 
-        replace_once(V2Runner, "add_requests", _add_requests_with)
+        replace_once(V2Runner, "add_requests", _add_requests)
     elif hasattr(runner, "input_batch") and hasattr(runner, "_update_states"):
         from vllm.v1.worker.gpu_model_runner import GPUModelRunner as V1Runner
 
-        replace_once(V1Runner, "_update_states", _update_states_with)
+        replace_once(V1Runner, "_update_states", _update_states)
 
 
-def _update_states_with(original: Any) -> Any:
-    def _update_states(self: vllm_types.GPUModelRunnerV1, scheduler_output: vllm_types.SchedulerOutput) -> Any:
-        for entered in getattr(scheduler_output, ENTERED, ()):
-            write_v1(self.requests, self.input_batch, entered)
-        return original(self, scheduler_output)
-
-    return _update_states
+def _update_states(
+    self: vllm_types.GPUModelRunnerV1, scheduler_output: vllm_types.SchedulerOutput, *, original: Original
+) -> Any:
+    for entered in getattr(scheduler_output, ENTERED, ()):
+        write_v1(self.requests, self.input_batch, entered)
+    return original(self, scheduler_output)
 
 
 def write_v1(
@@ -87,18 +82,17 @@ def write_v1(
         batch.prev_req_id_to_index.pop(entered.request_id, None)
 
 
-def _add_requests_with(original: Any) -> Any:
-    def add_requests(self: vllm_types.GPUModelRunnerV2, scheduler_output: vllm_types.SchedulerOutput) -> Any:
-        entered = getattr(scheduler_output, ENTERED, None)
-        if entered is None:
-            return original(self, scheduler_output)
-        stage_v2(self.req_states, entered)
-        result = original(self, scheduler_output)
-        if not scheduler_output.scheduled_new_reqs:  # else vLLM has done so: twice in a step would be once too often,
-            self.req_states.apply_staged_writes()  # since there are two buffers and a step may be in flight
-        return result
-
-    return add_requests
+def _add_requests(
+    self: vllm_types.GPUModelRunnerV2, scheduler_output: vllm_types.SchedulerOutput, *, original: Original
+) -> Any:
+    entered = getattr(scheduler_output, ENTERED, None)
+    if entered is None:
+        return original(self, scheduler_output)
+    stage_v2(self.req_states, entered)
+    result = original(self, scheduler_output)
+    if not scheduler_output.scheduled_new_reqs:  # else vLLM has done so: twice in a step would be once too often,
+        self.req_states.apply_staged_writes()  # since there are two buffers and a step may be in flight
+    return result
 
 
 def stage_v2(states: vllm_types.RequestState, entered: list[Entered]) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.workarounds import on_cpu
 
 HOOK = Hook(
@@ -29,6 +29,7 @@ HOOK = Hook(
 )
 
 
+@HOOK.replaces("vllm.v1.sample.rejection_sampler:expand_batch_to_tokens")
 def expand(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: float = 0, replace_to: float = 0) -> Any:
     """[requests] → [num_tokens]: the value of each request for each of its tokens, ``replace_from`` replaced."""
     import torch
@@ -39,12 +40,8 @@ def expand(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: float = 0,
     return torch.repeat_interleave(x, counts, output_size=num_tokens)
 
 
-HOOK.replaces("vllm.v1.sample.rejection_sampler:expand_batch_to_tokens")(lambda _: expand)
-
-
 @HOOK.replaces("vllm.v1.sample.rejection_sampler:apply_sampling_constraints")
-def _apply_sampling_constraints_with(original: Any) -> Any:
-    def apply_sampling_constraints(logits: Any, cu_num_draft_tokens: Any, sampling_metadata: Any) -> Any:
-        return original(logits, cu_num_draft_tokens, sampling_metadata) if len(logits) else logits
-
-    return apply_sampling_constraints
+def _apply_sampling_constraints(
+    logits: Any, cu_num_draft_tokens: Any, sampling_metadata: Any, *, original: Original
+) -> Any:
+    return original(logits, cu_num_draft_tokens, sampling_metadata) if len(logits) else logits

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.hook import Hook, Original
 
 HOOK = Hook(
     name="cpu-kernels",
@@ -23,10 +23,7 @@ HOOK = Hook(
 
 
 @HOOK.replaces("llvmlite.binding.ffi:_lib_wrapper.__getattr__")
-def _getattr_with(original: Any) -> Any:
-    def __getattr__(self: Any, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return original(self, name)
-
-    return __getattr__
+def _getattr(self: Any, name: str, *, original: Original) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return original(self, name)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.vllm_types import GPUModelRunnerV1
 from dotllm.vllm_plugin.workarounds import on_cpu
 
@@ -45,12 +45,9 @@ def restore(runner: GPUModelRunnerV1, hidden: dict[int, Any]) -> None:
 
 
 @HOOK.replaces("vllm.v1.worker.gpu_model_runner:GPUModelRunner._bookkeeping_sync")
-def _bookkeeping_sync_with(original: Any) -> Any:
-    def _bookkeeping_sync(self: Any, *args: Any, **kwargs: Any) -> Any:
-        hidden = hide(self)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            restore(self, hidden)
-
-    return _bookkeeping_sync
+def _bookkeeping_sync(self: Any, *args: Any, original: Original, **kwargs: Any) -> Any:
+    hidden = hide(self)
+    try:
+        return original(self, *args, **kwargs)
+    finally:
+        restore(self, hidden)

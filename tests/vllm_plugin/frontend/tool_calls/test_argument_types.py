@@ -91,5 +91,5 @@ def test_a_string_that_is_json_stays_a_string(value: str, types: list[str], expe
     """As in ``str | list[str]``: vLLM takes any JSON for the list."""
     from vllm.tool_parsers import utils
 
-    coerce = argument_types._coerce_to_schema_type_with(utils.coerce_to_schema_type)
-    assert coerce(value, types) == expected
+    original = utils.coerce_to_schema_type
+    assert argument_types._coerce_to_schema_type(value, types, original=original) == expected

@@ -60,7 +60,7 @@ def refuse(request: Any) -> None:
             return request
 
     made, request.structured_outputs = request.structured_outputs, None
-    constraints._adjust_request_with(Parser.adjust_request)(Parser(), request)
+    constraints._adjust_request(Parser(), request, original=Parser.adjust_request)
 
 
 def test_names() -> None:

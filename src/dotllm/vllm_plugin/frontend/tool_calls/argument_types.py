@@ -17,12 +17,12 @@ quotes. Now both are strings.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from dotllm.vllm_plugin.frontend import engine_info
-from dotllm.vllm_plugin.hook import Hook, Target
+from dotllm.vllm_plugin.hook import Hook, Original, Target
 
 _MODULE = "vllm.tool_parsers.utils"
 
@@ -138,23 +138,18 @@ class _Reader:
 
 
 @HOOK.replaces(f"{_MODULE}:find_tool_properties")
-def _find_tool_properties_with(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    def find_tool_properties(tools: Sequence[Any] | None, tool_name: str) -> dict[str, Any]:
-        for tool in (tools or ()) if engine_info.serves() else ():
-            function = getattr(tool, "function", tool)  # the Responses API has no function in its tools
-            if getattr(function, "name", None) == tool_name and isinstance(getattr(function, "parameters", None), dict):
-                return properties_of(function)
-        return original(tools, tool_name)
-
-    return find_tool_properties
+def _find_tool_properties(tools: Sequence[Any] | None, tool_name: str, *, original: Original) -> dict[str, Any]:
+    for tool in (tools or ()) if engine_info.serves() else ():
+        function = getattr(tool, "function", tool)  # the Responses API has no function in its tools
+        if getattr(function, "name", None) == tool_name and isinstance(getattr(function, "parameters", None), dict):
+            return properties_of(function)
+    found: dict[str, Any] = original(tools, tool_name)
+    return found
 
 
 @HOOK.replaces(f"{_MODULE}:coerce_to_schema_type")
-def _coerce_to_schema_type_with(original: Callable[..., object]) -> Callable[..., object]:
-    def coerce_to_schema_type(value: str, schema_type: str | list[str]) -> object:
-        found = original(value, schema_type)
-        if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not engine_info.serves():
-            return found
-        return found if _TYPES[type(found)].intersection(schema_type) else value
-
-    return coerce_to_schema_type
+def _coerce_to_schema_type(value: str, schema_type: str | list[str], *, original: Original) -> object:
+    found = original(value, schema_type)
+    if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not engine_info.serves():
+        return found
+    return found if _TYPES[type(found)].intersection(schema_type) else value

@@ -24,7 +24,7 @@ from typing import Any
 from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.frontend.tool_calls import tag_rewrite
 from dotllm.vllm_plugin.frontend.validation import refuse
-from dotllm.vllm_plugin.hook import Hook
+from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.specification import OPTIONS
 from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsParams
 
@@ -100,47 +100,37 @@ def refuse_unenforced(request: Any, params: SamplingParams) -> None:
     f"{_PARSER}:DelegatingParser.adjust_request",
     "vllm.parser.response_template:ResponseTemplateParser.adjust_request",
 )
-def _adjust_request_with(original: Callable[..., Any]) -> Callable[..., Any]:
-    def adjust_request(self: Any, request: Any) -> Any:
-        if not engine_info.serves():
-            return original(self, request)
-        if self._tool_parser is not None and request.tools and request.tool_choice is None:
-            request.tool_choice = "auto"
-        before = request.structured_outputs
-        adjusted = original(self, request)
-        if getattr(getattr(getattr(adjusted, "text", None), "format", None), "name", None) == _SCHEMA_OF_CALLS:
-            adjusted.structured_outputs = adjusted.extract_structured_outputs()
-            adjusted.text = None
-        # 0.33's parsers of templates put theirs beside what a Responses request says itself
-        after = getattr(adjusted, "_parser_structured_outputs", None) or adjusted.structured_outputs
-        if after is not None and after is not before:
-            complete(after, before, adjusted.tools, partial(_special_tokens, getattr(self, "model_tokenizer", None)))
-        return adjusted
-
-    return adjust_request
+def _adjust_request(self: Any, request: Any, *, original: Original) -> Any:
+    if not engine_info.serves():
+        return original(self, request)
+    if self._tool_parser is not None and request.tools and request.tool_choice is None:
+        request.tool_choice = "auto"
+    before = request.structured_outputs
+    adjusted = original(self, request)
+    if getattr(getattr(getattr(adjusted, "text", None), "format", None), "name", None) == _SCHEMA_OF_CALLS:
+        adjusted.structured_outputs = adjusted.extract_structured_outputs()
+        adjusted.text = None
+    # 0.33's parsers of templates put theirs beside what a Responses request says itself
+    after = getattr(adjusted, "_parser_structured_outputs", None) or adjusted.structured_outputs
+    if after is not None and after is not before:
+        complete(after, before, adjusted.tools, partial(_special_tokens, getattr(self, "model_tokenizer", None)))
+    return adjusted
 
 
 @HOOK.replaces(f"{_PARSER}:structured_outputs_to_format")
-def _structured_outputs_to_format_with(original: Callable[..., Any]) -> Callable[..., Any]:
-    def structured_outputs_to_format(params: StructuredOutputsParams) -> Any:
-        if params.grammar is not None and engine_info.serves():
-            from xgrammar.structural_tag import GrammarFormat
+def _structured_outputs_to_format(params: StructuredOutputsParams, *, original: Original) -> Any:
+    if params.grammar is not None and engine_info.serves():
+        from xgrammar.structural_tag import GrammarFormat
 
-            return GrammarFormat(grammar=params.grammar)  # ours reads both notations
-        return original(params)
-
-    return structured_outputs_to_format
+        return GrammarFormat(grammar=params.grammar)  # ours reads both notations
+    return original(params)
 
 
 @HOOK.replaces("vllm.tool_parsers.abstract_tool_parser:ToolParser.get_structural_tag")
-def _get_structural_tag_with(original: Callable[..., Any]) -> Callable[..., Any]:
+def _get_structural_tag(self: object, request: object, *, original: Original, **kwargs: Any) -> Any:
     """Here, and not in `complete`, as only here the tools' own schemas are apart from those of the request's format."""
-
-    def get_structural_tag(self: object, request: object, **kwargs: Any) -> Any:
-        tag = original(self, request, **kwargs)
-        if tag is None or not engine_info.serves():
-            return tag
-        dumped = tag.model_dump()
-        return type(tag).model_validate(dumped) if tag_rewrite.require_objects(dumped) else tag
-
-    return get_structural_tag
+    tag = original(self, request, **kwargs)
+    if tag is None or not engine_info.serves():
+        return tag
+    dumped = tag.model_dump()
+    return type(tag).model_validate(dumped) if tag_rewrite.require_objects(dumped) else tag
