@@ -58,6 +58,9 @@ def test_a_request_is_followed(inspected: Server) -> None:
     assert walked["bad"] is None and walked["finished"]
     written = "".join(step["text"] for step in walked["steps"] if not step.get("special"))
     assert written == answer.choices[0].message.content
+    taken = ask(inspected, f"friction/{known['id']}")["taken"]
+    assert len(taken) == len(request["tokens"])
+    assert all(0 <= least <= most <= 1 for least, most in taken) and any(most > 0.5 for _, most in taken)
 
 
 def test_the_page_says_nothing_of_requests(inspected: Server) -> None:
@@ -68,7 +71,7 @@ def test_the_page_says_nothing_of_requests(inspected: Server) -> None:
     assert data["live"] and data["start"] is None and data["size"] > 1000
 
 
-@pytest.mark.parametrize("question", ["requests", "request", "walk"])
+@pytest.mark.parametrize("question", ["requests", "request", "friction/x", "walk"])
 def test_questions_need_the_key(inspected: Server, question: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         ask(inspected, question, key="another")
@@ -76,7 +79,7 @@ def test_questions_need_the_key(inspected: Server, question: str) -> None:
 
 
 def test_bad_questions(inspected: Server) -> None:
-    for question, body in (("request", {"id": "unknown"}), ("nothing", {})):
+    for question, body in (("request", {"id": "unknown"}), ("friction/unknown", {}), ("nothing", {})):
         with pytest.raises(urllib.error.HTTPError) as refused:
             ask(inspected, question, **body)
         assert refused.value.code == 400

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dotllm.compilation import Specification
+from dotllm.inspector.friction import taken
 from dotllm.inspector.inspector import MOST_TOKENS, BadQuestion, Inspector
 from dotllm.vocabulary import Vocabulary
 
@@ -22,6 +23,8 @@ class Live:
     specification: Specification
     answer_of: Callable[[list[int]], list[int]]
     """Of all its tokens those under the constraint, which are none before the reasoning ends."""
+    request: Any = None
+    """The server's own."""
     tokens: list[int] = field(default_factory=list)
     end: str = ""
     """Why it has ended; "" while it runs."""
@@ -56,6 +59,12 @@ class LiveInspector(Inspector):
         if one is None:
             raise BadQuestion("this request is not known any more")
         return one.specification.to_json() | {"tokens": one.answer_of(list(one.tokens))[:MOST_TOKENS], "end": one.end}
+
+    def friction(self, name: str, likeliest: Sequence[Mapping[int, float]]) -> dict[str, Any]:
+        """What the masks of a request took away (`friction.taken`); ``likeliest`` is of all its tokens."""
+        one = self._live[name]
+        tokens = one.answer_of(one.tokens[: len(likeliest)])
+        return {"taken": taken(self._index(one.specification), tokens, likeliest[len(likeliest) - len(tokens) :])}
 
 
 def begin(live: OrderedDict[str, Live], name: str, one: Live) -> None:

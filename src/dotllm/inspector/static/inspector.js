@@ -25,8 +25,8 @@ function make(tag, attributes = {}, ...children) {
 
 /** Text with its white space made visible. */
 function visible(text) {
-  return [...text.matchAll(/[ \n\t\r]+|[^ \n\t\r]+/g)].map(([part]) =>
-    part[0] in VISIBLE ? make("small", {}, [...part].map((char) => VISIBLE[char]).join("")) : part);
+  return [...text.matchAll(/([ \n\t\r])\1*|[^ \n\t\r]+/g)].map(([part, space]) =>
+    space ? make("small", {}, part.length > 9 ? `${VISIBLE[space]}×${part.length}` : VISIBLE[space].repeat(part.length)) : part);
 }
 
 const number = (value) => value.toLocaleString("en");
@@ -133,6 +133,7 @@ async function ask(name, more = {}) {
   const headers = { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) };
   const body = JSON.stringify({ ...question(), ...more });
   const response = await fetch(`${data.questions || "api/"}${name}`, { method: "POST", headers, body });
+  if (response.status === 401) throw new Error("the API key is missing or wrong");
   if (!response.ok) throw new Error((await response.text()) || response.statusText);
   return response.json();
 }
@@ -162,8 +163,13 @@ async function refresh(to) {
     $("followed").hidden = Boolean(answer.error);
     if (!answer.error) await Promise.all([showPosition(), showSamples(), showWhy()]);
   } catch (error) {
-    say(`No answer: ${error.message}`, "bad");
+    fail(error);
   }
+}
+
+function fail(error) {
+  say(`No answer: ${error.message}`, "bad");
+  $("followed").hidden = true;
 }
 
 function say(text, kind = "") {
@@ -188,10 +194,12 @@ function showChips() {
     const kind = isEnd ? "end" : i === walked.bad ? "bad" : walked.bad !== null && i > walked.bad ? "unseen" : step.forced ? "forced" : "ok";
     const share = step.allowed ? (1 + Math.log(step.allowed)) / (1 + Math.log(data.size)) : 0;
     const what = { end: "end of the text", bad: "does not fit", unseen: "not reached", forced: "forced", ok: "fits" }[kind];
-    const said = kind === "unseen" ? what : `${what}; ${plural(step.allowed, "token")} allowed here`;
+    const friction = taken[i] ? `; the mask took ${percent(taken[i])} away` : "";
+    const said = kind === "unseen" ? what : `${what}; ${plural(step.allowed, "token")} allowed here${friction}`;
     const chip = make("span", { class: `chip ${kind}`, role: "option", title: said + (step.id == null ? "" : `; id ${step.id}`),
       "aria-label": `${step.text || "end"}: ${said}`, "aria-selected": "false", tabindex: "-1", "data-at": kind === "unseen" ? null : i },
     ...(isEnd ? ["end"] : visible(step.text)), make("i", { style: `width:${(100 * share).toFixed(1)}%` }));
+    if (taken[i]) chip.append(make("i", { class: "taken", style: `width:${(100 * taken[i][0]).toFixed(1)}%` }));
     chips.push(chip);
     if (step.text.endsWith("\n")) chips.push(make("span", { class: "line" }));
   });
@@ -213,7 +221,7 @@ function goTo(position) {
   const last = walked.bad ?? walked.steps.length - 1;
   select(Math.max(0, Math.min(position, last)));
   remember();
-  showPosition().catch((error) => say(`No answer: ${error.message}`, "bad"));
+  showPosition().catch(fail);
 }
 
 $("chips").addEventListener("click", (event) => {
@@ -233,7 +241,7 @@ $("chips").addEventListener("keydown", (event) => {
 const before = (position) => walked.steps.slice(0, position).map((step) => (step.special ? "" : step.text)).join("");
 
 function write(text, position) {
-  tokens = followed = null;
+  forget();
   $("document").value = text;
   refresh(position);
 }
@@ -255,6 +263,7 @@ async function showPosition() {
   const facts = make("p", { class: "facts" }, make("b", {}, number(answer.allowed)), ` of ${plural(data.size, "token")} may stand here `);
   if (place) facts.append(make("span", { class: "tag" }, place));
   if (answer.forced) facts.append(make("span", { class: "tag" }, "forced: ", make("code", {}, ...visible(answer.forced.slice(0, 80)))));
+  if (taken[at]) facts.append(make("span", { class: "tag taken" }, `the mask took ${percent(taken[at])} of the model's probability away`));
   if (answer.end) facts.append(make("span", { class: "tag" }, "the text may end here"));
   const meanings = answer.groups.some((group) => group.meaning);
   const rows = answer.groups.map((group) => make("tr", {},
@@ -293,7 +302,7 @@ async function showSamples() {
 $("shuffle").addEventListener("click", (event) => {
   event.preventDefault();
   seed += 1;
-  showSamples().catch((error) => say(`No answer: ${error.message}`, "bad"));
+  showSamples().catch(fail);
 });
 
 // ---- the outline
@@ -303,9 +312,13 @@ function showOutline() {
   const matches = (node) => path !== undefined && node.path !== undefined && (node.path === path ||
     new RegExp(`^${node.path.split("*").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("[^/]*")}$`).test(path));
   const written = new Set(walked.steps.slice(0, at).map((step) => step.path).filter((other) => other !== path));
+  const worst = (node) => {
+    const of = taken.filter((_, i) => walked.steps[i]?.path === node.path);
+    return of.length ? percent(of.reduce((a, b) => (a[0] + a[1] > b[0] + b[1] ? a : b))) : "";
+  };
   const list = (nodes) => make("ul", {}, ...nodes.map((node) => make("li", { class: node.path && written.has(node.path) ? "written" : null },
     make("button", { type: "button", class: matches(node) ? "here" : null, "aria-current": matches(node) ? "location" : null, onclick: () => reveal(node) },
-      make("b", {}, node.label), " ", make("span", {}, node.summary)),
+      make("b", {}, node.label), " ", make("span", {}, node.summary), worst(node) ? make("em", {}, ` at most ${worst(node)} taken`) : ""),
     node.children.length ? list(node.children) : "")));
   $("outline").replaceChildren(list(walked.outline));
   $("outline-box").hidden = !walked.outline.length;
@@ -314,17 +327,50 @@ function showOutline() {
 // ---- requests of a server, token by token
 
 let followed = null; // the id of a request
+let shown = null; // the id of the request that is in the editor
+let taken = []; // of its tokens, the least and the most of the model's probability that the mask took away
+
+const percent = ([least, most]) => {
+  const [low, high] = [Math.round(100 * least), Math.round(100 * most)];
+  return low === high ? `${low} %` : `${low} to ${high} %`;
+};
+
+$("measure").addEventListener("click", async () => {
+  try {
+    ({ taken } = await ask(`friction/${encodeURIComponent(shown)}`));
+    showChips();
+    await showPosition();
+  } catch (error) {
+    fail(error);
+  }
+});
+
+/** The text is no longer that of a request. */
+function forget() {
+  tokens = followed = shown = null;
+  taken = [];
+  $("friction").hidden = true;
+}
 
 async function follow(id) {
   followed = id;
-  const { kind, text, options, tokens: ids } = await ask("request", { id });
-  if (followed !== id) return;
-  const same = tokens && kind === $("kind").value && text === editor.state.doc.toString();
-  if (same && ids.length === tokens.length) return;
-  if (!same) await open({ kind, text, options, tokens: ids });
-  tokens = ids;
-  await refresh();
+  const request = await ask("request", { id });
+  if (followed !== id || (shown === id && request.tokens.length === tokens?.length)) return;
+  tokens = request.tokens;
+  taken = [];
+  $("friction").hidden = !request.end;
+  await (shown === id ? refresh() : open({ ...request, text: indented(request.text) }));
+  shown = followed;
   $("document").value = before(walked.steps.length);
+}
+
+/** JSON in lines, where that changes nothing: JavaScript's numbers are floats, and it puts keys that are numbers first. */
+function indented(text) {
+  try {
+    return /\d{16}|\d[.eE]|"\d+"\s*:/.test(text) ? text : JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
 }
 
 async function showRequests() {
@@ -371,7 +417,7 @@ function remembered() {
 /** Show a specification and a text, as a question has them. */
 function open(state) {
   tokens = state.tokens ?? null;
-  if (!tokens) followed = null;
+  if (!tokens) forget();
   const options = { ...OPTIONS, ...state.options };
   $("kind").value = state.kind;
   $("any_whitespace").value = String(options.any_whitespace);
@@ -391,7 +437,7 @@ function changeKind() {
 
 for (const id of Object.keys(OPTIONS)) $(id).addEventListener("change", () => refresh());
 $("kind").addEventListener("change", () => (changeKind(), refresh()));
-$("document").addEventListener("input", () => { tokens = followed = null; later(refresh); });
+$("document").addEventListener("input", () => { forget(); later(refresh); });
 data.examples.forEach(({ name }, i) => $("example").append(make("option", { value: i }, name)));
 $("example").addEventListener("change", (event) => event.target.value && open(data.examples[event.target.value]));
 $("tokenizer").textContent = data.tokenizer ? `${data.tokenizer}, ${plural(data.size, "token")}` : "tokens: single bytes (--tokenizer MODEL)";

@@ -12,10 +12,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 from dotllm.errors import SpecError
 from dotllm.inspector import live
-from dotllm.inspector.inspector import BadQuestion, Inspector
+from dotllm.inspector.friction import LIKELIEST
+from dotllm.inspector.inspector import BadQuestion
 from dotllm.inspector.page import POLICY, page
 from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.engine_core import per_process
@@ -34,7 +36,7 @@ _live: OrderedDict[str, live.Live] = OrderedDict()
 
 
 @functools.cache
-def _inspector() -> Inspector:
+def _inspector() -> live.LiveInspector:
     tokenizer, model_config = engine_info.tokenizer_and_model()
     return live.LiveInspector(per_process.vocabulary_of_model(tokenizer, model_config), model_config.model, _live)
 
@@ -68,10 +70,28 @@ async def _answer(request: Any) -> Any:
     return Response(answer, media_type="application/json")
 
 
+async def _friction(request: Any) -> Any:
+    """The model reads an answer again, as a prompt (`dotllm.inspector.friction`)."""
+    from starlette.responses import JSONResponse, Response
+
+    name, engine = request.path_params["name"], request.app.state.engine_client
+    asked = _live[name].request if name in _live else None
+    if asked is None or asked.prompt_token_ids is None or asked.mm_features:
+        return Response("this request is not known any more, or its prompt is more than tokens", 400)
+    tokens = [*asked.prompt_token_ids, *_live[name].tokens][: engine.model_config.max_model_len - 1]
+    params = type(asked.sampling_params)(max_tokens=1, prompt_logprobs=LIKELIEST, detokenize=False)
+    again = engine.generate({"prompt_token_ids": tokens}, params, f"inspect-{uuid4()}", lora_request=asked.lora_request)
+    outputs = [one async for one in again]
+    likeliest = outputs[-1].prompt_logprobs[len(asked.prompt_token_ids) :]
+    plain = [{token: found.logprob for token, found in place.items()} for place in likeliest]
+    return JSONResponse(await asyncio.to_thread(_inspector().friction, name, plain))
+
+
 @HOOK.replaces("vllm.plugins.endpoint_plugins.interface:attach_endpoint_plugins")
 def _attach_endpoint_plugins(app: Any, supported_tasks: Any, *, original: Original) -> None:
     original(app, supported_tasks)
     app.add_route("/dotllm/inspect", _page, ["GET"], include_in_schema=False)
+    app.add_route("/v1/dotllm/inspect/friction/{name}", _friction, ["POST"], include_in_schema=False)
     app.add_route("/v1/dotllm/inspect/{question}", _answer, ["POST"], include_in_schema=False)
 
 
@@ -81,7 +101,7 @@ def _add_request(self: object, request: Any, prompt: str | None, *args: Any, ori
     if engine_info.is_constrained(request.sampling_params):
         with suppress(SpecError):  # the engine refuses it
             specification = validation.specification_of(request.sampling_params, engine_info.config())
-            live.begin(_live, request.request_id, live.Live(specification, _answer_of(request)))
+            live.begin(_live, request.request_id, live.Live(specification, _answer_of(request), request))
 
 
 @HOOK.replaces(f"{_PROCESSOR}.process_outputs")
