@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 
 import pytest
 
-from dotllm.errors import BudgetExceeded, InvalidSpec, LineColumn, Location, Offset, Pointer, Related, Span, Unsupported
+from dotllm import errors
+from dotllm.errors import (
+    CODES,
+    DOCUMENTATION,
+    BudgetExceeded,
+    InvalidSpec,
+    LineColumn,
+    Location,
+    Offset,
+    Pointer,
+    Related,
+    Span,
+    Unsupported,
+)
 
 
 @pytest.mark.parametrize(
@@ -73,3 +88,17 @@ def test_codes_help_and_related_places() -> None:
     assert (moved.code, moved.help, moved.related) == (error.code, error.help, related)
     assert moved.url.endswith("#unknown_type")
     assert str(copy.copy(moved)) == str(moved) and copy.copy(moved).help == moved.help
+
+
+def test_every_code_has_its_section() -> None:
+    """`SpecError.url` leads to one."""
+    page = (Path(__file__).parent.parent / "docs" / "errors.md").read_text()
+    sections = re.findall(r"^## (\w+)$", page, re.MULTILINE)
+    assert sorted(sections) == sorted(CODES)
+    assert DOCUMENTATION.endswith("/docs/errors.md")
+
+
+def test_every_code_is_given_somewhere() -> None:
+    sources = "".join(path.read_text() for path in Path(errors.__file__).parent.rglob("*.py"))
+    defaults = {kind.default_code for kind in (InvalidSpec, Unsupported, BudgetExceeded)}
+    assert [code for code in CODES if code not in defaults and sources.count(f'"{code}"') < 2] == []

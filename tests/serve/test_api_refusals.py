@@ -72,7 +72,7 @@ def test_chats_and_completions(openai_client: Any, fields: Any, reason: str) -> 
             openai_client.post(path, content=json.dumps(body).encode(), cast_to=object)
 
 
-PLACE = r"tool 'bad': unknown type 'x' \(at /tools/1/function/parameters/properties/a/type\)"
+PLACE = r"tool 'bad': unknown type 'x'; the types are .* \(at /tools/1/function/parameters/properties/a/type\)"
 TWO = [tool("f"), tool("bad", parameters=BAD)]
 TOOLS: list[tuple[str, dict[str, Any], str]] = [
     ("the second, required", {"tools": TWO, "tool_choice": "required"}, PLACE),
@@ -157,7 +157,7 @@ MESSAGES_FIELDS: list[tuple[str, dict[str, Any], str]] = [
     ("guided_json", {"guided_json": SCHEMA}, "guided_json"),
     ("no schema", {"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
     ("a bad schema", {"output_config": {"format": {"type": "json_schema", "schema": BAD}}}, "unknown type"),
-    ("a strict tool", {"tools": [{"name": "f", "input_schema": BAD, "strict": True}], "tool_choice": {"type": "any"}}, r"tool 'f': unknown type 'x' \(at /tools/0/input_schema/properties/a/type"),
+    ("a strict tool", {"tools": [{"name": "f", "input_schema": BAD, "strict": True}], "tool_choice": {"type": "any"}}, r"tool 'f': unknown type 'x'; the types are .* \(at /tools/0/input_schema/properties/a/type"),
 ]  # fmt: skip
 
 
@@ -175,3 +175,29 @@ def test_messages(anthropic_client: Any, fields: Any, reason: str, stream: bool)
 def test_an_unread_field_that_is_null_asks_for_nothing(openai_client: Any) -> None:
     body = {"model": NAME, "prompt": "?", "max_tokens": 3, "guided_json": None, "guided_decoding_backend": "outlines"}
     assert openai_client.post("/completions", body=body, cast_to=object)["choices"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"response_format": {**RESPONSE_FORMAT, "json_schema": {"name": "x", "schema": BAD}}}, "response_format.json_schema.schema", "unknown_type"),
+        ({"tools": TWO, "tool_choice": "required"}, "tools[1].function.parameters", "unknown_type"),
+        (structured(regex="("), "structured_outputs.regex", "syntax"),
+        (structured(json={"minimum": 5, "maximum": 3, "type": "integer"}), "structured_outputs.json", "unsatisfiable"),
+        (structured(whitespace=" ", regex="a"), "structured_outputs.whitespace", "unknown_field"),
+        ({"guided_regex": "a"}, "guided_regex", "unknown_field"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_programs_can_read(
+    openai_client: Any, fields: dict[str, Any], param: str, code: str, stream: bool
+) -> None:
+    """OpenAI's error object: its clients show ``param`` and ``code``."""
+    from openai import BadRequestError
+
+    body = {"model": NAME, "max_tokens": 5, "messages": MESSAGES, "stream": stream, **fields}
+    with pytest.raises(BadRequestError) as refusal:
+        openai_client.post("/chat/completions", body=body, cast_to=object)
+    error = refusal.value
+    assert (error.param, error.code, error.type) == (param, f"dotllm.{code}", "BadRequestError")
+    assert error.body["url"].endswith(f"#{code}")

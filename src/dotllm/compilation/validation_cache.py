@@ -71,7 +71,7 @@ def _refusal(specification: Specification, token_names: NamesOfTokens) -> SpecEr
         return without_frames(error)
     except RecursionError:
         # Our own code is iterative or capped; Python's JSON parser is neither.
-        return BudgetExceeded("the specification is nested too deeply")
+        return BudgetExceeded("the specification is nested too deeply", code="too_deep")
     return None
 
 

@@ -77,6 +77,7 @@ def error_frame(error: SpecError, source: Source, *, colour: bool = False) -> st
     """``error``, which refuses ``source``."""
     named = [(error.location, ""), *error.related] if error.location is not None else list(error.related)
     marks = [mark for location, label in named if (mark := source.mark(location, label)) is not None]
+    marks = [mark._replace(label="") if mark.label == source.text[mark.begin : mark.end] else mark for mark in marks]
     lines = [head("error", error.code, error.message, colour)]
     lines += code_frame(source, marks[:MOST_MARKS], error.pointer, colour=colour)
     if not marks and error.place:

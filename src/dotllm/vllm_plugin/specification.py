@@ -48,7 +48,9 @@ def refuse_unknown(extra_args: object) -> None:
     names those that are."""
     for name in extra_args if isinstance(extra_args, dict) else ():
         if isinstance(name, str) and name.startswith("dotllm_") and name != ORDER:
-            raise InvalidSpec(f"vllm_xargs has no field {name!r}; there is {ORDER!r}", keyword=ORDER)
+            raise InvalidSpec(
+                f"vllm_xargs has no field {name!r}; there is {ORDER!r}", keyword=ORDER, code="unknown_field"
+            )
 
 
 def refuse_half_characters(fields: Mapping[str, object]) -> None:
@@ -100,9 +102,9 @@ def of_params(
     try:
         return Specification.from_value(kind, value, _json_options(kind, config, params, order))
     except RecursionError:  # Python's writer of JSON is neither iterative nor capped
-        raise BudgetExceeded(f"{name} is nested too deeply", keyword="nesting") from None
+        raise BudgetExceeded(f"{name} is nested too deeply", keyword="nesting", code="too_deep") from None
     except (TypeError, ValueError) as error:  # offline a value may be any object
-        raise InvalidSpec(f"{name} is not JSON: {error}", keyword=kind.value) from None
+        raise InvalidSpec(f"{name} is not JSON: {error}", keyword=kind.value, code="not_json") from None
 
 
 def of_key(request_type: Enum, text: str, config: StructuredOutputsConfig) -> Specification:

@@ -321,7 +321,7 @@ def test_an_error_of_the_check_is_said_as_the_engine_says_it() -> None:
     """One refusal has one text: the engine sends what `SpecError` writes."""
     error = InvalidSpec("unknown type 'x'", location=Pointer("/a"), keyword="type")
     sent = errors.decode(errors.encode(error))
-    assert sent == (400, str(error))
+    assert sent == (400, str(error), error.code)
 
 
 def test_what_a_tokenizer_says_to_half_a_surrogate_pair_becomes_a_refusal_of_the_field() -> None:

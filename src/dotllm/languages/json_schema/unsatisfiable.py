@@ -65,7 +65,7 @@ class _Search:
 
     def explain(self, part: Part) -> _Finding:
         """Why nothing satisfies ``part``; what is found within the budgets."""
-        found = _Finding()
+        found, needed = _Finding(), ""
         seen: set[int] = set()
         try:
             for _ in range(MAX_DEPTH):
@@ -79,8 +79,12 @@ class _Search:
                 scope = self.emitter.keywords.document.enter(schema, scope)
                 inner = self.failing_part(schema, scope, pointer)
                 if inner is None:
-                    return self.missing(schema, scope, pointer) or self.clash(schema, scope, pointer) or found
+                    found = self.missing(schema, scope, pointer) or self.clash(schema, scope, pointer) or found
+                    return found if found.help or not needed else found._replace(help=needed)
                 part = inner
+                if part[3] == "properties":
+                    name = part[2].path.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+                    needed = f'every document needs "{name}": it is in "required"'
         except (SpecError, RecursionError):  # it cannot be found out within the budgets
             pass
         return found

@@ -81,7 +81,7 @@ def _json(source: Source, at: int, directive: str) -> tuple[Any, int]:
     except ValueError as error:
         raise source.invalid(f"{directive} needs a JSON value: {error}", at, directive) from None
     except RecursionError:
-        raise source.invalid(f"the JSON value of {directive} is nested too deeply", at, directive) from None
+        raise source.invalid(f"the JSON value of {directive} is nested too deeply", at, directive, "too_deep") from None
 
 
 def _lost(source: Source, at: int) -> Exception:

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Iterator
 from http import HTTPStatus
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, NamedTuple
 
 from dotllm.compilation.errors import QueueFull
 from dotllm.errors import InvalidSpec, SpecError, without_frames
@@ -46,19 +46,26 @@ class TokenNotAllowed(RuntimeError):
         )
 
 
+class Failure(NamedTuple):
+    """Why a request was ended: HTTP status, message, and of a refusal its code (`dotllm.errors.CODES`)."""
+
+    status: int
+    message: str
+    code: str = ""
+
+
 def encode(error: Exception, what: str = "the specification could not be compiled") -> str:
     """An error as a ``stop_reason``; ``what`` it has done, if it is no refusal."""
     status = 400 if isinstance(error, SpecError) else 503 if isinstance(error, QueueFull) else 500
     text = str(error) if status != 500 else f"{what}: {error}"
-    return _MARK + json.dumps({"status": status, "message": text})
+    return _MARK + json.dumps(Failure(status, text, getattr(error, "code", ""))._asdict())
 
 
-def decode(stop_reason: object) -> tuple[int, str] | None:
-    """(HTTP status, message) of a ``stop_reason`` of ours; None for any other."""
+def decode(stop_reason: object) -> Failure | None:
+    """What a ``stop_reason`` of ours says; None for any other."""
     if not isinstance(stop_reason, str) or not stop_reason.startswith(_MARK):
         return None
-    data = json.loads(stop_reason.removeprefix(_MARK))
-    return data["status"], data["message"]
+    return Failure(**json.loads(stop_reason.removeprefix(_MARK)))
 
 
 class FailureScheduler(SchedulerMixin):
@@ -88,7 +95,7 @@ class FailureScheduler(SchedulerMixin):
 
 def _in_our_words(error: Any, reason: str) -> Any:
     """vLLM's ``RequestError``, which every front end understands, with the status and the message of ``reason``."""
-    status, message = decode(reason) or (500, "")
+    status, message, _ = decode(reason) or Failure(500, "")
     code = "validation_error" if status == 400 else "structured_outputs"
     return type(error)(code=code, message=message, retryable=status == 503)
 
@@ -113,38 +120,40 @@ def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
         forbidding.append(f"the server's logits processors ({', '.join(processors)})")
     if isinstance(error, TokenNotAllowed) and forbidding:
         message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to go on"
-        return encode(InvalidSpec(message, keyword=forbidding[0]))
+        return encode(InvalidSpec(message, keyword=forbidding[0], code="conflict"))
     return encode(error, "the constraint could not be followed")
 
 
-def _failed(output: RequestOutput) -> Iterator[tuple[CompletionOutput, int, str]]:
-    """The completions that have ended with an error of ours, each with its HTTP status and message."""
+def _failed(output: RequestOutput) -> Iterator[tuple[CompletionOutput, Failure]]:
+    """The completions that have ended with an error of ours."""
     completions = getattr(output, "outputs", None)
     for completion in completions if isinstance(completions, list) else ():  # (of a pooling model it is none)
         failure = decode(completion.stop_reason) if completion.finish_reason == "error" else None
         if failure is not None:
-            yield completion, *failure
+            yield completion, failure
 
 
 def as_exception(output: RequestOutput) -> Exception | None:
     """What to raise in place of ``output``, or None if it is an ordinary one."""
-    return next((as_http(status, message) for _, status, message in _failed(output)), None)
+    return next((as_http(*failure) for _, failure in _failed(output)), None)
 
 
-def as_http(status: int, message: str) -> Exception:
-    """What vLLM answers with this status and message."""
+def as_http(status: int, message: str, code: str = "") -> Exception:
+    """What vLLM answers with this status and message; an error of status 400 has the refusal's ``code``."""
     from vllm import exceptions
 
     if status == 400:
-        return exceptions.VLLMValidationError(message)  # type: ignore[no-any-return]
+        error: Exception = exceptions.VLLMValidationError(message)
+        error.dotllm_code = code  # type: ignore[attr-defined]
+        return error
     return exceptions.GracefulHTTPError(message, HTTPStatus(status))  # type: ignore[no-any-return]
 
 
 def tell(output: RequestOutput) -> None:
     """Put the message alone where ``output`` says how it ended, if that is ours to say."""
-    for completion, _, message in _failed(output):
-        completion.stop_reason = message
-        logger.error("request %s was ended: %s", output.request_id, message)
+    for completion, failure in _failed(output):
+        completion.stop_reason = failure.message
+        logger.error("request %s was ended: %s", output.request_id, failure.message)
 
 
 HOOK = scheduler_mixins.hook(

@@ -272,7 +272,7 @@ class RequestGrammar(StructuredOutputGrammar):
             return TokenNotAllowed(token)
         named = ", ".join(map(str, self.stops[:_MOST_NAMED])) + (", …" if len(self.stops) > _MOST_NAMED else "")
         message = f"stop_token_ids [{named}] leave no token to go on with where the text may not end yet"
-        return InvalidSpec(message, keyword="stop_token_ids")
+        return InvalidSpec(message, keyword="stop_token_ids", code="conflict")
 
     def _ends_with(self, token: int, guide: Guide) -> bool:
         """Whether the grammar itself asks for this special token, and is complete with it. (An ordinary token's text

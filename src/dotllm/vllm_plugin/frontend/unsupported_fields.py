@@ -74,8 +74,8 @@ def refuse_fields(request: Any) -> None:
     if not engine_info.serves():
         return
     refusal = (request.model_extra or {}).get(_REFUSAL)
-    if refusal is not None:
-        refuse(str(refusal))
+    if isinstance(refusal, tuple):  # which no client can send
+        refuse(*refusal)
     with refused_as_by_vllm():
         refuse_unknown(request.vllm_xargs)
         refuse_half_characters({name: getattr(request, name, None) for name in _SENT})
@@ -94,7 +94,9 @@ def refuse_fields(request: Any) -> None:
             if given.get(field) is not None:
                 refuse(
                     f"{name}.{field} is not read with type {form.type!r} and would not be enforced: "
-                    "use type 'json_schema'"
+                    "use type 'json_schema'",
+                    f"{name}.{field}",
+                    "unknown_field",
                 )
 
 
@@ -108,7 +110,8 @@ def refuse_half_characters_of_prompt(request: BaseModel) -> None:
 def _refuse_any(fields: Mapping[str, object] | None, instead: Mapping[str, str]) -> None:
     for name, replacement in instead.items():
         if fields and fields.get(name) is not None:
-            refuse(f"the field {name!r} is not read here and would not be enforced: use {replacement!r}")
+            message = f"the field {name!r} is not read here and would not be enforced: use {replacement!r}"
+            refuse(message, name, "unknown_field")
 
 
 def _refuse_openai(request: Mapping[str, object]) -> None:
@@ -117,22 +120,26 @@ def _refuse_openai(request: Mapping[str, object]) -> None:
     if isinstance(structured, dict):
         for name, value in structured.items():
             if value is not None and name not in (*KINDS, *OPTIONS):
-                refuse(f"structured_outputs has no field {name!r}: use one of {', '.join(KINDS)}")
+                message = f"structured_outputs has no field {name!r}: use one of {', '.join(KINDS)}"
+                refuse(message, f"structured_outputs.{name}", "unknown_field")
         if all(structured.get(name) is None for name in KINDS):
-            refuse(f"structured_outputs sets none of {', '.join(KINDS)}")
+            refuse(f"structured_outputs sets none of {', '.join(KINDS)}", "structured_outputs")
         tag = structured.get("structural_tag")
         if tag is not None and not isinstance(tag, str):
-            refuse(f"structured_outputs.structural_tag is a text of JSON, not {tag!r:.40}: send it as a string")
+            name = "structured_outputs.structural_tag"
+            refuse(f"{name} is a text of JSON, not {tag!r:.40}: send it as a string", name)
         if tag is not None:
             with refused_as_by_vllm():  # vLLM asks us, but does not pass on the answer
                 require_object(tag)
     elif structured is not None and not hasattr(structured, "all_constraints_none"):  # (it is vLLM's own)
-        refuse(f"structured_outputs is an object with one of {', '.join(KINDS)}, not {structured!r:.40}")
+        message = f"structured_outputs is an object with one of {', '.join(KINDS)}, not {structured!r:.40}"
+        refuse(message, "structured_outputs")
     form = request.get("response_format")
     if isinstance(form, dict) and form.get("type") == "json_schema":
         named = form.get("json_schema")
         if isinstance(named, dict) and named.get("schema") is None:
-            refuse("response_format.json_schema.schema is missing: type 'json_schema' needs a schema")
+            name = "response_format.json_schema.schema"
+            refuse(f"{name} is missing: type 'json_schema' needs a schema", name)
 
 
 def _openai_to_parse(request: Mapping[str, object]) -> Mapping[str, object]:
@@ -143,7 +150,7 @@ def _openai_to_parse(request: Mapping[str, object]) -> Mapping[str, object]:
         _refuse_openai(request)
     except VLLMValidationError as error:
         free = {name: field for name, field in request.items() if name not in ("structured_outputs", "response_format")}
-        return {**free, _REFUSAL: str(error)}
+        return {**free, _REFUSAL: (error.args[0], error.parameter, error.dotllm_code)}
     return request
 
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from dotllm.compilation import Specification, validation_cache
-from dotllm.errors import InvalidSpec, SpecError
+from dotllm.errors import Code, InvalidSpec, SpecError
 from dotllm.vllm_plugin.engine_core import per_process
 from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.hook import Hook, Original, Target
@@ -45,11 +45,13 @@ HOOK = Hook(
 )
 
 
-def refuse(message: str, parameter: str | None = None) -> NoReturn:
+def refuse(message: str, parameter: str | None = None, code: Code = "invalid_value") -> NoReturn:
     """Refuse a request, for its field ``parameter``. Raises ``vllm.exceptions.VLLMValidationError``: HTTP 400."""
     from vllm.exceptions import VLLMValidationError
 
-    raise VLLMValidationError(message, parameter=parameter)
+    error = VLLMValidationError(message, parameter=parameter)
+    error.dotllm_code = code
+    raise error
 
 
 @contextmanager
@@ -58,7 +60,7 @@ def refused_as_by_vllm() -> Iterator[None]:
     try:
         yield
     except SpecError as error:
-        refuse(str(error))
+        refuse(str(error), code=error.code)
 
 
 def validate(
@@ -131,6 +133,6 @@ def require_object(text: str) -> None:
     try:
         tag = json.loads(text)
     except (RecursionError, TypeError, ValueError) as error:
-        raise InvalidSpec(f"structured_outputs.structural_tag is not JSON: {error}") from None
+        raise InvalidSpec(f"structured_outputs.structural_tag is not JSON: {error}", code="not_json") from None
     if not isinstance(tag, dict):
         raise InvalidSpec("structured_outputs.structural_tag is not a JSON object")
