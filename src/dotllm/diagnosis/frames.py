@@ -45,7 +45,8 @@ class Source:
     def mark(self, location: Location | None, label: str = "") -> Mark | None:
         """The characters that ``location`` stands for; None if it is nowhere in the text."""
         if isinstance(location, Offset):
-            return Mark(location.characters, location.characters + 1, label)
+            begin = min(location.characters, len(self.text))
+            return Mark(begin, begin + 1, label)
         if isinstance(location, LineColumn):
             begin = self._offset(location.line, location.column)
             end = begin

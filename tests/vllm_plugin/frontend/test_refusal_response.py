@@ -9,16 +9,17 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from dotllm.diagnosis.openai_error import error_fields, param
 from dotllm.errors import CODES, InvalidSpec, Pointer
 from dotllm.vllm_plugin.engine_core import errors
-from dotllm.vllm_plugin.frontend.refusal_response import param, refusal_response
+from dotllm.vllm_plugin.frontend.refusal_response import refusal_response
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_body(code: str) -> None:
     from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
-    response = refusal_response("no", code, "response_format")
+    response = refusal_response()(error=error_fields("no", code, None, "response_format"))
     assert isinstance(response, ErrorResponse) and response.error.code == 400
     for body in (response.model_dump(), response.model_dump(mode="json", by_alias=True)):
         error = body["error"]

@@ -30,7 +30,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from dotllm.compilation import validation_cache
-from dotllm.vllm_plugin.frontend import engine_info, refusal_response, unsupported_fields, validation
+from dotllm.diagnosis.openai_error import error_fields
+from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields, validation
+from dotllm.vllm_plugin.frontend.refusal_response import refusal_response
 from dotllm.vllm_plugin.frontend.tool_calls import constraints, error_location
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.vllm_types import AsyncLLM, RequestOutputCollector, SamplingParams
@@ -140,8 +142,7 @@ async def _endpoint(self: object, request: Any, *args: Any, original: Original, 
     except VLLMValidationError as error:
         message, code = call.located(error.args[0]), getattr(error, "dotllm_code", "")
         if code and type(self).__module__.startswith((_OPENAI, _TOKENS)):  # other APIs have errors of their own
-            parameter = error.parameter or refusal_response.param(call.request, message)
-            return refusal_response.refusal_response(message, code, parameter)
+            return refusal_response()(error=error_fields(message, code, call.request, error.parameter))
         raise VLLMValidationError(message, parameter=error.parameter) from None
     except (TypeError, UnicodeError):
         if engine_info.serves() and isinstance(request, BaseModel):

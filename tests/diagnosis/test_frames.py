@@ -1,0 +1,65 @@
+"""Refusals as people read them: ten usual mistakes, and what frames must cope with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dotllm.cli import check
+from dotllm.diagnosis.frames import Mark, Source, code_frame, error_frame
+from dotllm.errors import InvalidSpec, LineColumn, Offset, Pointer, Related
+
+REFUSALS = Path(__file__).parent / "refusals"
+NAMES = "min-max.json allof.json anyof.json required.json remote.json ref.json type.json unique.json behind.regex greet.lark"
+
+
+def test_ten_refusals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """``expected.txt`` is what `dotllm check` says of the files beside it."""
+    monkeypatch.chdir(REFUSALS)
+    assert check.main(NAMES.split()) == check.REFUSED
+    assert capsys.readouterr().out == (REFUSALS / "expected.txt").read_text()
+
+
+def test_a_long_line_is_cut_around_its_mark() -> None:
+    text = '{"a": "' + "x" * 500 + '", "type": "strnig"}'
+    frame = error_frame(InvalidSpec("unknown type", location=Pointer("/type")), Source("f.json", text))
+    lines = frame.splitlines()
+    assert lines[1] == " --> f.json:1:511  (/type)"
+    assert max(map(len, lines[2:4])) < 140 and lines[3].index("^") == lines[2].index('"type"')
+
+
+def test_places_that_are_not_in_the_text() -> None:
+    error = InvalidSpec("wrong", location=Pointer("/a/b"), related=[Related(Pointer("/c"), "here")])
+    assert error_frame(error, Source("f.json", "")).splitlines()[1] == "  --> f.json  (/a/b)"
+    assert error_frame(InvalidSpec("wrong"), Source("f.json", "{}")).splitlines()[1] == "  --> f.json"
+
+
+@pytest.mark.parametrize(
+    ("location", "place", "carets"),
+    [
+        (Offset(1), "1:2", "^"),
+        (LineColumn(2, 1), "2:1", "^^^^"),
+        (Offset(99), "2:5", "^"),
+        (LineColumn(1, 4), "1:4", "^"),
+    ],
+)
+def test_places_in_texts(location: Offset | LineColumn, place: str, carets: str) -> None:
+    source = Source("g", "a b\nword", is_json=False)
+    lines = error_frame(InvalidSpec("wrong", location=location), source).splitlines()
+    assert lines[1].endswith(f"g:{place}") and lines[3].split("|")[1].strip() == carets
+
+
+def test_marks_far_apart() -> None:
+    source = Source("f", "\n".join("abcdefghij"), is_json=False)
+    lines = code_frame(source, [Mark(0, 1, "first"), Mark(18, 19, "last")])
+    assert [line.strip() for line in lines] == ["--> f:1:1", "1 | a", "| ^ first", "…  |", "10 | j", "| ^ last"]
+
+
+def test_colours_change_no_text() -> None:
+    source = Source("f.json", '{"type": 5}')
+    error = InvalidSpec("wrong", location=Pointer("/type"), help="write it right")
+    import re
+
+    coloured = error_frame(error, source, colour=True)
+    assert "\033[" in coloured and re.sub(r"\033\[[0-9;]*m", "", coloured) == error_frame(error, source)
