@@ -23,8 +23,8 @@ from dotllm.errors import InvalidSpec, Pointer
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.engine_core import errors
 from dotllm.vllm_plugin.frontend import endpoints, engine_info
+from tests.diagnosis.test_tool_place import BAD, GOOD, chat_tool, tag_of
 from tests.vllm_plugin.frontend.test_unsupported_fields import completion_request, serve
-from tests.vllm_plugin.frontend.tool_calls.test_error_location import BAD, GOOD, chat_tool, tag_of
 
 GOOD_REGEX, BAD_REGEX = "[0-9]{3}", "("
 

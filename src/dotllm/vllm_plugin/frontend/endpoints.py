@@ -30,10 +30,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from dotllm.compilation import validation_cache
+from dotllm.diagnosis import tool_place
 from dotllm.diagnosis.openai_error import error_fields
 from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields, validation
 from dotllm.vllm_plugin.frontend.refusal_response import refusal_response
-from dotllm.vllm_plugin.frontend.tool_calls import constraints, error_location
+from dotllm.vllm_plugin.frontend.tool_calls import constraints
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.vllm_types import AsyncLLM, RequestOutputCollector, SamplingParams
 
@@ -83,7 +84,7 @@ class Call:
         tools = getattr(self.request, "tools", None)
         if not tag or not tools or self.request.tool_choice == "none":
             return message
-        return error_location.located(message, tag, tools, of_anthropic=self.of_anthropic)
+        return tool_place.located(message, tag, tools, of_anthropic=self.of_anthropic)
 
 
 _call: ContextVar[Call | None] = ContextVar("dotllm_call", default=None)

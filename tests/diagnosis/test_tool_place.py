@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from dotllm.diagnosis import tool_place
 from dotllm.errors import BudgetExceeded, InvalidSpec, Offset, Pointer, SpecError
 from dotllm.languages.structural_tag import structural_tag_to_grammar
-from dotllm.vllm_plugin.frontend.tool_calls import error_location
 
 GOOD: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}
 BAD: dict[str, Any] = {"type": "object", "properties": {"a/b": {"type": "strin"}}}
@@ -39,7 +39,7 @@ def refusal_of(tag: str) -> SpecError:
 
 
 def located(error: SpecError, tools: Any, tag: str, *, anthropic: bool = False) -> str:
-    return error_location.located(str(error), tag, tools, of_anthropic=anthropic)
+    return tool_place.located(str(error), tag, tools, of_anthropic=anthropic)
 
 
 @pytest.mark.parametrize(
