@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dotllm import Guide, Index, Vocabulary
+from dotllm.api import Index
 from dotllm.arrays import Int32
+from dotllm.index import Guide
+from dotllm.vocabulary import Vocabulary
 
 MOST_GROUPS = 32
 EXAMPLES = 8

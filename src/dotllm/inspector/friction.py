@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from dotllm import Index
+from dotllm.api import Index
 from dotllm.inspector.continuations import allowed
 
 LIKELIEST = 20

@@ -15,16 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from dotllm import Guide, Index, SpecError, Vocabulary
+from dotllm.api import Index
 from dotllm.cancellation import Cancelled, cancellable
 from dotllm.compilation import Kind, Specification, compiler
 from dotllm.diagnosis import explain, explain_schema
 from dotllm.diagnosis.why import byte_vocabulary
-from dotllm.errors import EngineFault
+from dotllm.errors import EngineFault, SpecError
+from dotllm.index import Guide
 from dotllm.inspector.continuations import allowed, continuations, shown
 from dotllm.inspector.json_place import JsonPlace
 from dotllm.inspector.outline import outline
 from dotllm.inspector.samples import sample
+from dotllm.vocabulary import Vocabulary
 
 MOST_TOKENS = 4096
 MOST_BYTES = 1 << 20

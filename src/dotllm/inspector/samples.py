@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from random import Random
 
-from dotllm import Guide, Index
+from dotllm.api import Index
+from dotllm.index import Guide
 
 LONGEST = 2000
 """Bytes; a text that is longer is cut off."""
