@@ -22,10 +22,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from dotllm.cache_directory import user_cache_directory
 from dotllm.compilation.options import parse_bytes
 from dotllm.demo import model as demo_model
 from dotllm.demo.server import Server
+from dotllm.system.cache_directory import user_cache_directory
 
 NAME = "demo"
 RESULTS = Path(__file__).parent / "results" / "unique_specs.json"

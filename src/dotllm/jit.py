@@ -38,7 +38,7 @@ from numba.core.typing.templates import make_concrete_template
 from numba.extending import lower_builtin
 
 from dotllm._version import __version__
-from dotllm.cache_directory import user_cache_directory
+from dotllm.system.cache_directory import user_cache_directory
 
 # Types of the arguments of kernels: an int; one- and two-dimensional arrays.
 I, I1, I2 = numba.int64, numba.int32[::1], numba.int32[:, ::1]  # noqa: E741

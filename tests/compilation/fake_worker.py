@@ -12,8 +12,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import fake_engine
 
-from dotllm import lazy_memory
 from dotllm.compilation.workers import wire, worker
+from dotllm.system import lazy_memory
 
 compiler = fake_engine.Compiler()
 kept = []

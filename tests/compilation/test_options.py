@@ -3,8 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from dotllm import cpu_quota
-from dotllm.cache_directory import user_cache_directory
 from dotllm.cli.options import OPTIONS
 from dotllm.compilation.accounting.metrics import COUNTERS, GAUGES, HISTOGRAMS
 from dotllm.compilation.options import (
@@ -15,6 +13,8 @@ from dotllm.compilation.options import (
     parse_switch,
     variable_name,
 )
+from dotllm.system import cpu_quota
+from dotllm.system.cache_directory import user_cache_directory
 
 
 @pytest.mark.parametrize(

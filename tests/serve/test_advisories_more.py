@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dotllm.cache_directory import user_cache_directory
 from dotllm.demo.server import Server
+from dotllm.system.cache_directory import user_cache_directory
 from tests.serve.raw import complete, metrics, together, total, until
 
 pytestmark = pytest.mark.serve

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import dotllm
-from dotllm.cache_directory import user_cache_directory
 from dotllm.demo.server import Server
+from dotllm.system.cache_directory import user_cache_directory
 from tests.serve.raw import Answer, complete, metrics, together, total
 
 pytestmark = pytest.mark.serve

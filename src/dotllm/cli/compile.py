@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dotllm import cpu_quota
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
 from dotllm.compilation.ahead import Result, compile_ahead
 from dotllm.compilation.inputs import BadInput, read_inputs, read_texts
 from dotllm.compilation.options import CompilationOptions
+from dotllm.system import cpu_quota
 
 
 def main(argv: list[str]) -> int:

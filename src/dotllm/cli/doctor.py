@@ -18,9 +18,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
-from dotllm import __version__, cpu_quota
-from dotllm.cache_directory import user_cache_directory
+from dotllm import __version__
 from dotllm.cli import vllm_metadata
+from dotllm.system import cpu_quota
+from dotllm.system.cache_directory import user_cache_directory
 from dotllm.vllm_plugin import releases
 
 _PACKAGES = ("numpy", "numba", "llvmlite", "referencing", "torch", "transformers", "tokenizers")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from dotllm.cache_directory import user_cache_directory
+from dotllm.system.cache_directory import user_cache_directory
 
 
 def main(argv: list[str]) -> int:

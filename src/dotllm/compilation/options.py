@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from dotllm import cpu_quota, renamed
-from dotllm.cache_directory import user_cache_directory
+from dotllm import renamed
+from dotllm.system import cpu_quota
+from dotllm.system.cache_directory import user_cache_directory
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MOST_PROCESSES = 4

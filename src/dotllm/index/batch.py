@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dotllm import cpu_quota
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED
@@ -36,6 +35,7 @@ from dotllm.index.mask_misses import CHUNK, CODES, ORDER, addresses, by_machine,
 from dotllm.index.mask_table import CONTENTS, END_ROW
 from dotllm.index.token_space import TokenSpace
 from dotllm.index.walkable import Walkable
+from dotllm.system import cpu_quota
 
 THREADS = min(8, cpu_quota.usable())
 _MISSES_PER_THREAD = 8  # fewer are not worth a thread

@@ -46,7 +46,7 @@ from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet, living_characters
 from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.index.charset_choice import PassedOver, worth_tables
 from dotllm.index.mask_table import END_ROW, EPOCH, FREE, META_VERSION, USED, free_rows, intern_row, row_hash
-from dotllm.lazy_memory import reserved
+from dotllm.system.lazy_memory import reserved
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
 from dotllm.vocabulary.popular import is_popular

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.cache_directory import user_cache_directory
 from dotllm.charset import CharSet
+from dotllm.system.cache_directory import user_cache_directory
 from dotllm.vocabulary.array_file import DamagedFile, read_arrays, write_arrays
 from dotllm.vocabulary.charset_table import CharsetTable
 from dotllm.vocabulary.trie import Trie

@@ -20,7 +20,7 @@ from dotllm.automata.machine.intern import rehash_lists, triple_put
 from dotllm.automata.machine.layout import MEM
 from dotllm.errors import BudgetExceeded, EngineFault
 from dotllm.jit import kernel
-from dotllm.lazy_memory import reserved
+from dotllm.system.lazy_memory import reserved
 
 _LEAST = 64  # units: what a region that is empty begins with
 _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold

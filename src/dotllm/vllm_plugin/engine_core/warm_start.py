@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dotllm import background
+from dotllm.system import background
 from dotllm.vllm_plugin.engine_core import per_process
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import is_ours

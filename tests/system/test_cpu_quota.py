@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dotllm import cpu_quota
+from dotllm.system import cpu_quota
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 FORK_WHILE_IMPORTING = """
 import os, signal, sys, time
-from dotllm import background
+from dotllm.system import background
 
 background.SETTLED_S = 0.2
 sys.path.insert(0, sys.argv[1])
