@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from dotllm.languages.json_schema import SchemaBudget
-from dotllm.languages.json_schema.emission.json_text import MAX_WHITESPACE
+from dotllm.languages.json_schema.emission.json_text import MAX_BLANKS, MAX_TABS, MAX_WHITESPACE
 from dotllm.languages.json_schema.strings.formats import FORMATS
 from tests.languages.json_schema.official_suite import DIALECTS, SUITE, Verdicts, files, judge
 
@@ -107,13 +107,16 @@ TEXT = f"""
   nothing; where such keys are counted (`minProperties` above the required keys and one more, `not` of
   `maxProperties`) or one of them must have some value (`not` of `additionalProperties`), guides remember them, and none
   does. A key that the schema names (also in `required` or `dependentRequired`) never appears twice.
-* **White space** is JSON's, at most {MAX_WHITESPACE} characters between two tokens, none around the document.
-  `disable_any_whitespace` leaves none; `whitespace_pattern` replaces it, by what it matches of JSON's white space. A
-  pattern that matches anything but white space is refused.
-* **`json.dumps(…, ensure_ascii=False)`** writes documents as they are allowed, with any `indent` and the keys in the
-  order above, but for three kinds of floats: integral ones under `type: integer` (`1.0`), those with an exponent under
-  `multipleOf` (`1e-08`), and `-0.0` where nothing negative is allowed. Without `ensure_ascii=False` that holds only
-  where keys, and strings with a condition but their length, hold only ASCII (but DEL): all else is escaped.
+* **White space** is what `json.dumps(…, indent=…)` and formatters write. Between two tokens stands nothing, one space,
+  or a line break (`\\n` or `\\r\\n`) and at most {MAX_BLANKS} blanks or {MAX_TABS} tabs; nothing stands around the
+  document. So white space cannot run on. `--dotllm-whitespace any` (`whitespace="any"` in Python) allows any white
+  space of JSON, at most {MAX_WHITESPACE} characters between two tokens. `disable_any_whitespace` leaves none;
+  `whitespace_pattern` replaces it, by what it matches of JSON's white space. A pattern that matches anything but white
+  space is refused.
+* **`json.dumps(…, ensure_ascii=False)`** writes documents as they are allowed, with an `indent` that fits and the keys
+  in the order above, but for three kinds of floats: integral ones under `type: integer` (`1.0`), those with an exponent
+  under `multipleOf` (`1e-08`), and `-0.0` where nothing negative is allowed. Without `ensure_ascii=False` that holds
+  only where keys, and strings with a condition but their length, hold only ASCII (but DEL): all else is escaped.
 * **Strings** without a condition but their length may be spelled in any way of RFC 8259; all others, and keys, raw
   where JSON allows that. Lengths count code points. Unpaired surrogates are not Unicode text and not allowed.
 * **Integers** (`type: integer`) are written without fraction and exponent. Other numbers may be written in any way

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dotllm.languages.cfg import Dialect
-    from dotllm.languages.json_schema.options import Order
+    from dotllm.languages.json_schema.options import Order, Whitespace
     from dotllm.languages.regex.reading.scanner import Dialect as RegexDialect
     from dotllm.languages.token_names import TokenNames
 
@@ -59,14 +59,15 @@ class Index(GrammarIndex):
         whitespace_pattern: str | None = None,
         additional_properties: bool | None = None,
         default_dialect: str = "2020-12",
+        whitespace: Whitespace = "formatted",
     ) -> Self:
         """JSON texts that are valid under ``schema`` (docs/json-schema.md): a dict, a bool, JSON text, or a Pydantic
         model (its class) or ``TypeAdapter``.
 
-        ``order``: keys as "declared" or in "any" order; ``any_whitespace=False``: none between tokens;
-        ``whitespace_pattern``: a regular expression for it; ``additional_properties=False``: objects have no
-        properties but those that the schema names, unless it says so; ``default_dialect``: of schemas without
-        ``$schema`` ("2020-12", "7", …).
+        ``order``: keys as "declared" or in "any" order; ``whitespace``: between tokens what formatters write, or "any";
+        ``any_whitespace=False``: none; ``whitespace_pattern``: a regular expression for it;
+        ``additional_properties=False``: objects have no properties but those that the schema names, unless it says so;
+        ``default_dialect``: of schemas without ``$schema`` ("2020-12", "7", …).
         """
         from dotllm.languages.json_schema import json_schema_to_grammar
 
@@ -77,17 +78,25 @@ class Index(GrammarIndex):
             whitespace_pattern=whitespace_pattern,
             additional_properties=additional_properties,
             default_dialect=default_dialect,
+            whitespace=whitespace,
         )
         return cls.from_grammar_object(grammar, vocabulary)
 
     @classmethod
     def from_json_object(
-        cls, vocabulary: Vocabulary, *, any_whitespace: bool = True, whitespace_pattern: str | None = None
+        cls,
+        vocabulary: Vocabulary,
+        *,
+        any_whitespace: bool = True,
+        whitespace_pattern: str | None = None,
+        whitespace: Whitespace = "formatted",
     ) -> Self:
-        """Any JSON object; ``any_whitespace`` and ``whitespace_pattern`` as for JSON Schema."""
+        """Any JSON object; options as for JSON Schema."""
         from dotllm.languages.json_schema import json_object_to_grammar
 
-        grammar = json_object_to_grammar(any_whitespace=any_whitespace, whitespace_pattern=whitespace_pattern)
+        grammar = json_object_to_grammar(
+            any_whitespace=any_whitespace, whitespace_pattern=whitespace_pattern, whitespace=whitespace
+        )
         return cls.from_grammar_object(grammar, vocabulary)
 
     @classmethod
@@ -109,13 +118,14 @@ class Index(GrammarIndex):
         any_whitespace: bool = True,
         whitespace_pattern: str | None = None,
         additional_properties: bool | None = None,
+        whitespace: Whitespace = "formatted",
     ) -> Self:
         """Texts of a structural tag (a dict or JSON text), in either request form (docs/structural-tags.md); options as
         for JSON Schema."""
         from dotllm.languages.json_schema import Options
         from dotllm.languages.structural_tag import structural_tag_to_grammar
 
-        options = Options(any_whitespace, whitespace_pattern, order, additional_properties)
+        options = Options(any_whitespace, whitespace_pattern, order, additional_properties, whitespace=whitespace)
         grammar = structural_tag_to_grammar(spec, token_names=_token_names(vocabulary), options=options)
         return cls.from_grammar_object(grammar, vocabulary)
 

@@ -67,6 +67,13 @@ def test_order_of_properties(monkeypatch: pytest.MonkeyPatch) -> None:
     assert requests.of_params(params(json_object=True), config()).options == ()
 
 
+def test_white_space_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOTLLM_WHITESPACE", "any")
+    for fields in ({"json": "{}"}, {"json_object": True}, {"structural_tag": "{}"}):
+        assert dict(requests.of_params(params(**fields), config()).options) == {"whitespace": "any"}
+    assert requests.of_params(params(regex="a"), config()).options == ()
+
+
 @pytest.mark.parametrize(
     ("order", "fields"), [("sideways", {"json": "{}"}), (["any"], {"json": "{}"}), ("any", {"regex": "a"})]
 )

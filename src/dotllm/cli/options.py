@@ -59,10 +59,16 @@ OPTIONS: tuple[Option, ...] = (
         "{off,on}",
         "on: the inspector at /dotllm/inspect; who has the API key sees the requests there (default: off)",
     ),
+    Option(
+        "--dotllm-whitespace",
+        "DOTLLM_WHITESPACE",
+        "{formatted,any}",
+        "white space between tokens of JSON: what formatters write, or any, up to 320 characters (default: formatted)",
+    ),
     *(Option(*row) for row in describe()),
 )
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Constraints": ("default-backend", "coalescence", "property-order"),
+    "Constraints": ("default-backend", "coalescence", "property-order", "whitespace"),
     "GPU": ("gpu-masks",),
     "Cache": ("cache-memory-bytes", "disk-bytes", "cache-dir", "store", "store-secret", "store-readonly"),
     "Limits": ("max-pinned-bytes", "compile-timeout", "compile-memory", "queue-limit", "queue-bytes"),
@@ -74,6 +80,7 @@ SETTINGS = (
     settings.gpu_masks,
     settings.property_order,
     settings.inspects,
+    settings.whitespace,
 )
 
 

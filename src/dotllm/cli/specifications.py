@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, least: str = "+") -> None:
     parser.add_argument(
         "--disable-additional-properties", action="store_true", help="as the server's flag of that name"
     )
+    parser.add_argument(
+        "--whitespace", choices=("formatted", "any"), default="formatted", help="as the server's --dotllm-whitespace"
+    )
     parser.add_argument("--whitespace-pattern", metavar="REGEX", help="as the request's field of that name")
     parser.add_argument(
         "--property-order",
@@ -50,6 +53,8 @@ def json_options(arguments: argparse.Namespace) -> dict[str, OptionValue]:
         options["additional_properties"] = False
     if arguments.whitespace_pattern is not None:
         options["whitespace_pattern"] = arguments.whitespace_pattern
+    if arguments.whitespace != "formatted":
+        options["whitespace"] = arguments.whitespace
     if arguments.property_order != "declared":
         options["order"] = arguments.property_order
     return options

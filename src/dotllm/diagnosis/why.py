@@ -27,7 +27,7 @@ from dotllm.vocabulary import Vocabulary
 MOST_COMPILES = 200
 MOST_SECONDS = 1.0
 _EOS = 256
-_FREEST = {"order": "any"}
+_FREEST = {"order": "any", "whitespace": "any"}
 """The options of JSON Schema under which most documents fit."""
 
 
@@ -250,6 +250,7 @@ class _Search:
 
 _OPTIONS = (
     ("order", "keys come in the order in which the schema declares them", 'reorder the keys, or allow order="any"'),
+    ("whitespace", "white space is written as formatters do", 'write it so, or allow whitespace="any"'),
     ("any_whitespace", "no white space is written", "leave it out, or allow any_whitespace=True"),
     ("whitespace_pattern", "the whitespace_pattern forbids this white space", "leave it out, or widen the pattern"),
     ("additional_properties", "objects have no properties but those that the schema names", "name it in properties"),

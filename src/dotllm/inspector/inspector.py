@@ -35,7 +35,7 @@ COMPILE_S = 10.0
 SAMPLES = 3
 _REMEMBERED = 16
 _JSON_KINDS = (Kind.JSON_SCHEMA, Kind.JSON_OBJECT)
-_OPTIONS = ("any_whitespace", "additional_properties", "order", "whitespace_pattern")
+_OPTIONS = ("any_whitespace", "additional_properties", "order", "whitespace", "whitespace_pattern")
 
 
 class BadQuestion(ValueError):

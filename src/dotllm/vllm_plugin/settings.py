@@ -16,6 +16,9 @@ PLUGIN_NAME = "dotllm"
 PROPERTY_ORDERS = ("declared", "any")
 """Orders of an object's properties; the first is the default."""
 
+WHITESPACE = ("formatted", "any")
+"""What stands between two tokens of JSON; the first is the default."""
+
 _OURS = ("dotllm", "on", "1", "true", "yes")
 _VLLMS = ("vllm", "off", "0", "false", "no")
 
@@ -49,6 +52,11 @@ def coalescence() -> str:
 def property_order() -> str:
     """declared or any: the order of properties where a request does not say (``DOTLLM_PROPERTY_ORDER``)."""
     return choice("DOTLLM_PROPERTY_ORDER", *PROPERTY_ORDERS)
+
+
+def whitespace() -> str:
+    """formatted or any: the white space of JSON where a request does not say (``DOTLLM_WHITESPACE``)."""
+    return choice("DOTLLM_WHITESPACE", *WHITESPACE)
 
 
 def gpu_masks() -> str:

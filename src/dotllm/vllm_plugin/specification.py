@@ -11,7 +11,7 @@ from typing import Protocol
 from dotllm.compilation.specification import Kind, OptionValue, Specification
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.languages.surrogates import HALF, is_unicode
-from dotllm.vllm_plugin.settings import PROPERTY_ORDERS, property_order
+from dotllm.vllm_plugin.settings import PROPERTY_ORDERS, WHITESPACE, property_order, whitespace
 from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsConfig, StructuredOutputsParams
 
 KINDS = {
@@ -130,6 +130,8 @@ def _json_options(
             options[option.removeprefix("disable_")] = False
     if kind in _WITH_PROPERTIES and (order := order or property_order()) != PROPERTY_ORDERS[0]:
         options["order"] = str(order)
+    if kind in _EFFECTIVE and (blanks := whitespace()) != WHITESPACE[0]:
+        options["whitespace"] = blanks
     return options
 
 

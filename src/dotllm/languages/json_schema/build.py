@@ -14,7 +14,7 @@ from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import Node
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.emission.prelude import from_prelude
-from dotllm.languages.json_schema.options import Options, Order, SchemaBudget
+from dotllm.languages.json_schema.options import Options, Order, SchemaBudget, Whitespace
 from dotllm.languages.json_schema.pattern_errors import locate_pattern_error
 from dotllm.languages.json_schema.reading.dialect import dialect_named
 from dotllm.languages.json_schema.reading.document import Document
@@ -34,27 +34,32 @@ def json_schema_to_grammar(
     additional_properties: bool | None = None,
     default_dialect: str = "2020-12",
     budget: SchemaBudget | None = None,
+    whitespace: Whitespace = "formatted",
 ) -> Grammar:
     """The texts of the JSON documents that ``schema`` allows.
 
-    ``any_whitespace=False``: none between tokens. ``whitespace_pattern``: a regular expression for it.
+    ``whitespace``: what formatters write between tokens, or "any" white space. ``any_whitespace=False``: none.
+    ``whitespace_pattern``: a regular expression for it.
     ``order``: keys in declared order, or in any. ``additional_properties=False``: objects have no
     properties but those that the schema names, unless it says so. ``default_dialect``: of a schema without ``$schema``.
     Raises `InvalidSpec` (the schema is wrong, or nothing satisfies it), `Unsupported` (a keyword cannot be enforced)
     or `BudgetExceeded`, each with the keyword and its JSON Pointer.
     """
     options = Options(
-        any_whitespace, whitespace_pattern, order, additional_properties, default_dialect, budget or SchemaBudget()
-    )
+        any_whitespace, whitespace_pattern, order, additional_properties, default_dialect, budget or SchemaBudget(),
+        whitespace=whitespace,
+    )  # fmt: skip
     grammar = Grammar()
     grammar.start = schema_expression(schema, grammar, options)
     return grammar
 
 
-def json_object_to_grammar(*, any_whitespace: bool = True, whitespace_pattern: str | None = None) -> Grammar:
+def json_object_to_grammar(
+    *, any_whitespace: bool = True, whitespace_pattern: str | None = None, whitespace: Whitespace = "formatted"
+) -> Grammar:
     """The texts of all JSON objects (``response_format: json_object``)."""
     return json_schema_to_grammar(
-        {"type": "object"}, any_whitespace=any_whitespace, whitespace_pattern=whitespace_pattern
+        {"type": "object"}, any_whitespace=any_whitespace, whitespace_pattern=whitespace_pattern, whitespace=whitespace
     )
 
 

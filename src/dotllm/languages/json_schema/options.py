@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Order = Literal["declared", "any"]
+Whitespace = Literal["formatted", "any"]
+"""What may stand between two tokens: what formatters write, or any white space of JSON."""
 
 
 class SchemaBudget(NamedTuple):
@@ -36,3 +38,4 @@ class Options(NamedTuple):
     """texts that no string holds, keys included (see `forbidden_substrings`)"""
     finite_numbers: bool = False
     """only numbers that are read as finite ones (see `finite_numbers`)"""
+    whitespace: Whitespace = "formatted"

@@ -1,8 +1,10 @@
 """How a document is written: punctuation and white space. `spelling` says how strings are written, `number_text` how
 numbers are.
 
-White space may stand between any two tokens, never before the first or after the last. It is bounded, so that a model
-that has begun to write blanks must stop. ``whitespace_pattern`` replaces it; without ``any_whitespace`` there is none.
+White space may stand between any two tokens, never before the first or after the last. It is what formatters write:
+nothing, one space, or a line break and an indentation. So a model that has begun to write blanks soon has no other
+choice than to go on. ``whitespace="any"`` allows any white space of JSON, up to a bound; ``whitespace_pattern``
+replaces it; without ``any_whitespace`` there is none.
 Every value, bracket and comma is followed by its white space, so no two stretches of it meet.
 """
 
@@ -25,8 +27,10 @@ from dotllm.languages.regex import regex_to_dfa, regex_to_expression
 from dotllm.languages.regex.lowering import Lowering
 from dotllm.languages.surrogates import is_unicode
 
+MAX_BLANKS, MAX_TABS = 32, 8
+"""Of an indentation: 16 levels of two blanks, eight of four, eight of a tab."""
 MAX_WHITESPACE = 320
-"""Characters between two tokens: enough for 4 blanks of indentation at depth 79."""
+"""Characters between two tokens where any white space is allowed."""
 
 _BLANK = " \t\n\r"
 _BLANKS = Dfa.chars(CharSet.of(_BLANK)).star()
@@ -154,7 +158,19 @@ def whitespace(grammar: Grammar, options: Options) -> Expression:
         return grammar.call(rule)
     if not options.any_whitespace:
         return grammar.empty()
-    return grammar.repeat(grammar.bytes_in(b" \t\n\r"), 0, MAX_WHITESPACE)
+    if options.whitespace == "any":
+        return grammar.repeat(grammar.bytes_in(b" \t\n\r"), 0, MAX_WHITESPACE)
+    return grammar.once(("formatted white space", None), lambda: _formatted(grammar))
+
+
+def _formatted(grammar: Grammar) -> Expression:
+    """Nothing, one space, or a line break and an indentation, which is a rule: its 40 states are there once."""
+    line_break = grammar.alt([grammar.literal(b"\n"), grammar.literal(b"\r\n")])
+    blanks = grammar.repeat(grammar.literal(b" "), 0, MAX_BLANKS)
+    tabs = grammar.repeat(grammar.literal(b"\t"), 1, MAX_TABS)
+    rule = grammar.rule("line break and indentation")
+    grammar.define(rule, grammar.seq([line_break, grammar.alt([blanks, tabs])]))
+    return grammar.optional(grammar.alt([grammar.literal(b" "), grammar.call(rule)]))
 
 
 @lru_cache(maxsize=1)
