@@ -31,6 +31,7 @@ Code = Literal[
     "too_slow",
     "tokenizer",
     "conflict",
+    "too_few_tokens",
 ]
 """What is wrong with a specification. A name never changes its meaning: clients branch on it."""
 CODES: tuple[Code, ...] = get_args(Code)
@@ -194,10 +195,16 @@ class BudgetExceeded(Unsupported):
 class TooFewTokens(SpecError):
     """No text can be completed with the tokens that are left: ``needed`` are, the end token among them."""
 
+    default_code: ClassVar[Code] = "too_few_tokens"
+
     def __init__(self, needed: int, left: int) -> None:
         super().__init__(f"{needed} tokens at least are needed to end the text, {left} are left", keyword="tokens_left")
         self.needed = needed
         self.left = left
+
+    def replaced(self: S, **changes: object) -> S:
+        """Nothing of a specification is at fault, so there is nothing to replace."""
+        return self
 
 
 class EngineFault(RuntimeError):
