@@ -141,9 +141,9 @@ def _hooks() -> Finding:
     vllm_metadata.patch_version()
     from dotllm.vllm_plugin import registry
 
-    outcomes = registry.apply_all()
-    failed = [outcome.hook for outcome in outcomes if not outcome.ok]
-    text = f"{len(outcomes) - len(failed)} of {len(outcomes)} hold"
+    faults = registry.apply_all()
+    failed = [hook for hook, fault in faults.items() if fault]
+    text = f"{len(faults) - len(failed)} of {len(faults)} hold"
     names = ", ".join(hook.name for hook in failed)
     return Finding(
         "hooks", not any(hook.required for hook in failed), text, names and f"not: {names}; see `dotllm hooks`"

@@ -21,21 +21,20 @@ def main(argv: list[str]) -> int:
     vllm_metadata.patch_version()
     from dotllm.vllm_plugin import registry
 
-    outcomes = registry.apply_all()
-    failed = [outcome for outcome in outcomes if not outcome.ok]
+    faults = registry.apply_all()
+    failed = [hook for hook, fault in faults.items() if fault]
     if arguments.json:
         rows = [
-            {"hook": o.hook.name, "required": o.hook.required, "ok": o.ok, "error": o.error, "summary": o.hook.summary}
-            for o in outcomes
+            {"hook": hook.name, "required": hook.required, "ok": not fault, "error": fault, "summary": hook.summary}
+            for hook, fault in faults.items()
         ]
         print(json.dumps(rows, indent=2))
     else:
         print(f"vLLM {version}")
-        for outcome in outcomes:
-            hook = outcome.hook
+        for hook, fault in faults.items():
             need = "required" if hook.required else "optional"
-            print(f"  {'ok' if outcome.ok else 'FAILED':<7} {hook.name:<20} {need:<9} {hook.summary}")
-            if not outcome.ok:
-                print(f"          {outcome.error}\n          without it: {hook.without_it}")
-        print(f"{len(outcomes) - len(failed)} of {len(outcomes)} hooks hold")
-    return int(any(outcome.hook.required for outcome in failed))
+            print(f"  {'FAILED' if fault else 'ok':<7} {hook.name:<20} {need:<9} {hook.summary}")
+            if fault:
+                print(f"          {fault}\n          without it: {hook.without_it}")
+        print(f"{len(faults) - len(failed)} of {len(faults)} hooks hold")
+    return int(any(hook.required for hook in failed))

@@ -97,19 +97,6 @@ class Hook:
             self._apply()
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Whether a hook holds in this process; ``error`` is empty if so."""
-
-    hook: Hook
-    error: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether the hook holds."""
-        return not self.error
-
-
 def positional(function: Any) -> tuple[str, ...]:
     """Names of the parameters that ``function`` takes by their place."""
     parameters = inspect.signature(function).parameters.values()

@@ -25,7 +25,7 @@ from dotllm.vllm_plugin.frontend import (
 )
 from dotllm.vllm_plugin.frontend.tool_calls import argument_types, constraints
 from dotllm.vllm_plugin.gpu_masks import manager_hook
-from dotllm.vllm_plugin.hook import Hook, HookError, Outcome
+from dotllm.vllm_plugin.hook import Hook, HookError
 from dotllm.vllm_plugin.jump_forward import jump_forward
 from dotllm.vllm_plugin.workarounds import cpu_drafts, cpu_kernels, cpu_seeds, implicit_ends
 
@@ -69,26 +69,24 @@ def join_vllms_log() -> None:
 
 
 @functools.cache
-def apply_all() -> tuple[Outcome, ...]:
-    """Apply every hook, whatever becomes of the others; the outcome of each. Runs once per process."""
-    outcomes = []
+def apply_all() -> dict[Hook, str]:
+    """Apply every hook, whatever becomes of the others; why it does not hold, "" if it does. Runs once per process."""
+    faults = dict.fromkeys(HOOKS, "")
     for hook in HOOKS:
         try:
             hook.apply()
         except Exception as error:  # whatever a foreign version of vLLM makes of it
             logger.debug("hook %s", hook.name, exc_info=True)
-            outcomes.append(Outcome(hook, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__))
-        else:
-            outcomes.append(Outcome(hook))
-    return tuple(outcomes)
+            faults[hook] = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return faults
 
 
 def apply_required() -> None:
     """Apply every hook; raise for a required one that does not hold, warn about the others."""
-    for outcome in apply_all():
-        if outcome.ok:
+    for hook, fault in apply_all().items():
+        if not fault:
             continue
-        message = f"dotllm hook {outcome.hook.name!r} does not hold on this vLLM ({outcome.error})"
-        if outcome.hook.required:
-            raise HookError(f"{message}: {outcome.hook.without_it}")
-        logger.warning("%s: %s", message, outcome.hook.without_it)
+        message = f"dotllm hook {hook.name!r} does not hold on this vLLM ({fault})"
+        if hook.required:
+            raise HookError(f"{message}: {hook.without_it}")
+        logger.warning("%s: %s", message, hook.without_it)

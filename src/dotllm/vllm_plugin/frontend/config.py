@@ -21,18 +21,19 @@ AUTO = "auto"
 _original: Any = None
 
 
-def allow_options(config: Any) -> None:
-    """Let a server on dotllm set ``disable_any_whitespace`` (``config`` is the class ``StructuredOutputsConfig``).
-    Idempotent."""
+def allow_options() -> None:
+    """Let a server on dotllm set ``disable_any_whitespace``. Idempotent."""
     global _original
-    if not is_ours(AUTO) or _accepts(config, backend=AUTO, disable_any_whitespace=True):
+    if not is_ours(AUTO) or _is_allowed():
         return
-    function = config.__pydantic_decorators__.model_validators[_VALIDATOR].func
+    from vllm.config.structured_outputs import StructuredOutputsConfig
+
+    function = StructuredOutputsConfig.__pydantic_decorators__.model_validators[_VALIDATOR].func
     if not isinstance(function, FunctionType) or function.__closure__ is not None:
         raise TypeError("the validator of StructuredOutputsConfig is no plain function")
     _original = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
     function.__code__ = _replacement.__code__
-    if not _accepts(config, backend=AUTO, disable_any_whitespace=True):
+    if not _is_allowed():
         raise TypeError("StructuredOutputsConfig still refuses disable_any_whitespace")
 
 
@@ -47,24 +48,20 @@ def validate(config: Any) -> Any:
     return config if is_ours(config.backend) else _original(config)
 
 
-def _accepts(config: Any, **values: Any) -> bool:
+def _is_allowed() -> bool:
+    from vllm.config.structured_outputs import StructuredOutputsConfig
+
     try:
-        config(**values)
+        StructuredOutputsConfig(backend=AUTO, disable_any_whitespace=True)
     except ValueError:  # pydantic's ValidationError is one
         return False
     return True
-
-
-def _apply() -> None:
-    from vllm.config.structured_outputs import StructuredOutputsConfig
-
-    allow_options(StructuredOutputsConfig)
 
 
 HOOK = Hook(
     name="backend-options",
     summary="disable_any_whitespace may be set for the whole server",
     targets=(Target(_MODULE, f"StructuredOutputsConfig.{_VALIDATOR}", ("self",)),),
-    apply=_apply,
+    apply=allow_options,
     without_it="set disable_any_whitespace in each request instead",
 )

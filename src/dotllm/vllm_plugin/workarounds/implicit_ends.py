@@ -21,16 +21,14 @@ from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 _MASKED = "masked_reasoning_end_ids"  # attribute of a ``StructuredOutputRequest``, vLLM's own since 0.33
 
 
-def implicit_ends(reasoner: Any) -> tuple[int, ...]:
-    """Tokens that end the reasoning and belong to the answer."""
-    since_033 = getattr(reasoner, "implicit_reasoning_end_token_ids", None)
-    if since_033 is not None:
-        return tuple(sorted(since_033))
-    find = getattr(reasoner, "find_reasoning_end", None)
-    if find is None:
+def implicit_ends(reasoner: object) -> tuple[int, ...]:
+    """Tokens that end the reasoning and belong to the answer, by the one kind of parser that tells vLLM."""
+    from vllm.parser.engine.adapters import ParserEngineReasoningAdapter
+
+    if not isinstance(reasoner, ParserEngineReasoningAdapter):
         return ()
-    ends = ((token, find([token])) for token in sorted(getattr(reasoner, "reasoning_end_token_ids", None) or ()))
-    return tuple(token for token, end in ends if end is not None and getattr(end, "implicit", False))
+    ends = sorted(reasoner.reasoning_end_token_ids)
+    return tuple(token for token in ends if reasoner.find_reasoning_end([token]).implicit)
 
 
 def masked_ends(manager: StructuredOutputManager, request: Request) -> tuple[int, ...]:
@@ -49,11 +47,10 @@ def masked_ends(manager: StructuredOutputManager, request: Request) -> tuple[int
 
 @cache
 def needed() -> bool:
-    """Whether the installed vLLM's parsers say which ends belong to the answer, and it does not mask them."""
-    from vllm.parser.engine.parser_engine import ReasoningEnd
+    """Whether the installed vLLM does not mask such ends."""
     from vllm.v1.structured_output.request import StructuredOutputRequest
 
-    return "implicit" in ReasoningEnd._fields and not hasattr(StructuredOutputRequest, _MASKED)
+    return not hasattr(StructuredOutputRequest, _MASKED)
 
 
 HOOK = Hook(
@@ -66,10 +63,10 @@ HOOK = Hook(
 
 @HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.grammar_bitmask")
 def _grammar_bitmask(
-    self: Any,
-    requests: Any,
+    self: StructuredOutputManager,
+    requests: dict[str, Request],
     structured_output_request_ids: list[str],
-    scheduled_spec_decode_tokens: Any,
+    scheduled_spec_decode_tokens: dict[str, list[int]],
     *,
     original: Original,
 ) -> Any:
