@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 _MESSAGE = re.compile(r"(.*) \(at (/.*)\)", re.DOTALL)
 """As `dotllm.errors.SpecError` writes it: from the engine comes only the text."""
 
 
-def located(message: str, tag: str, tools: list[Any], *, of_anthropic: bool = False) -> str:
+def located(message: str, tag: str, tools: list[object], *, of_anthropic: bool = False) -> str:
     """The message of a refusal of ``tag``, with the place in the request's ``tools`` if that is known to be in one.
 
     ``of_anthropic``: the request is one of Anthropic's API, which has its schemas elsewhere.
@@ -41,7 +40,9 @@ def located(message: str, tag: str, tools: list[Any], *, of_anthropic: bool = Fa
     return message
 
 
-def _schemas(tools: list[Any], of_anthropic: bool, place: str = "/tools") -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _schemas(
+    tools: list[object], of_anthropic: bool, place: str = "/tools"
+) -> Iterator[tuple[str, str, dict[str, object]]]:
     """Of each tool the name, where its schema is, and the schema."""
     for i, tool in enumerate(tools):
         here = f"{place}/{i}"

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableSequence, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    import torch
+import torch
 
 MODULES = {
     "vllm.config.compilation": "CompilationConfig",
@@ -37,7 +36,8 @@ MODULES = {
     "vllm.v1.structured_output": "StructuredOutputManager",
     "vllm.v1.structured_output.backend_types": "StructuredOutputBackend StructuredOutputGrammar",
     "vllm.v1.structured_output.request": "StructuredOutputRequest",
-    "vllm.v1.worker.gpu.buffer_utils": "StagedWriteTensor",
+    "vllm.v1.utils": "CpuGpuBuffer",
+    "vllm.v1.worker.gpu.buffer_utils": "StagedWriteTensor UvaBackedTensor",
     "vllm.v1.worker.gpu.input_batch": "InputBatchV2",
     "vllm.v1.worker.gpu.model_runner": "GPUModelRunnerV2",
     "vllm.v1.worker.gpu.states": "RequestState",
@@ -66,7 +66,7 @@ class ModelConfig(Protocol):
 
 class ParallelConfig(Protocol):
     _api_process_rank: int
-    distributed_executor_backend: Any
+    distributed_executor_backend: object
     enable_batch_sharded_sampling: bool
     pipeline_parallel_size: int
     prefill_context_parallel_size: int
@@ -85,7 +85,7 @@ class CompilationConfig(Protocol):
 
 
 class SpeculativeConfig(Protocol):
-    num_speculative_tokens_per_batch_size: Any
+    num_speculative_tokens_per_batch_size: object
 
 
 class StructuredOutputsConfig(Protocol):
@@ -98,7 +98,7 @@ class StructuredOutputsConfig(Protocol):
 class VllmConfig(Protocol):
     aux_output_config: Any
     compilation_config: CompilationConfig
-    kv_transfer_config: Any
+    kv_transfer_config: object
     model_config: ModelConfig
     parallel_config: ParallelConfig
     scheduler_config: SchedulerConfig
@@ -108,7 +108,7 @@ class VllmConfig(Protocol):
 
 
 class StructuredOutputsParams(Protocol):
-    json: Any  # str | dict | None
+    json: str | dict[str, object] | None
     json_object: bool | None
     regex: str | None
     choice: list[str] | None
@@ -133,7 +133,7 @@ class SamplingParams(Protocol):
     logprobs: int | None
     presence_penalty: float
     prompt_logprobs: int | None
-    repetition_detection: Any
+    repetition_detection: object
     repetition_penalty: float
     seed: int | None
     structured_outputs: StructuredOutputsParams | None
@@ -149,7 +149,7 @@ class StructuredOutputGrammar(Protocol):
 
 
 class StructuredOutputBackend(Protocol):
-    def compile_grammar(self, request_type: Any, grammar_spec: str) -> StructuredOutputGrammar: ...
+    def compile_grammar(self, request_type: Enum, grammar_spec: str) -> StructuredOutputGrammar: ...
     def allocate_token_bitmask(self, max_num_seqs: int) -> torch.Tensor: ...
     def destroy(self) -> None: ...
 
@@ -179,7 +179,7 @@ class Request(Protocol):
     resumable: bool
     sampling_params: Any  # `SamplingParams`; None where something is pooled
     spec_token_ids: list[int]
-    status: Any  # a ``RequestStatus``
+    status: Enum  # a ``RequestStatus``
     structured_output_request: StructuredOutputRequest | None
     use_structured_output: bool
 
@@ -191,7 +191,7 @@ class StructuredOutputManager(Protocol):
     backend: Any  # a `StructuredOutputBackend`; None before the first constrained request
     enable_in_reasoning: bool
     reasoner_cls: type | None
-    tokenizer: Any
+    tokenizer: object
     vllm_config: VllmConfig
 
     def _get_constraint_bounds(self, request: Request, spec_tokens: Sequence[int]) -> tuple[int, int]: ...
@@ -199,8 +199,8 @@ class StructuredOutputManager(Protocol):
 
 
 class Scheduler(Protocol):
-    connector: Any
-    ec_connector: Any
+    connector: object
+    ec_connector: object
     is_encoder_decoder: bool
     max_model_len: int
     max_num_running_reqs: int
@@ -212,14 +212,14 @@ class Scheduler(Protocol):
     running: MutableSequence[Request]
     structured_output_manager: StructuredOutputManager
     vllm_config: VllmConfig
-    waiting: Any  # a queue; true if somebody is in it
+    waiting: object  # a queue; true if somebody is in it
 
     def _preempt_request(self, request: Request, timestamp: float, drop_stale_output: bool = False) -> None: ...
 
 
 class SchedulerOutput(Protocol):
     num_scheduled_tokens: dict[str, int]
-    scheduled_new_reqs: list[Any]
+    scheduled_new_reqs: list[object]
     scheduled_spec_decode_tokens: dict[str, list[int]]
 
 
@@ -240,22 +240,22 @@ if TYPE_CHECKING:
         before vLLM's class and answer in its place."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-        def schedule(self, *args: Any, **kwargs: Any) -> Any: ...
-        def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any: ...
+        def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput: ...
+        def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None: ...
         def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: Any) -> Any: ...
         def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None: ...
         def update_draft_token_ids_in_output(self, draft_token_ids: DraftTokenIds, scheduler_output: Any) -> None: ...
         def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None: ...
         def _handle_blocked_waiting_request(self, request: Request) -> bool: ...
         def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None: ...
-        def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any: ...
+        def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> object: ...
 
 else:
     SchedulerMixin = object
 
 
 class EngineCoreOutput(Protocol):
-    finish_reason: Any
+    finish_reason: object
     new_token_ids: list[int]
     request_id: str
     stop_reason: int | str | None
@@ -273,7 +273,7 @@ class RequestOutput(Protocol):
 
 
 class RequestOutputCollector(Protocol):
-    output: Any  # a `RequestOutput`, an exception, or None
+    output: RequestOutput | Exception | None
     ready: asyncio.Event
     request_id: str
 
@@ -287,13 +287,17 @@ class GrammarOutput(Protocol):
     structured_output_request_ids: list[str]
 
 
+class CpuGpuBuffer(Protocol):
+    np: npt.NDArray[np.generic]
+
+
 class CachedRequestState(Protocol):
     num_prompt_tokens: int
     output_token_ids: list[int]
 
 
 class InputBatchV1(Protocol):
-    generators: dict[int, Any]
+    generators: dict[int, torch.Generator]
     is_token_ids: npt.NDArray[np.bool_]
     num_reqs: int
     num_tokens_no_spec: npt.NDArray[np.int32]
@@ -304,7 +308,7 @@ class InputBatchV1(Protocol):
 
 
 class GPUModelRunnerV1(Protocol):
-    discard_request_mask: Any
+    discard_request_mask: CpuGpuBuffer
     input_batch: InputBatchV1
     requests: dict[str, CachedRequestState]
 
@@ -323,10 +327,14 @@ class StagedWriteTensor(Protocol):
     def stage_write_elem(self, index: int, x: int) -> None: ...
 
 
+class UvaBackedTensor(Protocol):
+    np: npt.NDArray[np.int32]
+
+
 class RequestState(Protocol):
     all_token_ids: StagedWriteTensor
     num_computed_tokens: StagedWriteTensor
-    prefill_len: Any
+    prefill_len: UvaBackedTensor
     req_id_to_index: dict[str, int]
     total_len: StagedWriteTensor
 

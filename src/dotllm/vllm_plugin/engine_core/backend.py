@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Literal
 
 import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
 
 from dotllm.compilation import Compiled, Specification
+from dotllm.device_masks.sender import RowSender
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.engine_core import coalesced, per_process
@@ -30,7 +32,7 @@ class EngineBackend(StructuredOutputBackend):
         self.vocabulary = per_process.vocabulary(self.tokenizer, self.vocab_size, self._ends)
         self.compiler = per_process.compiler(self.vocabulary)
         self._enters_text = not coalesced.why_not(self.vllm_config)
-        self.row_sender: Any = None
+        self.row_sender: RowSender | Literal[False] | None = None
         """Decided at the first step (see `gpu_masks.manager_hook`): a `RowSender`, or False where bitmasks are used."""
 
     def begin(self, specification: Specification, request: Request) -> Future[RequestGrammar]:
@@ -43,7 +45,7 @@ class EngineBackend(StructuredOutputBackend):
         return self._compile(specification, request.sampling_params.all_stop_token_ids, spells_forced_text=spells)
 
     def compile_grammar(
-        self, request_type: Any, grammar_spec: str, stop_token_ids: set[int] | None = None, **_: Any
+        self, request_type: Enum, grammar_spec: str, stop_token_ids: set[int] | None = None, **_: object
     ) -> StructuredOutputGrammar:
         """vLLM's own way in, used by beam search: compile now. (vLLM passes no per-request options here, nor the tokens
         that end a text: those are the model's.)

@@ -165,13 +165,13 @@ HOOK = scheduler_mixins.hook(
 
 
 @HOOK.replaces("vllm.v1.engine.output_processor:RequestOutputCollector.put")
-def _put(self: Any, output: RequestOutput, *, original: Original) -> None:
+def _put(self: object, output: RequestOutput, *, original: Original) -> None:
     # Of n answers each ends for itself, and an output is finished when the last one is: so all are looked at.
     original(self, as_exception(output) or output)
 
 
 @HOOK.replaces("vllm.v1.engine.llm_engine:LLMEngine.step")
-def _step(self: Any, *, original: Original) -> list[RequestOutput]:
+def _step(self: object, *, original: Original) -> list[RequestOutput]:
     outputs: list[RequestOutput] = original(self)
     for output in outputs:
         if output.finished:

@@ -30,7 +30,15 @@ from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.settings import BACKEND
-from dotllm.vllm_plugin.vllm_types import Request, Scheduler, SchedulerMixin, SchedulerOutput, StructuredOutputRequest
+from dotllm.vllm_plugin.vllm_types import (
+    GrammarOutput,
+    Request,
+    Scheduler,
+    SchedulerMixin,
+    SchedulerOutput,
+    StructuredOutputGrammar,
+    StructuredOutputRequest,
+)
 from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends
 
 logger = logging.getLogger(__name__)
@@ -46,7 +54,7 @@ class Pending:
     request: Request
     structured: StructuredOutputRequest
     """that of ``request``"""
-    future: Future[Any]
+    future: Future[StructuredOutputGrammar]
     """of its grammar"""
     reasons: bool
     """whether it begins with a reasoning, whose tokens need no mask"""
@@ -70,7 +78,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
         self._lets_reason = not why_no_reasoning(self)
         logger.info("prefill overlaps compilation: %s", f"no ({reason})" if reason else "yes")
 
-    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """One step. Requests whose compile has ended go on, or are ended."""
         for pending in [pending for pending in self._pending.values() if pending.future.done()]:
             if pending.waits_since is not None:  # vLLM looks itself at what waits
@@ -81,7 +89,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
                 self._let_wait(pending)
         return super().schedule(*args, **kwargs)
 
-    def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any:
+    def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
         """The masks of a step that has been launched, which need the grammars; they are timed."""
         scheduled = scheduler_output.num_scheduled_tokens
         needed = [
@@ -182,7 +190,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
             return False
         return not reasoner.is_reasoning_end(request.prompt_token_ids or [])
 
-    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> object:
         """A request has ended, so its compile is cancelled."""
         pending = self._pending.pop(request.request_id, None)
         future = pending.future if pending else getattr(request.structured_output_request, "_grammar", None)

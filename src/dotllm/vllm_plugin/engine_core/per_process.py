@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dotllm.compilation import CompilationManager
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dotllm.vocabulary import Vocabulary
 
 _lock = threading.Lock()
-_vocabularies: weakref.WeakKeyDictionary[Any, dict[tuple[int, tuple[int, ...]], Vocabulary]] = (
+_vocabularies: weakref.WeakKeyDictionary[object, dict[tuple[int, tuple[int, ...]], Vocabulary]] = (
     weakref.WeakKeyDictionary()
 )
 _compilers: dict[Vocabulary, CompilationManager] = {}
@@ -35,7 +35,7 @@ def further_ends(model_config: ModelConfig) -> tuple[int, ...]:
     return known[1]
 
 
-def vocabulary(tokenizer: Any, size: int, further_eos: tuple[int, ...]) -> Vocabulary:
+def vocabulary(tokenizer: object, size: int, further_eos: tuple[int, ...]) -> Vocabulary:
     """The `Vocabulary` of ``tokenizer``, padded to ``size`` ids (a model's output may be wider); made once per process.
     ``further_eos`` end a text, too.
 
@@ -75,12 +75,12 @@ def close_compiler(vocabulary: Vocabulary) -> None:
         made.close()
 
 
-def vocabulary_of_model(tokenizer: Any, model_config: ModelConfig) -> Vocabulary:
+def vocabulary_of_model(tokenizer: object, model_config: ModelConfig) -> Vocabulary:
     """The `vocabulary` of an engine."""
     return vocabulary(tokenizer, model_config.get_vocab_size(), further_ends(model_config))
 
 
-def token_names(tokenizer: Any, model_config: ModelConfig) -> TokenNames:
+def token_names(tokenizer: object, model_config: ModelConfig) -> TokenNames:
     """The tokens that a specification may name."""
     from dotllm.languages.token_names import TokenNames
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from dotllm.device_masks.message import MaskRows
 from dotllm.device_masks.sender import RowSender
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.gpu_masks import worker_hooks
@@ -52,7 +53,7 @@ def why_not(manager: StructuredOutputManager) -> str:
 
 def message(
     manager: StructuredOutputManager, requests: dict[str, Request], ids: list[str], drafts: dict[str, list[int]]
-) -> Any:
+) -> MaskRows | None:
     """The `MaskRows` of a step, or None where vLLM's own way is to be taken."""
     from dotllm.vllm_plugin.gpu_masks import rows
 
@@ -63,7 +64,7 @@ def message(
         reason = why_not(manager)
         logger.info("masks live on the device: %s", f"no ({reason})" if reason else "yes")
         backend.row_sender = False if reason else RowSender(backend.token_space)
-    if not backend.row_sender:
+    if backend.row_sender is False:
         return None
     asked = [requests[name] for name in ids]
     return rows.message_of(manager, backend.row_sender, asked, [drafts.get(name, ()) for name in ids] if drafts else ())
@@ -76,10 +77,10 @@ HOOK.replaces("vllm.v1.worker.gpu.structured_outputs:StructuredOutputsWorker.app
 # Last: where one of those cannot be replaced, no row numbers are given out.
 @HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.grammar_bitmask")
 def _grammar_bitmask(
-    self: Any,
-    requests: Any,
+    self: StructuredOutputManager,
+    requests: dict[str, Request],
     structured_output_request_ids: list[str],
-    scheduled_spec_decode_tokens: Any,
+    scheduled_spec_decode_tokens: dict[str, list[int]],
     *,
     original: Original,
 ) -> Any:

@@ -15,7 +15,9 @@ import logging
 from typing import Any
 
 import numpy as np
+import torch
 
+from dotllm.device_masks.mask_table import MaskTable
 from dotllm.device_masks.message import MaskRows, positions
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.hook import Original
@@ -25,10 +27,8 @@ logger = logging.getLogger(__name__)
 
 
 @functools.cache  # one model runner a process and device
-def table(device: Any) -> Any:
-    """The `mask_table.MaskTable` of a device."""
-    from dotllm.device_masks.mask_table import MaskTable
-
+def table(device: torch.device) -> MaskTable:
+    """The `MaskTable` of a device."""
     return MaskTable(device)
 
 
@@ -36,7 +36,7 @@ def v1(
     scheduler_output: vllm_types.SchedulerOutput,
     grammar_output: vllm_types.GrammarOutput,
     input_batch: vllm_types.InputBatchV1,
-    logits: Any,
+    logits: torch.Tensor,
     *,
     original: Original,
 ) -> None:
@@ -55,7 +55,7 @@ def v1(
 
 def v2(
     self: vllm_types.StructuredOutputsWorker,
-    logits: Any,
+    logits: torch.Tensor,
     input_batch: vllm_types.InputBatchV2,
     grammar_req_ids: list[str],
     grammar_bitmask: Any,
@@ -73,10 +73,10 @@ def v2(
     table(logits.device).apply(logits, where, grammar_bitmask, input_batch.cu_num_logits, most)
 
 
-_warmed: set[Any] = set()  # devices
+_warmed: set[torch.device] = set()
 
 
-def _warm(logits: Any, words: int, starts: Any, most_positions: int) -> None:
+def _warm(logits: torch.Tensor, words: int, starts: torch.Tensor, most_positions: int) -> None:
     """Launch the kernel on ``logits``, which stay as they are, behind the first bitmask of a device: vLLM's warm-up
     comes before anybody else. What goes wrong is only said. words: int32s of a mask row."""
     if logits.device.type == "cpu" or logits.device in _warmed or gpu_masks() == "off":

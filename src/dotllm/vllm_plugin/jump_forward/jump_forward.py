@@ -138,7 +138,7 @@ class JumpForwardScheduler(SchedulerMixin):
                 setattr(scheduler_output, runners.ENTERED, sent)
         super()._update_after_schedule(scheduler_output)
 
-    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> object:
         self._entered.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)
 

@@ -15,7 +15,7 @@ vLLM 0.32 and 0.33. To be deleted when the stand-in writes floats into the tenso
 
 from __future__ import annotations
 
-from typing import Any
+import torch
 
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.workarounds import on_cpu
@@ -30,10 +30,10 @@ HOOK = Hook(
 
 
 @HOOK.replaces("vllm.v1.sample.rejection_sampler:expand_batch_to_tokens")
-def expand(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: float = 0, replace_to: float = 0) -> Any:
+def expand(
+    x: torch.Tensor, cu_num_tokens: torch.Tensor, num_tokens: int, replace_from: float = 0, replace_to: float = 0
+) -> torch.Tensor:
     """[requests] → [num_tokens]: the value of each request for each of its tokens, ``replace_from`` replaced."""
-    import torch
-
     counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
     if replace_from != replace_to:
         x = torch.where(x == replace_from, torch.full_like(x, replace_to), x)
@@ -42,6 +42,6 @@ def expand(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: float = 0,
 
 @HOOK.replaces("vllm.v1.sample.rejection_sampler:apply_sampling_constraints")
 def _apply_sampling_constraints(
-    logits: Any, cu_num_draft_tokens: Any, sampling_metadata: Any, *, original: Original
-) -> Any:
+    logits: torch.Tensor, cu_num_draft_tokens: torch.Tensor, sampling_metadata: object, *, original: Original
+) -> object:
     return original(logits, cu_num_draft_tokens, sampling_metadata) if len(logits) else logits

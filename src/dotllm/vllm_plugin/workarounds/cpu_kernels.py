@@ -11,8 +11,6 @@ vLLM 0.32 and 0.33. To be deleted when llvmlite's handle has no ``__dict__`` of 
 
 from __future__ import annotations
 
-from typing import Any
-
 from dotllm.vllm_plugin.hook import Hook, Original
 
 HOOK = Hook(
@@ -23,7 +21,7 @@ HOOK = Hook(
 
 
 @HOOK.replaces("llvmlite.binding.ffi:_lib_wrapper.__getattr__")
-def _getattr(self: Any, name: str, *, original: Original) -> Any:
+def _getattr(self: object, name: str, *, original: Original) -> object:
     if name.startswith("__"):
         raise AttributeError(name)
     return original(self, name)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.vllm_types import GPUModelRunnerV1
@@ -28,7 +29,7 @@ HOOK = Hook(
 )
 
 
-def hide(runner: GPUModelRunnerV1) -> dict[int, Any]:
+def hide(runner: GPUModelRunnerV1) -> dict[int, torch.Generator]:
     """Take the generators of requests whose token is discarded out of the batch; by index in the batch."""
     count = runner.input_batch.num_reqs
     generators = runner.input_batch.generators
@@ -36,7 +37,7 @@ def hide(runner: GPUModelRunnerV1) -> dict[int, Any]:
     return {index: generators.pop(index) for index in discarded if index in generators}
 
 
-def restore(runner: GPUModelRunnerV1, hidden: dict[int, Any]) -> None:
+def restore(runner: GPUModelRunnerV1, hidden: dict[int, torch.Generator]) -> None:
     """Put them back, at their beginning where nothing has been drawn that counts."""
     for index, generator in hidden.items():
         if not runner.requests[runner.input_batch.req_ids[index]].output_token_ids:
@@ -45,7 +46,7 @@ def restore(runner: GPUModelRunnerV1, hidden: dict[int, Any]) -> None:
 
 
 @HOOK.replaces("vllm.v1.worker.gpu_model_runner:GPUModelRunner._bookkeeping_sync")
-def _bookkeeping_sync(self: Any, *args: Any, original: Original, **kwargs: Any) -> Any:
+def _bookkeeping_sync(self: GPUModelRunnerV1, *args: Any, original: Original, **kwargs: Any) -> Any:
     hidden = hide(self)
     try:
         return original(self, *args, **kwargs)

@@ -138,7 +138,7 @@ class _Reader:
 
 
 @HOOK.replaces(f"{_MODULE}:find_tool_properties")
-def _find_tool_properties(tools: Sequence[Any] | None, tool_name: str, *, original: Original) -> dict[str, Any]:
+def _find_tool_properties(tools: Sequence[object] | None, tool_name: str, *, original: Original) -> dict[str, Any]:
     for tool in (tools or ()) if engine_info.serves() else ():
         function = getattr(tool, "function", tool)  # the Responses API has no function in its tools
         if getattr(function, "name", None) == tool_name and isinstance(getattr(function, "parameters", None), dict):

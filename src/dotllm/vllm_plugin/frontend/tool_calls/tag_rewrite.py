@@ -75,7 +75,7 @@ def require_objects(tag: object) -> bool:
     return found
 
 
-def refuse_names(tag: object, tools: Iterable[Any], special_tokens: Callable[[], Iterable[str]] = tuple) -> None:
+def refuse_names(tag: object, tools: Iterable[object], special_tokens: Callable[[], Iterable[str]] = tuple) -> None:
     """Refuse a request's tools for names of which no call can be made, where the tag enforces calls of them. Raises as
     `refuse`. ``special_tokens``: names of the tokenizer's."""
     for i, tool in enumerate(tools):
