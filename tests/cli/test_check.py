@@ -92,6 +92,9 @@ def test_arguments_that_make_no_sense(specs: Path, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as ended:
         check.main(["x.txt", "--kind", "json_schma"])
     assert ended.value.code == WRONG and 'did you mean "json_schema"?' in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        check.main(["x.json", "--tokeniser", "m"])
+    assert ended.value.code == WRONG and 'did you mean "--tokenizer"?' in capsys.readouterr().err
 
 
 def test_a_bad_line_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,17 @@ def test_help_imports_nothing_of_vllm() -> None:
     assert not {"vllm", "torch", "numba", "numpy"}.intersection(loaded)
 
 
+def test_help_of_a_command_and_errors_of_a_front_end_load_no_kernels() -> None:
+    program = """
+import sys
+from dotllm.cli import check, doctor
+from dotllm.diagnosis import openai_error, tool_place
+print("numba" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"
+
+
 @pytest.mark.parametrize("flag", ["--version", "-v", "-V"])
 def test_every_spelling_of_version(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert passthrough.main([flag]) == 0 and capsys.readouterr().out.startswith("dotllm ")

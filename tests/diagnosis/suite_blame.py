@@ -14,7 +14,7 @@ from typing import Any
 import jsonschema
 from jsonschema.exceptions import ValidationError
 
-from dotllm.diagnosis import explain_schema
+from dotllm.diagnosis.why import explain_schema
 from dotllm.errors import SpecError
 from tests.languages.json_schema.official_suite import DIALECTS, SUITE, files
 

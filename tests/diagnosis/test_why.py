@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dotllm import Index
-from dotllm.diagnosis import explain, explain_schema
-from dotllm.diagnosis.why import byte_vocabulary
+from dotllm.diagnosis.why import byte_vocabulary, explain, explain_schema
 from tests.diagnosis import suite_blame
 
 SCHEMA: dict[str, Any] = {

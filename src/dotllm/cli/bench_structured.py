@@ -23,6 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dotllm.cli.subcommands import CommandParser
+
 if TYPE_CHECKING:
     from dotllm.bench.client import BenchTarget
     from dotllm.bench.plan import Plan, Point
@@ -36,9 +38,7 @@ MISSING = "dotllm bench-structured needs its extra: `pip install '.[bench]'` in 
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line; what follows ``--`` is in ``server_flags``."""
     own, flags = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
-    parser = argparse.ArgumentParser(
-        prog="dotllm bench-structured", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser("bench-structured", __doc__)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--url", help="measure the server at this address")
     where.add_argument("--compare", action="store_true", help="start and measure the engines one after another")

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
+from dotllm.cli.subcommands import CommandParser
 from dotllm.cli.verdicts import Judged, fit, judge, unreadable
 from dotllm.compilation.inputs import BadInput, Input, files_of, parse, read_file
 from dotllm.compilation.specification import Kind, OptionValue
@@ -70,9 +71,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="dotllm check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser("check", __doc__)
     add_arguments(parser, least="*")
     parser.add_argument("--regex", action="append", default=[], metavar="TEXT", help="a regular expression to check")
     parser.add_argument(

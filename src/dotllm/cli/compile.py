@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
+from dotllm.cli.subcommands import CommandParser
 from dotllm.compilation.ahead import Result, compile_ahead
 from dotllm.compilation.inputs import BadInput, read_inputs, read_texts
 from dotllm.compilation.options import CompilationOptions
@@ -52,9 +53,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="dotllm compile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser("compile", __doc__)
     add_arguments(parser)
     parser.add_argument("--tokenizer", required=True, metavar="MODEL", help="the model served: a directory or hub name")
     parser.add_argument(

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from dotllm.cli.subcommands import CommandParser
 from dotllm.demo import example, model
 from dotllm.demo.server import Server, ServerDied
 
@@ -23,7 +24,7 @@ NEEDS = ("vllm", "torch", "transformers", "tokenizers", "openai")
 
 def main(argv: list[str]) -> int:
     """Status 0: the answer came (and, unless ``--once``, the server ran until it was interrupted)."""
-    parser = argparse.ArgumentParser(prog="dotllm demo", description=__doc__)
+    parser = CommandParser("demo", __doc__)
     parser.add_argument("--directory", type=Path, default=Path(".demo"), help="where model and log go (default: .demo)")
     parser.add_argument("--port", type=int, default=8000, help="of the server (default: 8000)")
     parser.add_argument("--once", action="store_true", help="stop the server after the answer")

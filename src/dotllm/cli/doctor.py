@@ -8,7 +8,6 @@ Exit status: 0, all is well; 1, something is wrong, and the line says what to do
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 from dotllm import __version__
 from dotllm.cli import vllm_metadata
+from dotllm.cli.subcommands import CommandParser
 from dotllm.system import cpu_quota
 from dotllm.system.cache_directory import user_cache_directory
 from dotllm.vllm_plugin import releases
@@ -40,9 +40,7 @@ class Finding(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """Print the findings. Status 1 if one of them is not well."""
-    parser = argparse.ArgumentParser(
-        prog="dotllm doctor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser("doctor", __doc__)
     parser.add_argument("--tokenizer", metavar="MODEL", help="load it: a directory or hub name")
     parser.add_argument("--quick", action="store_true", help="leave out what imports vLLM")
     parser.add_argument("--json", action="store_true", help="print a JSON list")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 
 from dotllm.cli import vllm_metadata
+from dotllm.cli.subcommands import CommandParser
 
 
 def main(argv: list[str]) -> int:
     """Status 0: every required hook holds. 1: one does not, or there is no vLLM."""
-    parser = argparse.ArgumentParser(prog="dotllm hooks", description=__doc__)
+    parser = CommandParser("hooks", __doc__)
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
     arguments = parser.parse_args(argv)
     version = vllm_metadata.vllm_version()

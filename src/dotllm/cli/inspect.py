@@ -16,15 +16,14 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
+from dotllm.cli.subcommands import CommandParser
 from dotllm.compilation.inputs import KIND_OF_SUFFIX
 from dotllm.compilation.specification import Kind
 
 
 def main(argv: list[str]) -> int:
     """Status 0; 2: the arguments make no sense."""
-    parser = argparse.ArgumentParser(
-        prog="dotllm inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser("inspect", __doc__)
     parser.add_argument("spec", nargs="?", type=Path, metavar="SPEC", help=f"a file ({', '.join(KIND_OF_SUFFIX)})")
     parser.add_argument(
         "--kind", type=Kind, metavar="KIND", help=f"what it is: {', '.join(kind.value for kind in Kind)}"

@@ -1,9 +1,12 @@
-"""The subcommands of our own, beside vLLM's."""
+"""The subcommands of our own, beside vLLM's, and how they read their arguments."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
+
+from dotllm.suggestions import did_you_mean
 
 
 class Subcommand(NamedTuple):
@@ -30,3 +33,25 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 def available() -> dict[str, Subcommand]:
     """Our subcommands whose module exists."""
     return {name: sub for name, sub in SUBCOMMANDS.items() if importlib.util.find_spec(sub.module) is not None}
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The arguments of ``dotllm NAME``, described by its module's docstring.
+
+    An unknown flag is told what it is near.
+    """
+
+    def __init__(self, name: str, description: str | None) -> None:
+        super().__init__(
+            prog=f"dotllm {name}",
+            description=(description or "").replace("``", "`"),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with status 2."""
+        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
+        if message.startswith("unrecognized") and unknown.startswith("-"):
+            meant = did_you_mean(unknown.partition("=")[0], self._option_string_actions)
+            message += f"; {meant}" if meant else ""
+        super().error(message)

@@ -6,17 +6,15 @@ Set ``DOTLLM_CACHE_DIR`` to a directory that is part of the image.
 
 from __future__ import annotations
 
-import argparse
 import time
 
+from dotllm.cli.subcommands import CommandParser
 from dotllm.system.cache_directory import user_cache_directory
 
 
 def main(argv: list[str]) -> int:
     """Status 0."""
-    parser = argparse.ArgumentParser(
-        prog="dotllm warmup", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser("warmup", __doc__)
     parser.add_argument("--tokenizer", metavar="MODEL", help="the model to be served: a directory or hub name")
     parser.add_argument(
         "--vocab-size", type=int, metavar="N", help="width of the model's output (default: its config's)"

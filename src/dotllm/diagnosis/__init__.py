@@ -1,7 +1,4 @@
-"""Why a document does not fit its schema, and refusals as people read them: with the line and a caret under it."""
+"""Why a document does not fit its schema, and refusals as people and programs read them.
 
-from __future__ import annotations
-
-from dotllm.diagnosis.why import Blame, Why, explain, explain_schema
-
-__all__ = ["Blame", "Why", "explain", "explain_schema"]
+It imports nothing: a front end of a server needs the fields of an error, and no kernels.
+"""

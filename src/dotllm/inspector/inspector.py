@@ -18,8 +18,7 @@ import numpy as np
 from dotllm.api import Index
 from dotllm.cancellation import Cancelled, cancellable
 from dotllm.compilation import Kind, Specification, compiler
-from dotllm.diagnosis import explain, explain_schema
-from dotllm.diagnosis.why import byte_vocabulary
+from dotllm.diagnosis.why import byte_vocabulary, explain, explain_schema
 from dotllm.errors import EngineFault, SpecError
 from dotllm.index import Guide
 from dotllm.inspector.continuations import allowed, continuations, shown
