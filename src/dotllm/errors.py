@@ -7,7 +7,6 @@ closed set `CODES`, and docs/errors.md has a section for each code.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
@@ -174,7 +173,8 @@ class SpecError(ValueError):
     def replaced(self: S, **changes: object) -> S:
         """The same refusal with other arguments of the constructor, ``message`` included."""
         same = {name: getattr(self, name) for name in ("message", "location", "keyword", "code", "help", "related")}
-        other = copy.copy(self)  # which has what a subclass adds
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)  # what a subclass adds
         SpecError.__init__(other, **(same | changes))
         return other
 

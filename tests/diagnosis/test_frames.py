@@ -9,6 +9,7 @@ import pytest
 from dotllm.cli import check
 from dotllm.diagnosis.frames import Mark, Source, code_frame, error_frame
 from dotllm.errors import InvalidSpec, LineColumn, Offset, Pointer, Related
+from dotllm.languages.json_schema import json_schema_to_grammar
 
 REFUSALS = Path(__file__).parent / "refusals"
 NAMES = "min-max.json allof.json anyof.json required.json remote.json ref.json type.json unique.json behind.regex greet.lark"
@@ -63,3 +64,27 @@ def test_colours_change_no_text() -> None:
 
     coloured = error_frame(error, source, colour=True)
     assert "\033[" in coloured and re.sub(r"\033\[[0-9;]*m", "", coloured) == error_frame(error, source)
+
+
+@pytest.mark.parametrize(
+    ("location", "character"),
+    [
+        (Pointer("/pattern", Offset(0)), "^"),
+        (Pointer("/pattern", Offset(2)), "("),
+        (Pointer("/pattern", Offset(3)), "x"),
+        (Pointer("/grammar", LineColumn(2, 3)), "!"),
+        (Pointer("/of/(", Offset(0)), "("),
+    ],
+)
+def test_places_within_strings_of_json(location: Pointer, character: str) -> None:
+    """An escape is one character, and a pattern of patternProperties is a key."""
+    text = r'{"pattern": "^\ud83d\ude00(x", "grammar": "ab\ncd!", "of": {"(": {}}}'
+    mark = Source("f", text).mark(location)
+    assert mark is not None and text[mark.begin] == character
+
+
+def test_a_pattern_is_marked_where_it_is_wrong() -> None:
+    text = '{"pattern": "a(b"}'
+    with pytest.raises(InvalidSpec) as refusal:
+        json_schema_to_grammar(text)
+    assert error_frame(refusal.value, Source("f", text)).splitlines()[-2].endswith("^ here")

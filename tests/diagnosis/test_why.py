@@ -70,6 +70,19 @@ def test_what_is_allowed_there() -> None:
     assert why is not None and (why.allowed, why.offset) == ('"0" or the end', 2)
 
 
+def test_ranges_and_numbers_in_words() -> None:
+    why = explain_schema({"type": "string", "pattern": '^[A-Z_"ab]+$'}, '"-"')
+    assert why is not None and why.allowed == '"A" to "Z", "\\", "_", "a" or "b"'
+    for keyword, document, help in (
+        ("minItems", "[]", "write at least 1 item"),
+        ("minLength", '""', "write at least 1 character"),
+        ("minProperties", "{}", "write at least 1 property"),
+        ("minimum", "0", "write a number of at least 1"),
+    ):
+        why = explain_schema({keyword: 1}, document)
+        assert why is not None and why.help == help
+
+
 def test_a_document_that_fits() -> None:
     assert explain_schema(SCHEMA, '{"name": "Bob", "age": 3, "tags": ["a", "b"]}') is None
 

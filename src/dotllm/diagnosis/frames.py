@@ -5,7 +5,9 @@ The parts are those of rustc's diagnostics (https://rustc-dev-guide.rust-lang.or
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,10 @@ from typing import IO, NamedTuple
 from dotllm.diagnosis.json_places import Place, places
 from dotllm.errors import LineColumn, Location, Offset, Pointer, SpecError
 
+# One character as a JSON string has it.
+_CHARACTER = re.compile(
+    r"\\u[Dd][89ABab][0-9A-Fa-f]{2}\\u[Dd][C-Fc-f][0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\.|.", re.DOTALL
+)
 WIDTH = 120
 MOST_MARKS = 6
 _BOLD, _RED, _YELLOW, _BLUE, _PLAIN = "\033[1m", "\033[1;31m", "\033[1;33m", "\033[1;34m", "\033[0m"
@@ -48,7 +54,7 @@ class Source:
             begin = min(location.characters, len(self.text))
             return Mark(begin, begin + 1, label)
         if isinstance(location, LineColumn):
-            begin = self._offset(location.line, location.column)
+            begin = self.offset(location.line, location.column)
             end = begin
             while end < len(self.text) and (self.text[end].isalnum() or self.text[end] in "_-"):
                 end += 1
@@ -56,14 +62,29 @@ class Source:
         if isinstance(location, Pointer) and self.is_json:
             place = self._places.get(location.path)
             if place is not None:
-                return Mark(place.begin, place.end, label)
+                begin = self._inside(place, location.inner)
+                return Mark(place.begin, place.end, label) if begin is None else Mark(begin, begin + 1, label)
         return None
+
+    def _inside(self, place: Place, inner: Offset | LineColumn | None) -> int | None:
+        """Where ``inner`` is of the JSON string at ``place``: of its value, or of its key if the value is no string."""
+        if inner is None:
+            return None
+        at = place.value if self.text[place.value] == '"' else place.begin
+        if isinstance(inner, LineColumn):
+            content, _ = json.JSONDecoder(strict=False).raw_decode(self.text, at)
+            characters = Source("", content).offset(inner.line, inner.column)
+        else:
+            characters = inner.characters
+        written = _CHARACTER.finditer(self.text, at + 1, place.end - 1)
+        return next((match.start() for number, match in enumerate(written) if number == characters), None)
 
     @cached_property
     def _places(self) -> dict[str, Place]:
         return places(self.text)
 
-    def _offset(self, line: int, column: int) -> int:
+    def offset(self, line: int, column: int) -> int:
+        """How many characters stand before a place; both count from 1."""
         begin = 0
         for _ in range(line - 1):
             begin = self.text.find("\n", begin) + 1

@@ -59,7 +59,9 @@ def remedy(keyword: str, wanted: Any, found: Any, schema: dict[str, Any], forced
     """What to write instead of ``found``, which ``keyword`` with its value ``wanted`` forbids. ``schema`` has the
     keyword; ``forced``: the text that must come next there."""
     if keyword in _LIMITS:
-        return _LIMITS[keyword].format(_json(wanted))
+        text = _LIMITS[keyword].format(_json(wanted))
+        is_one = wanted == 1 and wanted is not True and text.endswith("s")
+        return text.replace("properties", "property").removesuffix("s") if is_one else text
     if keyword == "type":
         names = [wanted] if isinstance(wanted, str) else wanted
         return f"write {_listed([_ARTICLES[name] for name in names])}, or allow {_json(_type_of(found))} in type"

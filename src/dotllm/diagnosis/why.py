@@ -128,7 +128,7 @@ def in_words(allowed: list[int], *, may_end: bool) -> str:
         if len(left & set(members)) > 1:
             left -= set(members)
             groups.append(name)
-    plain = [f'"{chr(byte)}"' if chr(byte) != '"' else "'\"'" for byte in sorted(left) if 0x20 <= byte < 0x7F]
+    plain = _runs(sorted(byte for byte in left if 0x20 <= byte < 0x7F))
     groups = plain[:12] + (["…"] if len(plain) > 12 else []) + groups
     if any(byte >= 0x80 for byte in left):
         groups.append("a character beyond ASCII")
@@ -137,6 +137,18 @@ def in_words(allowed: list[int], *, may_end: bool) -> str:
     if not groups:
         return "nothing"
     return groups[0] if len(groups) == 1 else f"{', '.join(groups[:-1])} or {groups[-1]}"
+
+
+def _runs(characters: list[int]) -> list[str]:
+    """ASCII characters, ascending, in quotes; neighbours as a range: '"A" to "Z"'."""
+    runs: list[list[int]] = []
+    for character in characters:
+        if runs and character == runs[-1][-1] + 1 and chr(character).isalnum() and chr(runs[-1][-1]).isalnum():
+            runs[-1].append(character)
+        else:
+            runs.append([character])
+    quoted = [["'\"'" if one == ord('"') else f'"{chr(one)}"' for one in run] for run in runs]
+    return [text for run in quoted for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 3 else run)]
 
 
 class _Search:
@@ -249,7 +261,11 @@ class _Search:
 
 
 _OPTIONS = (
-    ("order", "keys come in the order in which the schema declares them", 'reorder the keys, or allow order="any"'),
+    (
+        "order",
+        "keys come in the order in which the schema declares them",
+        'reorder the keys, or allow any order (order="any", --property-order any)',
+    ),
     ("whitespace", "white space is written as formatters do", 'write it so, or allow whitespace="any"'),
     ("any_whitespace", "no white space is written", "leave it out, or allow any_whitespace=True"),
     ("whitespace_pattern", "the whitespace_pattern forbids this white space", "leave it out, or widen the pattern"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dotllm.errors import Pointer, SpecError, escaped
+from dotllm.errors import Pointer, Related, SpecError, escaped
 from dotllm.grammar.grammar import Grammar
 from dotllm.languages.regex import regex_to_expression
 
@@ -22,7 +22,10 @@ def locate_pattern_error(error: SpecError, schema: Any) -> SpecError:
         except SpecError as found:
             if str(found) == str(error):
                 message = f"{keyword} {_shortened(pattern)}: {error}"
-                return error.replaced(message=message, location=Pointer(pointer), keyword=keyword, help="")
+                related = [Related(Pointer(pointer).around(error.location), "here")]
+                return error.replaced(
+                    message=message, location=Pointer(pointer), keyword=keyword, help="", related=related
+                )
     return error
 
 
