@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dotllm.diagnosis.json_places import last_begun, places
+from dotllm.diagnosis.json_places import last_begun, places, value_at
 from dotllm.errors import Pointer
 
 VALUES = st.recursive(
@@ -60,3 +60,19 @@ def test_a_text_that_is_cut_gives_what_stands_before(value: Any, data: st.DataOb
 )
 def test_the_value_begun_last(text: str, pointer: str) -> None:
     assert last_begun(text) == pointer
+
+
+@pytest.mark.parametrize(
+    ("text", "offset", "pointer"),
+    [
+        ("[1, 2]", 4, "/1"),
+        ("[1, 2]", 1, "/0"),
+        ('{"a": 5}', 6, "/a"),
+        ('{"a": 5}', 7, "/a"),
+        ('{"a": 5, "b": 1}', 9, ""),
+        ("5", 0, ""),
+        ("[[]]", 1, "/0"),
+    ],
+)
+def test_the_value_of_a_character(text: str, offset: int, pointer: str) -> None:
+    assert value_at(text, offset) == pointer

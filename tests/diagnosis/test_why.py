@@ -83,6 +83,29 @@ def test_ranges_and_numbers_in_words() -> None:
         assert why is not None and why.help == help
 
 
+@pytest.mark.parametrize("name", ["required", "type", "enum", "minItems", "items"])
+def test_properties_that_are_called_like_keywords(name: str) -> None:
+    why = explain_schema({"properties": {name: False}}, json.dumps({name: 1}))
+    assert why is not None and [one.pointer for one in why.blamed] == [f"/properties/{name}"]
+
+
+def test_a_key_that_comes_twice() -> None:
+    why = explain_schema({"additionalProperties": {"additionalProperties": {"maximum": 3}}}, '{"a": {"b": 4}, "a": 2}')
+    assert why is not None and why.reason
+
+
+def test_a_pattern_that_python_does_not_know() -> None:
+    schema = {"patternProperties": {r"^\\p{Lu}$": {}}, "additionalProperties": False}
+    why = explain_schema(schema, '{"a": 1}')
+    assert why is not None and why.help == 'leave out "a", or name it in properties'
+
+
+def test_a_large_document() -> None:
+    document = json.dumps(["x" * 100] * 5000 + [1])
+    why = explain_schema({"items": {"type": "string"}}, document)
+    assert why is not None and why.pointer == "/5000" and [one.pointer for one in why.blamed] == ["/items/type"]
+
+
 def test_a_document_that_fits() -> None:
     assert explain_schema(SCHEMA, '{"name": "Bob", "age": 3, "tags": ["a", "b"]}') is None
 

@@ -62,8 +62,8 @@ class Source:
         if isinstance(location, Pointer) and self.is_json:
             place = self._places.get(location.path)
             if place is not None:
-                begin = self._inside(place, location.inner)
-                return Mark(place.begin, place.end, label) if begin is None else Mark(begin, begin + 1, label)
+                at = self._inside(place, location.inner)
+                return Mark(place.begin, place.end, label) if at is None else Mark(at, at + 1, label)
         return None
 
     def _inside(self, place: Place, inner: Offset | LineColumn | None) -> int | None:

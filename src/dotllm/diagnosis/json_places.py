@@ -37,6 +37,12 @@ def last_begun(text: str) -> str:
     return scan.last
 
 
+def value_at(text: str, offset: int) -> str:
+    """The pointer of the value that the character at ``offset`` belongs to; between values, of the one before it."""
+    before, with_it = last_begun(text[:offset]), last_begun(text[: offset + 1])
+    return with_it if with_it.startswith(f"{before}/") else before
+
+
 def places(text: str) -> dict[str, Place]:
     """The place of each value of the JSON ``text`` by its pointer; of a key that comes twice, the last one's. A text
     that is no JSON gives what stands before its fault."""

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from dotllm.languages.json_schema.reading.document import below
 from dotllm.languages.json_schema.reading.keyword_groups import ARRAYS, OBJECTS
 from dotllm.suggestions import closest
 
@@ -33,6 +34,10 @@ _TYPES = ((bool, "boolean"), (str, "string"), (int, "integer"), (float, "number"
 _ARTICLES = {name: f"an {name}" if name[0] in "aio" else f"a {name}" for _, name in _TYPES} | {"null": "null"}
 
 
+CLOSING = ("additionalProperties", "unevaluatedProperties")
+"""Keywords that are false where an object has no other properties."""
+
+
 def instance(keyword: str, pointer: str, document: Any) -> tuple[str, Any]:
     """The value that ``keyword`` is about, with its JSON Pointer: the one at ``pointer``, or the object or array around
     it."""
@@ -49,9 +54,12 @@ def instance(keyword: str, pointer: str, document: Any) -> tuple[str, Any]:
 
 
 def _value_at(value: Any, pointer: str) -> Any:
+    """None where there is nothing, as there may be nothing of a key that comes twice."""
     for token in pointer.split("/")[1:]:
-        name = token.replace("~1", "/").replace("~0", "~")
-        value = value[int(name)] if isinstance(value, list) else value[name]
+        found = below(value, token)
+        if found is None:
+            return None
+        (value,) = found
     return value
 
 
@@ -75,7 +83,7 @@ def remedy(keyword: str, wanted: Any, found: Any, schema: dict[str, Any], forced
             misspelt = closest(missing[0], found.keys() - schema.get("properties", {}).keys())
             meant = f"; is {_json(misspelt)} meant to be it?" if misspelt else ""
             return f"add {', '.join(_json(name) for name in missing[:5])}{meant}"
-    if keyword in ("additionalProperties", "unevaluatedProperties") and isinstance(found, dict):
+    if keyword in CLOSING and isinstance(found, dict):
         return _about_extra_keys(found, schema)
     if forced:
         return f"go on with {_json(forced)}"
@@ -84,14 +92,19 @@ def remedy(keyword: str, wanted: Any, found: Any, schema: dict[str, Any], forced
 
 def _about_extra_keys(found: dict[str, Any], schema: dict[str, Any]) -> str:
     declared, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    extra = [
-        name for name in found if name not in declared and not any(re.search(pattern, name) for pattern in patterns)
-    ]
+    extra = [name for name in found if name not in declared and not any(_matches(one, name) for one in patterns)]
     for name in extra:
         near = closest(name, [one for one in declared if one not in found])
         if near:
             return f"did you mean {_json(near)} instead of {_json(name)}?"
     return f"leave out {_json(extra[0])}, or name it in properties" if extra else "leave out the property"
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:  # ECMA-262 has more than Python
+        return False
 
 
 def _type_of(value: Any) -> str:

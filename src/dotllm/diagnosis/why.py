@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from dotllm.api import Index
 from dotllm.diagnosis import remedies
-from dotllm.diagnosis.json_places import last_begun, places
+from dotllm.diagnosis.json_places import places, value_at
 from dotllm.errors import SpecError, escaped
 from dotllm.languages.json_schema.build import parse
 from dotllm.languages.json_schema.reading.dialect import dialect_named
@@ -96,8 +96,18 @@ class _Walk:
         self.guide = index.guide()
         self.data = data
         self.taken = 0
-        while self.taken < len(data) and self.guide.advance(data[self.taken]):
-            self.taken += 1
+        if self.guide.is_stateful:
+            while self.taken < len(data) and self.guide.advance(data[self.taken]):
+                self.taken += 1
+            return
+        # A kernel walks a text at once, so halving is quicker than single bytes.
+        low, high, begin = 0, len(data), self.guide.config
+        after = index.advance_bytes(begin, data)
+        while after < 0 and high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if index.advance_bytes(begin, data[:middle]) >= 0 else (low, middle)
+        self.taken = low if after < 0 else len(data)
+        self.guide.move(after if after >= 0 else index.advance_bytes(begin, data[:low]))
 
     @property
     def fits(self) -> bool:
@@ -179,7 +189,7 @@ class _Search:
             value = json.loads(self.document, parse_float=_number)
         except (ValueError, RecursionError) as error:
             why = strict.stop(self.document, reason=f"the document is not JSON: {error}")
-            return why._replace(pointer=last_begun(self.document[: why.offset]), compiles=self.compiles)
+            return why._replace(pointer=value_at(self.document, why.offset), compiles=self.compiles)
         free_options = {"default_dialect": self.options.get("default_dialect", "2020-12"), **_FREEST}
         try:
             free = self.walk(self.schema, free_options)
@@ -189,10 +199,12 @@ class _Search:
             why = self._because_of_options(strict, free_options)
         else:
             why = self._because_of_spelling(free, free_options, value) or self._because_of_keywords(free, free_options)
-        begun = last_begun(self.document[: why.offset])
+        begun = value_at(self.document, why.offset)
         if not why.blamed:
             return why._replace(pointer=begun, compiles=self.compiles)
         keyword = why.blamed[0].pointer.rpartition("/")[2]
+        if why.blamed[0].value is False and keyword not in remedies.CLOSING:
+            keyword = ""  # a sub-schema that is false; it may be a property of any name
         place, instance = remedies.instance(keyword, begun, value)
         help = remedies.remedy(keyword, why.blamed[0].value, instance, self._beside(why.blamed[0].pointer), why.forced)
         return why._replace(pointer=place, help=help, compiles=self.compiles)
