@@ -20,7 +20,6 @@ from dotllm.errors import (
     Pointer,
     Related,
     Span,
-    TooFewTokens,
     Unsupported,
 )
 
@@ -103,8 +102,3 @@ def test_every_code_is_given_somewhere() -> None:
     sources = "".join(path.read_text() for path in Path(errors.__file__).parent.rglob("*.py"))
     defaults = {kind.default_code for kind in (InvalidSpec, Unsupported, BudgetExceeded)}
     assert [code for code in CODES if code not in defaults and sources.count(f'"{code}"') < 2] == []
-
-
-def test_a_refusal_with_figures_of_its_own_can_be_moved() -> None:
-    moved = TooFewTokens(5, 3).at(Pointer("/a"))
-    assert (moved.needed, moved.left, moved.pointer, moved.code) == (5, 3, "/a", "too_few_tokens")

@@ -173,10 +173,7 @@ class SpecError(ValueError):
     def replaced(self: S, **changes: object) -> S:
         """The same refusal with other arguments of the constructor, ``message`` included."""
         same = {name: getattr(self, name) for name in ("message", "location", "keyword", "code", "help", "related")}
-        other = type(self).__new__(type(self))
-        other.__dict__.update(self.__dict__)  # what a subclass adds
-        SpecError.__init__(other, **(same | changes))
-        return other
+        return type(self)(**(same | changes))
 
 
 class InvalidSpec(SpecError):
