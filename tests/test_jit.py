@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import subprocess
 import sys
@@ -198,3 +199,19 @@ def test_a_kernel_without_a_wrapper_is_not_called_from_python() -> None:
 
     with pytest.raises(TypeError, match="not callable"):
         mix(1, 2)
+
+
+def test_progress_on_a_terminal_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(jit, "missing_groups", lambda _: ["grammar", "index"])
+    progress = jit._Progress()
+    progress.tell("grammar", tmp_path)
+    progress.tell("index", tmp_path)
+    progress.end()
+    said = terminal.getvalue()
+    assert "\n" not in said and said.endswith("\r\033[K")
+    both = jit.SECONDS["grammar"] + jit.SECONDS["index"]
+    assert f"1/2 (grammar), about {both} s left" in said
+    assert f"2/2 (index), about {jit.SECONDS['index']} s left" in said

@@ -48,6 +48,8 @@ HOOK = Hook(
     targets=(
         Target(f"{_TOKENS}.protocol", "GenerateRequest.reasoning_ended"),
         Target("vllm.v1.engine", "EngineCoreRequest.reasoning_ended"),
+        Target("vllm.entrypoints.serve.engine.protocol", "ErrorInfo.code"),
+        Target("vllm.entrypoints.serve.engine.protocol", "ErrorResponse.error"),
     ),
     without_it="a streamed request that is refused gets HTTP 200 and an error event; fields that nobody reads are "
     "ignored, and constraints with online beam search; with a reasoning parser, completions of a model that does not "
