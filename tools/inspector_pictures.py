@@ -5,11 +5,13 @@ python -m tools.inspector_pictures TOKENIZER [FOLDER]         # a folder or hub 
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import threading
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 from transformers import AutoTokenizer
 
@@ -43,7 +45,8 @@ def main() -> int:
             page.select_option("#example", str(number))
             page.wait_for_timeout(1000)
             page.wait_for_load_state("networkidle")
-            page.screenshot(path=folder / f"inspector-{name}.png", full_page=True)
+            picture = Image.open(io.BytesIO(page.screenshot(full_page=True)))
+            picture.quantize(128).save(folder / f"inspector-{name}.png", optimize=True)
             page.close()
         server.shutdown()
     return 0

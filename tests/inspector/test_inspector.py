@@ -139,6 +139,16 @@ def test_refusals_have_their_place(inspector: Inspector, kind: str, text: str, p
     assert {name: error[name] for name in place} == place
 
 
+def test_a_refusal_has_its_related_places(inspector: Inspector) -> None:
+    text = '{"properties": {"a": {"type": "integer", "minimum": 5, "maximum": 3}}, "required": ["a"], "type": "object"}'
+    error = inspector.answer("walk", {"text": text})["error"]
+    assert error["code"] == "unsatisfiable"
+    assert {error["pointer"], *(other["pointer"] for other in error["related"])} == {
+        "/properties/a/minimum",
+        "/properties/a/maximum",
+    }
+
+
 def test_what_is_no_question(inspector: Inspector) -> None:
     for question, body in (
         ("nothing", {}),

@@ -30,6 +30,17 @@ def test_tokens_are_kept_under_the_constraint_only(vocabulary: Vocabulary) -> No
     assert [step["text"] for step in walked["steps"]] == ["7", "8", ""]
 
 
+def test_friction_of_fields(vocabulary: Vocabulary) -> None:
+    inspector = LiveInspector(vocabulary, "", OrderedDict())
+    specification = Specification.create("json_schema", '{"properties": {"a": {"const": 1}}, "required": ["a"]}')
+    tokens = vocabulary.encode(b'{"a":1}')
+    likeliest = [{tokens[0]: -0.7, ord("x"): -0.7}, *({token: 0.0} for token in tokens[1:-1]), {ord("?"): 0.0}]
+    found = inspector.friction(specification, tokens, likeliest)
+    assert [round(most, 2) for _, most in found["taken"]] == [0.5, *[0.0] * (len(tokens) - 2), 1.0]
+    assert {path: round(most, 2) for path, (_, most) in found["fields"].items()} == {"": 0.5, "/a": 1.0}
+    assert inspector.friction(DIGITS, [ord("1")], [{ord("1"): 0.0}])["fields"] == {}
+
+
 def test_what_is_kept_has_limits(vocabulary: Vocabulary) -> None:
     live: OrderedDict[str, Live] = OrderedDict()
     for number in range(MOST_REQUESTS + 5):

@@ -30,8 +30,12 @@ def inspected(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def ask(server: Server, question: str, key: str = KEY, **body: Any) -> dict[str, Any]:
+    return post(server, f"/v1/dotllm/inspect/{question}", body, key)
+
+
+def post(server: Server, path: str, body: dict[str, Any], key: str = KEY) -> dict[str, Any]:
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
-    url = f"{server.url}/v1/dotllm/inspect/{question}"
+    url = f"{server.url}{path}"
     with urllib.request.urlopen(
         urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=120
     ) as response:
@@ -61,6 +65,25 @@ def test_a_request_is_followed(inspected: Server) -> None:
     taken = ask(inspected, f"friction/{known['id']}")["taken"]
     assert len(taken) == len(request["tokens"])
     assert all(0 <= least <= most <= 1 for least, most in taken) and any(most > 0.5 for _, most in taken)
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_an_answer_says_its_friction(inspected: Server, chat: bool) -> None:
+    body: dict[str, Any] = {"model": NAME, "max_tokens": 200, "structured_outputs": {"json": SCHEMA}}
+    body |= {"messages": [{"role": "user", "content": "x"}]} if chat else {"prompt": "x"}
+    path = "/v1/chat/completions" if chat else "/v1/completions"
+    (choice,) = post(inspected, path, body | {"vllm_xargs": {"dotllm_friction": True}})["choices"]
+    friction = choice["dotllm_friction"]
+    assert len(friction["taken"]) == len(choice["token_ids"])
+    assert all(0 <= least <= most <= 1 for least, most in friction["taken"]) and "/n" in friction["fields"]
+    for refused in (
+        {"vllm_xargs": {"dotllm_friction": "much"}},
+        {"vllm_xargs": {"dotllm_friction": True}, "stream": True},
+        {"vllm_xargs": {"dotllm_friction": True}, "structured_outputs": None},
+    ):
+        with pytest.raises(urllib.error.HTTPError) as error:
+            post(inspected, path, body | refused)
+        assert error.value.code == 400 and "dotllm_friction" in error.value.read().decode()
 
 
 def test_the_page_says_nothing_of_requests(inspected: Server) -> None:

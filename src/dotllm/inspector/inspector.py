@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -19,9 +19,10 @@ from dotllm.api import Index
 from dotllm.cancellation import Cancelled, cancellable
 from dotllm.compilation import Kind, Specification, compiler
 from dotllm.diagnosis.why import byte_vocabulary, explain, explain_schema
-from dotllm.errors import EngineFault, SpecError
+from dotllm.errors import EngineFault, Pointer, SpecError
 from dotllm.index import Guide
 from dotllm.inspector.continuations import allowed, continuations, shown
+from dotllm.inspector.friction import taken
 from dotllm.inspector.json_place import JsonPlace
 from dotllm.inspector.outline import outline
 from dotllm.inspector.samples import sample
@@ -152,6 +153,23 @@ class Inspector:
             else found._asdict() | {"blamed": [blame._asdict() for blame in found.blamed]}
         )
 
+    def friction(
+        self, specification: Specification, tokens: Sequence[int], likeliest: Sequence[Mapping[int, float]]
+    ) -> dict[str, Any]:
+        """What the mask took away at each token (`friction.taken`), and the most of each field of JSON, by its JSON
+        Pointer.
+
+        Raises:
+            SpecError: the specification is refused.
+        """
+        with self._lock:
+            index = self._index(specification)
+        masses, fields, place = taken(index, tokens, likeliest), dict[str, tuple[float, float]](), JsonPlace()
+        for token, mass in zip(tokens, masses, strict=False):
+            fields[place.pointer] = max(mass, fields.get(place.pointer, mass))
+            place.feed(self.vocabulary.token_bytes(token) or b"")
+        return {"taken": masses, "fields": fields if specification.kind in _JSON_KINDS else {}}
+
     def _read(self, body: Mapping[str, Any]) -> tuple[Specification, Guide, list[int], int | None]:
         """(What is asked about, a guide at its beginning, the text's tokens, the number of the first that does not
         fit). That token is cut where it ceases to fit."""
@@ -213,9 +231,16 @@ class Inspector:
 
 
 def described(error: SpecError) -> dict[str, Any]:
-    """A refusal with its place: a ``pointer`` into JSON, or an ``offset`` or ``line`` and ``column`` in a text."""
+    """A refusal with its place: a ``pointer`` into JSON, or an ``offset`` or ``line`` and ``column`` in a text, and
+    the ``related`` places of JSON."""
     place = {"pointer": error.pointer} | (error.span._asdict() if error.span else {})
-    return {"message": error.message, "keyword": error.keyword, "code": error.code, "help": error.help, **place}
+    related = [
+        {"message": other.message, "pointer": other.location.path}
+        for other in error.related
+        if isinstance(other.location, Pointer)
+    ]
+    about = {"message": error.message, "keyword": error.keyword, "code": error.code, "help": error.help}
+    return about | place | {"related": related}
 
 
 def _text(body: Mapping[str, Any]) -> str:

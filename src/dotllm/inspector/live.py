@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dotllm.compilation import Specification
-from dotllm.inspector.friction import taken
 from dotllm.inspector.inspector import MOST_TOKENS, BadQuestion, Inspector
 from dotllm.vocabulary import Vocabulary
 
@@ -59,12 +58,6 @@ class LiveInspector(Inspector):
         if one is None:
             raise BadQuestion("this request is not known any more")
         return one.specification.to_json() | {"tokens": one.answer_of(list(one.tokens))[:MOST_TOKENS], "end": one.end}
-
-    def friction(self, name: str, likeliest: Sequence[Mapping[int, float]]) -> dict[str, Any]:
-        """What the masks of a request took away (`friction.taken`); ``likeliest`` is of all its tokens."""
-        one = self._live[name]
-        tokens = one.answer_of(one.tokens[: len(likeliest)])
-        return {"taken": taken(self._index(one.specification), tokens, likeliest[len(likeliest) - len(tokens) :])}
 
 
 def begin(live: OrderedDict[str, Live], name: str, one: Live) -> None:

@@ -95,7 +95,8 @@ function showRefusal(error) {
     if (jsonError && error.line == null && !error.pointer) [error.line, error.column] = [+jsonError[1], +jsonError[2]];
     const { from, to } = range(error);
     const hasPlace = error.pointer || error.line || error.offset != null;
-    diagnostics = [{ from, to: Math.max(to, Math.min(from + 1, editor.state.doc.length)), severity: "error", message: error.message }];
+    diagnostics = [{ from, to: Math.max(to, Math.min(from + 1, editor.state.doc.length)), severity: "error", message: error.message },
+      ...(error.related ?? []).filter(({ pointer }) => pointer !== error.pointer).map((other) => ({ ...range(other), severity: "error", message: other.message }))];
     $("refusal").append(
       make("h3", {}, `Refused${error.code ? ": " + error.code.replaceAll("_", " ") : ""}`), make("p", {}, error.message),
       error.help ? make("p", {}, "→ ", error.help) : "",

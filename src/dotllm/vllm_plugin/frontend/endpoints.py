@@ -32,7 +32,7 @@ from pydantic import BaseModel
 from dotllm.compilation import validation_cache
 from dotllm.diagnosis import tool_place
 from dotllm.diagnosis.openai_error import error_fields
-from dotllm.vllm_plugin.frontend import engine_info, unsupported_fields, validation
+from dotllm.vllm_plugin.frontend import engine_info, friction, unsupported_fields, validation
 from dotllm.vllm_plugin.frontend.refusal_response import refusal_response
 from dotllm.vllm_plugin.frontend.tool_calls import constraints
 from dotllm.vllm_plugin.hook import Hook, Original, Target
@@ -77,6 +77,9 @@ class Call:
         self.is_completion = hasattr(serving, "create_completion")
         self.in_background = bool(getattr(request, "background", False))
         self.streams = bool(request.stream) and not self.in_background
+        self.wants_friction = False
+        self.lora_request: object = None
+        self.reasoning_ended: bool | None = None
         self.answered = False
         """Whether the engine has said something for this request."""
 
@@ -141,7 +144,11 @@ async def _endpoint(self: object, request: Any, *args: Any, original: Original, 
     call = Call(self, request)
     token = _call.set(call)
     try:
-        return await _answer(call, await original(self, request, *args, **kwargs))
+        answer = await _answer(call, await original(self, request, *args, **kwargs))
+        if call.wants_friction:
+            engine: Any = getattr(self, "engine_client", None)
+            await friction.add(engine, call.params, call.lora_request, call.reasoning_ended, answer)
+        return answer
     except VLLMValidationError as error:
         message, code = call.located(error.args[0]), getattr(error, "dotllm_code", "")
         if code and type(self).__module__.startswith((_OPENAI, _TOKENS)):  # other APIs have errors of their own
@@ -163,12 +170,16 @@ async def _endpoint(self: object, request: Any, *args: Any, original: Original, 
     f"{_OPENAI}.responses.protocol:ResponsesRequest.to_sampling_params",
 )
 def _parameters(self: Any, *args: Any, original: Original, **kwargs: Any) -> Any:
+    call = _call.get()
+    if call is not None and friction.is_asked_for(self):
+        call.wants_friction = True
     unsupported_fields.refuse_fields(self)
     params = original(self, *args, **kwargs)
     constraints.refuse_unenforced(self, params)
-    call = _call.get()
     if call is not None:
         call.request, call.params = self, params
+        if call.wants_friction and not engine_info.is_constrained(params):
+            validation.refuse(f"vllm_xargs.{friction.FIELD}: the request has no constraint")
     return params
 
 
@@ -199,6 +210,8 @@ async def _add_request(
     call = _call.get()
     if call is not None and call.is_completion and kwargs.get("reasoning_ended") is None:
         kwargs["reasoning_ended"] = True
+    if call is not None:
+        call.lora_request, call.reasoning_ended = kwargs.get("lora_request"), kwargs.get("reasoning_ended")
     if call is None or not call.streams:
         return await original(self, request_id, prompt, params, *args, **kwargs)
     try:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
-from uuid import uuid4
 
 from dotllm.errors import SpecError
 from dotllm.inspector import live
-from dotllm.inspector.friction import LIKELIEST
-from dotllm.inspector.inspector import BadQuestion
+from dotllm.inspector.inspector import BadQuestion, Inspector
 from dotllm.inspector.page import POLICY, page
 from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.engine_core import per_process
-from dotllm.vllm_plugin.frontend import engine_info, validation
+from dotllm.vllm_plugin.frontend import engine_info, friction, validation
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.vllm_types import EngineCoreOutput
 
@@ -36,20 +34,9 @@ _live: OrderedDict[str, live.Live] = OrderedDict()
 
 
 @functools.cache
-def _inspector() -> live.LiveInspector:
+def _inspector() -> Inspector:
     tokenizer, model_config = engine_info.tokenizer_and_model()
     return live.LiveInspector(per_process.vocabulary_of_model(tokenizer, model_config), model_config.model, _live)
-
-
-def _answer_of(request: Any) -> Callable[[list[int]], list[int]]:
-    """What takes the tokens under the constraint out of all tokens of ``request``."""
-    configured = engine_info.config()
-    if configured is None or not configured.reasoning_parser or request.reasoning_ended:
-        return list
-    from vllm.reasoning import ReasoningParserManager
-
-    parser: Any = ReasoningParserManager.get_reasoning_parser(configured.reasoning_parser)
-    return parser(engine_info.tokenizer_and_model()[0]).extract_content_ids  # type: ignore[no-any-return]
 
 
 async def _page(request: Any) -> Any:
@@ -71,20 +58,14 @@ async def _answer(request: Any) -> Any:
 
 
 async def _friction(request: Any) -> Any:
-    """The model reads an answer again, as a prompt (`dotllm.inspector.friction`)."""
     from starlette.responses import JSONResponse, Response
 
-    name, engine = request.path_params["name"], request.app.state.engine_client
-    asked = _live[name].request if name in _live else None
-    if asked is None or asked.prompt_token_ids is None or asked.mm_features:
+    one = _live.get(request.path_params["name"])
+    if one is None or one.request.prompt_token_ids is None or one.request.mm_features:
         return Response("this request is not known any more, or its prompt is more than tokens", 400)
-    tokens = [*asked.prompt_token_ids, *_live[name].tokens][: engine.model_config.max_model_len - 1]
-    params = type(asked.sampling_params)(max_tokens=1, prompt_logprobs=LIKELIEST, detokenize=False)
-    again = engine.generate({"prompt_token_ids": tokens}, params, f"inspect-{uuid4()}", lora_request=asked.lora_request)
-    outputs = [one async for one in again]
-    likeliest = outputs[-1].prompt_logprobs[len(asked.prompt_token_ids) :]
-    plain = [{token: found.logprob for token, found in place.items()} for place in likeliest]
-    return JSONResponse(await asyncio.to_thread(_inspector().friction, name, plain))
+    prompt, params, lora = one.request.prompt_token_ids, one.request.sampling_params, one.request.lora_request
+    answer = friction.Answer(one.specification, prompt, one.tokens, params, lora, one.request.reasoning_ended)
+    return JSONResponse(await friction.measure(request.app.state.engine_client, answer))
 
 
 @HOOK.replaces("vllm.plugins.endpoint_plugins.interface:attach_endpoint_plugins")
@@ -101,7 +82,8 @@ def _add_request(self: object, request: Any, prompt: str | None, *args: Any, ori
     if engine_info.is_constrained(request.sampling_params):
         with suppress(SpecError):  # the engine refuses it
             specification = validation.specification_of(request.sampling_params, engine_info.config())
-            live.begin(_live, request.request_id, live.Live(specification, _answer_of(request), request))
+            answer_of = friction.under_constraint(request.reasoning_ended)
+            live.begin(_live, request.request_id, live.Live(specification, answer_of, request))
 
 
 @HOOK.replaces(f"{_PROCESSOR}.process_outputs")
