@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dotllm import Vocabulary
+from dotllm.compilation import Specification
+from dotllm.inspector import live
 from dotllm.inspector.inspector import Inspector
+from dotllm.inspector.page import page as page_of
 from dotllm.inspector.page import snapshot
 from dotllm.inspector.server import Server
 
@@ -151,3 +158,30 @@ def test_a_snapshot_needs_no_server(browser: Any, inspector: Inspector, tmp_path
     sync_api.expect(opened.locator("#position h3")).to_contain_text("token 1,")
     assert opened.locator("#document").is_disabled() and opened.locator("#samples li").count() == 3
     opened.close()
+
+
+def test_a_request_is_followed(browser: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: OrderedDict[str, live.Live] = OrderedDict()
+    inspector = live.LiveInspector(vocabulary, "", requests)
+    inspector._questions["friction/a"] = lambda body: {"taken": [[0.25, 0.5], [0.0, 0.0]]}
+    monkeypatch.setattr("dotllm.inspector.server.page", functools.partial(page_of, live=True))
+    live.begin(requests, "a", live.Live(Specification.create("json_schema", '{"type": "array", "maxItems": 1}'), list))
+    live.take(requests, "a", list(b"["), None)
+    with Server(inspector) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        opened = browser.new_page()
+        opened.goto(server.url)
+        opened.locator("#requests button").click()
+        status(opened, "Fits so far")
+        assert opened.locator("#friction").is_hidden()
+        live.take(requests, "a", [ord("]"), 271], "stop")
+        status(opened, "Fits, and is complete.")
+        sync_api.expect(opened.locator("#document")).to_have_value("[]")
+        assert '\n  "maxItems": 1' in opened.evaluate("editor.state.doc.toString()")
+        opened.click("#measure")
+        opened.locator("#chips .chip").first.click()
+        sync_api.expect(opened.locator("#position")).to_contain_text("the mask took 25 to 50 % of the model")
+        opened.fill("#document", "[1]")
+        sync_api.expect(opened.locator("#friction")).to_be_hidden()
+        opened.close()
+        server.shutdown()
