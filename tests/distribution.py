@@ -28,6 +28,7 @@ LONGEST_FIRST = (
     "tests/serve/test_shared_store.py",
     "tests/serve/test_coalescence.py",
     "tests/serve/test_security.py",
+    "tests/serve/test_inspector.py",
     "the plain server",
     "the server with parsers",
     "tests/serve/test_overlap.py",

@@ -73,6 +73,7 @@ def test_arguments_that_make_no_sense(tmp_path: Path) -> None:
         [str(tmp_path / "none.json")],
         [str(tmp_path / "notes.txt")],
         ["--snapshot", str(tmp_path / "x")],
+        ["--text", str(tmp_path / "notes.txt")],
     ):
         assert inspect.main([*arguments, "--no-open"]) == 2
 

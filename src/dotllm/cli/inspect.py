@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,22 +51,23 @@ def _show(arguments: argparse.Namespace) -> int:
     start = _start(arguments)
     prepare()
     inspector = Inspector(_vocabulary(arguments.tokenizer), arguments.tokenizer or "")
-    if arguments.snapshot:
-        if start is None:
-            raise ValueError("--snapshot: of which SPEC?")
+    if arguments.snapshot and start:
         arguments.snapshot.write_text(snapshot(inspector, start), encoding="utf-8")
         return 0
     with Server(inspector, start, arguments.port) as server:
         print(f"{server.url}   (Ctrl-C ends it)", flush=True)
         if not arguments.no_open:
             webbrowser.open(server.url)
-        server.serve_forever()
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
     return 0
 
 
 def _start(arguments: argparse.Namespace) -> dict[str, Any] | None:
     """What the page begins with: the text of the file as it is, which may be wrong. Raises OSError, ValueError."""
     if arguments.spec is None:
+        if arguments.text or arguments.snapshot:
+            raise ValueError("--text and --snapshot: of which SPEC?")
         return None
     kind = arguments.kind or KIND_OF_SUFFIX.get(arguments.spec.suffix)
     if kind is None:

@@ -49,6 +49,7 @@ class Inspector:
         """``tokenizer``: its name; without one the tokens are single bytes."""
         self.vocabulary = vocabulary
         self.tokenizer = tokenizer
+        self._names = {number: name for name, number in vocabulary.special_tokens.items()}
         self._indexes: OrderedDict[Specification, Index] = OrderedDict()
         self._lock = threading.Lock()
         self._questions = {"walk": self.walk, "position": self.position, "samples": self.samples, "why": self.why}
@@ -226,8 +227,8 @@ class Inspector:
         if token is None:
             return {"text": ""}
         data = self.vocabulary.token_bytes(token)
-        names = {number: name for name, number in self.vocabulary.special_tokens.items()}
-        return {"id": token, "text": names.get(token, "") if data is None else shown(data), "special": data is None}
+        text = self._names.get(token, "") if data is None else shown(data)
+        return {"id": token, "text": text, "special": data is None}
 
 
 def described(error: SpecError) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from random import Random
 from dotllm.api import Index
 from dotllm.index import Guide
 
-LONGEST = 2000
+LONGEST = 600
 """Bytes; a text that is longer is cut off."""
 _CLOSING = frozenset(b'"}])')
 _PLAIN = frozenset(range(0x21, 0x7F)) - {ord("\\")}
