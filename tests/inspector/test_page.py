@@ -105,7 +105,12 @@ def test_a_refusal_is_shown_in_its_line(page: Any) -> None:
 def test_options_change_what_fits(page: Any) -> None:
     page.fill("#document", '{"age": 1}')
     status(page, "Fits")
-    page.select_option("#any_whitespace", "false")
+    page.select_option("#whitespace", "none")
+    status(page, "Does not fit")
+    page.fill("#document", '{"age":  1}')
+    page.select_option("#whitespace", "any")
+    status(page, "Fits")
+    page.select_option("#whitespace", "formatted")
     status(page, "Does not fit")
     page.select_option("#kind", "regex")
     sync_api.expect(page.locator("#options[disabled]")).to_have_count(1)

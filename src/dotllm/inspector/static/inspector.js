@@ -3,11 +3,12 @@
 const CM = CodeMirror;
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
-const OPTIONS = { any_whitespace: "true", order: "declared", additional_properties: true };
+const OPTIONS = ["whitespace", "order", "additional_properties"];
 const VISIBLE = { " ": "·", "\n": "↵", "\t": "⇥", "\r": "\\r" };
 let walked = { steps: [], bad: null, outline: [] }; // the last answer about the text
 let at = 0; // the position that is looked at
 let seed = 0;
+let pattern = {}; // a request's own rule for white space
 let tokens = null; // of a live request; null: those of the text
 
 // ---- elements
@@ -120,8 +121,9 @@ function whereIs(place) {
 
 function question() {
   const kind = $("kind").value;
-  const options = {};
-  if ($("any_whitespace").value === "false") options.any_whitespace = false;
+  const options = { ...pattern };
+  if ($("whitespace").value === "none") options.any_whitespace = false;
+  if ($("whitespace").value === "any") options.whitespace = "any";
   if ($("order").value !== "declared") options.order = $("order").value;
   if (!$("additional_properties").checked) options.additional_properties = false;
   return { kind, text: editor.state.doc.toString(), options, document: $("document").value, ...(tokens && { tokens }) };
@@ -419,11 +421,12 @@ function remembered() {
 function open(state) {
   tokens = state.tokens ?? null;
   if (!tokens) forget();
-  const options = { ...OPTIONS, ...state.options };
+  const options = state.options ?? {};
+  pattern = options.whitespace_pattern ? { whitespace_pattern: options.whitespace_pattern } : {};
   $("kind").value = state.kind;
-  $("any_whitespace").value = String(options.any_whitespace);
-  $("order").value = options.order;
-  $("additional_properties").checked = options.additional_properties;
+  $("whitespace").value = options.any_whitespace === false ? "none" : options.whitespace ?? "formatted";
+  $("order").value = options.order ?? "declared";
+  $("additional_properties").checked = options.additional_properties !== false;
   $("document").value = state.document ?? "";
   changeKind();
   editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: state.text } });
@@ -436,7 +439,7 @@ function changeKind() {
   editor.dispatch({ effects: language.reconfigure(["regex", "grammar"].includes(kind) ? [] : CM.json()) });
 }
 
-for (const id of Object.keys(OPTIONS)) $(id).addEventListener("change", () => refresh());
+for (const id of OPTIONS) $(id).addEventListener("change", () => refresh());
 $("kind").addEventListener("change", () => (changeKind(), refresh()));
 $("document").addEventListener("input", () => { forget(); later(refresh); });
 data.examples.forEach(({ name }, i) => $("example").append(make("option", { value: i }, name)));
