@@ -361,6 +361,15 @@ def fits(mem: Int32, trie: Trie, state: int, handle: int) -> int:
 
 
 @kernel(I(MEM, TRIE, I))
+def bytes_from(mem: Int32, trie: Trie, config: int) -> int:
+    """`bytes_of` a configuration; or an error. WAYS must have been found."""
+    if config == L.FINISHED:
+        return 0
+    at = mem[L.AT_CONFIG] + 3 * config
+    return bytes_of(mem, trie, mem[at], mem[at + 1])
+
+
+@kernel(I(MEM, TRIE, I))
 def tokens_from(mem: Int32, trie: Trie, config: int) -> int:
     """`tokens_of` a configuration, 0 behind the end token; or an error. WAYS must have been found."""
     if config == L.FINISHED:

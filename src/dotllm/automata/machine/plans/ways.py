@@ -20,7 +20,7 @@ from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.kinds import N_ACCEPT, N_BYTE, N_CALL, N_END, N_ENTER, N_RETURN, N_TOKENS
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.layout import MEM
-from dotllm.jit import B1, I, inner_kernel, kernel
+from dotllm.jit import B1, I1, I, inner_kernel, kernel
 
 # The region WAYS is arrays, one int for each node; -1: none.
 W_COST = 0  # bytes to the end of the node's level
@@ -175,20 +175,15 @@ def worth(mem: Int32, node: int, ways: int, acc: Int64) -> int:
     return max(1, low) * I(mem[ways + begin]) + rest
 
 
-@inner_kernel(nb.void(MEM, I, L1, L1))
-def invert_closures(mem: Int32, n: int, starts: Int64, holders: Int64) -> None:
-    """holders[starts[x]:starts[x + 1]]: the nodes in whose closures x is. starts [n + 1] is zero."""
+@inner_kernel(nb.void(MEM, I1, I1, I1))
+def list_holders(mem: Int32, first: Int32, following: Int32, holder: Int32) -> None:
+    """Of each node the targets in whose closures it is: holder[i] from i = first[node] on, then i = following[i]; -1
+    ends that."""
     closure_start, closure = mem[L.H_CLOSURE_START], mem[L.H_CLOSURE]
-    for i in range(mem[closure_start + n]):
-        starts[mem[closure + i] + 1] += 1
-    for x in range(n):
-        starts[x + 1] += starts[x]
-    position = starts.copy()
-    for target in range(n):
+    for target in range(mem[L.H_NODES]):
         for i in range(mem[closure_start + target], mem[closure_start + target + 1]):
-            x = mem[closure + i]
-            holders[position[x]] = target
-            position[x] += 1
+            node = mem[closure + i]
+            holder[i], following[i], first[node] = target, first[node], i
 
 
 @kernel(I(MEM, B1))
@@ -208,20 +203,16 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
     none = np.empty(0, np.int64)
     reads = np.empty(list_reads(mem, none), np.int64)
     list_reads(mem, reads)
+    # Linked lists: of each target who reads it, of each node the targets in whose closures it is.
     count = reads.shape[0] // 3
-    user_start = np.zeros(n + 1, np.int64)
+    first_read, next_read = np.full(n, -1, np.int32), np.empty(count, np.int32)
     for i in range(count):
-        user_start[reads[3 * i] + 1] += 1
-    for x in range(n):
-        user_start[x + 1] += user_start[x]
-    position = user_start.copy()
-    users = np.empty(count, np.int64)
-    for i in range(count):
-        users[position[reads[3 * i]]] = i
-        position[reads[3 * i]] += 1
-    holder_start = np.zeros(n + 1, np.int64)
-    holders = np.empty(mem[mem[L.H_CLOSURE_START] + n], np.int64)
-    invert_closures(mem, n, holder_start, holders)
+        next_read[i] = first_read[reads[3 * i]]
+        first_read[reads[3 * i]] = i
+    size = mem[mem[L.H_CLOSURE_START] + n]
+    first_holder, next_holder = np.full(n, -1, np.int32), np.empty(size, np.int32)
+    holder = np.empty(size, np.int32)
+    list_holders(mem, first_holder, next_holder, holder)
 
     acc = np.full(n, -1, np.int64)
     needed = np.zeros(n, np.int64)  # parts of an unordered sequence
@@ -244,8 +235,10 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
             continue
         mem[ways + node] = min(cost, MOST - 1)
         ends = mem[kind + node] == N_RETURN or mem[kind + node] == N_END
-        for i in range(holder_start[node], holder_start[node + 1]):
-            target = holders[i]
+        i = first_holder[node]
+        while i >= 0:
+            target = holder[i]
+            i = next_holder[i]
             after = mem[ways + W_AFTER * n + target] < 0
             begin = mem[ways + W_BEGIN * n + target] < 0 and not ends
             if after:
@@ -254,8 +247,10 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
                 mem[ways + W_BEGIN * n + target] = node
             if not after and not begin:
                 continue
-            for j in range(user_start[target], user_start[target + 1]):
-                user, how = reads[3 * users[j] + 1], reads[3 * users[j] + 2]
+            j = first_read[target]
+            while j >= 0:
+                user, how = reads[3 * j + 1], reads[3 * j + 2]
+                j = next_read[j]
                 if mem[ways + user] != MOST or not (after if how >= _READS_AFTER else begin):
                     continue
                 if how >= 0:
