@@ -42,6 +42,8 @@ def test_a_directory(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status == REFUSED and set(found) == {"good.json", "refused.json", "wrong.json", "broken.json", "rules.lark"}
     good = found["good.json"]
     assert good["enforced"] and good["automaton_nodes"] > 10 and good["index_bytes"] > 0 and good["first_mask_ms"] > 0
+    assert (good["fewest_tokens"], good["fewest_bytes"], good["is_unbounded"]) == (3, 2, True) and good["states"] > 0
+    assert good["grows_at"] == [{"pointer": "", "reason": "an object that takes further properties"}]
     assert found["rules.lark"]["enforced"] and found["rules.lark"]["kind"] == "grammar"
     refused = found["refused.json"]
     assert (refused["reason"], refused["keyword"]) == ("unsupported", "uniqueItems")
@@ -53,8 +55,10 @@ def test_a_directory(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_lines_for_people(specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check.main([str(specs / "good.json"), str(specs / "refused.json")]) == 1
-    first, *frame, last = capsys.readouterr().out.splitlines()
+    first, shortest, growth, *frame, last = capsys.readouterr().out.splitlines()
     assert first.startswith("good.json: enforced (") and "first mask" in first
+    assert shortest == "  shortest answer: 3 tokens with the end token, 2 bytes"
+    assert growth == "  grows without bound: / (an object that takes further properties)"
     assert (
         frame[0] == "error[unsupported]: uniqueItems cannot be enforced beside contains, or where not excludes arrays"
     )

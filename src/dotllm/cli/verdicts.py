@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dotllm.compilation.inputs import BadInput, Input
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.diagnosis import frames
 from dotllm.errors import EngineFault, InvalidSpec, LineColumn, Location, Pointer, SpecError
 
+if TYPE_CHECKING:
+    from dotllm.index import GrammarIndex
+
+_MOST_PLACES = 5
 _JSON_KINDS = (Kind.JSON_SCHEMA, Kind.STRUCTURAL_TAG, Kind.CHOICE)
 
 
@@ -40,6 +45,17 @@ class Verdict(NamedTuple):
     compile_ms: float = 0.0
     """Text to index."""
     first_mask_ms: float = 0.0
+    states: int = 0
+    """Of the automaton, that the first mask has visited."""
+    fewest_tokens: int | None = None
+    """Of an answer, the end token included; None where it is not known (see `diagnosis.cost`)."""
+    fewest_bytes: int | None = None
+    is_unbounded: bool = False
+    """Whether there is no longest answer."""
+    grows_at: tuple[dict[str, str], ...] = ()
+    """``pointer`` and ``reason`` of places of a JSON Schema where answers grow without bound."""
+    advice: tuple[dict[str, str], ...] = ()
+    """``pointer``, ``message`` and ``page`` of what is known to hurt answers."""
     warnings: tuple[dict[str, str], ...] = ()
     """``pointer`` and ``message`` of each keyword of a JSON Schema that asserts nothing."""
 
@@ -61,10 +77,23 @@ class Judged(NamedTuple):
             size = f"{verdict.automaton_nodes:,} nodes, {verdict.index_bytes / 1024:,.0f} KiB"
             times = f"compile {verdict.compile_ms:.1f} ms, first mask {verdict.first_mask_ms:.1f} ms"
             yield f"{verdict.name}: enforced ({size}; {times})"
+            yield from _cost_lines(verdict)
         else:
             yield f"{verdict.name}: {verdict.reason}: {verdict.message}"
         for warning in verdict.warnings:
             yield frames.warning_frame(warning["message"], source, warning["pointer"], colour=colour)
+        for hint in verdict.advice:
+            message = f"{hint['message']} ({hint['page']})"
+            yield frames.warning_frame(message, source, hint["pointer"], colour=colour)
+
+
+def _cost_lines(verdict: Verdict) -> Iterator[str]:
+    if verdict.fewest_bytes is not None:
+        yield f"  shortest answer: {verdict.fewest_tokens:,} tokens with the end token, {verdict.fewest_bytes:,} bytes"
+    if verdict.is_unbounded:
+        places = [f"{place['pointer'] or '/'} ({place['reason']})" for place in verdict.grows_at]
+        more = f", and {len(places) - _MOST_PLACES} more places" if len(places) > _MOST_PLACES else ""
+        yield f"  grows without bound{': ' if places else ''}{', '.join(places[:_MOST_PLACES])}{more}"
 
 
 def judge(one: Input, vocabulary: Any) -> Judged:
@@ -80,17 +109,43 @@ def judge(one: Input, vocabulary: Any) -> Judged:
         index = build(one.specification, vocabulary)
         compiled = time.perf_counter()
         _ = index.guide().mask_row
+        first_mask_ms = round((time.perf_counter() - compiled) * 1e3, 3)
     except SpecError as error:
         return Judged(_refused(about, error, source), source, error)
     except EngineFault as error:
         return Judged(about._replace(enforced=False, reason="fault", message=str(error)), source)
     verdict = about._replace(
+        **_cost(one.specification, index),
         automaton_nodes=int(index.mem[layout.H_NODES]),
         index_bytes=index.nbytes,
         compile_ms=round((compiled - start) * 1e3, 3),
-        first_mask_ms=round((time.perf_counter() - compiled) * 1e3, 3),
+        first_mask_ms=first_mask_ms,
     )
     return Judged(verdict, source)
+
+
+def _cost(specification: Specification, index: GrammarIndex) -> dict[str, Any]:
+    """The fields of a verdict about what answers cost and what hurts them."""
+    from dotllm.diagnosis import cost
+    from dotllm.languages.json_schema.build import parse as parse_schema
+
+    least, is_unbounded = cost.shortest(index), cost.is_unbounded(index)
+    grows: list[cost.Growth] = []
+    advice: list[cost.Advice] = []
+    if specification.kind is Kind.JSON_SCHEMA:
+        schema = parse_schema(specification.text)
+        grows = [*dict.fromkeys(cost.growth(schema))] if is_unbounded else []
+        advice = [*dict.fromkeys(cost.advice(schema, dict(specification.options)))]
+    elif specification.kind is Kind.CHOICE:
+        advice = [*cost.prefixes("", json.loads(specification.text))]
+    return {
+        "states": index.states,
+        "fewest_tokens": least.tokens,
+        "fewest_bytes": least.bytes,
+        "is_unbounded": is_unbounded,
+        "grows_at": tuple(place._asdict() for place in grows),
+        "advice": tuple(found._asdict() for found in advice),
+    }
 
 
 def unreadable(name: str, error: Exception) -> Judged:

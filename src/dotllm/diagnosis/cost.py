@@ -1,0 +1,245 @@
+"""What an answer costs at least, whether it can grow without bound and where, and what is known to hurt answers.
+
+The shortest answer and whether there is a longest one are facts of the automaton. Where it grows is read off the
+schema: places that a reader of the schema would name. Advice is about answers' quality, not about what is enforced
+(docs/costs.md).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dotllm.automata.kinds import NodeKind
+from dotllm.automata.machine import layout
+from dotllm.automata.machine.plans.places import bytes_from
+from dotllm.errors import SpecError, escaped
+from dotllm.index import GrammarIndex
+from dotllm.index.limits import trie_of
+
+PAGE = "https://github.com/dotllm/dotllm/blob/main/docs/costs.md"
+_DEEPEST = 200
+_TYPES = ("string", "array", "object", "number")
+_GROWS = re.compile(r"(?<!\\)(?:[*+]|\{\d+,\})")
+_REASONING = re.compile(r"reason|rationale|thought|thinking|explanation|analysis|chain_of|justification|steps", re.I)
+_ANSWER = re.compile(r"^(final_?)?(answer|result|label|verdict|decision|conclusion|score|class|category)$", re.I)
+
+
+class Shortest(NamedTuple):
+    """The shortest answer, in tokens of the index's vocabulary (the end token included) and in bytes; None: unknown."""
+
+    tokens: int | None
+    bytes: int | None
+
+
+class Growth(NamedTuple):
+    """A place of a schema where answers grow without bound."""
+
+    pointer: str
+    reason: str
+
+
+class Advice(NamedTuple):
+    """What hurts answers, at a place of a schema, and the page about it."""
+
+    pointer: str
+    message: str
+    page: str
+
+
+def shortest(index: GrammarIndex) -> Shortest:
+    """How short an answer can be."""
+    config = index.guide().config
+    try:
+        tokens = index.tokens_to_finish(config)
+        with index.lock:
+            trie = trie_of(index.space)
+            return Shortest(tokens, index.run(lambda mem: int(bytes_from(mem, trie, config))))
+    except SpecError:  # too long to be planned, or no tokens of the vocabulary spell it
+        return Shortest(None, None)
+
+
+def is_unbounded(index: GrammarIndex) -> bool:
+    """Whether there is no longest answer: the automaton has a cycle (of a loop, or of rules) that a text can take."""
+    mem = index.mem
+
+    def array(slot: int, length: int) -> list[int]:
+        start: list[int] = mem[mem[slot] : mem[slot] + length].tolist()
+        return start
+
+    nodes = int(mem[layout.H_NODES])
+    kind, a, b = (array(slot, nodes) for slot in (layout.H_KIND, layout.H_A, layout.H_B))
+    edge_start, closure_start = array(layout.H_EDGE_START, nodes + 1), array(layout.H_CLOSURE_START, nodes + 1)
+    edge_target, closure = array(layout.H_EDGE_TARGET, edge_start[-1]), array(layout.H_CLOSURE, closure_start[-1])
+    loops = int(mem[layout.H_LOOP_AFTER] - mem[layout.H_LOOP_BODY])
+    body, after, low, high = (
+        array(slot, loops) for slot in (layout.H_LOOP_BODY, layout.H_LOOP_AFTER, layout.H_LOOP_MIN, layout.H_LOOP_MAX)
+    )
+
+    def targets(node: int) -> Sequence[int]:
+        what, x, y = kind[node], a[node], b[node]
+        if what == NodeKind.BYTE:
+            return edge_target[edge_start[node] : edge_start[node + 1]]
+        if what == NodeKind.CALL:
+            return (x, y)
+        if what == NodeKind.TOKENS:
+            return (y,)
+        if what == NodeKind.ENTER and low[x] < 0:
+            return (*range(y, y + b[y] + 1), after[x])
+        if what == NodeKind.ENTER:
+            return (*range(y, y - 2 - high[x]), body[x], after[x]) if high[x] < -1 else (body[x], after[x])
+        if what == NodeKind.END and low[x] >= 0:
+            if high[x] < -1:  # an unordered sequence, whose last parts may come again
+                return tuple(range(y + (low[x] >> 15), y - 2 - high[x])) if y > 0 else (body[x],)
+            return (body[x],) if high[x] == -1 else ()
+        return ()
+
+    open_nodes, done = set[int](), set[int]()
+    stack: list[tuple[int, Iterator[int]]] = []
+
+    def visit(node: int) -> None:
+        open_nodes.add(node)
+        following = (closure[closure_start[t] : closure_start[t + 1]] for t in targets(node))
+        stack.append((node, itertools.chain.from_iterable(following)))
+
+    for root in closure[closure_start[int(mem[layout.H_START])] : closure_start[int(mem[layout.H_START]) + 1]]:
+        if root not in done:
+            visit(root)
+        while stack:
+            node, rest = stack[-1]
+            for other in rest:
+                if other in open_nodes:
+                    return True
+                if other not in done:
+                    visit(other)
+                    break
+            else:
+                stack.pop()
+                open_nodes.discard(node)
+                done.add(node)
+    return False
+
+
+def growth(schema: Any) -> Iterator[Growth]:
+    """Where answers to ``schema`` grow without bound, as far as the schema itself shows it.
+
+    Yields:
+        Each place once, in the order of the schema.
+    """
+    for pointer, part in _parts(schema, schema, "", ("#",), {"#"}):
+        if part is None:
+            yield Growth(pointer, "refers to itself")
+            continue
+        if part is True or not isinstance(part, Mapping):
+            if part is True:
+                yield Growth(pointer, "any value")
+            continue
+        if "const" in part or "enum" in part or "$ref" in part:
+            continue
+        types = part.get("type", _TYPES if not part.keys() & {"anyOf", "oneOf", "allOf", "not", "if"} else ())
+        for name in (types,) if isinstance(types, str) else types:
+            reason = _grows(name, part)
+            if reason:
+                yield Growth(pointer, reason)
+
+
+def _grows(name: str, part: Mapping[str, Any]) -> str:
+    if name == "string" and "maxLength" not in part and "format" not in part:
+        pattern = str(part.get("pattern", ""))
+        if not (pattern.startswith("^") and pattern.endswith("$")) or _GROWS.search(pattern):
+            return "a string without maxLength"
+    if name == "array" and "maxItems" not in part and part.get("items", True) is not False:
+        return "an array without maxItems"
+    if name == "object" and "maxProperties" not in part and part.get("additionalProperties", True) is not False:
+        return "an object that takes further properties"
+    return ""
+
+
+def advice(schema: Any, options: Mapping[str, Any]) -> Iterator[Advice]:
+    """What is known to hurt answers to ``schema``, written with ``options``.
+
+    Yields:
+        Each piece of advice, in the order of the schema.
+    """
+    is_compact = options.get("any_whitespace") is False or options.get("whitespace_pattern") == ""
+    for pointer, part in _parts(schema, schema, "", ("#",), {"#"}):
+        if not isinstance(part, Mapping):
+            continue
+        properties = part.get("properties")
+        is_object = isinstance(properties, Mapping) or part.get("type") == "object"
+        if is_compact and is_object and part.get("additionalProperties", True) is not False:
+            message = "compact output and an object that takes further properties: answers flee into made-up keys"
+            yield Advice(pointer, message, f"{PAGE}#compact-output-and-open-objects")
+        if isinstance(properties, Mapping) and options.get("order", "declared") == "declared":
+            yield from _late_reasoning(pointer, [*properties])
+        yield from prefixes(f"{pointer}/enum", part.get("enum"))
+
+
+def _late_reasoning(pointer: str, names: list[str]) -> Iterator[Advice]:
+    answer = next((name for name in names if _ANSWER.search(name)), None)
+    if answer is not None:
+        for name in names[names.index(answer) + 1 :]:
+            if _REASONING.search(name):
+                message = f"{name!r} comes after {answer!r}, which is written before it has been reasoned about"
+                yield Advice(f"{pointer}/properties/{escaped(name)}", message, f"{PAGE}#reasoning-first")
+                return
+
+
+def prefixes(pointer: str, members: Any) -> Iterator[Advice]:
+    """Advice about members of an enum, or choices, of which one begins another.
+
+    Yields:
+        At most one piece of advice.
+    """
+    texts = sorted({member for member in members if isinstance(member, str) and member}) if members else []
+    for one, other in itertools.pairwise(texts):
+        if other.startswith(one):
+            message = f"{one!r} is the beginning of {other!r}: which is meant is decided by a single token"
+            yield Advice(pointer, message, f"{PAGE}#members-that-begin-others")
+            return
+
+
+def _parts(root: Any, part: Any, pointer: str, above: tuple[str, ...], seen: set[str]) -> Iterator[tuple[str, Any]]:
+    """Walk a schema and its sub-schemas, what is referred to once.
+
+    Yields:
+        The JSON Pointer of each, and the sub-schema; None for a reference to what is around it.
+    """
+    yield pointer, part
+    if not isinstance(part, Mapping) or pointer.count("/") > _DEEPEST:
+        return
+    reference = part.get("$ref")
+    if isinstance(reference, str):
+        if reference in above:
+            yield pointer, None
+        elif reference.startswith("#") and reference not in seen:
+            seen.add(reference)
+            found = _at(root, reference[1:])
+            yield from _parts(root, found, reference[1:], (*above, reference), seen) if found is not None else ()
+        return
+    for name in ("items", "additionalProperties", "then", "else"):
+        if isinstance(part.get(name), Mapping):
+            yield from _parts(root, part[name], f"{pointer}/{name}", above, seen)
+    for name in ("properties", "patternProperties"):
+        if isinstance(part.get(name), Mapping):
+            for key, value in part[name].items():
+                yield from _parts(root, value, f"{pointer}/{name}/{escaped(key)}", above, seen)
+    for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        if isinstance(part.get(name), list):
+            for i, value in enumerate(part[name]):
+                yield from _parts(root, value, f"{pointer}/{name}/{i}", above, seen)
+
+
+def _at(value: Any, pointer: str) -> Any:
+    """The value at a JSON Pointer; None: there is none."""
+    for token in pointer.split("/")[1:]:
+        key = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, Mapping):
+            value = value.get(key)
+        elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return None
+    return value
