@@ -316,7 +316,7 @@ def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
         bench.step()
     assert bench.finish_reason("bad") == "error" and bench.tokens_of("bad") == []
     (output,) = bench.outputs["bad"]
-    assert errors.decode(output.stop_reason) == (400, "refused (at /x)")
+    assert errors.decode(output.stop_reason) == (400, "refused (at /x)", "unsupported")
     assert all(output.stop_reason is None for output in bench.outputs["free"])
     assert bench.tokens_of("free") == [7] * 4
     assert failure.__traceback__ is None, "while it is remembered it keeps no request"
@@ -518,7 +518,7 @@ def test_a_failed_compile_of_a_held_request_is_named_as_one(bench: Bench) -> Non
     for _ in range(3):
         bench.step()
     found = errors.decode(bench.outputs["bad"][-1].stop_reason)
-    assert found == (500, "the specification could not be compiled: boom")
+    assert found == (500, "the specification could not be compiled: boom", "")
 
 
 def test_a_scheduler_of_somebody_else(vllm_config: Any) -> None:
@@ -684,7 +684,8 @@ def test_vllms_own_words_about_a_compile_give_way(
     class Ours(errors.FailureScheduler, Scheduler): ...
 
     of_failed, of_other = Ours().update_from_output()[0].outputs
-    assert errors.decode(of_failed.stop_reason) == (status, message)
+    code = "unsupported" if status == 400 else ""
+    assert errors.decode(of_failed.stop_reason) == (status, message, code)
     assert of_other.error == theirs("not ours") and of_other.stop_reason is None
     said = of_failed.error
     assert (said.code == "validation_error", said.retryable, said.message) == (status == 400, status == 503, message)
@@ -787,7 +788,7 @@ def test_a_compile_that_fails_behind_a_reasoning_request(reasoning: Bench, when:
     for _ in range(5):
         reasoning.step()
     assert reasoning.finish_reason("bad") == "error"
-    assert errors.decode(reasoning.outputs["bad"][-1].stop_reason) == (400, "refused")
+    assert errors.decode(reasoning.outputs["bad"][-1].stop_reason) == (400, "refused", "unsupported")
     assert reasoning.tokens_of("free") == [7] * 4 and not reasoning.scheduler._pending
 
 

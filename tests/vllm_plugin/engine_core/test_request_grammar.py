@@ -289,7 +289,7 @@ def test_a_text_that_no_token_goes_on_with_ends_its_request_with_a_400() -> None
     assert mask(grammar) == {3}, "the row of a failed request"
     assert not grammar.accept_tokens("r", [3])
     assert grammar.failed and isinstance(grammar.error, Unsupported)
-    assert errors.decode(errors.encode(grammar.error)) == (400, str(grammar.error))
+    assert errors.decode(errors.encode(grammar.error)) == (400, str(grammar.error), "tokenizer")
     assert "no tokens that spell" in str(grammar.error)
 
 
