@@ -204,7 +204,7 @@ function showChips() {
     ...(isEnd ? ["end"] : visible(step.text)), make("i", { style: `width:${(100 * share).toFixed(1)}%` }));
     if (taken[i]) chip.append(make("i", { class: "taken", style: `width:${(100 * taken[i][0]).toFixed(1)}%` }));
     chips.push(chip);
-    if (step.text.endsWith("\n")) chips.push(make("span", { class: "line" }));
+    if (step.text.endsWith("\n")) chips.push(make("span", { class: "line", role: "presentation" }));
   });
   $("chips").replaceChildren(...chips);
   select(at, false);
@@ -302,8 +302,7 @@ async function showSamples() {
     make("button", { type: "button", disabled: Boolean(data.answers), title: "inspect it", onclick: () => write(text) }, text || "(empty)", whole ? "" : " …"))));
 }
 
-$("shuffle").addEventListener("click", (event) => {
-  event.preventDefault();
+$("shuffle").addEventListener("click", () => {
   seed += 1;
   showSamples().catch(fail);
 });
