@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dotllm import Index, TooFewTokens, Vocabulary
+from dotllm.automata.machine.layout import FINISHED
 from dotllm.index import NO_LIMIT, Guide, fill_masks, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 
@@ -127,6 +128,43 @@ def test_exactly_what_plans_allow(name: str, make: Callable[[Vocabulary], Index]
             assert guide.advance(random.choice(fitting))
             left -= 1
             seen += 1
+
+
+def can_end(index: Index, config: int, left: int, impossible: dict[int, int]) -> bool:
+    """Whether some text of ``left`` tokens at most goes on from ``config`` and ends: by trying all."""
+    if config == FINISHED:
+        return True
+    if left <= impossible.get(config, 0):
+        return False
+    afters = {index.advance(config, token) for token in ids(index.masks[index.mask_row(config)])}
+    if any(can_end(index, after, left - 1, impossible) for after in afters):
+        return True
+    impossible[config] = left
+    return False
+
+
+@pytest.mark.parametrize(("vocabulary", "least"), [(BYTES, 1.0), (FEW, 0.9)], ids=["bytes", "few"])
+def test_against_all_completions(vocabulary: Vocabulary, least: float) -> None:
+    """Masks with few tokens left, against all texts of so many tokens: every token allowed leads to one. Where tokens
+    are bytes no other token does; where they are words, hardly ever (a longer text may take fewer tokens)."""
+    seen = equal = 0
+    for name, make in MAKERS:
+        if name == "tag" and vocabulary is BYTES:
+            continue
+        index, random, impossible = make(vocabulary), Random(name), dict[int, int]()
+        for _ in range(4):
+            guide = index.guide()
+            while not guide.is_finished:
+                left = guide.tokens_to_finish + random.choice([0, 0, 1, 2])
+                tokens = allowed(guide, left)
+                if left <= 6:
+                    afters = {token: index.advance(guide.config, token) for token in ids(index.masks[guide.mask_row])}
+                    expected = [t for t, after in afters.items() if can_end(index, after, left - 1, impossible)]
+                    assert set(tokens) <= set(expected), name
+                    seen += 1
+                    equal += tokens == expected
+                assert guide.advance(random.choice(tokens))
+    assert seen >= 200 and equal >= least * seen, (seen, equal)
 
 
 def shortest(index: Index, config: int) -> int:
