@@ -179,7 +179,7 @@ def _parameters(self: Any, *args: Any, original: Original, **kwargs: Any) -> Any
     if call is not None:
         call.request, call.params = self, params
         if call.wants_friction and not engine_info.is_constrained(params):
-            validation.refuse(f"vllm_xargs.{friction.FIELD}: the request has no constraint")
+            validation.refuse(f"vllm_xargs.{friction.FIELD}: the request has no constraint", "vllm_xargs")
     return params
 
 

@@ -54,7 +54,9 @@ async def measure(engine: Any, answer: Answer) -> dict[str, Any]:
     """`Inspector.friction` of an answer, as far as the model's length has room for it. ``engine``: vLLM's client."""
     most = engine.model_config.max_model_len - 1
     prompt: Any = {"prompt_token_ids": [*answer.prompt, *answer.tokens][:most]}
-    params = type(answer.params)(max_tokens=1, prompt_logprobs=LIKELIEST, detokenize=False)
+    allowed = engine.model_config.max_logprobs  # -1: any number
+    number = LIKELIEST if allowed < 0 else min(LIKELIEST, allowed)
+    params = type(answer.params)(max_tokens=1, prompt_logprobs=number, detokenize=False)
     again = engine.generate(prompt, params, f"{FIELD}-{uuid4()}", lora_request=answer.lora_request)
     outputs = [output async for output in again]
     positions = outputs[-1].prompt_logprobs[len(answer.prompt) :]
@@ -73,7 +75,7 @@ def is_asked_for(request: Any) -> bool:
     if not xargs or FIELD not in xargs or request.stream or not hasattr(request, "return_token_ids"):
         return False
     if xargs.pop(FIELD) not in (True, 1):
-        validation.refuse(f"vllm_xargs.{FIELD} must be true")
+        validation.refuse(f"vllm_xargs.{FIELD} must be true", "vllm_xargs")
     request.return_token_ids = True
     return True
 
