@@ -39,8 +39,13 @@ def test_refused(case: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("digits", [400, 1_999])
 def test_integers_larger_than_a_float_are_bounds(digits: int) -> None:
-    for keyword in ("minimum", "maximum", "multipleOf", "maxLength", "const"):
+    for keyword in ("minimum", "maximum", "maxLength", "const"):
         json_schema_to_grammar({keyword: 10**digits})
+
+
+def test_multiples_of_a_large_integer_take_bounded_work() -> None:
+    json_schema_to_grammar({"multipleOf": 10**400})
+    assert outcome({"multipleOf": 10**1_999}) == ("BudgetExceeded", "multipleOf", "/multipleOf")
 
 
 @pytest.mark.parametrize("digits", [2_100, 5_000])
