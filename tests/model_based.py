@@ -1,0 +1,24 @@
+"""Settings of the model-based tests: Hypothesis state machines, each beside a simple model of what it drives.
+
+`make test` runs the same few hundred sequences every time; `make model-test EXAMPLES=10000` runs so many new ones.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+
+def sequences(in_ci: int, steps: int) -> settings:
+    """``in_ci`` sequences of ``steps`` steps at most, or as many as the variable EXAMPLES says."""
+    asked = os.environ.get("EXAMPLES")
+    return settings(
+        max_examples=int(asked or in_ci),
+        stateful_step_count=steps,
+        derandomize=not asked,
+        deadline=None,  # another process may have the core
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+        report_multiple_bugs=False,
+    )
