@@ -51,8 +51,9 @@ def apply_token_bitmask_inplace(logits: torch.Tensor, bitmask: torch.Tensor) -> 
         TypeError: the logits are no floats, or the bitmask is not int32.
         ValueError: there are not as many rows of the one as of the other.
     """
-    if not logits.is_floating_point() or bitmask.dtype != torch.int32:
-        raise TypeError(f"float logits and an int32 bitmask are wanted, not {logits.dtype} and {bitmask.dtype}")
+    kinds = [getattr(tensor, "dtype", type(tensor).__name__) for tensor in (logits, bitmask)]
+    if not getattr(kinds[0], "is_floating_point", False) or kinds[1] != torch.int32:
+        raise TypeError(f"float logits and an int32 bitmask are wanted, not {kinds[0]} and {kinds[1]}")
     if logits.shape[:-1] != bitmask.shape[:-1] and (logits.ndim, *bitmask.shape[:-1]) != (1, 1):
         found = f"{tuple(logits.shape)}, {tuple(bitmask.shape)}"
         raise ValueError(f"one row of the bitmask for each of the logits is wanted: {found}")

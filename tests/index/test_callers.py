@@ -47,6 +47,7 @@ BITMASKS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "read-only": (lambda: read_only(np.zeros((3, WORDS), np.int32)), ValueError, "read-only"),
     "a list": (lambda: [[0] * WORDS] * 3, TypeError, "list"),
     "nothing": (lambda: None, TypeError, "NoneType"),
+    "a masked array": (lambda: np.ma.zeros((3, WORDS), np.float32), TypeError, "float32"),
 }
 
 

@@ -20,6 +20,7 @@ from dotllm.automata.machine.masks import known_row
 from dotllm.errors import EngineFault, SpecError
 from dotllm.index.callers import (
     NO_CONFIGURATION,
+    NO_SIGNATURE,
     OTHER_VOCABULARY,
     WRONG_COUNT,
     error_of,
@@ -317,7 +318,7 @@ def fill_masks(
         stateful = space.has_stateful_guides
         try:
             missing = fill_known(machines, configs, space.rows, bitmask, where, rows, not stateful)
-        except TypeError:
+        except NO_SIGNATURE:
             raise not_a_bitmask(bitmask, space.words) from None
         if missing < 0:
             raise error_of(missing, guides, where, bitmask, space.words)

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numba.core.errors import NumbaTypeError
 
 from dotllm.arrays import Int64
 from dotllm.index.walkable import Walkable
 
+# what Numba raises for arguments that a kernel has no signature for, and for types that Numba does not know at all
+NO_SIGNATURE = (TypeError, NumbaTypeError)
 # what a kernel returns in place of a count
 OTHER_VOCABULARY, WRONG_COUNT, TOO_NARROW, OUT_OF_RANGE, NOT_DISTINCT, NO_CONFIGURATION = range(-1, -7, -1)
 

@@ -11,7 +11,7 @@ from operator import index as as_integer
 
 from dotllm.arrays import Int32
 from dotllm.automata.machine.layout import FINISHED, INITIAL
-from dotllm.index.callers import error_of, not_a_bitmask
+from dotllm.index.callers import NO_SIGNATURE, error_of, not_a_bitmask
 from dotllm.index.forced import forced_tokens
 from dotllm.index.kernels import write_row
 from dotllm.index.walkable import Walkable
@@ -22,7 +22,7 @@ def write_mask(masks: Int32, number: int, bitmask: Int32, row: int) -> None:
     row = as_integer(row)
     try:
         code = write_row(masks, number, bitmask, row)
-    except TypeError:
+    except NO_SIGNATURE:
         raise not_a_bitmask(bitmask, masks.shape[1], "") from None
     if code < 0:
         raise error_of(code, (), [row], bitmask, masks.shape[1])
