@@ -1,0 +1,46 @@
+"""The Python code of README and docs/, page by page.
+
+A block is run by ``tests/test_documentation.py``. A comment on the line before it says where it is not:
+``<!-- server -->`` needs a server (``tests/serve/test_documentation.py``), ``<!-- no-run: REASON -->`` runs nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^(?:<!-- (server|no-run)(?:: (.*?))? -->\n)?```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A piece of code and where it stands."""
+
+    page: Path
+    line: int
+    mark: str
+    """"", "server" or "no-run"."""
+    reason: str
+    code: str
+
+    def run(self, names: dict[str, object]) -> None:
+        """Run it with ``names``, and leave there what it defines. Errors show the page's line."""
+        code = "\n" * self.line + self.code
+        exec(compile(code, str(self.page), "exec", dont_inherit=True), names)
+
+
+def blocks(mark: str) -> dict[str, list[Block]]:
+    """Those with this mark, by page; blocks of a page belong together and run in order."""
+    found = {}
+    for page in PAGES:
+        text = page.read_text()
+        here = [
+            Block(page, text[: match.start(3)].count("\n"), match[1] or "", match[2] or "", match[3])
+            for match in BLOCK.finditer(text)
+        ]
+        assert len(here) == text.count("```python"), f"{page}: a block that this pattern does not see"
+        if wanted := [block for block in here if block.mark == mark]:
+            found[str(page.relative_to(ROOT))] = wanted
+    return found

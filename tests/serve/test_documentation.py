@@ -1,0 +1,20 @@
+"""The blocks of README and docs/ that talk to a server, with a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from dotllm.demo.server import Server
+from tests import documentation
+from tests.documentation import Block
+from tests.serve.conftest import NAME
+
+pytestmark = pytest.mark.serve
+
+
+@pytest.mark.parametrize("blocks", documentation.blocks("server").items(), ids=lambda item: item[0])
+def test_blocks_run(blocks: tuple[str, list[Block]], api_server: Server) -> None:
+    names: dict[str, object] = {"__name__": "page"}
+    for block in blocks[1]:
+        here = block.code.replace("http://localhost:8000", api_server.url).replace("Qwen/Qwen3-8B", NAME)
+        block._replace(code=here).run(names)

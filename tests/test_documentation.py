@@ -1,0 +1,69 @@
+"""Every Python block of README and docs/ runs, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import documentation
+from tests.documentation import PAGES, ROOT, Block
+
+pytest.importorskip("torch")
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)|(?:src|srcset)=\"(?!https?:)([^\"]+)\"")
+
+
+@pytest.fixture(scope="module")
+def given(demo_model: Path) -> dict[str, Any]:
+    """What pages take for granted: a model of transformers, its tokenizer, its inputs, a schema, a Pydantic model."""
+    from pydantic import BaseModel, Field
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from dotllm import Vocabulary
+
+    class Weather(BaseModel):
+        city: str = Field(max_length=5)
+        celsius: int = Field(ge=-60, le=60)
+
+    tokenizer = AutoTokenizer.from_pretrained(demo_model)
+    model = AutoModelForCausalLM.from_pretrained(demo_model)
+    return {
+        "vocabulary": Vocabulary.from_tokenizer(tokenizer),
+        "tokenizer": tokenizer,
+        "hf_tokenizer": tokenizer,
+        "model": model,
+        "hf_model": model,
+        "inputs": tokenizer("A person:", return_tensors="pt"),
+        "schema": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}},
+        "schema_text": '{"type": "string", "maxLength": 9}',
+        "Weather": Weather,
+    }
+
+
+@pytest.mark.parametrize("blocks", documentation.blocks("").items(), ids=lambda item: item[0])
+def test_blocks_run(blocks: tuple[str, list[Block]], given: dict[str, Any]) -> None:
+    names = dict(given)
+    for block in blocks[1]:
+        block.run(names)
+
+
+def test_blocks_that_run_nowhere_have_a_reason() -> None:
+    assert all(block.reason for found in documentation.blocks("no-run").values() for block in found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for match in LINK.finditer(page.read_text()):
+        path, anchor = match[1] or match[3] or "", match[2]
+        target = page.parent / path if path else page
+        assert target.exists(), match[0]
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), match[0]
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub and mkdocs name them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
