@@ -1,0 +1,46 @@
+"""What mkdocs does beside its plugins: links to the repository's files, and ``llms.txt`` (https://llmstxt.org)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+OUTSIDE = re.compile(r"\]\(((?:\.\./)+[^)]+)\)")
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
+    """Links from docs/ to other files of the repository lead to GitHub."""
+    here = (Path(config.docs_dir) / page.file.src_uri).parent
+
+    def link(match: re.Match[str]) -> str:
+        path, _, anchor = match[1].partition("#")
+        target = (here / path).resolve()
+        if target.is_relative_to(config.docs_dir):
+            return match[0]
+        place = f"{config.repo_url}/blob/main/{target.relative_to(ROOT)}"
+        return f"]({place}{'#' + anchor if anchor else ''})"
+
+    return OUTSIDE.sub(link, markdown)
+
+
+def on_nav(nav: Any, *, config: Any, **_: Any) -> Any:
+    """Keep the navigation for `on_post_build`."""
+    config.extra["nav_of_llms"] = nav
+    return nav
+
+
+def on_post_build(*, config: Any, **_: Any) -> None:
+    """``llms.txt``: the site's table of contents for programs; beside it each page's Markdown."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for section in config.extra["nav_of_llms"].items:
+        lines.append(f"## {section.title}\n")
+        for page in [section] if section.is_page else section.children:
+            for leaf in page.children or [page]:
+                lines.append(f"- [{leaf.title}]({leaf.file.src_uri})")
+                target = Path(config.site_dir) / leaf.file.src_uri
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(leaf.markdown or "")
+        lines.append("")
+    (Path(config.site_dir) / "llms.txt").write_text("\n".join(lines))
