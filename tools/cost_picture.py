@@ -1,6 +1,6 @@
 """What a constraint costs, as README shows it: its picture and the rows of its table, out of the measured points.
 
-    python -m tools.cost_picture             # writes docs/img/cost-*.svg and README's rows
+    python -m tools.cost_picture             # writes docs/images/cost-*.svg and README's rows
 
 A figure is the wall time of a burst over that of the same burst without a constraint.
 ``tests/test_cost_picture.py`` fails where README or a picture differs from the points.
@@ -103,7 +103,7 @@ def files() -> dict[Path, str]:
     """What each file should hold."""
     points = json.loads((ROOT / "benchmarks" / "results" / "h200.json").read_text())["points"]
     readme = ROOT / "README.md"
-    pictures = {ROOT / "docs" / "img" / f"cost-{theme}.svg": picture(points, theme) for theme in COLORS}
+    pictures = {ROOT / "docs" / "images" / f"cost-{theme}.svg": picture(points, theme) for theme in COLORS}
     return {readme: with_rows(readme.read_text(), points), **pictures}
 
 
