@@ -25,6 +25,7 @@ SAME_SERVER = {
     "tests/serve/test_api_refusals.py": "the server with parsers",
 }
 LONGEST_FIRST = (
+    "tests/serve/test_speculation.py",
     "tests/serve/test_shared_store.py",
     "tests/serve/test_coalescence.py",
     "tests/serve/test_security.py",

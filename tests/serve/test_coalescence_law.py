@@ -1,4 +1,5 @@
-"""Entering text changes no probability: samples at temperature 1 against the law of decoding under the canonical masks.
+"""Neither entering text nor speculation changes a probability: samples at temperature 1 against the law of decoding
+under the masks, the canonical ones or all.
 
 The language is finite and the vocabulary small, so the probability of every answer, as a sequence of tokens, can be
 worked out with the model alone (transformers, no vLLM, no engine of ours): in each place, softmax over the tokens that
@@ -26,6 +27,9 @@ TEXTS = tuple(f"{state}{further}=measured value;" for state in ("on", "off") for
 REGEX = "(on|off)[a-h]=measured value;"
 FORCED = "=measured value;"
 PROMPT = "Hello"
+DRAFTED = tuple(f"{state}{a}{b}" for state in ("on", "off") for a in "abcd" for b in "abcd")
+DRAFTED_REGEX = "(on|off)[a-d]{2}"
+DRAFTING_PROMPT = "Hello onab offcd onac offbb onad"
 SAMPLES = 3000
 LOGIT_SPREAD = 6  # the weights are random and their logits all alike: this makes some tokens likelier than others
 
@@ -48,16 +52,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def law(model: Path, temperature: float = 1.0) -> Law:
-    """The probability of every answer, EOS left out."""
+def law(
+    model: Path, temperature: float = 1.0, *, texts: tuple[str, ...] = TEXTS, forced: str = FORCED, said: str = PROMPT
+) -> Law:
+    """The probability of every answer, EOS left out. ``forced``: how all ``texts`` end, in canonical tokens."""
     import torch
     from transformers import AutoTokenizer, LlamaForCausalLM
 
     tok, network = AutoTokenizer.from_pretrained(model), LlamaForCausalLM.from_pretrained(model).float().eval()
     pieces = {token: tok.decode([token]) for token in range(len(tok)) if token not in tok.all_special_ids}
-    canonical = tok.encode(FORCED, add_special_tokens=False)
-    assert "".join(pieces[token] for token in canonical) == FORCED
-    prompt = tok(PROMPT)["input_ids"]
+    canonical = tok.encode(forced, add_special_tokens=False)
+    assert "".join(pieces[token] for token in canonical) == forced
+    prompt = tok(said)["input_ids"]
     found: Law = {}
     frontier: Law = {(): 1.0}
     while frontier:
@@ -66,13 +72,13 @@ def law(model: Path, temperature: float = 1.0) -> Law:
         longer: Law = {}
         for (answer, probability), row in zip(frontier.items(), logits, strict=True):
             text = "".join(pieces[token] for token in answer)
-            if any(full == text + FORCED for full in TEXTS):  # so much is forced, and then EOS
+            if any(full == text + forced for full in texts):  # so much is forced, and then EOS
                 found[(*answer, *canonical)] = found.get((*answer, *canonical), 0) + probability
                 continue
-            if text in TEXTS:
+            if text in texts:
                 found[answer] = found.get(answer, 0) + probability
                 continue
-            allowed = [t for t, piece in pieces.items() if any(full.startswith(text + piece) for full in TEXTS)]
+            allowed = [t for t, piece in pieces.items() if any(full.startswith(text + piece) for full in texts)]
             shares = torch.softmax(row[allowed] / temperature, 0).tolist()
             longer |= {(*answer, token): probability * share for token, share in zip(allowed, shares, strict=True)}
         frontier = longer
@@ -94,13 +100,12 @@ def p_value(counts: Counter[tuple[int, ...]], expected: Law) -> float:
     return float(torch.special.gammaincc(freedom, torch.tensor(statistic / 2, dtype=torch.float64)))
 
 
-@pytest.fixture(scope="module")
-def sampled(model: Path) -> dict[str, Any]:
+def sampled(model: Path, regex: str, said: str, speculation: Any = None, coalescence: str = "off") -> Any:
     from transformers import AutoTokenizer
 
-    prompt = [str(token) for token in AutoTokenizer.from_pretrained(model)(PROMPT)["input_ids"]]
+    prompt = [str(token) for token in AutoTokenizer.from_pretrained(model)(said)["input_ids"]]
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(model), REGEX, str(SAMPLES), *prompt],
+        [sys.executable, str(SCRIPT), str(model), regex, json.dumps(speculation), str(SAMPLES), *prompt],
         capture_output=True,
         text=True,
         timeout=500,
@@ -108,19 +113,31 @@ def sampled(model: Path) -> dict[str, Any]:
             **os.environ,
             **CPU_ENVIRONMENT,
             "DOTLLM_DISK_BYTES": "0",
-            "DOTLLM_COALESCENCE": "canonical",
+            "DOTLLM_COALESCENCE": coalescence,
         },
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-    return json.loads(line.removeprefix("RESULT "))  # type: ignore[no-any-return]
+    return json.loads(line.removeprefix("RESULT "))
 
 
-def test_the_law_is_that_of_decoding_under_the_masks(model: Path, sampled: dict[str, Any]) -> None:
-    expected = law(model)
+def test_the_law_is_that_of_decoding_under_the_canonical_masks(model: Path) -> None:
+    expected, found = law(model), sampled(model, REGEX, PROMPT, coalescence="canonical")
     assert sum(expected.values()) == pytest.approx(1, abs=1e-9)
-    counts = Counter(tuple(ids[:-1]) for ids in sampled["ids"])
+    counts = Counter(tuple(ids[:-1]) for ids in found["ids"])
     assert len(counts) >= len(TEXTS)
     assert p_value(counts, expected) > 1e-3
     assert p_value(counts, law(model, temperature=1.2)) < 1e-3, "the test would not notice a change of the law"
-    assert sampled["entered"] > SAMPLES, "nothing was entered"
+    assert found["entered"] > SAMPLES, "nothing was entered"
+
+
+def test_speculation_keeps_the_law_of_decoding_under_the_masks(model: Path) -> None:
+    """Drafts of which some are kept, some are not likely enough, and some are not allowed."""
+    speculation = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 2}
+    found = sampled(model, DRAFTED_REGEX, DRAFTING_PROMPT, speculation)
+    expected, hotter = (law(model, t, texts=DRAFTED, forced="", said=DRAFTING_PROMPT) for t in (1.0, 1.2))
+    assert sum(expected.values()) == pytest.approx(1, abs=1e-9)
+    counts = Counter(tuple(ids[:-1]) for ids in found["ids"])
+    assert p_value(counts, expected) > 1e-3
+    assert p_value(counts, hotter) < 1e-3, "the test would not notice a change of the law"
+    assert found["kept"] > SAMPLES / 20

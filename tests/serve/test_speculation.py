@@ -1,0 +1,74 @@
+"""Speculation changes no answer: greedy ones are the same, token for token, and sampled ones follow the same law.
+
+On vLLM's real model runners, on this machine's CPU (`played_platform`): V1, and V2 with asynchronous scheduling, whose
+drafts the engine core sees behind the launch of their step. What is asked is in `speculation_script.py`, what drafts in
+`drafting_models.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dotllm.demo.server import CPU_ENVIRONMENT
+from tests.serve import drafting_models
+
+pytestmark = pytest.mark.serve
+
+SCRIPT = Path(__file__).with_name("speculation_script.py")
+RUNS = (  # runner, kind of speculation, what is compared with it, and how many times each specification is asked
+    ("V1", "ngram", "none", 10),
+    ("V1", "eagle", "none", 10),
+    ("V1", "eagle3", "none", 2),
+    ("V1", "MTP", "no MTP", 2),
+    ("V2 async", "ngram", "none", 1),
+    ("V2 async", "eagle", "none", 1),
+)
+MOST = {("V1", "none"): 10, ("V1", "no MTP"): 2, ("V2 async", "none"): 1}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return drafting_models.make(tmp_path_factory.mktemp("drafting"))
+
+
+@pytest.fixture(scope="module")
+def plain(models: Any) -> Callable[[str, str], Any]:
+    """What is said without speculation, by runner and model."""
+    return functools.cache(lambda runner, kind: asked(models, runner, kind, MOST[runner, kind]))
+
+
+def asked(models: Any, runner: str, kind: str, rounds: int) -> Any:
+    model, speculation = models[kind]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(model), runner, json.dumps(speculation), str(rounds)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0"},
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    return json.loads(line.removeprefix("RESULT "))
+
+
+@pytest.mark.parametrize(("runner", "kind", "without", "rounds"), RUNS)
+def test_greedy_answers_are_the_same(
+    models: Any, plain: Callable[[str, str], Any], runner: str, kind: str, without: str, rounds: int
+) -> None:
+    expected, found = plain(runner, without), asked(models, runner, kind, rounds)
+    assert ("cpu_model_runner" in found["runner"]) == (runner == "V1") and len(found["answers"]) >= 32 * rounds
+    differ = [
+        n for n, pair in enumerate(zip(found["answers"], expected["answers"], strict=False)) if pair[0] != pair[1]
+    ]
+    assert not differ, [(found["answers"][n], expected["answers"][n]) for n in differ[:3]]
+    assert {reason for _, reason in found["answers"]} <= {"stop", "length"}
+    assert found["drafts"]["allowed"] > 100 and found["drafts"]["kept"] > 10, "nothing was drafted"
