@@ -1,0 +1,59 @@
+"""The engine core alone takes constraints over, whatever backend a front end without our plugin names.
+
+vLLM's Rust front end (0.33) is such a one. Requests come here as it sends them: encoded, and with a backend of vLLM's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dotllm.demo.server import CPU_ENVIRONMENT
+from dotllm.vllm_plugin.engine_core import errors
+from tests.serve.releases import INSTALLED
+
+pytestmark = pytest.mark.serve
+
+SCRIPT = Path(__file__).with_name("engine_core_script.py")
+
+
+@pytest.fixture(scope="module")
+def result(demo_model: Path) -> Any:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(demo_model)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0"},
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    return json.loads(line.removeprefix("RESULT "))
+
+
+@pytest.mark.parametrize(
+    ("name", "valid"),
+    [("regex", "[a-c]{3,6}[0-9]"), ("choice", "yes|no"), ("json", '"a"|1|null'), ("grammar", "b*a"), ("tag", "done")],
+)
+def test_a_constraint_is_enforced(result: Any, name: str, valid: str) -> None:
+    text, reason = result["texts"][name], result["ends"][name][0]
+    assert (reason == "stop" and re.fullmatch(valid, text)) or (reason, name) == ("length", "grammar"), text
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("no regex", "regular expression"), ("no schema", "strin"), ("nothing fits", "")]
+)
+def test_a_refusal_ends_its_request_with_our_message(result: Any, name: str, says: str) -> None:
+    reason, stop_reason, error = result["ends"][name]
+    assert reason == "error" and not result["texts"][name]
+    failure = errors.decode(stop_reason)
+    assert failure is not None and failure.status == 400 and says in failure.message
+    if INSTALLED[:2] >= (0, 33):  # what every front end understands
+        assert error == failure.message
