@@ -36,7 +36,7 @@ _STRUCTURAL_TAGS = frozenset(
 )
 _OURS = frozenset(
     {"budget", "choice", "json_object", "length", "memory", "nesting", "size", "steps", "time"}
-    | {"stop_token_ids", "vocabulary"}
+    | {"stop_token_ids", "tokens_left", "vocabulary"}
 )
 
 KNOWN = _JSON_SCHEMA | _REGEX | _GRAMMARS | _STRUCTURAL_TAGS | _OURS
