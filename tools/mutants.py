@@ -102,6 +102,8 @@ def main() -> None:
     for file in files:
         module = str((ROOT / file).relative_to(ROOT))
         tests = options.tests or tests_of(module)
+        baseline = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests.split()]
+        subprocess.run(baseline, cwd=COPY, env=environment, check=True)  # where they fail, all mutants are "killed"
         found = mutate(module, options.sample, options.seed, tests, environment)
         rows.append(f"{found['killed']:4} of {sum(found.values()):4} killed  {module}")
         print(rows[-1], flush=True)
