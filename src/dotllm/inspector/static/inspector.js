@@ -338,12 +338,15 @@ const percent = ([least, most]) => {
 };
 
 $("measure").addEventListener("click", async () => {
+  $("measure").disabled = true; // while the model reads
   try {
     ({ taken } = await ask(`friction/${encodeURIComponent(shown)}`));
     showChips();
     await showPosition();
   } catch (error) {
     fail(error);
+  } finally {
+    $("measure").disabled = false;
   }
 });
 
