@@ -185,6 +185,11 @@ class Manager(RuleBasedStateMachine):
 
     def ends(self, name: str, failure: type[Exception] | None, *, is_remembered: bool = True) -> None:
         """The job of ``name`` has an index, or a failure, for all its tickets."""
+        self.ends_now(name, failure, is_remembered=is_remembered)
+        self.settle()
+
+    def ends_now(self, name: str, failure: type[Exception] | None, *, is_remembered: bool = True) -> None:
+        """That, where others end at the same time."""
         job = self.jobs.pop(name)
         if failure is None:
             self.memory.add(name)
@@ -192,7 +197,6 @@ class Manager(RuleBasedStateMachine):
             self.failures[name] = failure
         for ticket in job.tickets:
             self.check(ticket, name, failure)
-        self.settle()
 
     def check(self, ticket: Ticket, name: str, failure: type[Exception] | None) -> None:
         error = ticket.exception(WAIT_S)
@@ -264,7 +268,8 @@ class Manager(RuleBasedStateMachine):
                 if self.asks_store(job):
                     job.failure = CompileTimeout  # and goes on
                 else:
-                    self.ends(name, CompileTimeout)
+                    self.ends_now(name, CompileTimeout)
+        self.settle()
 
     @precondition(lambda self: self.unanswered)
     @rule(data=st.data(), has_it=st.booleans())

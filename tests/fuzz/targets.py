@@ -101,6 +101,8 @@ def regexes(random: Random) -> None:
     for text in [*walks, *makers.texts(random, pattern)]:
         if (text.endswith("\n") and "$" in pattern) or (not text and r"\B" in pattern):
             continue
+        if "(?i" in pattern and not text.isascii():  # which `re` does not fold under its ASCII
+            continue
         assert reads(index, text.encode()) == bool(judge.fullmatch(text)), f"{pattern!r} and {text!r}"
 
 
