@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dotllm.arrays import Int32
 
@@ -31,7 +31,7 @@ class MaskRows:
     new_rows: Int32
 
 
-def positions(counts: Int32, first: Sequence[int]) -> Int32:
+def positions(counts: Int32, first: npt.ArrayLike) -> Int32:
     """int32 [sum(counts)]: request i owns first[i], first[i] + 1, … (below 0: it is not in this batch)."""
     start = np.asarray(first, np.int32)
     before = np.cumsum(counts) - counts

@@ -27,7 +27,7 @@ from dotllm.vllm_plugin.frontend.tool_calls import argument_types, constraints
 from dotllm.vllm_plugin.gpu_masks import manager_hook
 from dotllm.vllm_plugin.hook import Hook, HookError
 from dotllm.vllm_plugin.jump_forward import jump_forward
-from dotllm.vllm_plugin.workarounds import cpu_drafts, cpu_kernels, cpu_seeds, implicit_ends
+from dotllm.vllm_plugin.workarounds import cpu_drafts, cpu_kernels, cpu_seeds
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,6 @@ HOOKS: tuple[Hook, ...] = (
     pending_grammars.HOOK,
     errors.HOOK,
     warm_start.HOOK,
-    implicit_ends.HOOK,
     manager_hook.HOOK,
     batch_accept.HOOK,  # after those that change a step's results
     jump_forward.HOOK,  # after the one that takes them

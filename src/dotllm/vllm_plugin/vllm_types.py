@@ -100,6 +100,7 @@ class VllmConfig(Protocol):
     compilation_config: CompilationConfig
     kv_transfer_config: object
     model_config: ModelConfig
+    num_speculative_tokens: int
     parallel_config: ParallelConfig
     scheduler_config: SchedulerConfig
     speculative_config: SpeculativeConfig | None

@@ -22,12 +22,11 @@ def why_not(monkeypatch: pytest.MonkeyPatch, *, cuda: bool = True, pinned: bool 
     platform = SimpleNamespace(is_cuda_alike=lambda: cuda, is_pin_memory_available=lambda: pinned)
     monkeypatch.setattr(platforms, "_current_platform", platform)
     monkeypatch.setenv("DOTLLM_GPU_MASKS", "auto")
-    model = SimpleNamespace(is_diffusion=changes.pop("is_diffusion", False))
     v2 = changes.pop("v2", True)
     parallel = SimpleNamespace(
         **{"worker_cls": WORKER, "enable_batch_sharded_sampling": False, "tensor_parallel_size": 2, **changes}
     )
-    config = SimpleNamespace(parallel_config=parallel, model_config=model, use_v2_model_runner=v2)
+    config = SimpleNamespace(parallel_config=parallel, use_v2_model_runner=v2)
     manager: Any = SimpleNamespace(vllm_config=config)
     return manager_hook.why_not(manager)
 
@@ -39,7 +38,6 @@ def why_not(monkeypatch: pytest.MonkeyPatch, *, cuda: bool = True, pinned: bool 
         ({"cuda": False}, "not a CUDA device"),
         ({"pinned": False}, "no pinned memory"),
         ({"worker_cls": "mine.Worker"}, "the worker is mine.Worker"),
-        ({"is_diffusion": True}, "the model is a diffusion model"),
     ],
 )
 def test_automatically_where_kernels_can_read_the_host(

@@ -16,8 +16,8 @@ pytest.importorskip("vllm")
 from benchmarks.stand_ins import a_backend
 from dotllm import Index
 from dotllm.compilation.accounting.metrics import Metrics
-from dotllm.device_masks.message import MaskRows
-from dotllm.device_masks.sender import RowSender
+from dotllm.device_masks.message import MaskRows, positions
+from dotllm.device_masks.sender import Bitmasks, RowSender
 from dotllm.index.draft_rows import NO_MASK
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu_masks import rows
@@ -96,6 +96,8 @@ def test_rows_are_vllms_bitmasks(manager: Any, index: Index, copies: int) -> Non
     for slot, mask in zip(found.slots.tolist(), expected, strict=True):
         assert np.array_equal(np.full_like(mask, -1) if slot == NO_MASK else rows[slot], mask)
     assert found.slots.tolist().count(NO_MASK) == 3 * copies
+    manager.backend.row_sender = Bitmasks(index.space)
+    assert np.array_equal(manager.grammar_bitmask(asked, list(asked), {}), expected)
 
 
 def test_rows_along_drafts_are_vllms_bitmasks(manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +133,11 @@ def test_rows_along_drafts_are_vllms_bitmasks(manager: Any, index: Index, monkey
             assert np.array_equal(np.full_like(mask, -1) if slot == NO_MASK else table[slot], mask), (name, position)
         at += 1 + len(tokens)
     assert found.slots.tolist().count(NO_MASK) == 5 + 2 + 4 + 1 + 3 + 5, "free, and behind padding"
+    block = 5 if INSTALLED[:2] >= (0, 33) else 0
+    manager.backend.row_sender = Bitmasks(index.space, block)
+    filled = manager.grammar_bitmask(asked(), list(drafts), drafts)
+    used = positions(found.counts, 5 * np.arange(len(drafts)) if block else np.cumsum(found.counts) - found.counts)
+    assert filled.shape == expected.shape and np.array_equal(filled[used], expected[used])
 
 
 def test_nothing_but_free_requests(manager: Any, index: Index) -> None:

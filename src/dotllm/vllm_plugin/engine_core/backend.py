@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
 
 import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
 
 from dotllm.compilation import Compiled, Specification
-from dotllm.device_masks.sender import RowSender
+from dotllm.device_masks.sender import StepMasks
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.engine_core import coalesced, per_process
@@ -32,8 +31,8 @@ class EngineBackend(StructuredOutputBackend):
         self.vocabulary = per_process.vocabulary(self.tokenizer, self.vocab_size, self._ends)
         self.compiler = per_process.compiler(self.vocabulary)
         self._enters_text = not coalesced.why_not(self.vllm_config)
-        self.row_sender: RowSender | Literal[False] | None = None
-        """Decided at the first step (see `gpu_masks.manager_hook`): a `RowSender`, or False where bitmasks are used."""
+        self.row_sender: StepMasks | None = None
+        """Chosen at the first step (see `gpu_masks.manager_hook`): a `RowSender`, or `Bitmasks`."""
 
     def begin(self, specification: Specification, request: Request) -> Future[RequestGrammar]:
         """Start compiling for ``request``; the future yields its `RequestGrammar` or raises why there is none.

@@ -1,4 +1,5 @@
-"""The engine core's side: where workers keep a table, the manager gives out row numbers instead of a bitmask.
+"""The engine core's side: the masks of a step are found in one call for the batch, and where workers keep a table, the
+manager gives out row numbers instead of a bitmask.
 
 ``StructuredOutputManager.grammar_bitmask`` has had one signature for all releases, and what it returns is only handed
 on to the workers. Where it does more than fill masks (diffusion models) it is left to vLLM.
@@ -9,8 +10,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from dotllm.arrays import Int32
 from dotllm.device_masks.message import MaskRows
-from dotllm.device_masks.sender import RowSender
+from dotllm.device_masks.sender import Bitmasks, RowSender
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.gpu_masks import worker_hooks
 from dotllm.vllm_plugin.hook import Hook, Original, Target
@@ -21,13 +23,12 @@ logger = logging.getLogger(__name__)
 
 HOOK = Hook(
     name="gpu-masks",
-    summary="mask rows live in a table on the GPU; only row numbers travel",
+    summary="the masks of a step are found in one call; on GPUs they live in a table, and only row numbers travel",
     targets=(
         Target("vllm.platforms.interface", "Platform.is_pin_memory_available", ("cls",)),
         Target("vllm.v1.structured_output.utils", "strip_speculative_padding", ("token_ids",)),
     ),
-    where=lambda: gpu_masks() != "off",
-    without_it="masks are copied to the GPU in every step, as in vLLM",
+    without_it="masks are found one after another and copied to the GPU in every step, as in vLLM",
 )
 
 
@@ -38,11 +39,11 @@ def why_not(manager: StructuredOutputManager) -> str:
     config, chosen = manager.vllm_config, gpu_masks()
     worker = str(config.parallel_config.worker_cls)
     checks = (
+        (chosen == "off", "switched off"),
         (chosen == "auto" and not current_platform.is_cuda_alike(), "not a CUDA device"),
         # (Some WSL: row numbers lie in the host's memory, where the kernel reads them.)
         (chosen == "auto" and not current_platform.is_pin_memory_available(), "no pinned memory"),
         (chosen == "auto" and not worker.startswith("vllm.v1.worker.gpu_worker."), f"the worker is {worker}"),
-        (config.model_config.is_diffusion, "the model is a diffusion model"),
         (
             config.use_v2_model_runner and config.parallel_config.enable_batch_sharded_sampling,
             "each tensor-parallel rank samples a part of the batch (--enable-batch-sharded-sampling)",
@@ -53,19 +54,20 @@ def why_not(manager: StructuredOutputManager) -> str:
 
 def message(
     manager: StructuredOutputManager, requests: dict[str, Request], ids: list[str], drafts: dict[str, list[int]]
-) -> MaskRows | None:
-    """The `MaskRows` of a step, or None where vLLM's own way is to be taken."""
+) -> MaskRows | Int32 | None:
+    """The masks of a step, or None where vLLM's own way is to be taken."""
     from dotllm.vllm_plugin.gpu_masks import rows
 
     backend = backend_of(manager)
-    if not ids or backend is None:
+    config = manager.vllm_config
+    if not ids or backend is None or config.model_config.is_diffusion:
         return None
     if backend.row_sender is None:
         reason = why_not(manager)
         logger.info("masks live on the device: %s", f"no ({reason})" if reason else "yes")
-        backend.row_sender = False if reason else RowSender(backend.token_space)
-    if backend.row_sender is False:
-        return None
+        # Since 0.33 each request has a block of the bitmask's rows.
+        block = 1 + config.num_speculative_tokens if hasattr(manager, "_masked_reasoning_ends") else 0
+        backend.row_sender = Bitmasks(backend.token_space, block) if reason else RowSender(backend.token_space)
     asked = [requests[name] for name in ids]
     return rows.message_of(manager, backend.row_sender, asked, [drafts.get(name, ()) for name in ids] if drafts else ())
 
@@ -88,7 +90,7 @@ def _grammar_bitmask(
         found = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
     except Exception:
         # Bitmasks serve as well; workers take either, in any order.
-        logger.exception("masks on the device: falling back to bitmasks for this step")
+        logger.exception("masks of a step: falling back to vLLM's bitmasks for this step")
         found = None
     if found is not None:
         return found

@@ -10,7 +10,7 @@ import numpy as np
 from dotllm.arrays import Int32
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.device_masks.message import MaskRows, positions
-from dotllm.device_masks.sender import RowSender
+from dotllm.device_masks.sender import StepMasks
 from dotllm.index import mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.mask_table import END_ROW
@@ -68,8 +68,8 @@ def rows_of_step(grammars: Sequence[RequestGrammar], drafts: Drafts = ()) -> tup
 
 
 def message_of(
-    manager: StructuredOutputManager, sender: RowSender, asked: Sequence[Request], drafts: Drafts
-) -> MaskRows | None:
+    manager: StructuredOutputManager, sender: StepMasks, asked: Sequence[Request], drafts: Drafts
+) -> MaskRows | Int32 | None:
     """The message for the requests that a step constrains; None if a grammar is another backend's.
 
     Where a reasoning parser decides, a request is free until its reasoning ends, which it may do within its drafts.

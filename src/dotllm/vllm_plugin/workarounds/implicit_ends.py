@@ -14,7 +14,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.settings import is_ours
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 
@@ -51,33 +50,3 @@ def needed() -> bool:
     from vllm.v1.structured_output.request import StructuredOutputRequest
 
     return not hasattr(StructuredOutputRequest, _MASKED)
-
-
-HOOK = Hook(
-    name="implicit-reasoning-ends",
-    summary="while it reasons, a model does not begin an answer that the constraint forbids (vLLM 0.32)",
-    where=needed,
-    without_it="a request whose model calls a tool in place of the answer it was asked for ends with an error",
-)
-
-
-@HOOK.replaces("vllm.v1.structured_output:StructuredOutputManager.grammar_bitmask")
-def _grammar_bitmask(
-    self: StructuredOutputManager,
-    requests: dict[str, Request],
-    structured_output_request_ids: list[str],
-    scheduled_spec_decode_tokens: dict[str, list[int]],
-    *,
-    original: Original,
-) -> Any:
-    from vllm.v1.structured_output.utils import strip_speculative_padding
-
-    bitmask = original(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
-    row = 0
-    for name in structured_output_request_ids if self.reasoner_cls is not None else ():
-        request, drafts = requests[name], scheduled_spec_decode_tokens.get(name, ())
-        _, free = self._get_constraint_bounds(request, strip_speculative_padding(drafts))
-        for token in masked_ends(self, request) if free else ():
-            bitmask.view("uint32")[row : row + free, token >> 5] &= ~(1 << (token & 31)) & 0xFFFFFFFF
-        row += 1 + len(drafts)
-    return bitmask
