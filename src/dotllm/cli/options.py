@@ -42,6 +42,18 @@ OPTIONS: tuple[Option, ...] = (
         "canonical: forced text is entered in one spelling, not generated token by token (default: off)",
     ),
     Option(
+        "--dotllm-finish-within-max-tokens",
+        "DOTLLM_FINISH_WITHIN_MAX_TOKENS",
+        "{off,on}",
+        "on: every constrained answer ends before max_tokens cuts it, for requests that do not say (default: off)",
+    ),
+    Option(
+        "--dotllm-end-in-reasoning",
+        "DOTLLM_END_IN_REASONING",
+        "{forbid,allow}",
+        "forbid (default): while a request reasons and a constraint follows, no EOS or stop token ends its answer",
+    ),
+    Option(
         "--dotllm-gpu-masks",
         "DOTLLM_GPU_MASKS",
         "{auto,on,off}",
@@ -68,7 +80,10 @@ OPTIONS: tuple[Option, ...] = (
     *(Option(*row) for row in describe()),
 )
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Constraints": ("default-backend", "coalescence", "property-order", "whitespace"),
+    "Constraints": (
+        *("default-backend", "coalescence", "property-order", "whitespace"),
+        *("finish-within-max-tokens", "end-in-reasoning"),
+    ),
     "GPU": ("gpu-masks",),
     "Cache": ("cache-memory-bytes", "disk-bytes", "cache-dir", "store", "store-secret", "store-readonly"),
     "Limits": ("max-pinned-bytes", "compile-timeout", "compile-memory", "queue-limit", "queue-bytes"),
@@ -77,6 +92,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
 SETTINGS = (
     settings.takes_auto,
     settings.coalescence,
+    settings.finishes,
+    settings.ends_in_reasoning,
     settings.gpu_masks,
     settings.property_order,
     settings.inspects,

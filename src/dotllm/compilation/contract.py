@@ -33,6 +33,9 @@ class CompiledIndex(Protocol):
     def guide(self) -> Any:
         """A new sequence on this index."""
 
+    def tokens_to_finish(self) -> int:
+        """How many tokens suffice for a whole text."""
+
 
 class Engine(NamedTuple):
     """The engine, as functions."""

@@ -11,33 +11,38 @@ from dotllm.device_masks.message import TABLE_SLOTS, MaskRows, positions
 from dotllm.index.draft_rows import NO_MASK
 from dotllm.index.token_space import TokenSpace
 
+_MEMO = 1 << 12  # rows that are remembered
+
 
 class StepMasks:
     """The rows that no index knows, and what is sent (`message`)."""
 
     def __init__(self, space: TokenSpace) -> None:
         self.space = space
-        self._all_but: dict[tuple[int, ...], tuple[int, int]] = {}  # (epoch, row)
+        self._known: dict[tuple[int, bool, tuple[int, ...]], int] = {}
 
     def message(self, counts: Int32, rows: Int32) -> MaskRows | Int32:
         """What is sent for ``rows`` int32 [positions], row numbers or NO_MASK; ``counts`` int32 [requests]: how many of
         them each request has."""
         raise NotImplementedError
 
-    def all_but(self, tokens: tuple[int, ...]) -> int:
-        """The row that allows everything but ``tokens``, or NO_MASK without any. A server has one or two of them. No
-        index knows it, so its number is good for an epoch (see `TokenSpace`). Raises BudgetExceeded when there is no
-        room for it."""
+    def row(self, tokens: tuple[int, ...], *, allowed: bool) -> int:
+        """The row that allows ``tokens`` alone, or everything but them (NO_MASK without any). A server has a few of
+        them. No index knows them, so their numbers are good for an epoch (see `TokenSpace`). Raises BudgetExceeded when
+        there is no room for it."""
         if not tokens:
             return NO_MASK
         space = self.space
-        epoch, row = self._all_but.get(tokens, (-1, -1))
-        if epoch != space.epoch:
-            mask = np.full(space.words, -1, np.int32)
+        key = (space.epoch, allowed, tokens)
+        row = self._known.get(key)
+        if row is None:
+            if len(self._known) >= _MEMO:
+                self._known.clear()
+            mask = np.zeros(space.words, np.uint32)
             for token in tokens:
-                mask.view(np.uint32)[token >> 5] &= ~np.uint32(1 << (token & 31))
-            row = space.intern(mask)
-            self._all_but[tokens] = (space.epoch, row)
+                if token >> 5 < space.words:
+                    mask[token >> 5] |= np.uint32(1 << (token & 31))
+            row = self._known[key] = space.intern((mask if allowed else ~mask).view(np.int32))
         return row
 
 

@@ -205,27 +205,41 @@ def _limit_rows(
     guides: Sequence[Guide], drafts: Sequence[Sequence[int]], tokens_left: Sequence[int], starts: Int32, rows: Int32,
     configs: Int32, failures: Failures,
 ) -> None:  # fmt: skip
-    """Set the rows of guides under a limit, and leave out what follows a draft that a limit does not allow."""
+    """`limit_rows` for each guide under a limit. A refusal is a failure of that guide."""
     for g, (guide, left) in enumerate(zip(guides, tokens_left, strict=True)):
         if left == NO_LIMIT or g in failures:
             continue
-        ahead = guide.fork()
-        at = int(starts[g]) + g
+        own = slice(int(starts[g]) + g, int(starts[g + 1]) + g + 1)
         try:
-            for j in range(len(drafts[g]) + 1):
-                if rows[at + j] == NO_MASK or configs[at + j] == FINISHED:
-                    break
-                mask = ahead.mask_within(left - j)
-                if mask is not None:
-                    rows[at + j] = guide.index.space.intern(mask)
-                    if j < len(drafts[g]) and not is_set(mask, drafts[g][j]):
-                        rows[at + j + 1 : at + 1 + len(drafts[g])] = NO_MASK
-                        configs[at + j + 1 : at + 1 + len(drafts[g])] = NOWHERE
-                        break
-                if j < len(drafts[g]) and not ahead.advance(drafts[g][j]):
-                    break
+            limit_rows(guide, drafts[g], left, rows[own], configs[own])
         except (SpecError, EngineFault) as error:
             failures[g] = error.with_traceback(None)
+
+
+def limit_rows(guide: Guide, drafts: Sequence[int], tokens_left: int, rows: Int32, configs: Int32) -> int:
+    """Set the rows that a limit changes, along the drafts of one guide, and leave out what follows a draft that the
+    limit does not allow. Returns the first position that is changed; -1: none.
+
+    rows, configs: int32 [1 + len(drafts)], as `mask_rows_along` finds them without a limit.
+
+    Raises:
+        TooFewTokens: the text cannot be ended with so few tokens.
+    """
+    ahead = guide.fork() if len(drafts) else guide
+    changed = -1
+    for j in range(len(rows)):
+        if rows[j] == NO_MASK or configs[j] == FINISHED:
+            break
+        mask = ahead.mask_within(tokens_left - j)
+        if mask is not None:
+            changed = j if changed < 0 else changed
+            rows[j] = guide.index.space.intern(mask)
+            if j < len(drafts) and not is_set(mask, drafts[j]):
+                rows[j + 1 :], configs[j + 1 :] = NO_MASK, NOWHERE
+                break
+        if j < len(drafts) and not ahead.advance(drafts[j]):
+            break
+    return changed
 
 
 def is_set(mask: Int32, token: int) -> bool:

@@ -59,6 +59,16 @@ def whitespace() -> str:
     return choice("DOTLLM_WHITESPACE", *WHITESPACE)
 
 
+def finishes() -> bool:
+    """Whether answers end within max_tokens where a request does not say (``DOTLLM_FINISH_WITHIN_MAX_TOKENS``)."""
+    return choice("DOTLLM_FINISH_WITHIN_MAX_TOKENS", "off", "on") == "on"
+
+
+def ends_in_reasoning() -> bool:
+    """Whether EOS or a stop token may end an answer before its reasoning has ended (``DOTLLM_END_IN_REASONING``)."""
+    return choice("DOTLLM_END_IN_REASONING", "forbid", "allow") == "allow"
+
+
 def gpu_masks() -> str:
     """Where masks live. auto: in a table on CUDA devices; on: everywhere (for tests); off: vLLM's bitmasks."""
     return choice("DOTLLM_GPU_MASKS", "auto", "on", "off")

@@ -11,6 +11,7 @@ from typing import Protocol
 from dotllm.compilation.specification import Kind, OptionValue, Specification
 from dotllm.errors import BudgetExceeded, InvalidSpec
 from dotllm.languages.surrogates import HALF, is_unicode
+from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.settings import PROPERTY_ORDERS, WHITESPACE, property_order, whitespace
 from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsConfig, StructuredOutputsParams
 
@@ -33,8 +34,8 @@ _EFFECTIVE = {
 }
 _WITH_PROPERTIES = (Kind.JSON_SCHEMA, Kind.STRUCTURAL_TAG)
 
-ORDER = "dotllm_property_order"
-"""Our one field of a request: in ``SamplingParams.extra_args``, which is ``vllm_xargs`` in the API."""
+ORDER, FINISH, ANSWER_TOKENS = OURS = ("dotllm_property_order", "dotllm_finish", "dotllm_answer_tokens")
+"""Our fields of a request: in ``SamplingParams.extra_args``, which is ``vllm_xargs`` in the API."""
 
 
 class ConstrainedParams(SamplingParams, Protocol):
@@ -47,10 +48,26 @@ def refuse_unknown(extra_args: object) -> None:
     """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours. Raises InvalidSpec, which
     names those that are."""
     for name in extra_args if isinstance(extra_args, dict) else ():
-        if isinstance(name, str) and name.startswith("dotllm_") and name != ORDER:
+        if isinstance(name, str) and name.startswith("dotllm_") and name not in OURS:
+            there = ", ".join(map(repr, OURS))
             raise InvalidSpec(
-                f"vllm_xargs has no field {name!r}; there is {ORDER!r}", keyword=ORDER, code="unknown_field"
+                f"vllm_xargs has no field {name!r}; there is {there}", keyword=ORDER, code="unknown_field"
             )
+
+
+def answer_tokens(params: SamplingParams) -> int | None:
+    """Of a request whose answer is to end within its max_tokens, by how many tokens this may be longer than the
+    shortest one behind a reasoning; None of any other request (so if EOS does not end it). Raises InvalidSpec."""
+    fields = params.extra_args if isinstance(params.extra_args, dict) else {}
+    finish, more = fields.get(FINISH), fields.get(ANSWER_TOKENS, 0)
+    if finish not in (None, True, False, "true", "false"):
+        raise InvalidSpec(f"{FINISH} must be true or false, not {finish!r}", keyword=FINISH)
+    if type(more) is not int or more < 0:
+        raise InvalidSpec(f"{ANSWER_TOKENS} must be a number of tokens, not {more!r}", keyword=ANSWER_TOKENS)
+    finishes = settings.finishes() if finish is None else finish in (True, "true")
+    if more and not finishes:
+        raise InvalidSpec(f"{ANSWER_TOKENS} has an effect with {FINISH} only", keyword=ANSWER_TOKENS)
+    return more if finishes and not params.ignore_eos else None
 
 
 def refuse_half_characters(fields: Mapping[str, object]) -> None:
@@ -63,8 +80,9 @@ def refuse_half_characters(fields: Mapping[str, object]) -> None:
 
 
 def of_sampling_params(params: ConstrainedParams, config: StructuredOutputsConfig | None) -> Specification:
-    """The specification in a request's parameters. Raises as `of_params` and `refuse_unknown`."""
+    """The specification in a request's parameters. Raises as `of_params`, `refuse_unknown` and `answer_tokens`."""
     refuse_unknown(params.extra_args)
+    answer_tokens(params)
     order = params.extra_args.get(ORDER) if isinstance(params.extra_args, dict) else None
     return of_params(params.structured_outputs, config, order)
 

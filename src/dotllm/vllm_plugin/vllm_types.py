@@ -53,6 +53,7 @@ class ModelConfig(Protocol):
     is_attention_free: bool
     is_diffusion: bool
     is_hybrid: bool
+    max_model_len: int
     model: str
     logits_processors: Sequence[str | type] | None
     return_sampling_mask: bool
@@ -130,6 +131,7 @@ class SamplingParams(Protocol):
     bad_words: list[str] | None
     extra_args: dict[str, Any] | None
     frequency_penalty: float
+    ignore_eos: bool
     logit_bias: dict[int, float] | None
     logprobs: int | None
     presence_penalty: float

@@ -68,7 +68,7 @@ def test_no_stop_token_ends_an_answer_within_forced_text() -> None:
                 assert complete, f"{text!r} is cut, with the stop tokens {stops}"
                 break
             assert not complete
-            forced = list(grammar.forced_after(token))
+            forced = list(grammar.forced_after(token, 1000))
             assert set(forced).isdisjoint(stops)
             assert grammar.accept_tokens("r", [token])
             text += tokens[token] or b""

@@ -268,7 +268,7 @@ class Engine:
         self.metrics: dict[str, float] = {}
         self.steps = self.preemptions = 0
 
-    def count(self, *name: str, amount: float) -> None:
+    def count(self, *name: str, amount: float = 1.0) -> None:
         self.metrics[".".join(name)] = self.metrics.get(".".join(name), 0.0) + amount
 
     def add(

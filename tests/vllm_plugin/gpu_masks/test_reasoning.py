@@ -18,7 +18,9 @@ from dotllm import Index
 from dotllm.compilation.accounting.metrics import Metrics
 from dotllm.device_masks.message import MaskRows, positions
 from dotllm.device_masks.sender import Bitmasks, RowSender
+from dotllm.errors import Unsupported
 from dotllm.index.draft_rows import NO_MASK
+from dotllm.vllm_plugin.engine_core.answer_limit import AnswerLimit
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu_masks import rows
 from tests.serve.releases import INSTALLED
@@ -31,6 +33,8 @@ END = ord("!")  # of the reasoning
 class Reasoner:
     """vLLM's ``ReasoningParser``, as far as the manager asks it."""
 
+    reasoning_end_str = "!"
+
     def __init__(self, **_: Any) -> None:
         pass
 
@@ -41,13 +45,19 @@ class Reasoner:
         return END in delta
 
 
+class Tokenizer:
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return list(text.encode())
+
+
 @pytest.fixture
-def manager(vllm_config: Any, index: Index) -> Any:
+def manager(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("DOTLLM_END_IN_REASONING", "allow")
     from vllm.v1.structured_output import StructuredOutputManager
 
     made = StructuredOutputManager(vllm_config)
     made.reasoner_cls = Reasoner
-    made.tokenizer = None
+    made.tokenizer = Tokenizer()
     backend = a_backend(vocabulary=index.vocabulary, compiler=SimpleNamespace(metrics=Metrics()))
     backend.row_sender = RowSender(index.space)
     made.backend = backend
@@ -70,8 +80,10 @@ def request(index: Index, prompt: list[int], said: list[int], ended: bool | None
         masked_reasoning_end_ids=None,
     )
     return SimpleNamespace(
-        structured_output_request=structured, prompt_token_ids=prompt, use_structured_output=True, all_token_ids=prompt
-    )
+        structured_output_request=structured, prompt_token_ids=prompt, use_structured_output=True, all_token_ids=prompt,
+        sampling_params=SimpleNamespace(all_stop_token_ids={EOS, 7, END}), num_tokens=len(prompt), num_output_tokens=0,
+        max_tokens=100,
+    )  # fmt: skip
 
 
 def requests(index: Index, copies: int) -> dict[str, Any]:
@@ -185,3 +197,76 @@ def test_an_end_that_belongs_to_the_answer_is_taken_by_the_grammar(manager: Any,
     assert message is not None
     behind = rows.rows_of_step([grammar], [[ord('"')]])[1]
     assert message.slots.tolist() == [NO_MASK, NO_MASK, *behind.tolist()]
+
+
+def forbidden(index: Index, row: int) -> list[int]:
+    bits = index.space.rows[row].view(np.uint32)
+    return [token for token in range(len(TOKENS)) if not bits[token >> 5] >> (token & 31) & 1]
+
+
+def test_nothing_ends_the_answer_within_the_reasoning(
+    manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But a token that ends the reasoning, which somebody has named as a stop token."""
+    monkeypatch.setenv("DOTLLM_END_IN_REASONING", "forbid")
+    asked = [request(index, [1, 2], [], False), request(index, [1, 2], [], True)]
+    message = rows.message_of(manager, manager.backend.row_sender, asked, [[1, END, ord("{")], []])
+    assert message is not None
+    first, second, begins, later, answers = message.slots.tolist()
+    assert first == second and forbidden(index, first) == [7, EOS]
+    assert begins == answers and later not in (first, begins)
+    one = request(index, [1, 2], [], False)
+    one.structured_output_request._grammar = SimpleNamespace()  # one that is still compiled
+    assert manager.grammar_bitmask({"a": one}, ["a"], {}).slots.tolist() == [first]
+
+
+def limited(manager: Any, index: Index, left: int, more: int = 0, said: tuple[int, ...] = ()) -> Any:
+    """A request that reasons and has ``left`` tokens left."""
+    one = request(index, [1, 2, *said], [], False)
+    one.max_tokens, one.sampling_params.min_tokens = 10**6, 0
+    limit = AnswerLimit(manager, one, more)
+    limit.begin(one, 10**9, index.tokens_to_finish())
+    one.structured_output_request._grammar.limit = limit
+    one.max_tokens = left
+    return one
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_the_reasoning_ends_in_time_for_the_answer(
+    manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    monkeypatch.setenv("DOTLLM_END_IN_REASONING", "forbid")
+    monkeypatch.setattr(Reasoner, "reasoning_end_str", "=!")
+    monkeypatch.setattr(RequestGrammar, "limited", True)
+    least = index.tokens_to_finish() + more
+    equals = ord("=")
+
+    def allowed(left: int, said: tuple[int, ...] = (), drafts: tuple[int, ...] = ()) -> list[int]:
+        one = limited(manager, index, left, more, said)
+        message = rows.message_of(manager, manager.backend.row_sender, [one], [list(drafts)] if drafts else ())
+        assert message is not None
+        closing = one.structured_output_request._grammar.limit.was_needed(0)
+        forced = []
+        for slot in message.slots.tolist()[: 1 + len(drafts)]:
+            out = forbidden(index, slot)
+            forced.append(-1 if out == [7, EOS] else (set(range(len(TOKENS))) - set(out)).pop())
+            assert len(out) in (2, len(TOKENS) - 1)
+        assert closing == any(token >= 0 for token in forced)
+        return forced
+
+    assert allowed(least + 3) == [-1]
+    assert allowed(least + 2) == [equals]
+    assert allowed(least + 2, (equals,)) == [-1]
+    assert allowed(least + 1, (equals,)) == [END]
+    assert allowed(least + 4, (), (3, 4, 5)) == [-1, -1, equals, equals]
+    assert allowed(least + 3, (), (3, equals, 5)) == [-1, equals, END, equals]
+
+
+def test_a_parser_that_does_not_say_what_ends_a_reasoning(
+    manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reasoner, "reasoning_end_str", None)
+    with pytest.raises(Unsupported, match="what ends a reasoning"):
+        limited(manager, index, 100)
+    manager.reasoner_cls = None
+    limited(manager, index, 100)

@@ -81,6 +81,7 @@ def test_only_ends_that_the_grammar_does_not_begin_with(
     vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(implicit_ends, "needed", lambda: True)
+    monkeypatch.setenv("DOTLLM_END_IN_REASONING", "allow")
     word, call = Index.from_regex("[a-z]{2}", vocabulary), Index.from_regex("<[a-z]>", vocabulary)
     asked = {
         "word": request(word), "call": request(call), "answers": request(word, True), "reasons": request(word, False)

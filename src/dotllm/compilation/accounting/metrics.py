@@ -42,6 +42,10 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "dotllm_store_failures": ("Failed calls to the shared store, by operation.", ("operation",)),
     "dotllm_mask_rows": ("Mask rows handed to the sampler.", ()),
     "dotllm_forced_tokens": ("Tokens of forced text that coalescence entered into requests.", ()),
+    "dotllm_answers_closed": (
+        "Answers that their limit (max_tokens, the model's length) has changed.",
+        (),
+    ),
     "dotllm_drafts_dropped": (
         "Draft tokens of constrained requests not verified, since the batch was too large.",
         (),

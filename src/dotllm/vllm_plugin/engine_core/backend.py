@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +14,7 @@ from dotllm.device_masks.sender import StepMasks
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.engine_core import coalesced, per_process
+from dotllm.vllm_plugin.engine_core.answer_limit import AnswerLimit
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.vllm_types import Request
 
@@ -34,14 +34,24 @@ class EngineBackend(StructuredOutputBackend):
         self.row_sender: StepMasks | None = None
         """Chosen at the first step (see `gpu_masks.manager_hook`): a `RowSender`, or `Bitmasks`."""
 
-    def begin(self, specification: Specification, request: Request) -> Future[RequestGrammar]:
+    def begin(
+        self, specification: Specification, request: Request, limit: AnswerLimit | None = None
+    ) -> Future[RequestGrammar]:
         """Start compiling for ``request``; the future yields its `RequestGrammar` or raises why there is none.
 
         Dropping the future withdraws the request: its compile is not started, or cancelled.
         """
         keeps_generators = not self.vllm_config.use_v2_model_runner
         spells = self._enters_text and coalesced.may_be(request, keeps_generators=keeps_generators)
-        return self._compile(specification, request.sampling_params.all_stop_token_ids, spells_forced_text=spells)
+        stops, vocabulary = tuple(request.sampling_params.all_stop_token_ids), self.vocabulary
+        max_model_len = self.vllm_config.model_config.max_model_len
+
+        def make(compiled: Compiled) -> RequestGrammar:
+            if limit is not None:
+                limit.begin(request, max_model_len, compiled.index.tokens_to_finish())
+            return RequestGrammar(compiled, stops, vocabulary, spells_forced_text=spells, limit=limit)
+
+        return self.compiler.submit(specification, make)
 
     def compile_grammar(
         self, request_type: Enum, grammar_spec: str, stop_token_ids: set[int] | None = None, **_: object
@@ -53,7 +63,9 @@ class EngineBackend(StructuredOutputBackend):
             dotllm.errors.SpecError: the specification is refused.
         """
         specification = requests.of_key(request_type, grammar_spec, self.vllm_config.structured_outputs_config)
-        return self._compile(specification, stop_token_ids or self._ends).result()
+        stops, vocabulary = tuple(stop_token_ids or self._ends), self.vocabulary
+        compiled: Compiled = self.compiler.submit(specification).result()
+        return RequestGrammar(compiled, stops, vocabulary)
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> torch.Tensor:
         """int32 [max_num_seqs, ceil(vocab_size / 32)], all tokens allowed."""
@@ -67,13 +79,3 @@ class EngineBackend(StructuredOutputBackend):
     def token_space(self) -> TokenSpace:
         """The table of mask rows that all grammars share."""
         return TokenSpace.of(self.vocabulary)
-
-    def _compile(
-        self, specification: Specification, stop_token_ids: Iterable[int], *, spells_forced_text: bool = False
-    ) -> Future[RequestGrammar]:
-        stops, vocabulary = tuple(stop_token_ids), self.vocabulary
-
-        def make(compiled: Compiled) -> RequestGrammar:
-            return RequestGrammar(compiled, stops, vocabulary, spells_forced_text=spells_forced_text)
-
-        return self.compiler.submit(specification, make)

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from dotllm.vllm_plugin import specification as requests
+from dotllm.vllm_plugin.engine_core.answer_limit import AnswerLimit
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
@@ -46,7 +47,9 @@ def begin(manager: StructuredOutputManager, request: Request) -> Future[RequestG
                 manager.backend_name = BACKEND
         config = manager.vllm_config.structured_outputs_config
         specification = requests.of_sampling_params(request.sampling_params, config)
-        future: Future[RequestGrammar] = manager.backend.begin(specification, request)
+        more = requests.answer_tokens(request.sampling_params)
+        limit = None if more is None else AnswerLimit(manager, request, more)
+        future: Future[RequestGrammar] = manager.backend.begin(specification, request, limit)
         if not manager._use_async_grammar_compilation:
             # external_launcher: one scheduler per rank, and all must see the grammar ready in the same step.
             future.exception()

@@ -24,8 +24,17 @@ from typing import Any, NamedTuple
 from dotllm.compilation.errors import QueueFull
 from dotllm.errors import InvalidSpec, SpecError, without_frames
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
+from dotllm.vllm_plugin.engine_core.answer_limit import CLOSED, tokens_left
+from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.hook import Original
-from dotllm.vllm_plugin.vllm_types import CompletionOutput, ModelConfig, Request, RequestOutput, SchedulerMixin
+from dotllm.vllm_plugin.vllm_types import (
+    CompletionOutput,
+    EngineCoreOutput,
+    ModelConfig,
+    Request,
+    RequestOutput,
+    SchedulerMixin,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +90,8 @@ class FailureScheduler(SchedulerMixin):
         outputs = super().update_from_output(*args, **kwargs)
         for client in outputs.values():
             for output in client.outputs:
+                if output.finish_reason is not None and str(output.finish_reason) == "stop":
+                    self._tell_if_closed(requests[output.request_id], output)
                 if output.finish_reason is None or str(output.finish_reason) != "error":
                     continue
                 reason = _reason(requests[output.request_id], self._processors)
@@ -91,6 +102,14 @@ class FailureScheduler(SchedulerMixin):
                 if getattr(output, "error", None) is not None:  # since 0.33, of a compile that failed
                     output.error = _in_our_words(output.error, reason)
         return outputs
+
+    def _tell_if_closed(self, request: Request, output: EngineCoreOutput) -> None:
+        """Say of an answer that has ended if it did so on account of its limit."""
+        limit = getattr(getattr(request.structured_output_request, "_grammar", None), "limit", None)
+        backend = backend_of(self.structured_output_manager)
+        if limit is not None and backend is not None and limit.was_needed(tokens_left(request, self.max_model_len)):
+            output.stop_reason = CLOSED
+            backend.compiler.metrics.add("dotllm_answers_closed")
 
 
 def _in_our_words(error: Any, reason: str) -> Any:

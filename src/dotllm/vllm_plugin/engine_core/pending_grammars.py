@@ -30,6 +30,7 @@ from dotllm.compilation.options import CompilationOptions
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.settings import BACKEND
+from dotllm.vllm_plugin.specification import answer_tokens
 from dotllm.vllm_plugin.vllm_types import (
     GrammarOutput,
     Request,
@@ -183,8 +184,8 @@ class PendingGrammarsScheduler(SchedulerMixin):
     def _reasons_first(self, request: Request, structured: StructuredOutputRequest) -> bool:
         """Whether the constraint of ``request`` begins behind a reasoning that its prompt has not ended. (Not where a
         token of the answer itself may end it: about those the grammar is asked beforehand.)"""
-        if not self._lets_reason or structured.reasoning_ended:
-            return False
+        if not self._lets_reason or structured.reasoning_ended or answer_tokens(request.sampling_params) is not None:
+            return False  # (an answer that is to end in time says when its reasoning must)
         reasoner = self.structured_output_manager._get_reasoner(request)
         if reasoner is None or implicit_ends(reasoner):
             return False

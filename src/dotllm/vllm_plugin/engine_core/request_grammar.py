@@ -19,9 +19,11 @@ import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from dotllm.compilation.compiled import Compiled
-from dotllm.errors import InvalidSpec, SpecError, without_frames
+from dotllm.errors import InvalidSpec, SpecError, TooFewTokens, without_frames
 from dotllm.index import Guide, Walkable
+from dotllm.index.draft_rows import is_set, limit_rows
 from dotllm.index.mask_table import END_ROW
+from dotllm.vllm_plugin.engine_core.answer_limit import AnswerLimit
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
 from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedSpelling
 from dotllm.vocabulary import Vocabulary
@@ -67,6 +69,8 @@ class RequestGrammar(StructuredOutputGrammar):
 
     failures: ClassVar[int] = 0
     """how many times one of them has `failed`"""
+    limited: ClassVar[bool] = False
+    """whether one of them has had a limit"""
 
     def __init__(
         self,
@@ -75,8 +79,12 @@ class RequestGrammar(StructuredOutputGrammar):
         vocabulary: Vocabulary,
         *,
         spells_forced_text: bool = False,
+        limit: AnswerLimit | None = None,
     ) -> None:
         """``spells_forced_text``: masks leave one spelling of forced text, which may be entered (`jump_forward`)."""
+        self.limit = limit
+        if limit is not None:
+            RequestGrammar.limited = True
         self._vocabulary = vocabulary
         self._eos = vocabulary.eos_token_ids
         stop_token_ids = set(stop_token_ids)
@@ -192,14 +200,26 @@ class RequestGrammar(StructuredOutputGrammar):
         return ForcedSpelling.of(self.guide.index) if self.spells_forced_text and not self.guide.is_stateful else None
 
     @contained(tuple)
-    def forced_after(self, token: int) -> Sequence[int]:
-        """The tokens that must come after ``token``, which has been sampled; none if nothing is forced."""
+    def forced_after(self, token: int, left: int) -> Sequence[int]:
+        """The tokens that must come after ``token``, which has been sampled; none if nothing is forced, or behind it
+        the text could not end with the tokens ``left``."""
         spelling, guide = self.spelling, self.guide
         if spelling is None or self.stopped or token in self.stops:
             return ()
         config = guide.config if self.accepted_ahead else guide.index.advance(guide.config, token)
         tokens = () if config < 0 else spelling.after(guide.index, config)
-        return () if self._stops_within(tokens) else tokens
+        return () if self._stops_within(tokens) or not self._ends_behind(config, tokens, left) else tokens
+
+    def _ends_behind(self, config: int, tokens: Sequence[int], left: int) -> bool:
+        """Whether ``tokens`` after ``config``, with the tokens ``left`` there, let a text under a limit end."""
+        if self.limit is not None and tokens:
+            for token in tokens:
+                config = self.guide.index.advance(config, token)
+            try:
+                self.guide.index.mask_within(config, left - len(tokens))
+            except TooFewTokens:
+                return False
+        return True
 
     @contained(type(None))
     def accept_forced(self, tokens: Iterable[int]) -> None:
@@ -215,6 +235,20 @@ class RequestGrammar(StructuredOutputGrammar):
             return -1
         index, config = self.guide.index, self.guide.config
         return -1 if self._stops_within(spelling.after(index, config)) else spelling.row(index, config)
+
+    @contained(lambda: -1)
+    def limit_rows(self, drafts: Sequence[int], left: int, rows: Bitmask, configs: Bitmask) -> int:
+        """`draft_rows.limit_rows` with the tokens ``left``."""
+        assert self.limit is not None
+        changed = limit_rows(self.guide, drafts, left, rows, configs)
+        self.limit.note(left, changed)
+        return changed
+
+    @contained(tuple)
+    def too_late(self, tokens: Sequence[int], left: int) -> tuple[int, ...]:
+        """Those of ``tokens`` behind which an answer could not end with the tokens ``left`` before them."""
+        mask = self.guide.mask_within(left) if tokens else None
+        return () if mask is None else tuple(token for token in tokens if not is_set(mask, token))
 
     def _stops_within(self, tokens: Sequence[int]) -> bool:
         """Whether a stop token would end the answer in forced text: it is spelt as without coalescence then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +15,21 @@ from dotllm.device_masks.sender import StepMasks
 from dotllm.index import mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.mask_table import END_ROW
+from dotllm.vllm_plugin.engine_core.answer_limit import reasoning_end, tokens_left
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
+from dotllm.vllm_plugin.settings import ends_in_reasoning
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
-from dotllm.vllm_plugin.workarounds.implicit_ends import masked_ends
+from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends, masked_ends
 
 Drafts = Sequence[Sequence[int]]
 """By request its draft tokens, padded with -1; none where nothing is drafted."""
 
 
-def rows_of_step(grammars: Sequence[RequestGrammar], drafts: Drafts = ()) -> tuple[Int32, Int32]:
-    """(counts, rows) for the grammars of a step.
+def rows_of_step(
+    grammars: Sequence[RequestGrammar], drafts: Drafts = (), lefts: Sequence[int] = ()
+) -> tuple[Int32, Int32]:
+    """(counts, rows) for the grammars of a step. ``lefts``: how many tokens each may still generate, the drafts
+    included; needed where one of them has a limit.
 
     A text that has ended has no mask (with ``ignore_eos`` generation goes on freely), as vLLM has it. A grammar that
     fails ends its request, and may only produce the end until then.
@@ -41,7 +47,7 @@ def rows_of_step(grammars: Sequence[RequestGrammar], drafts: Drafts = ()) -> tup
     special = []
     epoch = guides[0].index.space.epoch if guides else 0
     for i, (grammar, guide) in enumerate(zip(grammars, guides, strict=True)):
-        if grammar.stops or grammar.failed or guide.config == FINISHED or guide.is_stateful:
+        if grammar.stops or grammar.limit or grammar.failed or guide.config == FINISHED or guide.is_stateful:
             special.append(i)
         elif not drafts and grammar.spelling is not None:  # (where there are drafts, no text has a spelling of ours)
             only = grammar.spelling.known_rows(epoch).get(guide.config)
@@ -54,6 +60,11 @@ def rows_of_step(grammars: Sequence[RequestGrammar], drafts: Drafts = ()) -> tup
         for i in special:
             grammar = grammars[i]
             only = -1 if drafts else grammar.only_row()
+            if grammar.limit is not None and not grammar.failed and not grammar.is_terminated():
+                own = slice(starts[i], starts[i + 1])
+                along = np.array([grammar.guide.config]) if configs is None else configs[own]
+                changed = grammar.limit_rows(drafts[i] if drafts else (), lefts[i], rows[own], along)
+                only = only if changed < 0 else -1
             for at in range(starts[i], starts[i + 1]):
                 if grammar.failed:
                     rows[at] = END_ROW
@@ -74,34 +85,64 @@ def message_of(
 
     Where a reasoning parser decides, a request is free until its reasoning ends, which it may do within its drafts.
     """
+    lefts = [0] * len(asked)
+    if RequestGrammar.limited:
+        longest = manager.vllm_config.model_config.max_model_len
+        lefts = [tokens_left(request, longest) for request in asked]
     if manager.reasoner_cls is None:
         grammars = _grammars(asked)
-        return None if grammars is None else sender.message(*rows_of_step(grammars, drafts))
+        return None if grammars is None else sender.message(*rows_of_step(grammars, drafts, lefts))
     from vllm.v1.structured_output.utils import strip_speculative_padding
 
     counts, free, behind = [], [], []
     at = 0
-    for request, tokens in zip(asked, drafts or repeat(()), strict=False):
+    for request, tokens, left in zip(asked, drafts or repeat(()), lefts, strict=False):
         valid = strip_speculative_padding(list(tokens))
         # the first draft that the grammar takes, and the first position that it constrains
         begins, holds = manager._get_constraint_bounds(request, valid)
         if holds:
-            free.append((at, at + holds, sender.all_but(masked_ends(manager, request))))
+            free.append((at, _reasoning_rows(manager, sender, request, valid[: holds - 1], left)))
         if holds <= len(valid):
-            behind.append((request, tokens[begins:], at + begins))
+            behind.append((request, tokens[begins:], left - begins, at + begins))
         counts.append(1 + len(tokens))
         at += counts[-1]
     rows = np.full(at, NO_MASK, np.int32)
     if behind:
-        constrained, left, first = zip(*behind, strict=True)
+        constrained, own_drafts, own_lefts, first = zip(*behind, strict=True)
         grammars = _grammars(constrained)
         if grammars is None:
             return None
-        own_counts, own = rows_of_step(grammars, left if drafts else ())
+        own_counts, own = rows_of_step(grammars, own_drafts if drafts else (), own_lefts)
         rows[positions(own_counts, first)] = own
-    for start, end, row in free:
-        rows[start:end] = row
+    for start, own_rows in free:
+        rows[start : start + len(own_rows)] = own_rows
     return sender.message(np.array(counts, np.int32), rows)
+
+
+def _reasoning_rows(
+    manager: StructuredOutputManager, sender: StepMasks, request: Request, drafts: Sequence[int], left: int
+) -> list[int]:
+    """The rows of a request that reasons, before each of ``drafts`` and behind them: a token that would end its whole
+    answer is not allowed, nor one that begins an answer which its constraint forbids."""
+    masked = masked_ends(manager, request)
+    if not ends_in_reasoning():
+        masked += tuple(sorted(request.sampling_params.all_stop_token_ids.difference(reasoning_end(manager, request))))
+    grammar: Any = getattr(request.structured_output_request, "_grammar", None)
+    limit = getattr(grammar, "limit", None)  # a grammar that is still compiled has none
+    if limit is None:
+        return [sender.row(masked, allowed=False)] * (1 + len(drafts))
+    rows, first, implicit = [], -1, implicit_ends(manager._get_reasoner(request))
+    said = [*request.all_token_ids[-len(limit.reasoning_end) :], *drafts]
+    for position in range(1 + len(drafts)):
+        here = left - position
+        token = limit.end_now(here, said[: len(said) - len(drafts) + position])
+        if token >= 0:
+            rows.append(sender.row((token,), allowed=True))
+            first = position if first < 0 else first
+        else:
+            rows.append(sender.row(masked + grammar.too_late(implicit, here), allowed=False))
+    limit.note(left, first)
+    return rows
 
 
 def _grammars(asked: Sequence[Request]) -> list[RequestGrammar] | None:

@@ -23,6 +23,7 @@ import logging
 from typing import Any
 
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
+from dotllm.vllm_plugin.engine_core.answer_limit import tokens_left
 from dotllm.vllm_plugin.engine_core.coalesced import why_not
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.hook import Target
@@ -106,7 +107,7 @@ class JumpForwardScheduler(SchedulerMixin):
                 continue
             in_flight = request.num_output_placeholders > 1
             counts = request.status is RequestStatus.RUNNING and not request.num_stale_output_tokens
-            tokens = grammar.forced_after(sampled[0]) if counts else ()
+            tokens = grammar.forced_after(sampled[0], self._room(request)) if counts else ()
             if len(tokens) > in_flight:
                 tokens = tokens[: max(0, self._room(request))]
                 if len(tokens) > in_flight:
@@ -115,7 +116,7 @@ class JumpForwardScheduler(SchedulerMixin):
 
     def _room(self, request: Request) -> int:
         """How many tokens ``request`` may have behind the one that has been sampled."""
-        return min(request.max_tokens - request.num_output_tokens, self.max_model_len - request.num_tokens) - 1
+        return tokens_left(request, self.max_model_len) - 1
 
     def _append(self, request: Request, sampled: list[int], one: Found) -> None:
         """Let the step that sampled ``sampled`` have produced forced tokens as well, and nothing be in flight."""

@@ -1,0 +1,224 @@
+"""Answers end within the tokens that are left to them, with vLLM's asynchronous scheduler and a step in flight."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+pytest.importorskip("vllm")
+
+import quick_kernels
+from played_engine import EOS, Engine, spelt
+from rare_orders import OneToken, PlayedRunner
+
+from dotllm import Index, Vocabulary
+from dotllm.errors import InvalidSpec, TooFewTokens
+from dotllm.vllm_plugin.engine_core.answer_limit import CLOSED, AnswerLimit
+from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
+
+pytestmark = pytest.mark.serve
+
+PATTERNS = (
+    r'\{"number_of_items":([0-9]{1,9},)*"is_(true|false)*"\}',
+    "(x|yy|z)+",
+    "[a-f]{2,30}(true|false)",
+    '(number_of_items"|shipping_address"){2,}[0-9]+',
+)
+LONGEST = 512
+
+
+@pytest.fixture(scope="module")
+def indexes(vocabulary: Vocabulary) -> list[Index]:
+    return [Index.from_regex(pattern, vocabulary) for pattern in PATTERNS]
+
+
+class Tokenizer:
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return list(text.encode("latin-1"))
+
+
+class Answers:
+    """An engine and its requests."""
+
+    def __init__(self, config: Any, indexes: list[Index], *, blocks: int, reasoner: Any = None, seed: int = 3) -> None:
+        self.engine = Engine(config, indexes[0], seed=seed, blocks=blocks, reasoner=reasoner)
+        self.scheduler = self.engine.scheduler
+        self.manager = self.scheduler.structured_output_manager
+        self.manager.tokenizer = Tokenizer()
+        self.runner = self.engine.runner = PlayedRunner(seed, blocks, self.scheduler.num_spec_tokens)
+        self.runner.drafter = self._guess
+        self.runner.is_there = lambda name: name in self.scheduler.requests
+        self.indexes, self.of, self.forced = indexes, {}, False
+        self.draw = np.random.default_rng(seed)
+
+    def add(self, name: str, which: int, beyond: int, *, prompt: int = 6, more: int = 0, **parameters: Any) -> None:
+        """A request with so many tokens more than the least; it must leave the model's length room for as many."""
+        index = self.indexes[which]
+        request = self.engine.add(name, prompt, max_tokens=LONGEST, **parameters)
+        limit = AnswerLimit(self.manager, request, more)
+        least = index.tokens_to_finish() + len(limit.reasoning_end)
+        request.max_tokens = least - 1
+        with pytest.raises(InvalidSpec, match=f"takes {least} tokens, and .* leave {least - 1}$"):
+            limit.begin(request, LONGEST, index.tokens_to_finish())
+        request.max_tokens = least + beyond if prompt < 400 else LONGEST
+        limit.begin(request, LONGEST, index.tokens_to_finish())
+        grammar = RequestGrammar(
+            index.guide(), (), index.vocabulary, spells_forced_text=self.forced, limit=limit
+        )  # fmt: skip
+        request.structured_output_request.grammar = grammar
+        self.of[name] = (which, least + beyond if prompt < 400 else LONGEST - prompt)
+
+    def _guess(self, name: str, length: int) -> list[int]:
+        """Drafts that the grammar allows, as far as it stands there."""
+        if name not in self.of:
+            return [1] * self.scheduler.num_spec_tokens
+        request, guide = self.engine.requests[name], self.indexes[self.of[name][0]].guide()
+        state = self.runner.states.req_id_to_index[name]
+        said = self.runner.states.all_token_ids.gpu[state, request.num_prompt_tokens : length].tolist()
+        if self.manager.reasoner_cls is not None:
+            said = said[next((i for i, token in enumerate(said) if token in self.manager.reasoner_cls.ends), -1) + 1 :]
+        drafts: list[int] = []
+        standing = all(map(guide.advance, said))
+        while len(drafts) < self.scheduler.num_spec_tokens:
+            tokens = [token for token in guide.allowed_tokens() if token != EOS] if standing else []
+            drafts.append(int(self.draw.choice(tokens)) if tokens else EOS)
+            standing = standing and guide.advance(drafts[-1])
+        return drafts
+
+    def check(self) -> int:
+        """How many ended on account of their limit."""
+        closed = 0
+        for name, (which, most) in self.of.items():
+            tokens = self.engine.answers[name]
+            assert self.engine.reasons[name] == "stop" and len(tokens) <= most, (name, tokens)
+            if self.manager.reasoner_cls is not None:
+                end = self.manager.reasoner_cls.length(tokens)
+                assert EOS not in tokens[:end]
+                tokens = tokens[end:]
+            assert re.fullmatch(PATTERNS[which], spelt(tokens)), (name, tokens)
+            assert self.stop_reasons[name] in (None, CLOSED)
+            closed += self.stop_reasons[name] == CLOSED
+        assert self.engine.metrics.get("dotllm_answers_closed", 0) == closed
+        return closed
+
+    def run(self, monkeypatch: pytest.MonkeyPatch, before: Any = None) -> None:
+        """Until all have ended; what a mask is computed for is looked at."""
+        self.stop_reasons: dict[str, Any] = {}
+        update = self.scheduler.update_from_output
+
+        def update_from_output(*args: Any) -> Any:
+            found = update(*args)
+            for outputs in found.values():
+                self.stop_reasons.update({one.request_id: one.stop_reason for one in outputs.outputs})
+            return found
+
+        self.scheduler.update_from_output = update_from_output
+        by_grammar = {
+            id(r.structured_output_request.grammar): name for name, r in self.engine.requests.items() if name in self.of
+        }
+        limit_rows, self.masks = RequestGrammar.limit_rows, 0
+
+        def looked_at(grammar: Any, drafts: Any, left: int, *args: Any) -> int:
+            name = by_grammar[id(grammar)]
+            tokens = self.engine.answers[name]
+            if self.manager.reasoner_cls is None:
+                # all that has been sampled has been taken, whatever is in flight
+                assert grammar.guide.tokens_taken == len(tokens) and left == self.of[name][1] - len(tokens)
+            self.masks += 1
+            return limit_rows(grammar, drafts, left, *args)
+
+        monkeypatch.setattr(RequestGrammar, "limit_rows", looked_at)
+        self.engine.run(before)
+
+
+@pytest.mark.parametrize("blocks", [200, 12])
+@pytest.mark.parametrize("mode", ["", "canonical", "drafts"])
+def test_every_answer_ends_in_time(
+    vllm_config: Any, drafting_config: Any, indexes: list[Index], monkeypatch: pytest.MonkeyPatch, blocks: int, mode: str
+) -> None:  # fmt: skip
+    """From the fewest tokens upwards, beside free requests, where the model's length ends, and when preempted."""
+    quick_kernels.use(monkeypatch)
+    monkeypatch.setenv("DOTLLM_COALESCENCE", mode if mode == "canonical" else "off")
+    answers = Answers(drafting_config if mode == "drafts" else vllm_config, indexes, blocks=blocks)
+    answers.forced = mode == "canonical"
+    for beyond in (0, 1, 2, 5, 20):
+        for which in range(len(indexes)):
+            answers.add(f"{which} {beyond}", which, beyond, prompt=13)
+    if blocks > 100:
+        for which in range(len(indexes)):
+            answers.add(f"long {which}", which, 0, prompt=LONGEST - 40)
+    answers.engine.add("free", 5, structured_outputs=None, max_tokens=30)
+    answers.run(monkeypatch)
+    assert answers.check() > 10 and answers.engine.reasons["free"] == "length"
+    assert answers.masks > 100 and (answers.engine.preemptions > 0) == (blocks == 12)
+    if mode == "drafts":
+        assert answers.runner.drafts_kept > 20
+    if mode == "canonical" and blocks > 100:
+        assert answers.engine.metrics["dotllm_forced_tokens"] > 20
+
+
+def test_masks_of_a_request_that_is_preempted_in_flight(
+    vllm_config: Any, indexes: list[Index], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_kernels.use(monkeypatch)
+    answers = Answers(vllm_config, indexes, blocks=200)
+    for beyond in range(12):
+        answers.add(str(beyond), beyond % 3, beyond)
+
+    def reset() -> None:
+        answers.scheduler.reset_prefix_cache(reset_running_requests=True)
+
+    answers.run(monkeypatch, {4: reset, 7: reset, 8: reset, 12: reset})
+    assert answers.check() > 4
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+@pytest.mark.parametrize("more", [0, 7])
+def test_reasoning_ends_in_time(
+    vllm_config: Any, drafting_config: Any, indexes: list[Index], monkeypatch: pytest.MonkeyPatch, drafts: bool, more: int
+) -> None:  # fmt: skip
+    quick_kernels.use(monkeypatch)
+    reasoner = type("Reasoner", (OneToken,), {"ends": frozenset([200]), "reasoning_end_str": chr(200)})
+    answers = Answers(drafting_config if drafts else vllm_config, indexes, blocks=200, reasoner=reasoner)
+    for beyond in (0, 1, 2, 5, 20, 50):
+        for which in range(len(indexes)):
+            answers.add(f"{which} {beyond}", which, beyond, more=more)
+    answers.run(monkeypatch)
+    assert answers.check() > 10
+    for name, (which, most) in answers.of.items():
+        end = reasoner.length(answers.engine.answers[name])
+        assert most - end >= min(most - 1, indexes[which].tokens_to_finish() + more)
+
+
+def test_without_a_limit_nothing_is_looked_at(
+    vllm_config: Any, indexes: list[Index], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_kernels.use(monkeypatch)
+    monkeypatch.setattr(RequestGrammar, "limited", False)
+    engine = Engine(vllm_config, indexes[1], seed=3, blocks=200)
+    monkeypatch.setattr("dotllm.vllm_plugin.gpu_masks.rows.tokens_left", lambda *_: pytest.fail("asked"))
+    engine.add("a", 5, max_tokens=30)
+    engine.run()
+
+
+def test_a_limit_that_cannot_be_kept_ends_the_request_with_its_reason(indexes: list[Index]) -> None:
+    """Whatever has taken the tokens."""
+    manager: Any = SimpleNamespace(reasoner_cls=None)
+    request: Any = SimpleNamespace(
+        max_tokens=90, num_output_tokens=0, num_tokens=1, sampling_params=SimpleNamespace(min_tokens=0)
+    )
+    limit = AnswerLimit(manager, request, 0)
+    limit.begin(request, 100, indexes[0].tokens_to_finish())
+    grammar = RequestGrammar(indexes[0].guide(), (), indexes[0].vocabulary, limit=limit)
+    rows = np.array([grammar.guide.mask_row], np.int32)
+    assert grammar.limit_rows((), 3, rows, np.array([grammar.guide.config], np.int32)) == -1
+    assert grammar.failed and isinstance(grammar.error, TooFewTokens) and not limit.was_needed(0)
+    request.sampling_params.min_tokens = 90
+    with pytest.raises(InvalidSpec, match="takes 91 tokens"):
+        AnswerLimit(manager, request, 0).begin(request, 100, 5)
