@@ -2,7 +2,7 @@
 
     python -m tests.serve.ending_load MODEL_FOLDER 2000 [speculation|coalescence]    # figures of that many requests
 
-Each request is sent twice: its answer is to end in time (``dotllm_finish``), and for contrast it is not.
+Answers are to end in time; for contrast, the first requests are sent again with ``dotllm_finish: false``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ FLAGS = {
     ),
     "coalescence": ("--dotllm-coalescence", "canonical", "--dotllm-finish-within-max-tokens", "on"),
 }
-AT_ONCE = 48
+AT_ONCE = 60
+CONTRAST = 200  # requests at most
 BEYOND = (0, 0, 1, 2, 3, 5, 8, 13, 21, 34, 64)  # tokens more than the least
 
 ORDER = {
@@ -267,7 +268,7 @@ async def measure(url: str, count: int, seed: int = 0) -> tuple[Figures, Figures
     limits = httpx.Limits(max_connections=2 * AT_ONCE)
     async with httpx.AsyncClient(base_url=url, timeout=600.0, limits=limits) as client:
         asked = requests(count, await least(client), seed)
-        return await send(client, asked, finish=True), await send(client, asked, finish=False)
+        return await send(client, asked, finish=True), await send(client, asked[:CONTRAST], finish=False)
 
 
 def line(name: str, figures: Figures) -> str:

@@ -38,6 +38,11 @@ def indexes(vocabulary: Vocabulary) -> list[Index]:
     return [Index.from_regex(pattern, vocabulary) for pattern in PATTERNS]
 
 
+@pytest.fixture(autouse=True)
+def no_limits_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RequestGrammar, "limited", False)
+
+
 class Tokenizer:
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         return list(text.encode("latin-1"))
@@ -153,7 +158,7 @@ def test_every_answer_ends_in_time(
     if blocks > 100:
         for which in range(len(indexes)):
             answers.add(f"long {which}", which, 0, prompt=LONGEST - 40)
-    answers.engine.add("free", 5, structured_outputs=None, max_tokens=30)
+    answers.engine.add("free", 5, structured_outputs=None, max_tokens=30, ignore_eos=True)
     answers.run(monkeypatch)
     assert answers.check() > 10 and answers.engine.reasons["free"] == "length"
     assert answers.masks > 100 and (answers.engine.preemptions > 0) == (blocks == 12)
@@ -200,7 +205,6 @@ def test_without_a_limit_nothing_is_looked_at(
     vllm_config: Any, indexes: list[Index], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick_kernels.use(monkeypatch)
-    monkeypatch.setattr(RequestGrammar, "limited", False)
     engine = Engine(vllm_config, indexes[1], seed=3, blocks=200)
     monkeypatch.setattr("dotllm.vllm_plugin.gpu_masks.rows.tokens_left", lambda *_: pytest.fail("asked"))
     engine.add("a", 5, max_tokens=30)
