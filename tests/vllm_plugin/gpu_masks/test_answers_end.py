@@ -19,7 +19,7 @@ from rare_orders import OneToken, PlayedRunner
 
 from dotllm import Index, Vocabulary
 from dotllm.errors import InvalidSpec, TooFewTokens
-from dotllm.vllm_plugin.engine_core.answer_limit import CLOSED, AnswerLimit
+from dotllm.vllm_plugin.answer_limit import CLOSED, AnswerLimit
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
 pytestmark = pytest.mark.serve

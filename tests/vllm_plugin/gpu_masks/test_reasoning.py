@@ -20,7 +20,7 @@ from dotllm.device_masks.message import MaskRows, positions
 from dotllm.device_masks.sender import Bitmasks, RowSender
 from dotllm.errors import Unsupported
 from dotllm.index.draft_rows import NO_MASK
-from dotllm.vllm_plugin.engine_core.answer_limit import AnswerLimit
+from dotllm.vllm_plugin.answer_limit import AnswerLimit
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.gpu_masks import rows
 from tests.serve.releases import INSTALLED

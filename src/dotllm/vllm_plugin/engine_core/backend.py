@@ -13,8 +13,8 @@ from dotllm.compilation import Compiled, Specification
 from dotllm.device_masks.sender import StepMasks
 from dotllm.index.token_space import TokenSpace
 from dotllm.vllm_plugin import specification as requests
+from dotllm.vllm_plugin.answer_limit import AnswerLimit
 from dotllm.vllm_plugin.engine_core import coalesced, per_process
-from dotllm.vllm_plugin.engine_core.answer_limit import AnswerLimit
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.vllm_types import Request
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from dotllm.vllm_plugin import specification as requests
-from dotllm.vllm_plugin.engine_core.answer_limit import AnswerLimit
+from dotllm.vllm_plugin.answer_limit import AnswerLimit
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager

@@ -23,9 +23,8 @@ from typing import Any, NamedTuple
 
 from dotllm.compilation.errors import QueueFull
 from dotllm.errors import InvalidSpec, SpecError, without_frames
+from dotllm.vllm_plugin.answer_limit import CLOSED, tokens_left
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
-from dotllm.vllm_plugin.engine_core.answer_limit import CLOSED, tokens_left
-from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.hook import Original
 from dotllm.vllm_plugin.vllm_types import (
     CompletionOutput,
@@ -106,9 +105,9 @@ class FailureScheduler(SchedulerMixin):
     def _tell_if_closed(self, request: Request, output: EngineCoreOutput) -> None:
         """Say of an answer that has ended if it did so on account of its limit."""
         limit = getattr(getattr(request.structured_output_request, "_grammar", None), "limit", None)
-        backend = backend_of(self.structured_output_manager)
-        if limit is not None and backend is not None and limit.was_needed(tokens_left(request, self.max_model_len)):
+        if limit is not None and limit.was_needed(tokens_left(request, self.max_model_len)):
             output.stop_reason = CLOSED
+            backend: Any = self.structured_output_manager.backend  # ours, as the grammar is
             backend.compiler.metrics.add("dotllm_answers_closed")
 
 

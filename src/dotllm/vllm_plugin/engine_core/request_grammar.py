@@ -23,7 +23,7 @@ from dotllm.errors import InvalidSpec, SpecError, TooFewTokens, without_frames
 from dotllm.index import Guide, Walkable
 from dotllm.index.draft_rows import is_set, limit_rows
 from dotllm.index.mask_table import END_ROW
-from dotllm.vllm_plugin.engine_core.answer_limit import AnswerLimit
+from dotllm.vllm_plugin.answer_limit import AnswerLimit
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
 from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedSpelling
 from dotllm.vocabulary import Vocabulary

@@ -15,7 +15,7 @@ from dotllm.device_masks.sender import StepMasks
 from dotllm.index import mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.mask_table import END_ROW
-from dotllm.vllm_plugin.engine_core.answer_limit import reasoning_end, tokens_left
+from dotllm.vllm_plugin.answer_limit import reasoning_end, tokens_left
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 from dotllm.vllm_plugin.settings import ends_in_reasoning
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager

@@ -22,8 +22,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from dotllm.vllm_plugin.answer_limit import tokens_left
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
-from dotllm.vllm_plugin.engine_core.answer_limit import tokens_left
 from dotllm.vllm_plugin.engine_core.coalesced import why_not
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.hook import Target
