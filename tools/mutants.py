@@ -60,7 +60,10 @@ def mutate(module: str, sample: int, seed: int, tests: str, environment: dict[st
     subprocess.run([*base, "init", config.name, session.name], cwd=COPY, env=environment, check=True)
     with use_db(str(session), WorkDB.Mode.open) as database:
         items = list(database.work_items)
-        chosen = {item.job_id for item in random.Random(seed).sample(items, min(sample, len(items)))}
+        changing = [
+            item for item in items if not all("BitOr" in one.operator_name for one in item.mutations)
+        ]  # of types
+        chosen = {item.job_id for item in random.Random(seed).sample(changing, min(sample, len(changing)))}
         for item in items:
             if item.job_id not in chosen:
                 database.set_result(item.job_id, WorkResult(worker_outcome=WorkerOutcome.SKIPPED))

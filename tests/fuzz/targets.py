@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import regex
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
@@ -88,8 +89,9 @@ def regexes(random: Random) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            judge: Any = re.compile(pattern, re.ASCII)
-        except (re.error, OverflowError, RecursionError, ValueError):
+            other = re.compile(pattern, re.ASCII)
+            judge: Any = regex.compile(pattern, regex.V0 | regex.ASCII)  # which can be stopped
+        except (re.error, regex.error, OverflowError, RecursionError, ValueError):
             judge = None
     try:
         index = Index.from_regex(pattern, vocabulary())
@@ -103,7 +105,11 @@ def regexes(random: Random) -> None:
             continue
         if "(?i" in pattern and not text.isascii():  # which `re` does not fold under its ASCII
             continue
-        assert reads(index, text.encode()) == bool(judge.fullmatch(text)), f"{pattern!r} and {text!r}"
+        with contextlib.suppress(TimeoutError):
+            expected = bool(judge.fullmatch(text, timeout=2.0))
+            found = reads(index, text.encode())
+            if found != expected:  # (`regex` errs where a lazy loop's body may be empty)
+                assert found == bool(other.fullmatch(text)), f"{pattern!r} and {text!r}"
 
 
 @target
@@ -133,7 +139,7 @@ def schemas(random: Random) -> None:
         if found is None or repeats_a_key(found):
             continue
         try:
-            valid = judge.is_valid(parse(found.decode()))
+            valid = judge.is_valid(parse(found.decode())) or judge.is_valid(json.loads(found))  # 1e308 is a float there
         except Exception:  # of the judge's: an unknown reference, a pattern that `re` does not have
             return
         assert valid, f"{text} allows {found!r}"
