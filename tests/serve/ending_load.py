@@ -13,7 +13,7 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -129,6 +129,15 @@ class Answer(NamedTuple):
     tokens: int
 
 
+async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Those of a stream. (httpx's end at U+2028, too.)"""
+    rest = b""
+    async for part in response.aiter_bytes():
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield line
+
+
 async def _post(client: httpx.AsyncClient, body: dict[str, Any]) -> list[Answer]:
     """The answers; one stream's if it is one."""
     if not body.get("stream"):
@@ -153,10 +162,10 @@ async def _post(client: httpx.AsyncClient, body: dict[str, Any]) -> list[Answer]
     async with client.stream("POST", "/v1/chat/completions", json=body) as response:
         if response.status_code != 200:
             raise RuntimeError(f"{response.status_code}: {(await response.aread()).decode()}")
-        async for line in response.aiter_lines():
-            if not line.startswith("data: {"):
+        async for line in _lines(response):
+            if not line.startswith(b"data: {"):
                 continue
-            event = json.loads(line.removeprefix("data: "))
+            event = json.loads(line.removeprefix(b"data: "))
             if "error" in event:
                 raise RuntimeError(str(event["error"]))
             tokens = (event.get("usage") or {}).get("completion_tokens", tokens)

@@ -199,6 +199,7 @@ class Trouble:
         monkeypatch.setattr(batch_accept, "MIN_BATCH", 1 if seed % 2 else batch_accept.MIN_BATCH)
         monkeypatch.setattr(sender, "TABLE_SLOTS", self._table_slots(index))
         self.reasoner = self._reasoner()
+        monkeypatch.setenv("DOTLLM_END_IN_REASONING", "allow")
         blocks = int(draw.choice([10, 12, 14, 16, 24, 200]))
         self.priority = bool(draw.random() < 0.2)
         monkeypatch.setattr(vllm_config.scheduler_config, "policy", "priority" if self.priority else "fcfs")
