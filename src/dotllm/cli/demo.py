@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import subprocess
 import sys
 import time
@@ -18,8 +19,10 @@ from dotllm.demo import example, model
 from dotllm.demo.server import Server, ServerDied
 
 NAME = "demo"
-NEEDS = ("vllm", "torch", "transformers", "tokenizers", "openai")
+NEEDS = ("vllm", "torch", "transformers", "tokenizers", "openai", "jsonschema")
 """Packages."""
+COMPACT = ("--structured-outputs-config.disable_any_whitespace", "true")
+"""Random weights like white space."""
 
 
 def main(argv: list[str]) -> int:
@@ -49,6 +52,10 @@ def show(arguments: argparse.Namespace, warmup: subprocess.Popen[bytes]) -> int:
     """The demo itself; ``warmup`` compiles the kernels meanwhile. Returns the exit status."""
     directory: Path = arguments.directory
     started = time.monotonic()
+    say(
+        "What takes how long: the model some ten seconds, vLLM's start a minute (the first one compiles kernels, too, "
+        "which takes another), a request a second."
+    )
     say("[1/3] a model: two layers, random weights, a tokenizer trained on the spot")
     path = model.make(directory / "model")
     say(f"      {path} ({time.monotonic() - started:.0f} s)")
@@ -56,7 +63,7 @@ def show(arguments: argparse.Namespace, warmup: subprocess.Popen[bytes]) -> int:
         return warmup.wait()
 
     log = directory / "server.log"
-    with Server(path, log, port=arguments.port, name=NAME) as server:
+    with Server(path, log, port=arguments.port, name=NAME, flags=COMPACT) as server:
         say(f"[2/3] dotllm serve {path} --port {server.port}   (log: {log})")
         try:
             server.wait(progress=show_waiting)
@@ -66,10 +73,13 @@ def show(arguments: argparse.Namespace, warmup: subprocess.Popen[bytes]) -> int:
             return 1
         clear_line()
         say(f"      up at {server.url} ({time.monotonic() - started:.0f} s)")
-        say(f"[3/3] {example.request_text()}\n")
+        schema = json.dumps(example.SCHEMA["properties"], ensure_ascii=False)
+        say(f"[3/3] a request; SCHEMA has the properties {schema}\n\n{example.code(server.url, NAME)}")
         asked = time.monotonic()
-        answer = example.ask(server.url, NAME)
-        say(f"Answer ({time.monotonic() - asked:.2f} s):\n{answer}\n")
+        answer, reason = example.ask(server.url, NAME)
+        say(f"Answer ({time.monotonic() - asked:.2f} s):\n{example.verdict(answer, reason)}\n")
+        free, _ = example.ask(server.url, NAME, constrained=False)
+        say(f"The same request without response_format (the model's weights are random):\n{free!r}\n")
         if arguments.once:
             return 0
         say(example.NEXT.format(url=server.url, model=NAME))

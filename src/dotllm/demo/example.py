@@ -16,8 +16,6 @@ SCHEMA: dict[str, Any] = {
     "required": ["city", "date", "celsius", "sky"],
     "additionalProperties": False,
 }
-QUESTION = "What will the weather be?"
-
 NEXT = r"""
 Three requests to try next, in another terminal:
 
@@ -36,22 +34,45 @@ Three requests to try next, in another terminal:
 """
 
 
-def ask(url: str, model: str) -> str:
-    """The answer to `QUESTION` under `SCHEMA`, by the ``openai`` client."""
-    from openai import OpenAI
+CODE = """\
+from openai import OpenAI
 
-    client = OpenAI(base_url=f"{url}/v1", api_key="none", timeout=120.0, max_retries=0)
-    completion = client.chat.completions.create(
-        model=model,
-        messages=[{"role": "user", "content": QUESTION}],
-        response_format={"type": "json_schema", "json_schema": {"name": "weather", "schema": SCHEMA}},
-        temperature=1.0,
-        max_completion_tokens=400,
-    )
-    return completion.choices[0].message.content or ""
+client = OpenAI(base_url="{url}/v1", api_key="-")
+completion = client.chat.completions.create(
+    model="{model}",
+    messages=[{{"role": "user", "content": "What will the weather be?"}}],
+    response_format={{"type": "json_schema", "json_schema": {{"name": "weather", "schema": SCHEMA}}}},
+    max_completion_tokens=400,
+)
+answer, reason = completion.choices[0].message.content, completion.choices[0].finish_reason
+"""
+"""The client's code as shown to the reader, and as it runs."""
 
 
-def request_text() -> str:
-    """The request, as shown to the reader."""
-    schema = json.dumps(SCHEMA, ensure_ascii=False, indent=2)
-    return f"{QUESTION}\nresponse_format = json_schema:\n{schema}"
+def code(url: str, model: str, *, constrained: bool = True) -> str:
+    """`CODE` for a server; without the constraint its line is missing, and the answer is shorter."""
+    text = CODE.format(url=url, model=model)
+    if constrained:
+        return text
+    lines = [line for line in text.splitlines(keepends=True) if "response_format" not in line]
+    return "".join(lines).replace("400", "60")
+
+
+def ask(url: str, model: str, *, constrained: bool = True) -> tuple[str, str]:
+    """(Answer, why it ended), by the code that the reader is shown."""
+    names: dict[str, Any] = {"SCHEMA": SCHEMA}
+    exec(code(url, model, constrained=constrained), names)
+    return names["answer"] or "", names["reason"]
+
+
+def verdict(answer: str, reason: str) -> str:
+    """The answer as people write JSON, whether it is valid, and why it ended."""
+    import jsonschema
+
+    try:
+        document = json.loads(answer)
+        jsonschema.validate(document, SCHEMA)
+    except (ValueError, jsonschema.ValidationError) as error:
+        return f"{answer}\nNOT valid ({error}); finish_reason: {reason}"
+    text = json.dumps(document, ensure_ascii=False, indent=2)
+    return f"{text}\nvalid under the schema (jsonschema); finish_reason: {reason}"
