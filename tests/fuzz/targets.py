@@ -1,7 +1,7 @@
 """What is fuzzed: by name a function of a random number generator, which raises where something is wrong.
 
-Judges are `re`, `jsonschema`, the recogniser of grammars (`dotllm.grammar.reference`) together with llguidance, and
-brute force over a vocabulary. A specification may be refused, always with a `SpecError`; a file with a ValueError; an
+Judges are `re`, `jsonschema`, the recogniser of grammars (`dotllm.grammar.reference`), and brute force over a
+vocabulary. A specification may be refused, always with a `SpecError`; a file with a ValueError; an
 argument with a TypeError, ValueError or IndexError. Nothing else may be raised.
 """
 
