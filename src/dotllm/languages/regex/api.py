@@ -47,8 +47,7 @@ def regex_to_grammar(
             dfa = regex_to_dfa(other, search=search, dialect=dialect, flags=flags, budget=shared)
             return not dfa.is_empty()
 
-        keyword = "regex" if grammar.start == grammar.never() else ""  # labels of metrics, which stay what they were
-        refusal = impossible(pattern, matches, keyword)
+        refusal = impossible(pattern, matches, "regex")
         raise refusal
     return grammar
 
