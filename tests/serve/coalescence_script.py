@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -53,7 +54,7 @@ class Engine:
         )
         core: Any = self.llm.llm_engine.engine_core.engine_core
         self.scheduler, self.manager = core.scheduler, core.structured_output_manager
-        self.rule = self.scheduler._worth
+        self.rule = self.scheduler._pays
         self.eos = int(self.llm.get_tokenizer().eos_token_id)
         self.steps = self.preemptions = 0
         schedule, preempt = self.scheduler.schedule, self.scheduler._preempt_request
@@ -71,7 +72,8 @@ class Engine:
 
     def mode(self, name: str) -> None:
         """entered, masks or off."""
-        self.scheduler._worth = self.rule if name == "entered" else lambda *_, **__: ()
+        never = SimpleNamespace(may_pay=lambda *_, **__: False)
+        self.scheduler._pays = self.rule if name == "entered" else never
         if self.manager.backend is not None:
             self.manager.backend._enters_text = name != "off"
 
