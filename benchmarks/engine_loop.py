@@ -235,7 +235,7 @@ def main() -> None:
         for kind in KINDS
     ]  # fmt: skip
     for engine in engines:
-        engine.scheduler.structured_output_manager.backend.row_sender = RowSender(indexes[0].space)
+        engine.scheduler.structured_output_manager.backend.step_masks = RowSender(indexes[0].space)
         for _ in range(WARM_STEPS):
             engine.step(measure=False)
     gc.collect()

@@ -265,7 +265,7 @@ def _backend(space: Any, metrics: Any) -> Any:
 
     compiler = SimpleNamespace(metrics=metrics)
     backend = a_backend(compiler=compiler)
-    backend.row_sender = RowSender(space)
+    backend.step_masks = RowSender(space)
     return backend
 
 

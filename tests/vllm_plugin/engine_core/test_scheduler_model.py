@@ -206,7 +206,7 @@ class Requests(RuleBasedStateMachine):
             compiler=SimpleNamespace(metrics=SimpleNamespace(add=lambda *_, **__: None, observe=lambda *_, **__: None)),
             vocabulary=VOCABULARY,
         )
-        manager.backend.row_sender = False
+        manager.backend.step_masks = False
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         self.scheduler = config.scheduler_config.get_scheduler_cls()(
             vllm_config=config,

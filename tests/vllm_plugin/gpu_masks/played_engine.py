@@ -250,7 +250,7 @@ class Engine:
             vocabulary=index.vocabulary,
             compiler=SimpleNamespace(metrics=metrics),
         )
-        manager.backend.row_sender = RowSender(index.space)
+        manager.backend.step_masks = RowSender(index.space)
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         self.scheduler = vllm_config.scheduler_config.get_scheduler_cls()(
             vllm_config=vllm_config,

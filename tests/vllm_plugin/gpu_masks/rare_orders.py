@@ -213,7 +213,7 @@ class Trouble:
         self.engine.runner.drafter = self._guess
         self.engine.runner.is_there = lambda name: name in self.scheduler.requests
         self.backend = self.scheduler.structured_output_manager.backend
-        self.backend.row_sender = RowSender(index.space)
+        self.backend.step_masks = RowSender(index.space)
         if draw.random() < 0.3:
             self.scheduler.max_model_len = int(draw.integers(40, 120))
         self.scheduler.max_model_len = min(self.scheduler.max_model_len, (blocks - 1) * BLOCK)  # as vLLM sees to
@@ -349,7 +349,7 @@ class Trouble:
         if self.squeezes and draw.random() < self.squeezes:
             self._squeeze()
         if self.collects and draw.random() < self.collects:
-            self.backend.row_sender.space.collect()
+            self.backend.step_masks.space.collect()
 
     def _squeeze(self) -> None:
         """The next step finds the cache full, and preempts who came last."""

@@ -59,7 +59,7 @@ def manager(vllm_config: Any, index: Index, monkeypatch: pytest.MonkeyPatch) -> 
     made.reasoner_cls = Reasoner
     made.tokenizer = Tokenizer()
     backend = a_backend(vocabulary=index.vocabulary, compiler=SimpleNamespace(metrics=Metrics()))
-    backend.row_sender = RowSender(index.space)
+    backend.step_masks = RowSender(index.space)
     made.backend = backend
     # as in an engine of 256 requests
     made._grammar_bitmask = backend.allocate_token_bitmask(1024)
@@ -108,7 +108,7 @@ def test_rows_are_vllms_bitmasks(manager: Any, index: Index, copies: int) -> Non
     for slot, mask in zip(found.slots.tolist(), expected, strict=True):
         assert np.array_equal(np.full_like(mask, -1) if slot == NO_MASK else rows[slot], mask)
     assert found.slots.tolist().count(NO_MASK) == 3 * copies
-    manager.backend.row_sender = Bitmasks(index.space)
+    manager.backend.step_masks = Bitmasks(index.space)
     assert np.array_equal(manager.grammar_bitmask(asked, list(asked), {}), expected)
 
 
@@ -146,7 +146,7 @@ def test_rows_along_drafts_are_vllms_bitmasks(manager: Any, index: Index, monkey
         at += 1 + len(tokens)
     assert found.slots.tolist().count(NO_MASK) == 5 + 2 + 4 + 1 + 3 + 5, "free, and behind padding"
     block = 5 if INSTALLED[:2] >= (0, 33) else 0
-    manager.backend.row_sender = Bitmasks(index.space, block)
+    manager.backend.step_masks = Bitmasks(index.space, block)
     filled = manager.grammar_bitmask(asked(), list(drafts), drafts)
     used = positions(found.counts, 5 * np.arange(len(drafts)) if block else np.cumsum(found.counts) - found.counts)
     assert filled.shape == expected.shape and np.array_equal(filled[used], expected[used])
@@ -160,7 +160,7 @@ def test_nothing_but_free_requests(manager: Any, index: Index) -> None:
 def test_others_grammars_are_left_to_vllm(manager: Any, index: Index) -> None:
     asked = requests(index, 1)
     names = list(asked)
-    sender = manager.backend.row_sender
+    sender = manager.backend.step_masks
     assert rows.message_of(manager, sender, list(asked.values()), ()) is not None
     asked[names[3]].structured_output_request.grammar = asked[names[3]].structured_output_request._grammar = object()
     assert rows.message_of(manager, sender, list(asked.values()), ()) is None
@@ -175,7 +175,7 @@ def test_tokens_that_would_end_the_reasoning_wrongly_are_masked(
     by_request = {id(one): masked[name] for name, one in asked.items()}
     monkeypatch.setattr(rows, "masked_ends", lambda _, one: by_request[id(one)])
     asked["d"].structured_output_request.reasoning_ended = True
-    sender, drafts = manager.backend.row_sender, [[1], [], [-1, -1], []]
+    sender, drafts = manager.backend.step_masks, [[1], [], [-1, -1], []]
     for _ in range(4):
         message = rows.message_of(manager, sender, list(asked.values()), drafts)
         assert message is not None and message.counts.tolist() == [2, 1, 3, 1]
@@ -193,7 +193,7 @@ def test_an_end_that_belongs_to_the_answer_is_taken_by_the_grammar(manager: Any,
     manager._get_constraint_bounds = lambda one, tokens: (1, 2)
     grammar = request(index, [1], [ord("{")], True).structured_output_request.grammar
     one = request(index, [1], [], False)
-    message = rows.message_of(manager, manager.backend.row_sender, [one], [[1, ord("{"), ord('"')]])
+    message = rows.message_of(manager, manager.backend.step_masks, [one], [[1, ord("{"), ord('"')]])
     assert message is not None
     behind = rows.rows_of_step([grammar], [[ord('"')]])[1]
     assert message.slots.tolist() == [NO_MASK, NO_MASK, *behind.tolist()]
@@ -210,7 +210,7 @@ def test_nothing_ends_the_answer_within_the_reasoning(
     """But a token that ends the reasoning, which somebody has named as a stop token."""
     monkeypatch.setenv("DOTLLM_END_IN_REASONING", "forbid")
     asked = [request(index, [1, 2], [], False), request(index, [1, 2], [], True)]
-    message = rows.message_of(manager, manager.backend.row_sender, asked, [[1, END, ord("{")], []])
+    message = rows.message_of(manager, manager.backend.step_masks, asked, [[1, END, ord("{")], []])
     assert message is not None
     first, second, begins, later, answers = message.slots.tolist()
     assert first == second and forbidden(index, first) == [7, EOS]
@@ -243,7 +243,7 @@ def test_the_reasoning_ends_in_time_for_the_answer(
 
     def allowed(left: int, said: tuple[int, ...] = (), drafts: tuple[int, ...] = ()) -> list[int]:
         one = limited(manager, index, left, more, said)
-        message = rows.message_of(manager, manager.backend.row_sender, [one], [list(drafts)] if drafts else ())
+        message = rows.message_of(manager, manager.backend.step_masks, [one], [list(drafts)] if drafts else ())
         assert message is not None
         closing = one.structured_output_request._grammar.limit.was_needed(0)
         forced = []

@@ -31,7 +31,7 @@ class EngineBackend(StructuredOutputBackend):
         self.vocabulary = per_process.vocabulary(self.tokenizer, self.vocab_size, self._ends)
         self.compiler = per_process.compiler(self.vocabulary)
         self._enters_text = not coalesced.why_not(self.vllm_config)
-        self.row_sender: StepMasks | None = None
+        self.step_masks: StepMasks | None = None
         """Chosen at the first step (see `gpu_masks.manager_hook`): a `RowSender`, or `Bitmasks`."""
 
     def begin(

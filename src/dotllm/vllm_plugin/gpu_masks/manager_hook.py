@@ -62,14 +62,14 @@ def message(
     config = manager.vllm_config
     if not ids or backend is None or config.model_config.is_diffusion:
         return None
-    if backend.row_sender is None:
+    if backend.step_masks is None:
         reason = why_not(manager)
         logger.info("masks live on the device: %s", f"no ({reason})" if reason else "yes")
         # Since 0.33 each request has a block of the bitmask's rows.
         block = 1 + config.num_speculative_tokens if hasattr(manager, "_masked_reasoning_ends") else 0
-        backend.row_sender = Bitmasks(backend.token_space, block) if reason else RowSender(backend.token_space)
+        backend.step_masks = Bitmasks(backend.token_space, block) if reason else RowSender(backend.token_space)
     asked = [requests[name] for name in ids]
-    return rows.message_of(manager, backend.row_sender, asked, [drafts.get(name, ()) for name in ids] if drafts else ())
+    return rows.message_of(manager, backend.step_masks, asked, [drafts.get(name, ()) for name in ids] if drafts else ())
 
 
 HOOK.replaces("vllm.v1.structured_output.utils:apply_grammar_bitmask")(worker_hooks.v1)
