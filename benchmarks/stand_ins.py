@@ -10,5 +10,5 @@ def a_backend(**attributes: Any) -> Any:
     from dotllm.vllm_plugin.engine_core.backend import EngineBackend
 
     backend = object.__new__(EngineBackend)
-    vars(backend).update(steps=None, step_masks=None, **attributes)
+    vars(backend).update(step_masks=None, **attributes)
     return backend

@@ -17,6 +17,7 @@ from dotllm.vllm_plugin import register
 from dotllm.vllm_plugin.engine_core import errors, pending_grammars
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
 from dotllm.vllm_plugin.engine_core.pending_grammars import why_no_reasoning, why_not
+from dotllm.vocabulary import Vocabulary
 from tests.serve.releases import INSTALLED
 
 pytestmark = pytest.mark.serve
@@ -81,7 +82,7 @@ class Bench:
         self.manager = StructuredOutputManager(vllm_config)
         self.manager.backend = a_backend(
             compiler=SimpleNamespace(metrics=SimpleNamespace(add=lambda *_, **__: None, observe=lambda *_, **__: None)),
-            allocate_token_bitmask=lambda rows: torch.full((rows, 4), -1, dtype=torch.int32),
+            vocabulary=Vocabulary.from_bytes([*(bytes([i]) for i in range(100)), None], eos_token_ids=100),
         )
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         self.scheduler = vllm_config.scheduler_config.get_scheduler_cls()(

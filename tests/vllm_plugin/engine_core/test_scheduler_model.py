@@ -16,7 +16,6 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import os
 import queue
 import re
 import weakref
@@ -206,7 +205,6 @@ class Requests(RuleBasedStateMachine):
             compiler=SimpleNamespace(metrics=SimpleNamespace(add=lambda *_, **__: None, observe=lambda *_, **__: None)),
             vocabulary=VOCABULARY,
         )
-        manager.backend.step_masks = False
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
         self.scheduler = config.scheduler_config.get_scheduler_cls()(
             vllm_config=config,
@@ -421,9 +419,7 @@ class Requests(RuleBasedStateMachine):
         for name in self.about:
             self.check(name)
         self.worker.waiting = None
-        # Only where these tests have a process of their own (`make model-test`): behind other files of this folder
-        # something keeps the last grammars, which has not been found yet.
-        if "EXAMPLES" in os.environ and any(reference() is not None for reference in self.held):
+        if any(reference() is not None for reference in self.held):
             gc.collect()
             assert not [one for reference in self.held if (one := reference()) is not None], "it is still held"
 

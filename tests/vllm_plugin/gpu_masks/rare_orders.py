@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partialmethod
 from itertools import pairwise
@@ -179,6 +179,19 @@ def apply_bitmask(self: Any, logits: Any, input_batch: Any, grammar_req_ids: lis
             row += 1
 
 
+class Sometimes:
+    """A rule of which text pays, or not, by chance; in place of `jump_forward.rule.Rule`."""
+
+    def __init__(self, draw: np.random.Generator) -> None:
+        self._draw = draw
+
+    def may_pay(self, running: int, *, prompt_comes: bool) -> bool:
+        return True
+
+    def __call__(self, found: Sequence[Any], running: int, *, prompt_comes: bool) -> Sequence[Any]:
+        return [one for one in found if self._draw.random() < 0.7]
+
+
 class Trouble:
     """One engine with its requests and what happens to them; all of it follows from ``seed``."""
 
@@ -208,7 +221,7 @@ class Trouble:
         self.engine = Engine(vllm_config, index, seed=seed, blocks=blocks, reasoner=self.reasoner)
         self.scheduler = self.engine.scheduler
         if draw.random() < 0.3:  # (some do not pay, and are generated)
-            self.scheduler._worth = lambda found, *_, **__: [one for one in found if draw.random() < 0.7]
+            self.scheduler._pays = Sometimes(draw)
         self.engine.runner = PlayedRunner(seed, blocks, self.scheduler.num_spec_tokens)
         self.engine.runner.drafter = self._guess
         self.engine.runner.is_there = lambda name: name in self.scheduler.requests
