@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from dotllm import Vocabulary
 from dotllm.inspector.inspector import Inspector
-from dotllm.inspector.server import Server
+from dotllm.inspector.server import InspectorServer
 
 # name: (number of the example, colours)
 PICTURES = {
@@ -35,7 +35,7 @@ def main() -> int:
         return 2
     folder = Path(sys.argv[2] if len(sys.argv) == 3 else Path(__file__).parent.parent / "docs" / "images")
     vocabulary = Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(sys.argv[1]))
-    with Server(Inspector(vocabulary, Path(sys.argv[1]).name)) as server, sync_playwright() as playwright:
+    with InspectorServer(Inspector(vocabulary, Path(sys.argv[1]).name)) as server, sync_playwright() as playwright:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name, (number, scheme) in PICTURES.items():

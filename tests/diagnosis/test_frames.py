@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dotllm.cli import check
-from dotllm.diagnosis.frames import Mark, Source, code_frame, error_frame
+from dotllm.diagnosis.frames import Mark, SourceText, code_frame, error_frame
 from dotllm.errors import InvalidSpec, LineColumn, Offset, Pointer, Related
 from dotllm.languages.json_schema import json_schema_to_grammar
 
@@ -24,7 +24,7 @@ def test_ten_refusals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 def test_a_long_line_is_cut_around_its_mark() -> None:
     text = '{"a": "' + "x" * 500 + '", "type": "strnig"}'
-    frame = error_frame(InvalidSpec("unknown type", location=Pointer("/type")), Source("f.json", text))
+    frame = error_frame(InvalidSpec("unknown type", location=Pointer("/type")), SourceText("f.json", text))
     lines = frame.splitlines()
     assert lines[1] == " --> f.json:1:511  (/type)"
     assert max(map(len, lines[2:4])) < 140 and lines[3].index("^") == lines[2].index('"type"')
@@ -32,8 +32,8 @@ def test_a_long_line_is_cut_around_its_mark() -> None:
 
 def test_places_that_are_not_in_the_text() -> None:
     error = InvalidSpec("wrong", location=Pointer("/a/b"), related=[Related(Pointer("/c"), "here")])
-    assert error_frame(error, Source("f.json", "")).splitlines()[1] == "  --> f.json  (/a/b)"
-    assert error_frame(InvalidSpec("wrong"), Source("f.json", "{}")).splitlines()[1] == "  --> f.json"
+    assert error_frame(error, SourceText("f.json", "")).splitlines()[1] == "  --> f.json  (/a/b)"
+    assert error_frame(InvalidSpec("wrong"), SourceText("f.json", "{}")).splitlines()[1] == "  --> f.json"
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def test_places_that_are_not_in_the_text() -> None:
     ],
 )
 def test_places_in_texts(location: Offset | LineColumn, place: str, carets: str) -> None:
-    source = Source("g", "a b\nword", is_json=False)
+    source = SourceText("g", "a b\nword", is_json=False)
     lines = error_frame(InvalidSpec("wrong", location=location), source).splitlines()
     assert lines[1].endswith(f"g:{place}") and lines[3].split("|")[1].strip() == carets
 
 
 def test_marks_far_apart() -> None:
-    source = Source("f", "\n".join("abcdefghij"), is_json=False)
+    source = SourceText("f", "\n".join("abcdefghij"), is_json=False)
     lines = code_frame(source, [Mark(0, 1, "first"), Mark(18, 19, "last")])
     assert [line.strip() for line in lines] == ["--> f:1:1", "1 | a", "| ^ first", "…  |", "10 | j", "| ^ last"]
 
 
 def test_colours_change_no_text() -> None:
-    source = Source("f.json", '{"type": 5}')
+    source = SourceText("f.json", '{"type": 5}')
     error = InvalidSpec("wrong", location=Pointer("/type"), help="write it right")
     import re
 
@@ -79,7 +79,7 @@ def test_colours_change_no_text() -> None:
 def test_places_within_strings_of_json(location: Pointer, character: str) -> None:
     """An escape is one character, and a pattern of patternProperties is a key."""
     text = r'{"pattern": "^\ud83d\ude00(x", "grammar": "ab\ncd!", "of": {"(": {}}}'
-    mark = Source("f", text).mark(location)
+    mark = SourceText("f", text).mark(location)
     assert mark is not None and text[mark.begin] == character
 
 
@@ -87,4 +87,4 @@ def test_a_pattern_is_marked_where_it_is_wrong() -> None:
     text = '{"pattern": "a(b"}'
     with pytest.raises(InvalidSpec) as refusal:
         json_schema_to_grammar(text)
-    assert error_frame(refusal.value, Source("f", text)).splitlines()[-2].endswith("^ here")
+    assert error_frame(refusal.value, SourceText("f", text)).splitlines()[-2].endswith("^ here")

@@ -9,7 +9,7 @@ import pytest
 
 from dotllm import Vocabulary
 from dotllm.inspector.inspector import Inspector
-from dotllm.inspector.server import Server
+from dotllm.inspector.server import InspectorServer
 
 WORDS = [
     b'{"',
@@ -43,8 +43,8 @@ def inspector(vocabulary: Vocabulary) -> Inspector:
 
 
 @pytest.fixture
-def server(inspector: Inspector) -> Iterator[Server]:
-    with Server(inspector) as made:
+def server(inspector: Inspector) -> Iterator[InspectorServer]:
+    with InspectorServer(inspector) as made:
         threading.Thread(target=made.serve_forever, daemon=True).start()
         yield made
         made.shutdown()

@@ -19,7 +19,7 @@ from dotllm.inspector import live
 from dotllm.inspector.inspector import Inspector
 from dotllm.inspector.page import page as page_of
 from dotllm.inspector.page import snapshot
-from dotllm.inspector.server import Server
+from dotllm.inspector.server import InspectorServer
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -35,7 +35,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(browser: Any, server: Server) -> Iterator[Any]:
+def page(browser: Any, server: InspectorServer) -> Iterator[Any]:
     """The page, which must not complain."""
     server.start = START
     opened = browser.new_page()
@@ -172,7 +172,7 @@ def test_a_request_is_followed(browser: Any, vocabulary: Vocabulary, monkeypatch
     monkeypatch.setattr("dotllm.inspector.server.page", functools.partial(page_of, live=True))
     live.begin(requests, "a", live.Live(Specification.create("json_schema", '{"type": "array", "maxItems": 1}'), list))
     live.take(requests, "a", list(b"["), None)
-    with Server(inspector) as server:
+    with InspectorServer(inspector) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         opened = browser.new_page()
         opened.goto(server.url)

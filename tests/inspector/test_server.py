@@ -11,12 +11,14 @@ from urllib.parse import urlsplit
 
 from dotllm.cli import inspect
 from dotllm.inspector.inspector import MOST_BYTES
-from dotllm.inspector.server import Server
+from dotllm.inspector.server import InspectorServer
 
 BODY = json.dumps({"kind": "regex", "text": "[0-9]{4}-x", "document": "2026"})
 
 
-def ask(server: Server, method: str, path: str, body: str | None = None, **headers: str) -> tuple[int, str, str]:
+def ask(
+    server: InspectorServer, method: str, path: str, body: str | None = None, **headers: str
+) -> tuple[int, str, str]:
     url = urlsplit(server.url)
     connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=60)
     connection.request(method, path, body, headers)
@@ -24,7 +26,7 @@ def ask(server: Server, method: str, path: str, body: str | None = None, **heade
     return response.status, response.headers["Content-Type"], response.read().decode()
 
 
-def test_the_page_and_a_question(server: Server) -> None:
+def test_the_page_and_a_question(server: InspectorServer) -> None:
     status, kind, text = ask(server, "GET", server.path)
     assert status == 200 and kind.startswith("text/html") and text.endswith("</html>\n")
     assert "/* data */" not in text and "/* inspector.js */" not in text
@@ -32,7 +34,7 @@ def test_the_page_and_a_question(server: Server) -> None:
     assert status == 200 and kind == "application/json" and json.loads(text)["bad"] is None
 
 
-def test_nothing_is_said_without_the_secret(server: Server) -> None:
+def test_nothing_is_said_without_the_secret(server: InspectorServer) -> None:
     for method, path in (
         ("GET", "/"),
         ("GET", "/x/"),
@@ -42,7 +44,7 @@ def test_nothing_is_said_without_the_secret(server: Server) -> None:
     assert server.server_address[0] == "127.0.0.1"
 
 
-def test_bad_requests(server: Server) -> None:
+def test_bad_requests(server: InspectorServer) -> None:
     assert ask(server, "POST", f"{server.path}api/nothing", BODY)[0] == 400
     assert ask(server, "POST", f"{server.path}api/walk", "{")[0] == 400
     assert ask(server, "POST", f"{server.path}api/walk", "[" * 200_000)[0] == 400

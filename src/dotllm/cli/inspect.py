@@ -46,7 +46,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from dotllm.compilation.compiler import prepare
     from dotllm.inspector.inspector import Inspector
     from dotllm.inspector.page import snapshot
-    from dotllm.inspector.server import Server
+    from dotllm.inspector.server import InspectorServer
 
     start = _start(arguments)
     prepare()
@@ -54,7 +54,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.snapshot and start:
         arguments.snapshot.write_text(snapshot(inspector, start), encoding="utf-8")
         return 0
-    with Server(inspector, start, arguments.port) as server:
+    with InspectorServer(inspector, start, arguments.port) as server:
         print(f"{server.url}   (Ctrl-C ends it)", flush=True)
         if not arguments.no_open:
             webbrowser.open(server.url)

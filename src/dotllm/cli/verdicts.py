@@ -64,7 +64,7 @@ class Judged(NamedTuple):
     """A verdict, and what is needed to show it to people."""
 
     verdict: Verdict
-    source: frames.Source
+    source: frames.SourceText
     error: SpecError | None = None
     is_missing: bool = False
 
@@ -102,7 +102,7 @@ def judge(one: Input, vocabulary: Any) -> Judged:
     from dotllm.compilation.compiler import build
 
     kind = one.specification.kind
-    source = frames.Source(one.path or one.name, one.text, is_json=kind in _JSON_KINDS)
+    source = frames.SourceText(one.path or one.name, one.text, is_json=kind in _JSON_KINDS)
     about = Verdict(one.name, kind.value, enforced=True, warnings=_warnings(one.specification))
     start = time.perf_counter()
     try:
@@ -153,14 +153,14 @@ def unreadable(name: str, error: Exception) -> Judged:
     message = str(error).removeprefix(f"{name}: ")
     verdict = Verdict(name, "", enforced=False, reason="unreadable", message=message)
     if not isinstance(error, BadInput) or error.location is None:
-        return Judged(verdict, frames.Source(name, ""), None, getattr(error, "is_missing", True))
-    source = frames.Source(error.path, error.text)
+        return Judged(verdict, frames.SourceText(name, ""), None, getattr(error, "is_missing", True))
+    source = frames.SourceText(error.path, error.text)
     wrong = InvalidSpec(message, location=error.location, code="not_json")
     verdict = verdict._replace(code=wrong.code, line=error.location.line, column=error.location.column, url=wrong.url)
     return Judged(verdict, source, wrong)
 
 
-def _refused(about: Verdict, error: SpecError, source: frames.Source) -> Verdict:
+def _refused(about: Verdict, error: SpecError, source: frames.SourceText) -> Verdict:
     line, column = line_and_column(source, error.location)
     return about._replace(
         enforced=False,
@@ -176,7 +176,7 @@ def _refused(about: Verdict, error: SpecError, source: frames.Source) -> Verdict
     )
 
 
-def line_and_column(source: frames.Source, location: Location | None) -> tuple[int | None, int | None]:
+def line_and_column(source: frames.SourceText, location: Location | None) -> tuple[int | None, int | None]:
     """Where ``location`` is in ``source``; two None if it is nowhere there."""
     if isinstance(location, LineColumn):
         return location.line, location.column
@@ -238,7 +238,7 @@ def fit(one: Input, name: str, document: str, *, colour: bool) -> Fitted:
         why = explain(lambda: build(one.specification, byte_vocabulary()), document)
     if why is None:
         return Fitted(Fit(one.name, name, fits=True), f"{name}: fits {one.name}")
-    source, schema = frames.Source(name, document), frames.Source(one.path or one.name, one.text)
+    source, schema = frames.SourceText(name, document), frames.SourceText(one.path or one.name, one.text)
     line, column = source.line_and_column(why.offset)
     marks = [frames.Mark(why.offset, why.offset + 1, f"allowed here: {why.allowed}")]
     lines = [frames.head("error", "", why.reason or f"it does not fit {one.name}", colour)]

@@ -41,7 +41,7 @@ class Mark(NamedTuple):
 
 
 @dataclass
-class Source:
+class SourceText:
     """A file that people wrote: its name for them, and its text. ``is_json``: places in it may be JSON Pointers."""
 
     name: str
@@ -73,7 +73,7 @@ class Source:
         at = place.value if self.text[place.value] == '"' else place.begin
         if isinstance(inner, LineColumn):
             content, _ = json.JSONDecoder(strict=False).raw_decode(self.text, at)
-            characters = Source("", content).offset(inner.line, inner.column)
+            characters = SourceText("", content).offset(inner.line, inner.column)
         else:
             characters = inner.characters
         written = _CHARACTER.finditer(self.text, at + 1, place.end - 1)
@@ -95,7 +95,7 @@ class Source:
         return self.text.count("\n", 0, offset) + 1, offset - self.text.rfind("\n", 0, offset)
 
 
-def error_frame(error: SpecError, source: Source, *, colour: bool = False) -> str:
+def error_frame(error: SpecError, source: SourceText, *, colour: bool = False) -> str:
     """``error``, which refuses ``source``."""
     named = [(error.location, ""), *error.related] if error.location is not None else list(error.related)
     marks = [mark for location, label in named if (mark := source.mark(location, label)) is not None]
@@ -120,7 +120,7 @@ def head(level: str, code: str, message: str, colour: bool) -> str:
     return f"{_RED if level == 'error' else _YELLOW}{shown}{_PLAIN}{_BOLD}: {message}{_PLAIN}"
 
 
-def warning_frame(message: str, source: Source, pointer: str, *, colour: bool = False) -> str:
+def warning_frame(message: str, source: SourceText, pointer: str, *, colour: bool = False) -> str:
     """A warning about the value at ``pointer``."""
     mark = source.mark(Pointer(pointer))
     return "\n".join(
@@ -128,7 +128,9 @@ def warning_frame(message: str, source: Source, pointer: str, *, colour: bool = 
     )
 
 
-def code_frame(source: Source, marks: Sequence[Mark], pointer: str | None = None, *, colour: bool = False) -> list[str]:
+def code_frame(
+    source: SourceText, marks: Sequence[Mark], pointer: str | None = None, *, colour: bool = False
+) -> list[str]:
     """The lines of ``source`` with carets under ``marks``, the first of which gives the place in the first line."""
     if not marks:
         return []
@@ -154,7 +156,7 @@ def code_frame(source: Source, marks: Sequence[Mark], pointer: str | None = None
     return out
 
 
-def _line(source: Source, number: int, first: int) -> tuple[str, int]:
+def _line(source: SourceText, number: int, first: int) -> tuple[str, int]:
     """What is shown of line ``number`` (the part around ``first``, if it is long), and the offset where that begins."""
     begin = source.text.rfind("\n", 0, first) + 1
     end = source.text.find("\n", first)

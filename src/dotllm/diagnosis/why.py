@@ -77,7 +77,7 @@ def explain_schema(schema: Any, document: str, **options: Any) -> Why | None:
     Raises:
         SpecError: the schema is refused.
     """
-    search = _Search(parse(schema) if isinstance(schema, str) else schema, document, options)
+    search = _Ablation(parse(schema) if isinstance(schema, str) else schema, document, options)
     if search.walk(search.schema, options).fits:
         return None
     return search.why()
@@ -161,7 +161,7 @@ def _runs(characters: list[int]) -> list[str]:
     return [text for run in quoted for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 3 else run)]
 
 
-class _Search:
+class _Ablation:
     """The search for what keeps one document out of a schema."""
 
     def __init__(self, schema: Any, document: str, options: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ _CONTINUATION = range(0x80, 0xC0)
 _INSIDE, _SPACES = -2, -3  # stand for configurations
 
 
-class Group(NamedTuple):
+class ContinuationGroup(NamedTuple):
     """Continuations that the grammar does not tell apart."""
 
     label: str
@@ -50,7 +50,7 @@ def allowed(guide: Guide) -> Int32:
     return bitmask.ravel()
 
 
-def continuations(index: Index, guide: Guide, meaning: Callable[[str], str]) -> list[Group]:
+def continuations(index: Index, guide: Guide, meaning: Callable[[str], str]) -> list[ContinuationGroup]:
     """The groups at the position of a guide of ``index``, the largest first; ``meaning``: of a character here or ""."""
     vocabulary = index.vocabulary
     ids = np.flatnonzero(np.unpackbits(allowed(guide).view(np.uint8), bitorder="little"))
@@ -69,7 +69,7 @@ def continuations(index: Index, guide: Guide, meaning: Callable[[str], str]) -> 
         of_group = ids[has_bytes][np.isin(first, members)]
         chars = [char_of[byte] for byte in members]
         groups.append(
-            Group(
+            ContinuationGroup(
                 "the rest of a character" if after == _INSIDE else label(chars),
                 meaning(chars[0]) if len({meaning(char) for char in chars}) == 1 else "",
                 "" if after < 0 else shown(index.forced_bytes(after, _FORCED_BYTES)),
@@ -125,16 +125,20 @@ def _ranges(chars: Iterable[str]) -> str:
     return " ".join(parts)
 
 
-def _special(vocabulary: Vocabulary, ids: list[int]) -> list[Group]:
+def _special(vocabulary: Vocabulary, ids: list[int]) -> list[ContinuationGroup]:
     """Tokens that stand for no text: the end, and those that a grammar asks for by name."""
     names: dict[int, Any] = {number: name for name, number in vocabulary.special_tokens.items()}
     ends = [token for token in ids if token in vocabulary.eos_token_ids]
     named = [str(names.get(token, token)) for token in ids if token not in ends]
     return [
-        *([Group("the end", "of the answer", "", len(ends), ())] if ends else ()),
-        *([Group("a special token", "", "", len(named), tuple(named[:EXAMPLES]))] if named else ()),
+        *([ContinuationGroup("the end", "of the answer", "", len(ends), ())] if ends else ()),
+        *([ContinuationGroup("a special token", "", "", len(named), tuple(named[:EXAMPLES]))] if named else ()),
     ]
 
 
-def _rest(groups: list[Group]) -> list[Group]:
-    return [Group(f"{len(groups)} more groups", "", "", sum(group.tokens for group in groups), ())] if groups else []
+def _rest(groups: list[ContinuationGroup]) -> list[ContinuationGroup]:
+    return (
+        [ContinuationGroup(f"{len(groups)} more groups", "", "", sum(group.tokens for group in groups), ())]
+        if groups
+        else []
+    )

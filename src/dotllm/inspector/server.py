@@ -15,7 +15,7 @@ from dotllm.inspector.inspector import MOST_BYTES, BadQuestion, Inspector
 from dotllm.inspector.page import POLICY, page
 
 
-class Server(ThreadingHTTPServer):
+class InspectorServer(ThreadingHTTPServer):
     """Serves until `shutdown`; ``url`` is where the page is."""
 
     daemon_threads = True
@@ -30,7 +30,7 @@ class Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Server
+    server: InspectorServer
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
