@@ -23,12 +23,15 @@ SAME_SERVER = {
     "tests/serve/test_refusals.py": "the plain server",
     "tests/serve/test_api.py": "the server with parsers",
     "tests/serve/test_api_refusals.py": "the server with parsers",
+    "tests/serve/test_documentation.py": "the server with parsers",
+    "tests/serve/test_examples.py": "the server with parsers",
 }
 LONGEST_FIRST = (
     "tests/serve/test_speculation.py",
     "tests/serve/test_shared_store.py",
     "tests/serve/test_coalescence.py",
     "tests/serve/test_security.py",
+    "tests/serve/test_answers_that_end.py",
     "tests/serve/test_inspector.py",
     "the plain server",
     "the server with parsers",
@@ -37,6 +40,7 @@ LONGEST_FIRST = (
     "tests/serve/test_advisories_more.py",
     "tests/vllm_plugin/test_import.py",
     "tests/serve/test_coalescence_law.py",
+    "tests/serve/test_engine_core.py",
     "tests/serve/test_offline.py",
     "tests/cli/test_passthrough.py",
     "tests/vllm_plugin/gpu_masks/test_rare_orders.py",

@@ -6,21 +6,16 @@ in `coalescence_script.py`; requests are preempted there and aborted in the midd
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dotllm.demo.server import CPU_ENVIRONMENT
+from tests.serve import scripts
 
 pytestmark = pytest.mark.serve
 
-SCRIPT = Path(__file__).with_name("coalescence_script.py")
 RUNNERS = ("V1", "V1 async", "V2 async")
 VALID = (
     r'\{"measurement_station":"(northern|southern) harbour","temperature_in_celsius":[0-9]{1,2},'
@@ -38,20 +33,11 @@ NOT_COALESCED = (
 @pytest.fixture(scope="module")
 def results(demo_model: Path) -> dict[str, Any]:
     """What the script found, by runner."""
-    environment = {**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0", "DOTLLM_COALESCENCE": "canonical"}
-    found = {}
-    for runner in RUNNERS:
-        done = subprocess.run(
-            [sys.executable, str(SCRIPT), str(demo_model), runner],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            env=environment,
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-        line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-        found[runner] = json.loads(line.removeprefix("RESULT "))
-    return found
+    environment = {"DOTLLM_COALESCENCE": "canonical"}
+    return {
+        runner: scripts.run("coalescence_script.py", demo_model, runner, environment=environment)[0]
+        for runner in RUNNERS
+    }
 
 
 @pytest.fixture(params=RUNNERS)

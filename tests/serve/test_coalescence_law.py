@@ -9,20 +9,16 @@ some allowed text goes on with, or the canonical one alone where the text is for
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dotllm.demo.server import CPU_ENVIRONMENT
+from tests.serve import scripts
 
 pytestmark = pytest.mark.serve
 
-SCRIPT = Path(__file__).with_name("coalescence_law_script.py")
 TEXTS = tuple(f"{state}{further}=measured value;" for state in ("on", "off") for further in "abcdefgh")
 REGEX = "(on|off)[a-h]=measured value;"
 FORCED = "=measured value;"
@@ -104,21 +100,10 @@ def sampled(model: Path, regex: str, said: str, speculation: Any = None, coalesc
     from transformers import AutoTokenizer
 
     prompt = [str(token) for token in AutoTokenizer.from_pretrained(model)(said)["input_ids"]]
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(model), regex, json.dumps(speculation), str(SAMPLES), *prompt],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        env={
-            **os.environ,
-            **CPU_ENVIRONMENT,
-            "DOTLLM_DISK_BYTES": "0",
-            "DOTLLM_COALESCENCE": coalescence,
-        },
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-    return json.loads(line.removeprefix("RESULT "))
+    arguments = (model, regex, json.dumps(speculation), SAMPLES, *prompt)
+    environment = {"DOTLLM_COALESCENCE": coalescence}
+    found, _ = scripts.run("coalescence_law_script.py", *arguments, environment=environment, timeout_s=500)
+    return found
 
 
 def test_the_law_is_that_of_decoding_under_the_canonical_masks(model: Path) -> None:

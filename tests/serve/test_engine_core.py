@@ -5,37 +5,23 @@ vLLM's Rust front end (0.33) is such a one. Requests come here as it sends them:
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dotllm.demo.server import CPU_ENVIRONMENT
 from dotllm.vllm_plugin.engine_core import errors
+from tests.serve import scripts
 from tests.serve.releases import INSTALLED
 
 pytestmark = pytest.mark.serve
 
-SCRIPT = Path(__file__).with_name("engine_core_script.py")
-
 
 @pytest.fixture(scope="module")
 def result(demo_model: Path) -> Any:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(demo_model)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0"},
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-    return json.loads(line.removeprefix("RESULT "))
+    found, _ = scripts.run("engine_core_script.py", demo_model)
+    return found
 
 
 @pytest.mark.parametrize(

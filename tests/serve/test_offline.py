@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from dotllm.demo.server import CPU_ENVIRONMENT
-from tests.serve import faults
+from tests.serve import faults, scripts
 from tests.serve.releases import before
 
 pytestmark = pytest.mark.serve
@@ -25,29 +21,15 @@ def test_offline(demo_model: Path, tmp_path: Path) -> None:
     model = shutil.copytree(demo_model, tmp_path / "model")
     # a second end, as most chat models have: it ends generation, and beams since 0.33 (before they know the tokenizer's)
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 0]}))
-    script = Path(__file__).with_name("offline_script.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(model)],
-        capture_output=True,
-        text=True,
-        timeout=550,
-        env={
-            **os.environ,
-            **CPU_ENVIRONMENT,
-            **faults.environment(tmp_path / "faults", FAULTS),
-            "DOTLLM_DISK_BYTES": "0",
-        },
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-    result = json.loads(line.removeprefix("RESULT "))
+    environment = faults.environment(tmp_path / "faults", FAULTS)
+    result, output = scripts.run("offline_script.py", model, environment=environment, timeout_s=550)
     assert all(re.fullmatch(r"[0-9]{4}-[01][0-9]", text) for text in result["regex"])
     assert set(result["choice"]) <= {"yes", "no"}
     assert set(result["json"]) <= {'{"a":true}', '{"a":false}'}
     assert "VLLMValidationError" in result["refused"] and "group" in result["refused"]
     failed, fine = result["failed"]
     why = "the specification could not be compiled: RuntimeError: injected failure"
-    assert failed == ["", "error", why] and why in done.stdout + done.stderr
+    assert failed == ["", "error", why] and why in output
     assert re.fullmatch("fine[0-9]", fine[0]) and fine[1:] in (["stop", None], ["stop", 0])  # the one end or the other
     assert result["after"] == ["alive"] * 4
     assert 1 <= len(result["beams"]) <= 2  # vLLM keeps of the likeliest tokens those that are allowed

@@ -10,20 +10,15 @@ from __future__ import annotations
 import functools
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dotllm.demo.server import CPU_ENVIRONMENT
-from tests.serve import drafting_models
+from tests.serve import drafting_models, scripts
 
 pytestmark = pytest.mark.serve
 
-SCRIPT = Path(__file__).with_name("speculation_script.py")
 WHOLE = os.environ.get("SPECULATION") == "all"
 """Whether to ask all that `RUNS` names: nine engines, a quarter of an hour. Otherwise three engines of V1."""
 ROUNDS = 10 if WHOLE else 2
@@ -51,16 +46,8 @@ def plain(models: Any) -> Callable[[str, str], Any]:
 
 def asked(models: Any, runner: str, kind: str, rounds: int) -> Any:
     model, speculation = models[kind]
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(model), runner, json.dumps(speculation), str(rounds)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, **CPU_ENVIRONMENT, "DOTLLM_DISK_BYTES": "0"},
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-    return json.loads(line.removeprefix("RESULT "))
+    found, _ = scripts.run("speculation_script.py", model, runner, json.dumps(speculation), rounds)
+    return found
 
 
 @pytest.mark.parametrize(("runner", "kind", "without", "rounds"), RUNS if WHOLE else RUNS[:2])
