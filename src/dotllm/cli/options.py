@@ -1,17 +1,21 @@
-"""Options of our own on ``dotllm serve``: each is a ``--dotllm-…`` flag, a key of the file that ``--config`` names
-(`config_file`), and an environment variable.
+"""Options of our own on ``dotllm serve``: each is a ``--dotllm-…`` flag, a key of the YAML file that ``--config``
+names, and an environment variable.
 
 The flag is taken out of the arguments before vLLM parses them and becomes the environment variable, because settings
 must reach every process vLLM starts (API servers, engine core, workers), and the environment is what those inherit.
+vLLM reads the file while it parses its arguments, and stops at an unknown key: so it gets a copy without our keys.
 Those of compilation are the fields of `CompilationOptions`; to add another one, add its line to ``OPTIONS`` and read
 its variable where it is needed (for the plugin: `dotllm.vllm_plugin.settings`).
 """
 
 from __future__ import annotations
 
+import atexit
 import sys
+import tempfile
 from collections.abc import Mapping, MutableMapping
-from typing import NamedTuple, NoReturn
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 from dotllm import renamed
 from dotllm.compilation.options import CompilationOptions, describe
@@ -99,6 +103,8 @@ SETTINGS = (
     settings.inspects,
     settings.whitespace,
 )
+_CONFIG = "--config"
+_PREFIX = "dotllm-"
 
 
 def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
@@ -125,6 +131,58 @@ def export(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
             value = following
         environment[option.variable] = value
     return kept
+
+
+def take_from_file(argv: list[str], environment: MutableMapping[str, str]) -> list[str]:
+    """Move our options from the file that ``argv`` names to ``environment``; an unknown one ends the program.
+
+    A file without any, or that cannot be read, is vLLM's matter.
+    """
+    index = argv.index(_CONFIG) + 1 if _CONFIG in argv else len(argv)
+    if index >= len(argv):
+        return argv
+    path = Path(argv[index])
+    found = _read_yaml(path)
+    ours = {key: value for key, value in found.items() if _flag_name(key).startswith(_PREFIX)}
+    if not ours:
+        return argv
+    export([f"--{_flag_name(key)}={_flag_value(key, value, path)}" for key, value in ours.items()], environment)
+    rest = _write_yaml(path, {key: value for key, value in found.items() if key not in ours})
+    return [*argv[:index], str(rest), *argv[index + 1 :]]
+
+
+def _read_yaml(path: Path) -> dict[Any, Any]:
+    import yaml  # comes with vLLM
+
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _flag_name(key: Any) -> str:
+    return str(key).replace("_", "-")
+
+
+def _flag_value(key: Any, value: Any, path: Path) -> str:
+    """``value`` as on a command line. YAML reads ``on`` and ``off`` as booleans."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, str | int | float):
+        return str(value)
+    fail(f"{key} in {path} needs a value, not {value!r}")
+
+
+def _write_yaml(path: Path, content: dict[Any, Any]) -> Path:
+    """A file of the same name with this content, for as long as the program runs."""
+    import yaml
+
+    directory = tempfile.TemporaryDirectory(prefix="dotllm-config-")
+    atexit.register(directory.cleanup)
+    copy = Path(directory.name, path.name)
+    copy.write_text(yaml.safe_dump(content, sort_keys=False))
+    return copy
 
 
 def wants_help(argv: list[str]) -> bool:

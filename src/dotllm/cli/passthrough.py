@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 from dotllm import __version__
-from dotllm.cli import config_file, options, vllm_metadata
+from dotllm.cli import options, vllm_metadata
 from dotllm.cli.subcommands import available
 from dotllm.suggestions import did_you_mean
 from dotllm.vllm_plugin import releases
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     if fault:
         print(f"dotllm: {fault}", file=sys.stderr)
         return 1
-    argv = options.export(config_file.take(rewrite(argv), os.environ), os.environ)  # flags win
+    argv = options.export(options.take_from_file(rewrite(argv), os.environ), os.environ)  # flags win
     if argv[:1] == ["serve"] and options.wants_help(argv):
         print(options.help_text())
     problem = options.refused(os.environ) if argv[:1] == ["serve"] else None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dotllm.cli import config_file, passthrough
+from dotllm.cli import options, passthrough
 
 yaml = pytest.importorskip("yaml")
 
@@ -23,7 +23,7 @@ def test_ours_become_variables_and_vllm_gets_the_rest(path: Path) -> None:
         VLLMS + "dotllm-coalescence: canonical\ndotllm_compile_threads: 3\ndotllm-cache-memory-bytes: 1GiB\n"
     )
     environment = {"DOTLLM_COALESCENCE": "off"}
-    argv = config_file.take(["serve", "--config", str(path), "--port", "1"], environment)
+    argv = options.take_from_file(["serve", "--config", str(path), "--port", "1"], environment)
     assert environment == {
         "DOTLLM_COALESCENCE": "canonical",
         "DOTLLM_COMPILE_THREADS": "3",
@@ -39,7 +39,7 @@ def test_booleans_of_yaml(path: Path) -> None:
         "dotllm-coalescence: off\ndotllm-gpu-masks: on\ndotllm-overlap: false\ndotllm-default-backend: true\n"
     )
     environment: dict[str, str] = {}
-    config_file.take(["serve", "m", "--config", str(path)], environment)
+    options.take_from_file(["serve", "m", "--config", str(path)], environment)
     assert environment == {
         "DOTLLM_COALESCENCE": "off",
         "DOTLLM_GPU_MASKS": "on",
@@ -52,14 +52,14 @@ def test_booleans_of_yaml(path: Path) -> None:
 def test_other_files_are_vllms_matter(path: Path, content: str) -> None:
     path.write_text(content)
     for argv in (["serve", "--config", str(path)], ["serve", "--config", "nowhere.yaml"], ["serve", "m", "--config"]):
-        assert config_file.take(argv, {}) == argv
+        assert options.take_from_file(argv, {}) == argv
 
 
 @pytest.mark.parametrize("line", ["dotllm-nonsense: 1", "dotllm-coalescence: [off]", "dotllm-store:"])
 def test_wrong_ones_end_the_program(path: Path, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     path.write_text(line)
     with pytest.raises(SystemExit) as ended:
-        config_file.take(["serve", "--config", str(path)], {})
+        options.take_from_file(["serve", "--config", str(path)], {})
     assert ended.value.code == 2
     assert line.partition(":")[0] in capsys.readouterr().err
 
