@@ -8,20 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from dotllm import errors
+from dotllm import Index, errors
+from dotllm.cli import explain
+from dotllm.diagnosis.why import byte_vocabulary
 from dotllm.errors import (
     CODES,
-    DOCUMENTATION,
-    BudgetExceeded,
-    InvalidSpec,
+    BudgetExceededError,
+    InvalidSpecError,
     LineColumn,
     Location,
     Offset,
     Pointer,
     Related,
     Span,
-    Unsupported,
+    SpecError,
+    UnsupportedError,
+    page,
 )
+
+PAGE = Path(__file__).parent.parent / "docs" / "errors.md"
 
 
 @pytest.mark.parametrize(
@@ -40,15 +45,15 @@ from dotllm.errors import (
     ],
 )
 def test_places_as_they_are_printed(location: Location, text: str) -> None:
-    error = BudgetExceeded("too much", location=location, keyword="size")
+    error = BudgetExceededError("too much", location=location, keyword="size")
     assert error.place == text and str(error) == f"too much (at {text})"
 
 
 def test_a_refusal_moved_to_another_place() -> None:
-    error = BudgetExceeded("too much", keyword="size")
+    error = BudgetExceededError("too much", keyword="size")
     assert (error.place, error.pointer, str(error)) == ("", None, "too much")
     moved = error.at(Pointer("/a"))
-    assert type(moved) is BudgetExceeded
+    assert type(moved) is BudgetExceededError
     assert (str(moved), moved.keyword, moved.message) == ("too much (at /a)", "size", "too much")
     assert error.at(Offset(1), "format").keyword == "format"
 
@@ -67,22 +72,24 @@ def test_a_refusal_moved_to_another_place() -> None:
     ],
 )
 def test_places_for_programs(location: Location | None, pointer: str | None, span: Span | None) -> None:
-    error = InvalidSpec("wrong", location=location)
+    error = InvalidSpecError("wrong", location=location)
     assert (error.pointer, error.span) == (pointer, span)
 
 
 def test_the_whole_is_at_fault() -> None:
     """RFC 6901: "" is the whole document, and "/" its member of the empty name."""
-    assert str(InvalidSpec("wrong", location=Pointer())) == "wrong"
+    assert str(InvalidSpecError("wrong", location=Pointer())) == "wrong"
     assert (Pointer() / "").path == "/"
 
 
 def test_codes_help_and_related_places() -> None:
-    assert [kind("x").code for kind in (InvalidSpec, Unsupported, BudgetExceeded)] == [
+    assert [kind("x").code for kind in (InvalidSpecError, UnsupportedError, BudgetExceededError)] == [
         *("invalid_value", "unsupported", "too_large")
     ]
     related = (Related(Pointer("/b"), "here, too"),)
-    error = InvalidSpec("unknown type 'strnig'", code="unknown_type", help='did you mean "string"?', related=related)
+    error = InvalidSpecError(
+        "unknown type 'strnig'", code="unknown_type", help='did you mean "string"?', related=related
+    )
     moved = error.at(Pointer("/a"))
     assert str(moved) == "unknown type 'strnig'; did you mean \"string\"? (at /a)"
     assert (moved.code, moved.help, moved.related) == (error.code, error.help, related)
@@ -91,14 +98,44 @@ def test_codes_help_and_related_places() -> None:
 
 
 def test_every_code_has_its_section() -> None:
-    """`SpecError.url` leads to one."""
-    page = (Path(__file__).parent.parent / "docs" / "errors.md").read_text()
-    sections = re.findall(r"^## (\w+)$", page, re.MULTILINE)
-    assert sorted(sections) == sorted(CODES)
-    assert DOCUMENTATION.endswith("/docs/errors.md")
+    """`SpecError.url` leads to one, and ``dotllm explain`` prints it."""
+    assert sorted(re.findall(r"^## (\w+)$", PAGE.read_text(), re.MULTILINE)) == sorted(CODES)
+    assert page("errors", "syntax") == "docs/errors.md#syntax"
+    assert (Path(errors.__file__).parent / "errors.md").read_text() == PAGE.read_text()
+
+
+def blocks(code: str) -> list[tuple[str, str]]:
+    """(Language, text) of the blocks of a code's section."""
+    return re.findall(r"^```(\w+)\n(.*?)\n```$", explain.section(code), re.MULTILINE | re.DOTALL)
+
+
+def compiled(language: str, text: str) -> Index:
+    if language == "regex":
+        return Index.from_regex(text, byte_vocabulary())
+    if language == "lark":
+        return Index.from_grammar(text, byte_vocabulary())
+    is_tag = '"structural_tag"' in text
+    return (Index.from_structural_tag if is_tag else Index.from_json_schema)(text, byte_vocabulary())
+
+
+EXAMPLES = {code: found for code in CODES if (found := blocks(code)) and found[0][0] != "python" and len(found) > 1}
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_the_example_of_a_code_is_refused_and_its_remedy_is_not(code: str) -> None:
+    wrong, message, right = EXAMPLES[code]
+    with pytest.raises(SpecError) as caught:
+        compiled(*wrong)
+    assert (caught.value.code, str(caught.value)) == (code, message[1])
+    assert compiled(*right).guide().mask_row >= 0
+
+
+def test_codes_without_an_example_of_a_specification() -> None:
+    """The documentation's tests run the others' Python; nesting and time have no example of a reader's size."""
+    assert sorted(set(CODES) - set(EXAMPLES)) == ["conflict", "tokenizer", "too_deep", "too_few_tokens", "too_slow"]
 
 
 def test_every_code_is_given_somewhere() -> None:
     sources = "".join(path.read_text() for path in Path(errors.__file__).parent.rglob("*.py"))
-    defaults = {kind.default_code for kind in (InvalidSpec, Unsupported, BudgetExceeded)}
+    defaults = {kind.default_code for kind in (InvalidSpecError, UnsupportedError, BudgetExceededError)}
     assert [code for code in CODES if code not in defaults and sources.count(f'"{code}"') < 2] == []

@@ -20,29 +20,34 @@ from dotllm.vllm_plugin.settings import allow_plugin as _allow_plugin
 
 if TYPE_CHECKING:
     from dotllm.api import Index
-    from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, TooFewTokens, Unsupported
+    from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError, TooFewTokensError, UnsupportedError
     from dotllm.index import Guide
     from dotllm.vocabulary import Vocabulary
 
 _HOME = {
-    "BudgetExceeded": "dotllm.errors",
-    "InvalidSpec": "dotllm.errors",
+    "BudgetExceededError": "dotllm.errors",
+    "InvalidSpecError": "dotllm.errors",
     "SpecError": "dotllm.errors",
-    "TooFewTokens": "dotllm.errors",
-    "Unsupported": "dotllm.errors",
+    "TooFewTokensError": "dotllm.errors",
+    "UnsupportedError": "dotllm.errors",
     "Guide": "dotllm.index",
     "Index": "dotllm.api",
     "Vocabulary": "dotllm.vocabulary",
+    # The names of the last release; they end with the next one.
+    "BudgetExceeded": "dotllm.errors",
+    "InvalidSpec": "dotllm.errors",
+    "TooFewTokens": "dotllm.errors",
+    "Unsupported": "dotllm.errors",
 }
 
 __all__ = [
-    "BudgetExceeded",
+    "BudgetExceededError",
     "Guide",
     "Index",
-    "InvalidSpec",
+    "InvalidSpecError",
     "SpecError",
-    "TooFewTokens",
-    "Unsupported",
+    "TooFewTokensError",
+    "UnsupportedError",
     "Vocabulary",
     "__version__",
 ]

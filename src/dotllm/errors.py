@@ -2,7 +2,7 @@
 
 All of them are ``ValueError`` so that a caller who knows nothing of dotllm still sees "bad input"; the server turns
 each into HTTP 400 (or ends the one request). The classes say who has to act; ``code`` says what is wrong, out of the
-closed set `CODES`, and docs/errors.md has a section for each code.
+closed set `CODES`, and docs/errors.md, which the package has beside this file, has a section for each code.
 """
 
 from __future__ import annotations
@@ -35,7 +35,13 @@ Code = Literal[
 ]
 """What is wrong with a specification. A name never changes its meaning: clients branch on it."""
 CODES: tuple[Code, ...] = get_args(Code)
-DOCUMENTATION = "https://github.com/dotllm/dotllm/blob/main/docs/errors.md"
+SITE = ""
+"""What messages put before the path of a page: the address where a release's documentation lies, "/" at its end."""
+
+
+def page(name: str, section: str) -> str:
+    """Where ``section`` of ``docs/{name}.md`` can be read."""
+    return f"{SITE}docs/{name}.md#{section}"
 
 
 class Span(NamedTuple):
@@ -163,8 +169,8 @@ class SpecError(ValueError):
 
     @property
     def url(self) -> str:
-        """The section of the documentation about ``code``."""
-        return f"{DOCUMENTATION}#{self.code}"
+        """The section of the documentation about ``code``; ``dotllm explain CODE`` prints it."""
+        return page("errors", self.code)
 
     def at(self: S, location: Location | None, keyword: str = "") -> S:
         """The same refusal at another place, naming ``keyword`` if that is given."""
@@ -176,23 +182,23 @@ class SpecError(ValueError):
         return type(self)(**(same | changes))
 
 
-class InvalidSpec(SpecError):
+class InvalidSpecError(SpecError):
     """The specification itself is wrong: it does not parse, breaks its own standard, or nothing can satisfy it."""
 
 
-class Unsupported(SpecError):
+class UnsupportedError(SpecError):
     """A correct specification that cannot be enforced exactly, so it is refused: ``keyword`` names the reason."""
 
     default_code: ClassVar[Code] = "unsupported"
 
 
-class BudgetExceeded(Unsupported):
+class BudgetExceededError(UnsupportedError):
     """The specification needs more work or memory than its budget; deterministic, never a time-out."""
 
     default_code: ClassVar[Code] = "too_large"
 
 
-class TooFewTokens(SpecError):
+class TooFewTokensError(SpecError):
     """No text can be completed with the tokens that are left: ``needed`` are, the end token among them."""
 
     default_code: ClassVar[Code] = "too_few_tokens"
@@ -205,6 +211,13 @@ class TooFewTokens(SpecError):
     def replaced(self: S, **changes: object) -> S:
         """Nothing of a specification is at fault, so there is nothing to replace."""
         return self
+
+
+# The names of the last release; they end with the next one.
+InvalidSpec = InvalidSpecError
+Unsupported = UnsupportedError
+BudgetExceeded = BudgetExceededError
+TooFewTokens = TooFewTokensError
 
 
 class EngineFault(RuntimeError):

@@ -16,7 +16,7 @@ from dotllm.cli import check
 from dotllm.cli.check import REFUSED, WRONG
 from dotllm.compilation import compiler
 from dotllm.diagnosis.frames import wants_colour
-from dotllm.errors import DOCUMENTATION, EngineFault
+from dotllm.errors import EngineFault
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_lines_for_people(specs: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert frame[1].endswith("refused.json:1:74  (/properties/a~1b/uniqueItems)") and '"uniqueItems": true' in frame[2]
     assert frame[4:] == [
         "  = help: remove one of them, or check it after the answer",
-        f"  = see: {DOCUMENTATION}#unsupported",
+        "  = see: dotllm explain unsupported",
     ]
     assert last == "1 of 2 are enforced exactly"
 

@@ -21,6 +21,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "hooks": Subcommand("dotllm.cli.hooks", "apply our hooks to the installed vLLM and say which of them hold"),
     "demo": Subcommand("dotllm.cli.demo", "make a small demo model, serve it and ask it a structured request"),
     "check": Subcommand("dotllm.cli.check", "say whether a specification is enforced exactly, and if not, why not"),
+    "explain": Subcommand(
+        "dotllm.cli.explain", "say what an error code means, with an example and what to write instead"
+    ),
     "compile": Subcommand("dotllm.cli.compile", "compile specifications ahead of time into a store"),
     "inspect": Subcommand("dotllm.cli.inspect", "show in the browser what may stand at each place of a text"),
     "warmup": Subcommand("dotllm.cli.warmup", "compile the engine's kernels into the cache (for an image build)"),

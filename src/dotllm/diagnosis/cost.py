@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from dotllm.automata.kinds import NodeKind
 from dotllm.automata.machine import layout
 from dotllm.automata.machine.plans.places import bytes_from
-from dotllm.errors import SpecError, escaped
+from dotllm.errors import SpecError, escaped, page
 from dotllm.index import GrammarIndex
 from dotllm.index.limits import trie_of
 
-PAGE = "https://github.com/dotllm/dotllm/blob/main/docs/costs.md"
 _DEEPEST = 200
 _TYPES = ("string", "array", "object", "number")
 _GROWS = re.compile(r"(?<!\\)(?:[*+]|\{\d+,\})")
@@ -171,7 +170,7 @@ def advice(schema: Any, options: Mapping[str, Any]) -> Iterator[Advice]:
         is_object = isinstance(properties, Mapping) or part.get("type") == "object"
         if is_compact and is_object and part.get("additionalProperties", True) is not False:
             message = "compact output and an object that takes further properties: answers flee into made-up keys"
-            yield Advice(pointer, message, f"{PAGE}#compact-output-and-open-objects")
+            yield Advice(pointer, message, page("costs", "compact-output-and-open-objects"))
         if isinstance(properties, Mapping) and options.get("order", "declared") == "declared":
             yield from _late_reasoning(pointer, [*properties])
         yield from prefixes(f"{pointer}/enum", part.get("enum"))
@@ -183,7 +182,7 @@ def _late_reasoning(pointer: str, names: list[str]) -> Iterator[Advice]:
         for name in names[names.index(answer) + 1 :]:
             if _REASONING.search(name):
                 message = f"{name!r} comes after {answer!r}, which is written before it has been reasoned about"
-                yield Advice(f"{pointer}/properties/{escaped(name)}", message, f"{PAGE}#reasoning-first")
+                yield Advice(f"{pointer}/properties/{escaped(name)}", message, page("costs", "reasoning-first"))
                 return
 
 
@@ -197,7 +196,7 @@ def prefixes(pointer: str, members: Any) -> Iterator[Advice]:
     for one, other in itertools.pairwise(texts):
         if other.startswith(one):
             message = f"{one!r} is the beginning of {other!r}: which is meant is decided by a single token"
-            yield Advice(pointer, message, f"{PAGE}#members-that-begin-others")
+            yield Advice(pointer, message, page("costs", "members-that-begin-others"))
             return
 
 

@@ -108,7 +108,7 @@ def error_frame(error: SpecError, source: SourceText, *, colour: bool = False) -
         lines.append(f"  --> {source.name}")
     if error.help:
         lines.append(f"  = help: {error.help}")
-    lines.append(f"  = see: {error.url}")
+    lines.append(f"  = see: dotllm explain {error.code}")
     return "\n".join(lines)
 
 

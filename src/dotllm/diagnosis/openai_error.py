@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dotllm.errors import DOCUMENTATION
+from dotllm.errors import page
 
 _TOOL = re.compile(r"\(at /tools/(\d+)/((?:tools/\d+/)?)(function/parameters|parameters|input_schema)")
 _STRUCTURED = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
@@ -19,8 +19,8 @@ def error_fields(message: str, code: str, request: Any, parameter: str | None = 
 
     ``parameter``: the field, if it is known.
     """
-    url = f"{DOCUMENTATION}#{code}"
-    return {"message": message, "type": "BadRequestError", "param": parameter or param(request, message), "url": url}
+    field = parameter or param(request, message)
+    return {"message": message, "type": "BadRequestError", "param": field, "url": page("errors", code)}
 
 
 def param(request: Any, message: str) -> str | None:

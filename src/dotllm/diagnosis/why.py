@@ -276,7 +276,7 @@ _OPTIONS = (
     (
         "order",
         "keys come in the order in which the schema declares them",
-        'reorder the keys, or allow any order (order="any", --property-order any)',
+        'reorder the keys, or allow any order (here --property-order any, in a request "dotllm_property_order": "any")',
     ),
     ("whitespace", "white space is written as formatters do", 'write it so, or allow whitespace="any"'),
     ("any_whitespace", "no white space is written", "leave it out, or allow any_whitespace=True"),
