@@ -6,7 +6,8 @@ constants of other files, so a cache entry could outlive a change next door. Her
 of every source that can end up in a kernel (the files of its folder and all they import, this file, the versions of
 dotllm, Numba and Python): a new version finds an empty directory, never a stale one. The path of a checkout is no
 part of the key, so two checkouts of the same sources share their machine code. The directory lies in the user's
-cache directory (DOTLLM_CACHE_DIR), since an installation may be read-only.
+cache directory (DOTLLM_CACHE_DIR), since an installation may be read-only. The wheel of a platform brings machine
+code with it, which is copied there (`shipped_kernels`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from numba.core.typing.templates import make_concrete_template
 from numba.extending import lower_builtin
 
 from dotllm._version import __version__
+from dotllm.system import shipped_kernels
 from dotllm.system.cache_directory import user_cache_directory
 
 # Types of the arguments of kernels: an int; one- and two-dimensional arrays.
@@ -94,9 +96,8 @@ def kernel_sources(folder: str) -> tuple[Path, ...]:
 
 def _sources_hash(folder: str) -> str:
     """Hash of everything that can end up in the machine code of a kernel in ``folder``."""
-    digest = hashlib.sha256(
-        f"{__version__} {numba.__version__} {platform.python_version()} {platform.machine()}".encode()
-    )
+    python = ".".join(platform.python_version_tuple()[:2])  # Numba's keys have the byte code itself
+    digest = hashlib.sha256(f"{__version__} {numba.__version__} {python} {platform.machine()}".encode())
     for path in kernel_sources(folder):
         digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
@@ -149,7 +150,7 @@ def _cache_directory(folder: str) -> str:
     except OSError:
         directory = _private_temporary_directory() / directory.name
         directory.mkdir(exist_ok=True)
-    if not any(directory.iterdir()):
+    if not any(directory.iterdir()) and not shipped_kernels.has(directory.name):
         _progress.tell(folder, directory.parent)
     return str(directory)
 
@@ -199,7 +200,7 @@ def missing_groups(kept_in: Path | None = None) -> list[str]:
 
 def _is_filled(kept_in: Path, folder: str) -> bool:
     directory = kept_in / f"{folder.replace('/', '-')}-{_sources_hash(folder)}"
-    return directory.is_dir() and any(directory.iterdir())
+    return shipped_kernels.has(directory.name) or (directory.is_dir() and any(directory.iterdir()))
 
 
 _progress = _Progress()
@@ -273,15 +274,22 @@ def _say(line: str) -> None:
 def _is_compiled(directory: str, function: Callable[..., Any]) -> bool:
     """Whether ``directory`` has machine code of ``function``. (Of another CPU, or not of all signatures: it is compiled
     without the lock then, which costs time only, as Numba replaces its files whole.)"""
-    line = function.__code__.co_firstlineno
-    return any(Path(directory).glob(f"*.{function.__qualname__}-{line}.py*.nbi"))
+    return any(Path(directory).glob(_index_files(function)))
+
+
+def _index_files(function: Callable[..., Any]) -> str:
+    """Pattern of the names of Numba's index of ``function``, which its machine code is written before."""
+    return f"*.{function.__qualname__}-{function.__code__.co_firstlineno}.py*.nbi"
 
 
 def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags: Any) -> Any:
     """Numba's dispatcher of ``function`` with the signature(s) given, compiled now or found in the cache."""
     folder = Path(function.__code__.co_filename).parent.relative_to(_PACKAGE).as_posix()
     directory = _cache_directory(folder)
-    with _setting, _alone(directory, partial(_is_compiled, directory, function)):
+    is_compiled = partial(_is_compiled, directory, function)
+    with _setting, _alone(directory, is_compiled):
+        if not is_compiled():
+            shipped_kernels.adopt(Path(directory), _index_files(function))
         before = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
         numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = directory, f"{__name__}.BySourceHash"
         collecting = gc.isenabled()

@@ -7,9 +7,7 @@ Where versions of Python or Numba differ from the wheel's, names differ too, and
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -34,19 +32,17 @@ def has(name: str) -> bool:
     return (FOLDER / name).is_dir() and _runs_here()
 
 
-def adopt(directory: Path) -> bool:
-    """Fill the empty cache ``directory`` with what the installation has for it. False: it has nothing."""
+def adopt(directory: Path, kernel: str) -> None:
+    """Copy what the installation has for the ``kernel`` (a pattern of its index's file) into the cache ``directory``.
+
+    One kernel at a time: Numba's indexes name the types of arguments, and so import the modules that define them.
+    """
     if not has(directory.name):
-        return False
-    copies = Path(tempfile.mkdtemp(dir=directory.parent))
-    shutil.copytree(FOLDER / directory.name, copies, dirs_exist_ok=True)
+        return
     this_cpu = cpu_target.target_context.codegen().magic_tuple()
-    for path in copies.glob("*.nbi"):
-        index = IndexDataCacheFile(str(copies), path.stem, "")
-        entries = index._load_index()
-        index._save_index({(signature, this_cpu, code): file for (signature, _, code), file in entries.items()})
-    try:
-        os.rename(copies, directory)
-    except OSError:  # another process was here first
-        shutil.rmtree(copies)
-    return True
+    for path in (FOLDER / directory.name).glob(kernel):
+        entries = IndexDataCacheFile(str(path.parent), path.stem, "")._load_index()
+        for file in entries.values():
+            shutil.copyfile(path.with_name(file), directory / file)
+        ours = {(signature, this_cpu, code): file for (signature, _, code), file in entries.items()}
+        IndexDataCacheFile(str(directory), path.stem, "")._save_index(ours)
