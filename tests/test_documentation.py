@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from dotllm.cli import main
 from tests import documentation
 from tests.documentation import PAGES, ROOT, Block
 
 pytest.importorskip("torch")
+FILE = re.compile(r'^```\w+ title="(.*?)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"^```console\n\$ dotllm (.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)|(?:src|srcset)=\"(?!https?:)([^\"]+)\"")
 
 
@@ -51,6 +54,23 @@ def test_blocks_run(blocks: tuple[str, list[Block]], given: dict[str, Any]) -> N
 
 def test_blocks_that_run_nowhere_have_a_reason() -> None:
     assert all(block.reason for found in documentation.blocks("no-run").values() for block in found)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```console" in page.read_text()], ids=lambda page: page.name
+)
+def test_commands_print_what_stands_below_them(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``dotllm`` in a folder with the files that the page shows, which have a title."""
+    for name, content in FILE.findall(page.read_text()):
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    commands = CONSOLE.findall(page.read_text())
+    assert len(commands) == page.read_text().count("```console")
+    for command, output in commands:
+        main(command.split())
+        assert capsys.readouterr().out == output
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

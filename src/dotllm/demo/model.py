@@ -33,6 +33,7 @@ def save_weights(directory: Path, *, seed: int = 0) -> None:
     """Random weights for the tokenizer in ``directory``, always the same ones."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers.utils import logging
 
     tok = AutoTokenizer.from_pretrained(directory)
     config = LlamaConfig(
@@ -50,6 +51,7 @@ def save_weights(directory: Path, *, seed: int = 0) -> None:
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
+        logging.disable_progress_bar()  # of a second
         LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(directory)
 
 
