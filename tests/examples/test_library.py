@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,25 +13,58 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 ALL = sorted(EXAMPLES.glob("*.py"))
 WITH_SERVER = [path for path in ALL if "OPENAI_BASE_URL" in path.read_text()]
+STARTS_VLLM = [EXAMPLES / "offline_llm.py"]
+IN_PROCESS = [path for path in ALL if path not in (*WITH_SERVER, *STARTS_VLLM)]
+OPTIONAL = ("outlines",)
+"""Packages that an example needs and no list of requirements has; it runs where they are installed."""
 
 pytest.importorskip("transformers")
 
 
-@pytest.mark.parametrize("path", [path for path in ALL if path not in WITH_SERVER], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", IN_PROCESS, ids=lambda path: path.name)
 def test_runs(
     path: Path, demo_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for package in OPTIONAL:
+        if f"import {package}\n" in path.read_text():
+            pytest.importorskip(package)
     monkeypatch.setenv("TOKENIZER", str(demo_model))
-    monkeypatch.setattr(
-        sys, "argv", [str(path), *([str(demo_model)] if path.name == "transformers_generate.py" else [])]
-    )
+    takes_model = path.name in ("transformers_generate.py", "outlines_backend.py")
+    monkeypatch.setattr(sys, "argv", [str(path), *([str(demo_model)] if takes_model else [])])
     monkeypatch.syspath_prepend(str(EXAMPLES))
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
 def test_fits_a_screen(path: Path) -> None:
     assert path.read_text().count("\n") <= 60
-    assert path.read_text().startswith('"""')
+    assert path.suffix != ".py" or path.read_text().startswith('"""')
     assert sys.modules.get(path.stem) is None or path.stem == "loop"  # an example shadows no module
+
+
+def test_a_workflow_checks_schemas(tmp_path: Path) -> None:
+    """Its commands are right ones: they run, and refuse what is wrong."""
+    yaml = pytest.importorskip("yaml")
+    (tmp_path / "schemas").mkdir()
+    schema = tmp_path / "schemas" / "one.json"
+    job = yaml.safe_load((EXAMPLES / "check_schemas.yml").read_text())["jobs"]["check"]
+    checks = [step["run"] for step in job["steps"] if step.get("run", "").startswith("dotllm")]
+    for text, statuses in (('{"type": "string"}', [0, 0]), ('{"tpye": "string"}', [1, 0])):
+        schema.write_text(text)
+        assert [run(check, tmp_path) for check in checks] == statuses
+    assert json.loads((tmp_path / "verdicts.jsonl").read_text())["warnings"]
+
+
+def test_a_store_is_filled_ahead(demo_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "one.json").write_text('{"enum": [1, 2]}')
+    script = EXAMPLES / "precompile_store.sh"
+    assert run(f"{script} {demo_model} schemas file://{tmp_path}/store", tmp_path) == 0
+    assert [*(tmp_path / "store").rglob("*")]
+
+
+def run(command: str, folder: Path) -> int:
+    """Status of a command of a shell, where ``dotllm`` is that of this interpreter."""
+    function = f'dotllm() {{ {sys.executable} -m dotllm "$@"; }}; export -f dotllm'
+    return subprocess.run(["bash", "-c", f"{function}; {command}"], cwd=folder).returncode

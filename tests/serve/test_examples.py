@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from dotllm.demo.server import Server
-from tests.examples.test_library import WITH_SERVER
+from dotllm.demo.server import CPU_ENVIRONMENT, Server
+from tests.examples.test_library import STARTS_VLLM, WITH_SERVER
 
 pytestmark = pytest.mark.serve
 
@@ -20,3 +23,10 @@ def test_runs(
     monkeypatch.setenv("OPENAI_BASE_URL", f"{api_server.url}/v1")
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("path", STARTS_VLLM, ids=lambda path: path.name)
+def test_runs_an_engine(path: Path, demo_model: Path) -> None:
+    command, environment = [sys.executable, path, demo_model], {**os.environ, **CPU_ENVIRONMENT}
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=600)
+    assert done.stdout.count(" -> ") == 3, done.stdout + done.stderr
