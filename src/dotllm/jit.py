@@ -34,7 +34,7 @@ import numba
 from llvmlite.binding import add_symbol
 from numba.core.caching import _CacheLocator
 from numba.core.cgutils import get_or_insert_function, if_unlikely
-from numba.core.targetconfig import TargetConfig
+from numba.core.types.functions import BaseFunction
 from numba.core.typing.templates import make_concrete_template
 from numba.extending import lower_builtin
 
@@ -302,19 +302,24 @@ def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags:
             numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
 
 
-def _have_equal_values(one: TargetConfig, other: object) -> Any:
-    if not isinstance(other, type(one)):
-        return NotImplemented
-    mine, others, options = one._values, other._values, one.options
-    return mine == others or all(
-        mine.get(name, options[name].default) == others.get(name, options[name].default) for name in {*mine, *others}
-    )
+_resolve = BaseFunction.get_call_type
+_resolved: dict[Any, Any] = {}
 
 
-# Numba looks up what an operator may mean by the flags of the function, too. It hashes the names of all options and
-# compares all their values, some hundred thousand times: a tenth of the time to compile. This gives the same answers.
-TargetConfig.__eq__ = _have_equal_values
-TargetConfig.__hash__ = lambda flags: hash(type(flags))
+def _resolve_once(function: BaseFunction, context: Any, arguments: Any, by_name: Any) -> Any:
+    """What a call of ``function`` with such types means, which is looked up among all its meanings only once."""
+    key = function, context, arguments
+    signature = None if by_name else _resolved.get(key)
+    if signature is None:
+        signature = _resolve(function, context, arguments, by_name)
+        if not by_name and function.get_impl_key(signature) is function.typing_key:  # else it may depend on the flags
+            _resolved[key] = signature
+    return signature
+
+
+# Numba asks dozens of templates what an operator means, for each operation and again whenever a variable of a loop has
+# been typed: a fifth of the time to compile.
+BaseFunction.get_call_type = _resolve_once
 
 Decorator = Callable[[Callable[..., Any]], Any]
 
