@@ -18,9 +18,9 @@ from dotllm import jit
 
 KERNEL = """
 import sys
-from dotllm.grammar import analysis
+from dotllm import allocate
 from dotllm.jit import _cache_directory
-print(_cache_directory("grammar"))
+print(_cache_directory("allocate"))
 """
 
 
@@ -34,7 +34,7 @@ def test_first_run_says_what_it_compiles_and_the_second_is_silent(tmp_path: Path
     first, second = run(DOTLLM_CACHE_DIR=str(tmp_path)), run(DOTLLM_CACHE_DIR=str(tmp_path))
     total = len(jit.SECONDS)
     assert f"compiling {total} groups of kernels, about {sum(jit.SECONDS.values())} s" in first.stderr
-    assert f"1/{total} (grammar)" in first.stderr
+    assert f"1/{total} (allocate)" in first.stderr
     assert "compiling" not in second.stderr and first.stdout == second.stdout
     assert Path(first.stdout.strip()).is_relative_to(tmp_path)
 

@@ -51,17 +51,18 @@ _PACKAGE = Path(__file__).parent
 # machine code ends up in the directory the program was started in.
 _setting = threading.RLock()
 SECONDS = {
-    "automata": 5,
-    "automata/dfa/kernels": 6,
-    "automata/nfa_passes": 5,
-    "automata/machine": 13,
-    "automata/machine/plans": 9,
-    "grammar": 4,
-    "index": 6,
-    "index/storage": 4,
+    "allocate": 1,
+    "automata": 4,
+    "automata/dfa/kernels": 3,
+    "automata/nfa_passes": 3,
+    "automata/machine": 9,
+    "automata/machine/plans": 4,
+    "grammar": 2,
+    "index": 4,
+    "index/storage": 2,
     "index/unique": 1,
-    "languages/json_schema/strings": 6,
-    "vocabulary": 5,
+    "languages/json_schema/strings": 4,
+    "vocabulary": 3,
 }
 """The folders that hold kernels, each with the seconds that one core takes to compile them."""
 LOCK_PATIENCE_S = 120.0
@@ -79,8 +80,8 @@ def _imported(source: str) -> Iterator[Path]:
         folder = _PACKAGE.joinpath(*(package or module).split(".")[1:])
         itself = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
         for name in re.findall(r"\w+", names) or [""]:
-            submodule = folder / f"{name}.py"
-            yield submodule if submodule.is_file() else itself
+            found = [path for path in (folder / f"{name}.py", folder / name / "__init__.py") if path.is_file()]
+            yield found[0] if found else itself
 
 
 @cache
@@ -331,7 +332,7 @@ def kernel(*signature: Any, cached: bool = True) -> Decorator:
 
 def _makes_arrays(function: Callable[..., Any]) -> bool:
     """Whether a kernel needs Numba's reference counts: if not, it has none, though its arguments may be arrays."""
-    return not {"np", "copy", "carray"}.isdisjoint(function.__code__.co_names)
+    return not {"np", "allocate", "copy", "carray"}.isdisjoint(function.__code__.co_names)
 
 
 class Inner:

@@ -15,7 +15,7 @@ from itertools import accumulate
 import numba as nb
 import numpy as np
 
-from dotllm import cancellation
+from dotllm import allocate, cancellation
 from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.builder import EDGES, EPSILONS, LOOPS, NODES, Builder
 from dotllm.automata.kinds import DONE, LEFT_RECURSIVE, TOO_MANY_CLOSURES, TOO_MANY_NODES, UNSATISFIABLE
@@ -181,15 +181,15 @@ def automaton(
     size = 64 + kind.shape[0] + children.shape[0] + data.shape[0] + word_bytes.shape[0] + 8 * char_sequences.shape[0]
     while True:
         builder = Builder(
-            np.zeros(size, np.int32),
-            np.zeros(size, np.int32),
-            np.zeros(size, np.int32),
-            np.full(size, -1, np.int32),
-            np.empty((size, 2), np.int32),
-            np.empty((2 * size, 3), np.int32),
-            np.empty((size // 8 + 8, 4), np.int32),
-            np.empty((size + longest, 3), np.int32),
-            np.zeros(5, np.int32),
+            allocate.zero_ints(size),
+            allocate.zero_ints(size),
+            allocate.zero_ints(size),
+            allocate.filled_ints(size, -1),
+            allocate.int_rows(size, 2),
+            allocate.int_rows(2 * size, 3),
+            allocate.int_rows(size // 8 + 8, 4),
+            allocate.int_rows(size + longest, 3),
+            allocate.zero_ints(5),
         )
         rule_start[:] = -1
         charset_uses[:] = 0
@@ -198,7 +198,7 @@ def automaton(
             break
         size *= 2
         if size > 2 * budget:
-            return TOO_MANY_NODES, np.empty(0, np.int32)
+            return TOO_MANY_NODES, allocate.ints(0)
     used = builder.used
     n = used[NODES]
     return finish(

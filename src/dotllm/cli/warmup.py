@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
         guide = compile_specification(Specification.create(kind, text), tiny).guide()
         guide.advance(ord("{") if kind == "json_object" else ord("n"))
         _ = guide.mask_row, guide.forced_bytes()
-    print(f"kernels ready in {time.perf_counter() - start:.1f} s")
+    print(f"kernels ready in {time.perf_counter() - start:.1f} s, {time.process_time():.1f} s of CPU")
     if arguments.tokenizer:
         from dotllm.cli.specifications import vocabulary_of
 

@@ -19,6 +19,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from dotllm import allocate
 from dotllm.grammar import kinds as K
 from dotllm.grammar.grammar import Grammar
 from dotllm.grammar.kinds import UNDEFINED
@@ -94,16 +95,16 @@ def _then(x: int, y: int) -> Any:
 def _reach(children: _Ints, edges: int, end: int, states: int, derives: _Bytes, reached: _Bytes) -> None:
     """The rest of `_network` for edges in any order, in linear time."""
     # Edges by their source, as CSR.
-    first = np.zeros(states + 1, np.int32)
+    first = allocate.zero_ints(states + 1)
     for edge in range(edges, end, 3):
         first[children[edge]] += 1
     for state in range(states):
         first[state + 1] += first[state]
-    out = np.empty(first[states], np.int32)
+    out = allocate.ints(first[states])
     for edge in range(edges, end, 3):
         first[children[edge]] -= 1
         out[first[children[edge]]] = edge
-    agenda = np.empty(3 * states, np.int32)  # every state once, and again when it gains a bit, at most twice
+    agenda = allocate.ints(3 * states)  # every state once, and again when it gains a bit, at most twice
     length = 0
     for state in range(states):
         if reached[state] != 0:
@@ -173,13 +174,13 @@ def _only_child(kind: _Ints, a: _Ints, bodies: _Ints, node: int) -> int:
 def _parents(kind: _Ints, a: _Ints, b: _Ints, children: _Ints, bodies: _Ints, known: int) -> tuple[_Ints, _Ints]:
     """The parents, from node ``known`` on, of every node, as CSR: first counted, then filled from the back."""
     nodes = kind.shape[0]
-    first = np.zeros(nodes + 1, np.int32)
-    parents = np.empty(0, np.int32)
+    first = allocate.zero_ints(nodes + 1)
+    parents = allocate.ints(0)
     for fill in range(2):
         if fill == 1:
             for node in range(nodes):
                 first[node + 1] += first[node]
-            parents = np.empty(first[nodes], np.int32)
+            parents = allocate.ints(first[nodes])
         for node in range(known, nodes):
             begin, end, step = _span(kind, a, b, children, node)
             child = _only_child(kind, a, bodies, node)
@@ -248,7 +249,7 @@ def _find_derives(
     """The least fixpoint: a ring of nodes to look at (again), children before parents at first."""
     nodes = kind.shape[0]
     first, parents = _parents(kind, a, b, children, bodies, known)
-    ring = np.empty(nodes, np.int32)
+    ring = allocate.ints(nodes)
     waiting = np.ones(nodes, np.uint8)
     for node in range(known, nodes):
         ring[node - known] = node
@@ -318,8 +319,8 @@ def _has_left_cycle(
     nodes = kind.shape[0]
     colour = np.zeros(nodes, np.uint8)
     colour[:known] = _BLACK
-    path = np.empty(nodes, np.int32)
-    position = np.empty(nodes, np.int32)  # how many ints of a node on the path are done
+    path = allocate.ints(nodes)
+    position = allocate.ints(nodes)  # how many ints of a node on the path are done
     for root in range(known, nodes):
         if colour[root] != _WHITE or derives[root] == 0:
             continue

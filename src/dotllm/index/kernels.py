@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numba as nb
-import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from dotllm import allocate
 from dotllm.arrays import Bool, Int32, Int64, UInt8
 from dotllm.automata.machine.layout import CONFIG, FINISHED, H_FUEL, MEM, R
 from dotllm.automata.machine.masks import known_row
@@ -154,7 +154,7 @@ def fill_known(
         rising = rising and targets[i] > before
         before = targets[i]
     if not rising:
-        taken = np.zeros(bitmask.shape[0], nb.boolean)
+        taken = allocate.zero_flags(bitmask.shape[0])
         for i in range(targets.shape[0]):
             if taken[targets[i]]:
                 return NOT_DISTINCT

@@ -16,6 +16,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm import allocate
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.layout import FULL
 from dotllm.index.atomics import load
@@ -153,7 +154,7 @@ def free_rows(used: Int64, table: Int64, meta: Int64, free: Int32, known: Bool) 
 
     Rebuilds the hash table. Hold the lock.
     """
-    already = np.zeros(meta.shape[0], nb.boolean)
+    already = allocate.zero_flags(meta.shape[0])
     for i in range(used[FREE]):
         already[free[i]] = True
     table[:] = 0

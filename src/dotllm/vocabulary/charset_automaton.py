@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dotllm import allocate
 from dotllm.charset import CharSet
 from dotllm.jit import kernel
 
@@ -23,7 +24,7 @@ DEAD = -1
 @kernel("int32[:, ::1](int32[::1], int32[::1])")
 def _table(lengths: NDArray[Any], bounds: NDArray[Any]) -> NDArray[Any]:
     """lengths: int32[n] of byte ranges per sequence; bounds: int32[2 * sum(lengths)] low, high, low, high …"""
-    delta = np.empty((64, 256), np.int32)  # grows: many sequences share few states, 17,000 at most
+    delta = allocate.int_rows(64, 256)  # grows: many sequences share few states, 17,000 at most
     for byte in range(256):
         delta[0, byte] = DEAD
     states = 1
@@ -39,7 +40,7 @@ def _table(lengths: NDArray[Any], bounds: NDArray[Any]) -> NDArray[Any]:
             else:
                 if delta[state, low] == DEAD:
                     if states == len(delta):
-                        larger = np.empty((2 * states, 256), np.int32)
+                        larger = allocate.int_rows(2 * states, 256)
                         for s in range(states):
                             for byte in range(256):
                                 larger[s, byte] = delta[s, byte]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dotllm import allocate
 from dotllm.charset import CharSet
 from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
@@ -60,7 +61,7 @@ class CharsetTable(NamedTuple):
 @kernel("int32[:, ::1](uint8[::1])")
 def _rows(counts: Bytes) -> NDArray[Any]:
     words = len(counts) // 32
-    rows = np.empty((COUNTED + 1, words), np.int32)
+    rows = allocate.int_rows(COUNTED + 1, words)
     bits = np.empty(COUNTED + 2, np.uint32)  # of one word, by number of characters
     token = U(0)
     for word in range(U(words)):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dotllm import allocate
 from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints
 from dotllm.vocabulary.trie import Trie
@@ -16,12 +17,12 @@ def _longest_matches(
     text: Bytes, byte: Bytes, depth: Ints, end: Ints, token_start: Ints, tokens: Ints
 ) -> tuple[Ints, Any]:
     """Tokens, and the bytes they spell: fewer than ``len(text)`` if no token starts with the byte there."""
-    first = np.full(256, -1, np.int32)  # the node of each first byte
+    first = allocate.filled_ints(256, -1)  # the node of each first byte
     v = np.int64(0)
     while v < len(byte):
         first[byte[v]] = v
         v = np.int64(end[v])
-    out = np.empty(len(text), np.int32)
+    out = allocate.ints(len(text))
     count = at = 0
     while at < len(text):
         token, length = np.int64(-1), 0
@@ -44,7 +45,7 @@ def _longest_matches(
         out[count] = token
         count += 1
         at += length
-    return out[:count].copy(), np.int64(at)
+    return allocate.copied_ints(out[:count]), np.int64(at)
 
 
 def spell_greedily(text: bytes, trie: Trie) -> list[int]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dotllm import allocate
 from dotllm.jit import inner_kernel, kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
 
@@ -79,7 +80,7 @@ def _pass(keys: Ints, order: Ints, to_keys: Ints, to_order: Ints, counts: Ints, 
 @inner_kernel("void(int64[::1], int32[::1], int64[::1], int32[::1])")
 def _radix_sort(keys: Ints, order: Ints, spare_keys: Ints, spare_order: Ints) -> None:
     """Sort ``keys`` and ``order`` alongside, stable; eight bits a pass, none where all keys agree."""
-    counts = np.zeros((8, 256), np.int32)
+    counts = allocate.zero_int_rows(8, 256)
     for i in range(U(len(keys))):
         key = keys[i]
         for digit in range(U(8)):
@@ -104,11 +105,11 @@ def _radix_sort(keys: Ints, order: Ints, spare_keys: Ints, spare_order: Ints) ->
 def sort_strings(data: Bytes, starts: Ints, lengths: Ints) -> Ints:
     """The stable order of strings ``data[starts[i] : starts[i] + lengths[i]]`` by their bytes: int32[n] of indices."""
     n = len(starts)
-    order = np.empty(n, np.int32)
+    order = allocate.ints(n)
     for i in range(U(n)):
         order[i] = i
-    keys, spare_keys = np.empty(n, np.int64), np.empty(n, np.int64)
-    spare_order = np.empty(n, np.int32)
+    keys, spare_keys = allocate.longs(n), allocate.longs(n)
+    spare_order = allocate.ints(n)
     # Runs still to sort: low, high, bytes known to be equal. They are disjoint and larger than SMALL_RUN.
     runs = np.empty((n // SMALL_RUN + 1, 3), np.int64)
     runs[0, 0], runs[0, 1], runs[0, 2] = 0, n, 0

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dotllm import allocate
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
 from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
@@ -51,13 +52,13 @@ def _classify(
     longest = np.int64(0)
     for v in range(len(depth)):
         longest = max(longest, np.int64(depth[v]))
-    state = np.zeros(longest + 1, np.int32)  # by depth, of the current path
-    chars = np.zeros(longest + 1, np.int32)  # whole characters so far
-    whole = np.zeros(longest + 1, np.int32)  # and their bytes
+    state = allocate.zero_ints(longest + 1)  # by depth, of the current path
+    chars = allocate.zero_ints(longest + 1)  # whole characters so far
+    whole = allocate.zero_ints(longest + 1)  # and their bytes
     counts = np.zeros(32 * words, np.uint8)
-    long_tokens, long_chars = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int32)
-    exits, exit_chars = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int32)
-    exit_whole = np.empty(len(tokens), np.int32)
+    long_tokens, long_chars = allocate.ints(len(tokens)), allocate.ints(len(tokens))
+    exits, exit_chars = allocate.ints(len(tokens)), allocate.ints(len(tokens))
+    exit_whole = allocate.ints(len(tokens))
     long_count = exit_count = v = U(0)
     while v < U(len(byte)):
         d = U(depth[v])
@@ -85,11 +86,11 @@ def _classify(
         v += U(1)
     return (
         counts,
-        long_tokens[:long_count].copy(),
-        long_chars[:long_count].copy(),
-        exits[:exit_count].copy(),
-        exit_chars[:exit_count].copy(),
-        exit_whole[:exit_count].copy(),
+        allocate.copied_ints(long_tokens[:long_count]),
+        allocate.copied_ints(long_chars[:long_count]),
+        allocate.copied_ints(exits[:exit_count]),
+        allocate.copied_ints(exit_chars[:exit_count]),
+        allocate.copied_ints(exit_whole[:exit_count]),
     )
 
 
@@ -99,8 +100,8 @@ def _letters(byte: Bytes, depth: Ints) -> NDArray[Any]:
     longest = np.int64(0)
     for v in range(len(depth)):
         longest = max(longest, np.int64(depth[v]))
-    letters = np.zeros((len(byte), 2), np.uint64)
-    below = np.zeros((longest + 2, 2), np.uint64)  # of the children seen since the last node of a depth
+    letters = allocate.zero_word_rows(len(byte), 2)
+    below = allocate.zero_word_rows(longest + 2, 2)  # of the children seen since the last node of a depth
     for v in range(len(byte) - 1, -1, -1):
         d = depth[v]
         if byte[v] < 0x80:
@@ -132,12 +133,12 @@ def _classify_wide(
     longest = np.int64(0)
     for v in range(len(depth)):
         longest = max(longest, np.int64(depth[v]))
-    state = np.zeros(longest + 1, np.int32)  # by depth, of the current path
-    chars = np.zeros(longest + 1, np.int32)
-    whole = np.zeros(longest + 1, np.int32)
+    state = allocate.zero_ints(longest + 1)  # by depth, of the current path
+    chars = allocate.zero_ints(longest + 1)
+    whole = allocate.zero_ints(longest + 1)
     counts = all_counts.copy()
-    exits, exit_chars = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int32)
-    exit_whole = np.empty(len(tokens), np.int32)
+    exits, exit_chars = allocate.ints(len(tokens)), allocate.ints(len(tokens))
+    exit_whole = allocate.ints(len(tokens))
     exit_count = known = v = U(0)
     while v < U(len(byte)):
         after_subtree = U(end[v])
@@ -171,7 +172,7 @@ def _classify_wide(
         chars[d] = chars[parent] + 1 if after == BOUNDARY else chars[parent]
         whole[d] = depth[v] if after == BOUNDARY else whole[parent]
         v += U(1)
-    long_tokens, long_chars = np.empty(len(all_long_tokens), np.int32), np.empty(len(all_long_tokens), np.int32)
+    long_tokens, long_chars = allocate.ints(len(all_long_tokens)), allocate.ints(len(all_long_tokens))
     long_count = U(0)
     for i in range(U(len(all_long_tokens))):
         if counts[U(all_long_tokens[i])] != 0:
@@ -179,11 +180,11 @@ def _classify_wide(
             long_count += U(1)
     return (
         counts,
-        long_tokens[:long_count].copy(),
-        long_chars[:long_count].copy(),
-        exits[:exit_count].copy(),
-        exit_chars[:exit_count].copy(),
-        exit_whole[:exit_count].copy(),
+        allocate.copied_ints(long_tokens[:long_count]),
+        allocate.copied_ints(long_chars[:long_count]),
+        allocate.copied_ints(exits[:exit_count]),
+        allocate.copied_ints(exit_chars[:exit_count]),
+        allocate.copied_ints(exit_whole[:exit_count]),
     )
 
 

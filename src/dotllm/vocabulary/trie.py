@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dotllm import allocate
 from dotllm.jit import kernel
 from dotllm.vocabulary.arrays import Bytes, Ints, U
 from dotllm.vocabulary.string_sort import sort_strings
@@ -57,13 +58,13 @@ def sorted_forest(
         longest = max(longest, np.int64(lengths[U(i)]))
         most_nodes += lengths[U(i)]
     byte = np.empty(most_nodes, np.uint8)
-    depth = np.empty(most_nodes, np.int32)
-    end = np.empty(most_nodes, np.int32)
-    token_start = np.empty(most_nodes + 1, np.int32)
-    tokens = np.empty(count, np.int32)
+    depth = allocate.ints(most_nodes)
+    end = allocate.ints(most_nodes)
+    token_start = allocate.ints(most_nodes + 1)
+    tokens = allocate.ints(count)
     group_count = np.int64(groups[order[count - 1]]) + 1 if count > 0 else np.int64(0)
-    group_start = np.zeros(group_count + 1, np.int32)
-    path = np.empty(longest + 1, np.int32)  # the node at each depth of the string before
+    group_start = allocate.zero_ints(group_count + 1)
+    path = allocate.ints(longest + 1)  # the node at each depth of the string before
     path_length = before = v = U(0)
     group = 0
     for i in range(U(count)):
@@ -96,7 +97,14 @@ def sorted_forest(
     group_start[group_count] = v
     if most_nodes > SLACK:
         return byte[:v], depth[:v], end[:v], token_start[: v + U(1)], tokens, group_start
-    return byte[:v].copy(), depth[:v].copy(), end[:v].copy(), token_start[: v + U(1)].copy(), tokens, group_start
+    return (
+        byte[:v].copy(),
+        allocate.copied_ints(depth[:v]),
+        allocate.copied_ints(end[:v]),
+        allocate.copied_ints(token_start[: v + U(1)]),
+        tokens,
+        group_start,
+    )
 
 
 @kernel("Tuple((uint8[::1], int32[::1]))(uint8[::1], int32[::1], int32[::1])")
@@ -107,7 +115,7 @@ def _spelled(byte: Bytes, depth: Ints, token_start: Ints) -> tuple[Bytes, Ints]:
         total += np.int64(depth[v]) * (token_start[v + U(1)] - token_start[v])
     path = np.empty(longest, np.uint8)
     data = np.empty(total, np.uint8)
-    offset = np.zeros(token_start[-1] + 1, np.int32)
+    offset = allocate.zero_ints(token_start[-1] + 1)
     at = U(0)
     for v in range(U(len(byte))):
         length = U(depth[v])

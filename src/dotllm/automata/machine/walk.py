@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
+from dotllm import allocate
 from dotllm.arrays import Int32
 from dotllm.automata.kinds import N_BYTE
 from dotllm.automata.machine import layout as L
@@ -191,7 +192,7 @@ def walk(
     mem[at_state] = state
     mem[at_env] = handle
     loop_state, loop_env = I(-1), I(-1)
-    stays = np.zeros(256, np.bool_)  # by class
+    stays = allocate.zero_flags(256)  # by class
     slots = 1024 if high - low > _LONG_WALK else 1
     known = np.full((slots, 4), -1, np.int64)  # raw state and handle; what `local_apply` makes of them
     is_limited = mem[L.H_LEFT] > 0

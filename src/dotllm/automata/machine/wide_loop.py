@@ -11,6 +11,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm import allocate
 from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.layout import MEM
@@ -100,9 +101,9 @@ def beyond_ascii(mem: Int32, state: int, handle: int, lead: int, loop: int, loop
     if form < 0:
         return 0
     length = _FORMS[form, 4]
-    states = np.empty(4, np.int64)
-    handles = np.empty(4, np.int64)
-    byte = np.empty(4, np.int64)
+    states = allocate.longs(4)
+    handles = allocate.longs(4)
+    byte = allocate.longs(4)
     states[1], handles[1] = state, handle
     level = 1  # bytes read
     byte[1] = _FORMS[form, 2] - 1
@@ -192,7 +193,7 @@ def mask_via_self_loop(
     at_state, at_env = mem[L.H_WALK_STATE], mem[L.H_WALK_ENV]
     mem[at_state] = state
     mem[at_env] = handle
-    member = np.zeros(mem[L.H_DEPTH] + 1, np.bool_)  # by depth: all bytes so far belong to characters of the set
+    member = allocate.zero_flags(mem[L.H_DEPTH] + 1)  # by depth: all bytes so far belong to characters of the set
     member[0] = True
     i = 0
     while i < trie.main_end:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numba as nb
-import numpy as np
 
+from dotllm import allocate
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.kinds import N_BYTE, N_CALL, N_END, N_ENTER, N_PLAIN, N_RETURN, N_TOKENS
 from dotllm.jit import B1, I1, inner_kernel
@@ -19,9 +19,9 @@ def tail_calls(
     """bool [nodes]: calls behind which nothing but a return follows. They are jumps, so that right recursion needs no
     stack. Calls that cannot end become PLAIN."""
     n = kind.shape[0]
-    tail = np.zeros(n, np.bool_)
-    todo = np.empty(n + 1, np.int32)
-    seen = np.zeros(n, np.int32)
+    tail = allocate.zero_flags(n)
+    todo = allocate.ints(n + 1)
+    seen = allocate.zero_ints(n)
     stamp = 0
     for i in range(calls.shape[0]):
         c = calls[i]
@@ -53,7 +53,7 @@ def tail_calls(
 def targets(start: int, kind: Int32, a: Int32, b: Int32, loops: Int32, productive: Bool, edge_target: Int32) -> Bool:
     """bool [nodes]: what something jumps to. Nodes that cannot end become PLAIN."""
     n = kind.shape[0]
-    is_target = np.zeros(n, np.bool_)
+    is_target = allocate.zero_flags(n)
     is_target[start] = True
     for i in range(edge_target.shape[0]):
         is_target[edge_target[i]] = True
@@ -85,8 +85,8 @@ def find_closures(
 ) -> int:  # fmt: skip
     """Fill the closures (starts [nodes + 1], nodes); their size, or -1: ``closure`` is too small."""
     n = kind.shape[0]
-    todo = np.empty(n + 1, np.int32)
-    seen = np.full(n, -1, np.int32)  # the last root from which a node was seen
+    todo = allocate.ints(n + 1)
+    seen = allocate.filled_ints(n, -1)  # the last root from which a node was seen
     size = 0
     for root in range(n):
         closure_start[root] = size

@@ -7,8 +7,7 @@ network.
 
 from __future__ import annotations
 
-import numpy as np
-
+from dotllm import allocate
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.kinds import N_END, N_ENTER, N_PLAIN
 from dotllm.automata.nfa_passes.links import group_by
@@ -29,9 +28,9 @@ def measure_distances(kind: Int32, a: Int32, b: Int32, loops: Int32, productive:
             edges += b[abs(b[i])] + 1
     if edges == 0:
         return True
-    key, value = np.empty(edges, np.int32), np.empty(edges, np.int32)
-    distance = np.full(n, _NEVER, np.int32)  # of END nodes
-    todo = np.empty(n, np.int32)
+    key, value = allocate.ints(edges), allocate.ints(edges)
+    distance = allocate.filled_ints(n, _NEVER)  # of END nodes
+    todo = allocate.ints(n)
     m, end = 0, 0
     for i in range(n):
         if kind[i] != N_END or loops[a[i], 2] >= 0:
@@ -45,7 +44,7 @@ def measure_distances(kind: Int32, a: Int32, b: Int32, loops: Int32, productive:
             distance[i] = 0
             todo[end] = i
             end += 1
-    start, sources = np.empty(n + 1, np.int32), np.empty(m, np.int32)
+    start, sources = allocate.ints(n + 1), allocate.ints(m)
     group_by(n, key, value, m, start, sources)
     begin = 0
     while begin < end:

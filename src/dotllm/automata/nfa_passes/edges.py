@@ -5,6 +5,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm import allocate
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.kinds import N_BYTE
 from dotllm.jit import I1, inner_kernel
@@ -14,7 +15,10 @@ from dotllm.jit import I1, inner_kernel
 def producible(edges: Int32, alive: Bool) -> Int32:
     """``edges`` [e, 3] without bytes that occur in no token (``alive`` tells which do): a range is cut where some of
     its bytes are missing, which may make several of it."""
-    if alive.all():
+    missing = 0
+    for byte in range(256):
+        missing += not alive[byte]
+    if missing == 0:
         return edges
     count = 0
     for i in range(edges.shape[0]):
@@ -22,7 +26,7 @@ def producible(edges: Int32, alive: Bool) -> Int32:
         for byte in range(low, high + 1):
             if alive[byte] and (byte == low or not alive[byte - 1]):
                 count += 1
-    kept = np.empty((count, 3), np.int32)
+    kept = allocate.int_rows(count, 3)
     count = 0
     for i in range(edges.shape[0]):
         byte, high = edges[i, 1] & 255, edges[i, 1] >> 8
@@ -41,7 +45,7 @@ def producible(edges: Int32, alive: Bool) -> Int32:
 def by_node(edges: Int32, n_edges: int, productive: Bool, kind: Int32) -> tuple[Int32, Int32, Int32]:
     """Edges to productive nodes: start of each node's, bytes, targets. Their nodes become BYTE nodes."""
     n = kind.shape[0]
-    start = np.zeros(n + 1, np.int32)
+    start = allocate.zero_ints(n + 1)
     for i in range(n_edges):
         if productive[edges[i, 2]]:
             start[edges[i, 0] + 1] += 1
@@ -49,8 +53,8 @@ def by_node(edges: Int32, n_edges: int, productive: Bool, kind: Int32) -> tuple[
         start[i + 1] += start[i]
         if start[i + 1] > start[i]:
             kind[i] = N_BYTE
-    fill = start[:n].copy()
-    taken, target = np.empty(start[n], np.int32), np.empty(start[n], np.int32)
+    fill = allocate.copied_ints(start[:n])
+    taken, target = allocate.ints(start[n]), allocate.ints(start[n])
     for i in range(n_edges):
         if productive[edges[i, 2]]:
             at = fill[edges[i, 0]]
@@ -66,7 +70,7 @@ def byte_classes(taken: Int32, class_of: Int32, class_byte: Int32) -> int:
 
     A byte's signature is the sum of random numbers of its edges.
     """
-    signature = np.zeros(257, np.uint64)
+    signature = allocate.zero_words(257)
     for i in range(taken.shape[0]):
         x = np.uint64(i + 1) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

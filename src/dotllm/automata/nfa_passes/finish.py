@@ -4,8 +4,8 @@ its arguments, and a small grammar takes a pass no longer."""
 from __future__ import annotations
 
 import numba as nb
-import numpy as np
 
+from dotllm import allocate
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.kinds import (
     DONE,
@@ -29,6 +29,15 @@ from dotllm.jit import B1, I1, I2, inner_kernel
 _MOST_CLOSURES = 64_000_000  # ints
 
 
+@inner_kernel(nb.int64(I1, nb.int64, I1))
+def put(block: Int32, at: int, part: Int32) -> int:
+    """Copy ``part`` into ``block`` from ``at`` on; where it ends. A loop: an assignment to a slice compiles for seconds
+    (Numba makes a message of the shapes, should they differ)."""
+    for i in range(part.shape[0]):
+        block[at + i] = part[i]
+    return at + part.shape[0]
+
+
 @inner_kernel(nb.types.Tuple((nb.int64, I1))(nb.int64, I1, I1, I1, I1, I2, I2, I2, B1))
 def finish(
     start: int, kind: Int32, a: Int32, b: Int32, charset: Int32, epsilons: Int32, byte_edges: Int32, loops: Int32,
@@ -39,18 +48,18 @@ def finish(
     kind, a, b, charset [n]; epsilons [·, 2] source, target; byte_edges [e, 3] source, low | high << 8, target; loops
     [l, 4] body, after, min, max. All of them are written into. alive [256]: bytes that occur in some token.
     """
-    nothing = np.empty(0, np.int32)
+    nothing = allocate.ints(0)
     n = kind.shape[0]
     kind[0], kind[1] = N_RETURN, N_ACCEPT
     byte_edges = producible(byte_edges, alive)
     n_edges = byte_edges.shape[0]
     calls, by_return_start, by_return, by_rule_start, by_rule = group_calls(kind, a, b)
     n_eps = epsilons.shape[0]
-    source, target = np.empty(n_eps, np.int32), np.empty(n_eps, np.int32)
+    source, target = allocate.ints(n_eps), allocate.ints(n_eps)
     for i in range(n_eps):
         source[i], target[i] = epsilons[i, 0], epsilons[i, 1]
-    forward_start, back_start = np.empty(n + 1, np.int32), np.empty(n + 1, np.int32)
-    forward, back = np.empty(n_eps, np.int32), np.empty(n_eps, np.int32)
+    forward_start, back_start = allocate.ints(n + 1), allocate.ints(n + 1)
+    forward, back = allocate.ints(n_eps), allocate.ints(n_eps)
     group_by(n, source, target, n_eps, forward_start, forward)
     group_by(n, target, source, n_eps, back_start, back)
     nullable = find_nullable(a, b, back_start, back, by_return_start, by_return, by_rule_start, by_rule)
@@ -64,7 +73,7 @@ def finish(
     edge_start, edge_bytes, edge_target = by_node(byte_edges, n_edges, productive, kind)
     tail = tail_calls(kind, a, b, calls, productive, forward_start, forward)
     is_target = targets(start, kind, a, b, loops, productive, edge_target)
-    closure_start, closure = np.empty(n + 1, np.int32), np.empty(4 * n + 64, np.int32)
+    closure_start, closure = allocate.ints(n + 1), allocate.ints(4 * n + 64)
     while True:
         size = find_closures(
             kind, a, b, is_target, productive, tail, nullable, forward_start, forward, closure_start, closure
@@ -73,34 +82,33 @@ def finish(
             break
         if 4 * closure.shape[0] > _MOST_CLOSURES:
             return TOO_MANY_CLOSURES, nothing
-        closure = np.empty(4 * closure.shape[0], np.int32)
+        closure = allocate.ints(4 * closure.shape[0])
     for i in range(n):
         if tail[i]:
             kind[i] = N_PLAIN
-    rank = np.zeros(n, np.int32)
+    rank = allocate.zero_ints(n)
     if not order_pushes(kind, a, b, loops, closure_start, closure, rank):
         return LEFT_RECURSIVE, nothing
-    class_of, class_byte = np.empty(256, np.int32), np.empty(256, np.int32)
+    class_of, class_byte = allocate.ints(256), allocate.ints(256)
     classes = byte_classes(edge_bytes, class_of, class_byte)
 
     # The parts one behind the other, in the order of `NfaArray`.
     e, n_loops = edge_bytes.shape[0], loops.shape[0]
-    block = np.empty(HEAD + 7 * n + 2 + 2 * e + size + 4 * n_loops + 256 + classes, np.int32)
+    block = allocate.ints(HEAD + 7 * n + 2 + 2 * e + size + 4 * n_loops + 256 + classes)
     at, number = HEAD, 0
     for part in (kind, a, b, rank, charset, edge_start, edge_bytes, edge_target, closure_start, closure[:size]):
         block[number] = at
-        block[at : at + part.shape[0]] = part
-        at += part.shape[0]
+        at = put(block, at, part)
         number += 1
     for column in range(4):
         block[number] = at
-        block[at : at + n_loops] = loops[:, column]
+        for loop in range(n_loops):
+            block[at + loop] = loops[loop, column]
         at += n_loops
         number += 1
     for part in (class_of, class_byte[:classes]):
         block[number] = at
-        block[at : at + part.shape[0]] = part
-        at += part.shape[0]
+        at = put(block, at, part)
         number += 1
     block[number], block[number + 1] = at, start
     return DONE, block

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numba as nb
-import numpy as np
 
+from dotllm import allocate
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.kinds import N_CALL
 from dotllm.jit import B1, I1, inner_kernel
@@ -31,14 +31,14 @@ def group_calls(kind: Int32, a: Int32, b: Int32) -> tuple[Int32, Int32, Int32, I
     for i in range(n):
         if kind[i] == N_CALL:
             calls += 1
-    nodes, returns, rules = np.empty(calls, np.int32), np.empty(calls, np.int32), np.empty(calls, np.int32)
+    nodes, returns, rules = allocate.ints(calls), allocate.ints(calls), allocate.ints(calls)
     calls = 0
     for i in range(n):
         if kind[i] == N_CALL:
             nodes[calls], returns[calls], rules[calls] = i, b[i], a[i]
             calls += 1
-    by_return_start, by_return = np.empty(n + 1, np.int32), np.empty(calls, np.int32)
-    by_rule_start, by_rule = np.empty(n + 1, np.int32), np.empty(calls, np.int32)
+    by_return_start, by_return = allocate.ints(n + 1), allocate.ints(calls)
+    by_rule_start, by_rule = allocate.ints(n + 1), allocate.ints(calls)
     group_by(n, returns, nodes, calls, by_return_start, by_return)
     group_by(n, rules, nodes, calls, by_rule_start, by_rule)
     return nodes, by_return_start, by_return, by_rule_start, by_rule

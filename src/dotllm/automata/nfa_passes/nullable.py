@@ -6,8 +6,7 @@ holds makes nothing empty.
 
 from __future__ import annotations
 
-import numpy as np
-
+from dotllm import allocate
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.nfa_passes.links import mark, mark_calls
 from dotllm.jit import B1, I1, inner_kernel
@@ -23,8 +22,8 @@ def find_nullable(
     back: the sources of the epsilons to each node, as CSR; by_return, by_rule: see `group_calls`.
     """
     n = a.shape[0]
-    nullable = np.zeros(n, np.bool_)
-    todo = np.empty(n + 1, np.int32)
+    nullable = allocate.zero_flags(n)
+    todo = allocate.ints(n + 1)
     nullable[0] = True
     todo[0] = 0
     top = 1

@@ -5,8 +5,7 @@ Everything else is dropped, so every state of the machine can still finish: no d
 
 from __future__ import annotations
 
-import numpy as np
-
+from dotllm import allocate
 from dotllm.arrays import Bool, Int32
 from dotllm.automata.kinds import N_CALL, N_END, N_ENTER, N_TOKENS
 from dotllm.automata.nfa_passes.links import group_by
@@ -31,7 +30,7 @@ def links_back(
     for i in range(n):
         if (kind[i] == N_ENTER or kind[i] == N_END) and loops[a[i], 2] < 0:
             most += b[abs(b[i])] + 1
-    key, value = np.empty(most, np.int32), np.empty(most, np.int32)
+    key, value = allocate.ints(most), allocate.ints(most)
     m = 0
     for i in range(n_edges):
         key[m], value[m] = edges[i, 2], edges[i, 0]
@@ -66,7 +65,7 @@ def links_back(
         elif kind[i] == N_END:
             key[m], value[m] = loops[a[i], 1], i
             m += 1
-    start, link = np.empty(n + 1, np.int32), np.empty(m, np.int32)
+    start, link = allocate.ints(n + 1), allocate.ints(m)
     group_by(n, key, value, m, start, link)
     return start, link
 
@@ -75,8 +74,8 @@ def links_back(
 def find_productive(kind: Int32, a: Int32, b: Int32, loops: Int32, link_start: Int32, link: Int32) -> Bool:
     """bool [nodes]: backwards from RETURN (node 0) over all links."""
     n = kind.shape[0]
-    productive = np.zeros(n, np.bool_)
-    todo = np.empty(n + 1, np.int32)
+    productive = allocate.zero_flags(n)
+    todo = allocate.ints(n + 1)
     productive[0] = True
     todo[0] = 0
     top = 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm import allocate
 from dotllm.arrays import Int32
 from dotllm.automata.kinds import N_CALL, N_ENTER
 from dotllm.jit import I1, I2, inner_kernel
@@ -32,9 +33,9 @@ def order_pushes(
     """Fill ``rank`` (zeroed); False: the grammar is left-recursive."""
     n = kind.shape[0]
     colour = np.zeros(n, np.int8)
-    path = np.empty(n + 1, np.int32)
-    position = np.empty(n + 1, np.int32)
-    place = np.zeros(n, np.int32)  # by called node: that of the last call
+    path = allocate.ints(n + 1)
+    position = allocate.ints(n + 1)
+    place = allocate.zero_ints(n)  # by called node: that of the last call
     order = n
     for first in range(n):
         if colour[first] != 0 or (kind[first] != N_CALL and kind[first] != N_ENTER):

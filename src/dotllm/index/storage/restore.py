@@ -9,6 +9,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm import allocate
 from dotllm.arrays import Int32, Int64
 from dotllm.automata.machine.intern import rehash_lists
 from dotllm.automata.machine.layout import (
@@ -68,7 +69,7 @@ def restore(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
             mem[R + 3 * r + 2] = count // _WIDTH[r]
         source += count
         part += 1
-    triples = saved[: lengths[0]].copy().reshape((lengths[0] // 5, 5))
+    triples = allocate.copied_ints(saved[: lengths[0]]).reshape((lengths[0] // 5, 5))
     region = first_invalid_region(mem, triples, rows)
     if region == ALL_VALID:
         fill_triples(mem, triples)

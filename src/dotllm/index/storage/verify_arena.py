@@ -20,6 +20,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm import allocate
 from dotllm.arrays import Int32, Int64
 from dotllm.automata.machine.layout import (
     CONFIG,
@@ -323,13 +324,13 @@ def first_invalid_region(mem: Int32, triples: Int32, rows: int) -> int:
         return POOL
     if not verify_frames(mem):
         return FRAME
-    arities = np.zeros(mem[R + 3 * FRAMESET + 2], np.int64)
+    arities = allocate.zero_longs(mem[R + 3 * FRAMESET + 2])
     if not find_frame_set_arities(mem, arities):
         return FRAMESET
-    symbol_arities = np.zeros(mem[R + 3 * SYMBOL + 2], np.int64)
+    symbol_arities = allocate.zero_longs(mem[R + 3 * SYMBOL + 2])
     if not find_symbol_arities(mem, arities, symbol_arities):
         return SYMBOL
-    state_arities = np.zeros(mem[R + 3 * STATE + 2], np.int64)
+    state_arities = allocate.zero_longs(mem[R + 3 * STATE + 2])
     if not verify_states(mem, arities, symbol_arities, state_arities, rows):
         return STATE
     if not verify_transitions(mem, state_arities):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dotllm.automata.dfa.kernels.arrays import Array, Int, copy
+from dotllm import allocate
+from dotllm.automata.dfa.kernels.arrays import Array, Int
 from dotllm.jit import inner_kernel, kernel
 
 
@@ -12,14 +13,14 @@ from dotllm.jit import inner_kernel, kernel
 def _predecessors(delta: Array) -> tuple[Array, Array]:
     """(first, source): the states source[first[c * n + t] : first[c * n + t + 1]] go to t under class c."""
     n, k = delta.shape
-    first = np.zeros(n * k + 1, np.int32)
+    first = allocate.zero_ints(n * k + 1)
     for s in range(n):
         for c in range(k):
             first[c * n + delta[s, c] + 1] += 1
     for i in range(n * k):
         first[i + 1] += first[i]
-    fill = copy(first)
-    source = np.empty(n * k, np.int32)
+    fill = allocate.copied_ints(first)
+    source = allocate.ints(n * k)
     for s in range(n):
         for c in range(k):
             slot = c * n + delta[s, c]
@@ -37,7 +38,7 @@ def equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
     exactly once.
     """
     n, k = delta.shape
-    block = np.zeros(n, np.int32)
+    block = allocate.zero_ints(n)
     accepted = 0
     for s in range(n):
         if accepting[s]:
@@ -47,11 +48,11 @@ def equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
         return block, steps
 
     first, source = _predecessors(delta)
-    order = np.empty(n, np.int32)
-    place = np.empty(n, np.int32)
-    begin = np.zeros(n + 1, np.int32)
-    size = np.zeros(n, np.int32)
-    marked = np.zeros(n, np.int32)
+    order = allocate.ints(n)
+    place = allocate.ints(n)
+    begin = allocate.zero_ints(n + 1)
+    size = allocate.zero_ints(n)
+    marked = allocate.zero_ints(n)
     large_is_accepting = accepted * 2 > n  # block 1, the first splitter, is the smaller half
     at, back = 0, n
     for s in range(n):
@@ -67,15 +68,15 @@ def equivalence(delta: Array, accepting: Array) -> tuple[Array, Int]:
     size[0], size[1] = at, n - at
     begin[1] = at
     blocks = 2
-    work_block = np.empty(n * k + k, np.int32)
-    work_class = np.empty(n * k + k, np.int32)
+    work_block = allocate.ints(n * k + k)
+    work_class = allocate.ints(n * k + k)
     todo = 0
     for c in range(k):
         work_block[todo], work_class[todo] = 1, c
         todo += 1
 
-    found = np.empty(n, np.int32)
-    touched = np.empty(n, np.int32)
+    found = allocate.ints(n)
+    touched = allocate.ints(n)
     while todo > 0:
         todo -= 1
         b, c = work_block[todo], work_class[todo]
@@ -133,11 +134,11 @@ def canonical(delta: Array, accepting: Array, start: Int, block: Array) -> tuple
     """
     n, k = delta.shape
     # A representative per block; the dead block is the one that rejects and maps to itself under every class.
-    sample = np.full(n, -1, np.int32)
+    sample = allocate.filled_ints(n, -1)
     for s in range(n):
         if sample[block[s]] < 0:
             sample[block[s]] = s
-    number = np.full(n, -1, np.int32)
+    number = allocate.filled_ints(n, -1)
     for b in range(n):
         s = sample[b]
         if s >= 0 and not accepting[s]:
@@ -149,7 +150,7 @@ def canonical(delta: Array, accepting: Array, start: Int, block: Array) -> tuple
             if dead:
                 number[b] = 0
                 break
-    queue = np.empty(n + 1, np.int32)
+    queue = allocate.ints(n + 1)
     total = 1
     first = 0
     if number[block[start]] < 0:
@@ -167,9 +168,9 @@ def canonical(delta: Array, accepting: Array, start: Int, block: Array) -> tuple
                 queue[total] = b
                 total += 1
         at += 1
-    table = np.zeros((total, k), np.int32)
-    final = np.zeros(total, np.bool_)
-    mixed = np.zeros(k, np.uint64)  # a hash per column
+    table = allocate.zero_int_rows(total, k)
+    final = allocate.zero_flags(total)
+    mixed = allocate.zero_words(k)  # a hash per column
     for i in range(1, total):
         s = sample[queue[i]]
         final[i] = accepting[s]
@@ -178,8 +179,8 @@ def canonical(delta: Array, accepting: Array, start: Int, block: Array) -> tuple
             table[i, c] = t
             mixed[c] = (mixed[c] ^ np.uint64(t)) * np.uint64(0x9E3779B97F4A7C15)
             mixed[c] ^= mixed[c] >> np.uint64(29)
-    column = np.empty(k, np.int32)
-    kept = np.empty(k, np.int32)
+    column = allocate.ints(k)
+    kept = allocate.ints(k)
     columns = 0
     for c in range(k):
         same = -1
@@ -200,7 +201,7 @@ def canonical(delta: Array, accepting: Array, start: Int, block: Array) -> tuple
         column[c] = same
     if columns == k:
         return table, final, first, column
-    narrow = np.empty((total, columns), np.int32)
+    narrow = allocate.int_rows(total, columns)
     for i in range(total):
         for j in range(columns):
             narrow[i, j] = table[i, kept[j]]

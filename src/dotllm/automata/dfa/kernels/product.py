@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dotllm import allocate
 from dotllm.automata.dfa.kernels.arrays import Array, Int, longer, longer_table
 from dotllm.jit import kernel
 
@@ -38,11 +39,11 @@ def product(
     a_alone = truth & 0b0100 != 0  # a word only a accepts counts, so pairs with a dead b live on
     b_alone = truth & 0b0010 != 0
     capacity = np.int64(64)
-    table = np.zeros((capacity, k), np.int32)
-    pairs = np.zeros(capacity, np.int64)
+    table = allocate.zero_int_rows(capacity, k)
+    pairs = allocate.zero_longs(capacity)
     mask = np.int64(127)
-    keys = np.zeros(mask + 1, np.int64)
-    used = np.full(mask + 1, -1, np.int64)
+    keys = allocate.zero_longs(mask + 1)
+    used = allocate.filled_longs(mask + 1, -1)
     used[0] = 0  # the pair (dead, dead) is state 0
     total = np.int64(1)
     first = np.int64(start_a) * nb + start_b
@@ -81,8 +82,8 @@ def product(
                     table = longer_table(table, total, capacity)
                     pairs = longer(pairs, total, capacity)
                     mask = 2 * capacity - 1
-                    keys = np.zeros(mask + 1, np.int64)
-                    used = np.full(mask + 1, -1, np.int64)
+                    keys = allocate.zero_longs(mask + 1)
+                    used = allocate.filled_longs(mask + 1, -1)
                     for i in range(total):
                         where = (pairs[i] * _MIX >> 17) & mask
                         while used[where] >= 0:
@@ -96,7 +97,7 @@ def product(
             last_key, last = key, used[slot]
             table[at, c] = last
         at += 1
-    final = np.zeros(total, np.bool_)
+    final = allocate.zero_flags(total)
     for i in range(1, total):
         verdict = 2 * np.int64(final_a[pairs[i] // nb]) + np.int64(final_b[pairs[i] % nb])
         final[i] = (truth >> verdict) & 1 != 0

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from dotllm.automata.dfa.kernels.arrays import Array, Int, copy, longer, longer_table
+from dotllm import allocate
+from dotllm.automata.dfa.kernels.arrays import Array, Int, longer, longer_table
 from dotllm.jit import inner_kernel, kernel
 
 
 @inner_kernel("Tuple((int32[::1], int32[::1]))(int32[::1], int64)")
 def _grouped(sources: Array, n: Int) -> tuple[Array, Array]:
     """(first, order): the edges ``order[first[s] : first[s + 1]]`` leave state s; a counting sort."""
-    first = np.zeros(n + 1, np.int32)
+    first = allocate.zero_ints(n + 1)
     for source in sources:
         first[source + 1] += 1
     for s in range(n):
         first[s + 1] += first[s]
-    fill = copy(first)
-    order = np.empty(len(sources), np.int32)
+    fill = allocate.copied_ints(first)
+    order = allocate.ints(len(sources))
     for i in range(len(sources)):
         order[fill[sources[i]]] = i
         fill[sources[i]] += 1
@@ -46,17 +47,17 @@ def _closures(
     Only of states that a start or an edge leads to; the others have none. More steps than ``fuel``: given up.
     """
     n = len(matters)
-    wanted = np.zeros(n, np.bool_)
+    wanted = allocate.zero_flags(n)
     for s in starts:
         wanted[s] = True
     for s in edge_target:
         wanted[s] = True
-    first = np.zeros(n + 1, np.int64)
-    states = np.zeros(2 * n + 16, np.int64)
+    first = allocate.zero_longs(n + 1)
+    states = allocate.zero_longs(2 * n + 16)
     size = np.int64(0)
     steps = np.int64(n)
-    stamp = np.full(n, -1, np.int32)
-    stack = np.empty(n, np.int32)
+    stamp = allocate.filled_ints(n, -1)
+    stack = allocate.ints(n)
     for s in range(n):
         if wanted[s] and steps <= fuel:
             stack[0] = s
@@ -125,7 +126,7 @@ def _find(slots: Array, hashes: Array, sets: Array, candidates: Array, row: Int,
 def _rehashed(hashes: Array, total: Int) -> Array:
     """A hash table, four times as large as there is room for sets, of the sets 1..total - 1."""
     mask = 4 * len(hashes) - 1
-    slots = np.full(mask + 1, -1, np.int32)
+    slots = allocate.filled_ints(mask + 1, -1)
     for i in range(1, total):
         slot = hashes[i] & mask
         while slots[slot] >= 0:
@@ -161,7 +162,7 @@ def determinise(
     n = len(final)
     first, order = _grouped(edge_source, n)
     epsilon_first, epsilon_order = _grouped(epsilon_source, n)
-    matters = np.zeros(n, np.bool_)
+    matters = allocate.zero_flags(n)
     for s in range(n):
         matters[s] = final[s] or first[s + 1] > first[s]
     closure_first, closure, steps = _closures(
@@ -169,13 +170,13 @@ def determinise(
     )
     words = (n + 63) // 64
     capacity = np.int64(64)
-    sets = np.zeros(capacity * words, np.int64)
-    hashes = np.zeros(capacity, np.int64)
-    table = np.zeros((capacity, classes), np.int32)
+    sets = allocate.zero_longs(capacity * words)
+    hashes = allocate.zero_longs(capacity)
+    table = allocate.zero_int_rows(capacity, classes)
     slots = _rehashed(hashes, 1)
     total = np.int64(1)  # the empty set, state 0, is never looked up
-    nexts = np.zeros((classes + 1, words), np.uint64)  # one set being built per class; the last one for the start
-    live = np.zeros(classes + 1, np.bool_)
+    nexts = allocate.zero_word_rows(classes + 1, words)  # one set being built per class; the last one for the start
+    live = allocate.zero_flags(classes + 1)
     for s in starts:
         for i in range(closure_first[s], closure_first[s + 1]):
             u = closure[i]
@@ -227,7 +228,7 @@ def determinise(
                 nexts[c, w] = 0
         steps += (classes + 1) * words
         at += 1
-    accepting = np.zeros(total, np.bool_)
+    accepting = allocate.zero_flags(total)
     for i in range(1, total):
         for w in range(words):
             word = np.uint64(sets[i * words + w])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dotllm import allocate
 from dotllm.automata.dfa.kernels.arrays import Array, Int
 from dotllm.jit import kernel
 
@@ -16,7 +17,7 @@ def trie(classes: Array, ends: Array, width: Int) -> tuple[Array, Array]:
     nodes = np.int64(2)
     begin = np.int64(0)
     before = np.int64(0)
-    shared = np.zeros(count, np.int32)
+    shared = allocate.zero_ints(count)
     for i in range(count):
         length = ends[i] - begin
         longest = max(longest, length)
@@ -29,9 +30,9 @@ def trie(classes: Array, ends: Array, width: Int) -> tuple[Array, Array]:
         nodes += length - shared[i]
         before = begin
         begin = ends[i]
-    table = np.zeros((nodes, width), np.int32)
-    final = np.zeros(nodes, np.bool_)
-    path = np.empty(longest + 1, np.int32)
+    table = allocate.zero_int_rows(nodes, width)
+    final = allocate.zero_flags(nodes)
+    path = allocate.ints(longest + 1)
     path[0] = 1
     total = 2
     begin = np.int64(0)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dotllm import allocate
 from dotllm.jit import kernel
 
 Array = NDArray[Any]
@@ -31,13 +32,13 @@ def key_networks(
     size, longest = len(text), 0
     for g in range(len(groups)):
         longest = max(longest, groups[g] - (groups[g - 1] if g > 0 else 0))
-    edges = np.empty((longest, 3), np.int32)
-    ends = np.empty(longest + 1, np.int32)
+    edges = allocate.int_rows(longest, 3)
+    ends = allocate.ints(longest + 1)
     children = np.empty((longest + 1, 2), np.int64)
-    only = np.empty(longest + 1, np.int32)  # the character of the only child, 0 if there is none, -1 if there are more
-    path = np.zeros(longest + 1, np.int32)
-    layout = np.empty(9 * size + 7 * len(groups), np.int32)
-    starts = np.zeros(len(groups) + 1, np.int32)
+    only = allocate.ints(longest + 1)  # the character of the only child, 0 if there is none, -1 if there are more
+    path = allocate.zero_ints(longest + 1)
+    layout = allocate.ints(9 * size + 7 * len(groups))
+    starts = allocate.zero_ints(len(groups) + 1)
     left_open = np.empty((size + len(groups), 3), np.int64)
     n_open = 0
     at = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from dotllm import allocate
 from dotllm.jit import kernel
 
 Array = NDArray[Any]
@@ -23,11 +23,11 @@ def distances(table: Array, accepting: Array) -> tuple[Array, Array]:
     Returns two int64[states], in characters: `FAR` where there is no longest string; both are `FAR` for state 0.
     """
     states, classes = table.shape
-    shortest = np.full(states, FAR, np.int64)
-    longest = np.full(states, FAR, np.int64)
+    shortest = allocate.filled_longs(states, FAR)
+    longest = allocate.filled_longs(states, FAR)
     # The edges by target, each pair of states once.
-    first = np.zeros(states + 2, np.int64)
-    seen = np.zeros(states, np.int32)
+    first = allocate.zero_longs(states + 2)
+    seen = allocate.zero_ints(states)
     for source in range(1, states):
         for c in range(classes):
             target = table[source, c]
@@ -36,8 +36,8 @@ def distances(table: Array, accepting: Array) -> tuple[Array, Array]:
                 first[target + 2] += 1
     for target in range(states):
         first[target + 2] += first[target + 1]
-    sources = np.empty(first[states + 1], np.int32)
-    leaving = np.zeros(states, np.int64)
+    sources = allocate.ints(first[states + 1])
+    leaving = allocate.zero_longs(states)
     seen[:] = 0
     for source in range(1, states):
         for c in range(classes):
@@ -47,7 +47,7 @@ def distances(table: Array, accepting: Array) -> tuple[Array, Array]:
                 sources[first[target + 1]] = source
                 first[target + 1] += 1
                 leaving[source] += 1
-    queue = np.empty(states, np.int32)
+    queue = allocate.ints(states)
     end = 0
     for state in range(1, states):
         if accepting[state]:
@@ -71,7 +71,7 @@ def distances(table: Array, accepting: Array) -> tuple[Array, Array]:
             longest[state] = 0
             queue[end] = state
             end += 1
-    furthest = np.zeros(states, np.int64)
+    furthest = allocate.zero_longs(states)
     while begin < end:
         target = queue[begin]
         begin += 1
@@ -112,8 +112,8 @@ def count_characters(
     slots_size = 16
     while slots_size < 2 * limit:
         slots_size *= 2
-    slots = np.zeros(slots_size, np.int32)
-    read = np.empty(limit, np.int64)
+    slots = allocate.zero_ints(slots_size)
+    read = allocate.longs(limit)
     origin[0] = 0
     for c in range(classes):
         out[0, c] = 0

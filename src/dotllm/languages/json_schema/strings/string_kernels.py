@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dotllm import allocate
 from dotllm.jit import inner_kernel, kernel
 
 Array = NDArray[Any]
@@ -46,7 +47,7 @@ def group_edges(table: Array) -> tuple[Array, Array, Array]:
     """
     states, classes = table.shape
     words = (classes + 63) // 64
-    last_source = np.zeros(states, np.int32)
+    last_source = allocate.zero_ints(states)
     total = 0
     for source in range(1, states):
         for c in range(classes):
@@ -57,11 +58,11 @@ def group_edges(table: Array) -> tuple[Array, Array, Array]:
     slots_size = 4
     while slots_size < 2 * total + 2:
         slots_size *= 2
-    slots = np.full(slots_size, -1, np.int32)
-    use_slots = np.full(slots_size, -1, np.int32)
-    sets = np.zeros((total + 1, words), np.uint64)
-    uses = np.zeros((total, 3), np.int32)
-    edges = np.empty((total, 2), np.int32)
+    slots = allocate.filled_ints(slots_size, -1)
+    use_slots = allocate.filled_ints(slots_size, -1)
+    sets = allocate.zero_word_rows(total + 1, words)
+    uses = allocate.zero_int_rows(total, 3)
+    edges = allocate.int_rows(total, 2)
     n_sets = n_uses = n_edges = 0
     last_source[:] = 0
     for source in range(1, states):
@@ -121,8 +122,8 @@ def spelled_edges(
     """
     edges, uses, sets = group_edges(table)
     count, words = sets.shape
-    of_class = np.zeros((table.shape[1], 2), np.uint64)
-    is_beyond = np.zeros(words, np.uint64)
+    of_class = allocate.zero_word_rows(table.shape[1], 2)
+    is_beyond = allocate.zero_words(words)
     for i in range(len(starts)):
         end = starts[i + 1] if i + 1 < len(starts) else 0x110000
         for char in range(starts[i], min(end, 0x80)):
@@ -132,10 +133,10 @@ def spelled_edges(
     slots = 4
     while slots < 2 * count + 4:
         slots *= 2
-    raw = np.zeros((count, 2), np.uint64)
-    set_info = np.empty((count, 3), np.int32)
-    escapes, escape_slots = np.zeros((count + 1, 2), np.uint64), np.full(slots, -1, np.int32)
-    beyonds, beyond_slots = np.zeros((count + 2, words), np.uint64), np.full(slots, -1, np.int32)
+    raw = allocate.zero_word_rows(count, 2)
+    set_info = allocate.int_rows(count, 3)
+    escapes, escape_slots = allocate.zero_word_rows(count + 1, 2), allocate.filled_ints(slots, -1)
+    beyonds, beyond_slots = allocate.zero_word_rows(count + 2, words), allocate.filled_ints(slots, -1)
     n_escapes, n_beyonds = 0, 1
     _find_set(beyonds, 0, beyond_slots)
     for one in range(count):
@@ -177,8 +178,8 @@ def _escape_states(states: int, uses: Array, set_info: Array, escapes: int) -> t
     """
     n_uses = len(uses)
     # The uses are sorted by target, then by kind.
-    first = np.zeros(max(states, escapes + 1) + 1, np.int32)
-    by_target, by_kind = np.empty(n_uses, np.int32), np.empty(n_uses, np.int32)
+    first = allocate.zero_ints(max(states, escapes + 1) + 1)
+    by_target, by_kind = allocate.ints(n_uses), allocate.ints(n_uses)
     for use in range(n_uses):
         first[uses[use, 1] + 1] += 1
     for i in range(states):
@@ -195,8 +196,8 @@ def _escape_states(states: int, uses: Array, set_info: Array, escapes: int) -> t
         kind = set_info[uses[by_target[i], 0], 1]
         by_kind[first[kind + 1]] = by_target[i]
         first[kind + 1] += 1
-    behind = np.zeros(n_uses, np.int32)  # of a use
-    pairs = np.empty((n_uses, 2), np.int32)
+    behind = allocate.zero_ints(n_uses)  # of a use
+    pairs = allocate.int_rows(n_uses, 2)
     n_pairs = 0
     for i in range(n_uses):
         use = by_kind[i]
@@ -219,9 +220,9 @@ def _shared_states(first: int, uses: Array, raw: Array, set_info: Array, beyonds
     each set are read raw; int32[uses], the state of each use (0: it is read from each of its sources); and the number
     of states.
     """
-    via = np.zeros(len(uses), np.int32)
+    via = allocate.zero_ints(len(uses))
     n_via = 0
-    size = np.empty(len(set_info), np.int64)  # 0: nothing is read raw
+    size = allocate.longs(len(set_info))  # 0: nothing is read raw
     for one in range(len(set_info)):
         beyond = set_info[one, 2]
         touch = raw[one, 1] >> np.uint64(63) != 0 and beyonds[beyond, 1] != 0
@@ -266,14 +267,14 @@ def spelled_network(
     n_finals = 0
     for state in range(states):
         n_finals += accepting[state]
-    layout = np.empty(3 + n_finals + 3 * (2 * n_edges + 3 * n_uses), np.int32)
+    layout = allocate.ints(3 + n_finals + 3 * (2 * n_edges + 3 * n_uses))
     layout[0], layout[1], layout[2] = states + n_pairs + n_via, start, n_finals
     at = 3
     for state in range(states):
         if accepting[state]:
             layout[at] = state
             at += 1
-    reads = np.empty((n_edges + n_via, 2), np.int32)
+    reads = allocate.int_rows(n_edges + n_via, 2)
     n_reads = 0
     for i in range(n_edges):
         source, use = edges[i, 0], edges[i, 1]
@@ -287,8 +288,8 @@ def spelled_network(
         if via[use] != 0:
             reads[n_reads, 0], reads[n_reads, 1] = via[use], use
             n_reads += 1
-    times = np.zeros(2 * len(set_info), np.int32)
-    places = np.empty(4, np.int64)
+    times = allocate.zero_ints(2 * len(set_info))
+    places = allocate.longs(4)
     places[0] = at + 1
     for i in range(n_reads):
         source, use = reads[i, 0], reads[i, 1]
