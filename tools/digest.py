@@ -116,7 +116,7 @@ def digest(kind: str, given: Any, over: Vocabulary, options: dict[str, Any]) -> 
         arguments = (over,) if kind == "json_object" else (given, over)
         guide = getattr(Watched, f"from_{kind}")(*arguments, **options).guide()
     except SpecError as error:
-        found.update(f"{type(error).__name__} {error.keyword} {_place(error)}".encode())
+        found.update(f"{type(error).__name__.removesuffix('Error')} {error.keyword} {_place(error)}".encode())
         return found.hexdigest()[:16]
     for array in compiled[0].arrays():
         found.update(array.tobytes())
