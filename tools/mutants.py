@@ -1,116 +1,276 @@
-"""How many faults put into our sources on purpose the tests notice, with cosmic-ray; a share for each file.
+"""How many faults put into our functions on purpose the tests notice; a share for each file.
 
-    python tools/mutants.py src/dotllm/compilation/cache [--sample 40] [--seed 0] [--tests "tests/…"]
+    python -m tools.mutants src/dotllm/compilation/cache [--sample 10] [--seed 0] [--tests "tests/…"] [--seconds 30]
+    python -m tools.mutants src/dotllm/automata/dfa/kernels --python-kernels
 
-Works in a copy of the repository (.cache/mutants), since the sources are changed in place. A file's tests are those of
-`TESTS`, the longest path that fits. Survivors are printed with their diffs: each wants a test, or changes nothing.
+A fault changes an operator, a constant, a condition, or drops a call. No file is touched: this process imports the
+tests, and each mutant is a fork of it in which the function has other code. So a mutant costs the tests that call the
+function, the fastest first, until one fails, and not the start of an interpreter. Left out is what runs at import, and
+what other processes run. Kernels have machine code: ``--python-kernels`` runs them as Python, and mutates them alone.
+
+Survivors are printed: each wants a test, or changes nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import ast
+import copy
+import gc
 import random
-import shutil
-import subprocess
 import sys
-from collections import Counter
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from tests.forked import forked
 
 ROOT = Path(__file__).parent.parent
-COPY = ROOT / ".cache" / "mutants"
-PARTS = ("src", "tests", "benchmarks", "tools", "pyproject.toml", "docs")
 TESTS = {
-    "src/dotllm/automata/dfa": "tests/automata/test_dfa.py tests/languages/regex/test_corpus.py",
-    "src/dotllm/automata": "tests/automata tests/index/test_guide.py",
-    "src/dotllm/compilation": "tests/compilation/test_manager.py tests/compilation/test_manager_model.py",
-    "src/dotllm/compilation/accounting": "tests/compilation/accounting tests/compilation/test_manager.py",
-    "src/dotllm/compilation/cache": "tests/compilation/cache tests/compilation/test_manager.py",
-    "src/dotllm/grammar": "tests/grammar tests/languages/ebnf",
-    "src/dotllm/index": "tests/index/test_guide.py tests/index/test_batch.py tests/index/test_guide_model.py",
-    "src/dotllm/languages/json_schema": "tests/languages/json_schema/test_corpus.py",
-    "src/dotllm/vllm_plugin/engine_core": "tests/vllm_plugin/engine_core",
+    "automata": "tests/automata tests/index/test_guide.py tests/index/test_soundness.py",
+    "automata/dfa": "tests/automata/test_dfa.py tests/languages/regex/test_corpus.py",
+    "automata/nfa_passes": "tests/automata tests/grammar tests/index/test_guide.py",
+    "compilation": "tests/compilation --ignore=tests/compilation/workers",
+    "compilation/workers": "tests/compilation/workers",
+    "grammar": "tests/grammar tests/languages/ebnf tests/index/test_guide.py",
+    "index": "tests/index",
+    "languages/json_schema": "tests/languages/json_schema",
+    "vllm_plugin/engine_core": "tests/vllm_plugin/engine_core",
 }
-TIMEOUT_S = 120.0
-CONFIG = """[cosmic-ray]
-module-path = "{module}"
-timeout = {timeout}
-excluded-modules = []
-test-command = "{python} -m pytest -x -q -p no:cacheprovider {tests}"
-[cosmic-ray.distributor]
-name = "local"
-"""
+"""The tests of a folder of src/dotllm; the longest one counts."""
+OTHER: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
+    ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+    ast.BitXor: ast.BitAnd, ast.Break: ast.Continue, ast.Continue: ast.Break,
+}  # fmt: skip
+NOT_MUTATED = (ast.Raise, ast.JoinedStr, ast.Assert)  # messages, and checks of what cannot be
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def tests_of(module: str) -> str:
-    """The tests that should notice a fault in ``module``."""
-    fitting = [prefix for prefix in TESTS if module.startswith(prefix)]
-    return TESTS[max(fitting, key=len)] if fitting else "tests"
+class Mutant(NamedTuple):
+    file: Path
+    function: Function
+    """The outermost one."""
+    place: int
+    """Of the node, in the order of `ast.walk` of the function."""
+    change: int
+    """Which of its `changes`."""
 
 
-def mutate(module: str, sample: int, seed: int, tests: str, environment: dict[str, str]) -> Counter[str]:
-    """Outcomes of ``sample`` mutants of one file."""
-    from cosmic_ray.work_db import WorkDB, use_db
-    from cosmic_ray.work_item import WorkerOutcome, WorkResult
+class Test(NamedTuple):
+    number: int
+    seconds: float
+    """of a core"""
+    called: set[tuple[str, int]]
+    """File and first line of the functions it calls."""
 
-    config, session = COPY / "cosmic-ray.toml", COPY / "session.sqlite"
-    session.unlink(missing_ok=True)
-    config.write_text(CONFIG.format(module=module, timeout=TIMEOUT_S, python=sys.executable, tests=tests))
-    base = [sys.executable, "-m", "cosmic_ray.cli"]
-    subprocess.run([*base, "init", config.name, session.name], cwd=COPY, env=environment, check=True)
-    with use_db(str(session), WorkDB.Mode.open) as database:
-        items = list(database.work_items)
-        changing = [
-            item for item in items if not all("BitOr" in one.operator_name for one in item.mutations)
-        ]  # of types
-        chosen = {item.job_id for item in random.Random(seed).sample(changing, min(sample, len(changing)))}
-        for item in items:
-            if item.job_id not in chosen:
-                database.set_result(item.job_id, WorkResult(worker_outcome=WorkerOutcome.SKIPPED))
-    subprocess.run([*base, "exec", config.name, session.name], cwd=COPY, env=environment, check=True)
-    outcomes: Counter[str] = Counter()
-    with use_db(str(session), WorkDB.Mode.open) as database:
-        for job, result in database.results:
-            if job not in chosen:
-                continue
-            outcomes[result.test_outcome.value if result.test_outcome else result.worker_outcome.value] += 1
-            if result.test_outcome and result.test_outcome.value == "survived":
-                print(result.diff, flush=True)
-    return outcomes
+
+def changes(node: ast.AST) -> list[ast.AST]:
+    """What ``node`` becomes."""
+    if isinstance(node, ast.Compare):
+        return [
+            with_field(node, ops=[*node.ops[:i], OTHER[type(op)](), *node.ops[i + 1 :]])
+            for i, op in enumerate(node.ops)
+        ]
+    if isinstance(node, ast.BoolOp | ast.BinOp | ast.AugAssign) and type(node.op) in OTHER:
+        return [with_field(node, op=OTHER[type(node.op)]())]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return [node.operand]
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return [ast.Constant(not node.value if isinstance(node.value, bool) else node.value + 1)]
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        return [with_field(node, test=ast.UnaryOp(ast.Not(), node.test))]
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return [ast.Pass()]
+    if isinstance(node, ast.Break | ast.Continue):
+        return [OTHER[type(node)]()]
+    return []
+
+
+def with_field(node: ast.AST, **fields: Any) -> ast.AST:
+    """A copy of ``node`` with other fields."""
+    out = copy.copy(node)
+    for name, value in fields.items():
+        setattr(out, name, value)
+    return out
+
+
+def nodes(function: Function) -> list[ast.AST]:
+    """What is mutated in a function, in a fixed order."""
+    out: list[ast.AST] = []
+    todo: list[ast.AST] = list(function.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, NOT_MUTATED):
+            continue
+        out.append(node)
+        skipped = {"annotation", "returns", "args", "decorator_list"} if isinstance(node, Function) else {"annotation"}
+        for name, value in ast.iter_fields(node):
+            if name not in skipped:
+                todo += [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, ast.AST)]
+    return out
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    """The outermost ones."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, Function):
+            yield node
+        else:
+            yield from functions(node)
+
+
+def first_line(function: Function) -> int:
+    """As its code has it: that of the first decorator."""
+    return min([function.lineno, *(one.lineno for one in function.decorator_list)])
+
+
+def mutants(file: Path, kernels: bool) -> list[Mutant]:
+    """All of a file."""
+    return [
+        Mutant(file, function, place, change)
+        for function in functions(ast.parse(file.read_text()))
+        if kernels == any("kernel" in ast.unparse(one) for one in function.decorator_list)
+        for place, node in enumerate(nodes(function))
+        for change in range(len(changes(node)))
+    ]
+
+
+class Replace(ast.NodeTransformer):
+    """Puts ``new`` in the place of ``old``."""
+
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> Any:
+        return ast.copy_location(self.new, node) if node is self.old else self.generic_visit(node)
+
+
+def apply(mutant: Mutant) -> str:
+    """Give the function its new code in this process; what has changed."""
+    tree = ast.parse(mutant.file.read_text())
+    function = next(one for one in functions(tree) if one.lineno == mutant.function.lineno)
+    old = nodes(function)[mutant.place]
+    new = changes(old)[mutant.change]
+    was = ast.unparse(old).splitlines()[0]
+    Replace(old, new).visit(tree)
+    ast.fix_missing_locations(tree)
+    codes = {(one.co_qualname, one.co_firstlineno): one for one in all_codes(compile(tree, str(mutant.file), "exec"))}
+    for found in gc.get_objects():
+        if isinstance(found, FunctionType) and found.__code__.co_filename == str(mutant.file):
+            code = codes.get((found.__code__.co_qualname, found.__code__.co_firstlineno))
+            if code is not None and code.co_freevars == found.__code__.co_freevars:
+                found.__code__ = code
+    return f"{mutant.file.relative_to(ROOT)}:{getattr(old, 'lineno', 0)}: {was}  ->  {ast.unparse(new).splitlines()[0]}"
+
+
+def all_codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from all_codes(constant)
+
+
+class Mutate:
+    """The plugin that runs the collected tests of a file, first as they are, then on mutants."""
+
+    def __init__(self, files: list[Path], options: argparse.Namespace) -> None:
+        self.files, self.options = files, options
+        self.rows: list[str] = []
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        baseline = forked(lambda: [measured(session, number) for number in range(len(session.items))], 1200, 3600)
+        tests = sorted([test for test in baseline if test is not None], key=lambda test: test.seconds)
+        seconds = sum(test.seconds for test in tests)
+        print(
+            f"{len(tests)} tests of {seconds:.0f} s; left out, as they fail: {len(baseline) - len(tests)}", flush=True
+        )
+        for file in self.files:
+            found = mutants(file, self.options.python_kernels)
+            chosen = random.Random(self.options.seed).sample(found, min(self.options.sample, len(found)))
+            killed = sum(self.is_killed(session, tests, mutant) for mutant in chosen)
+            if chosen:
+                self.rows.append(f"{killed:4} of {len(chosen):3} killed  {file.relative_to(ROOT)}")
+                print(self.rows[-1], flush=True)
+        return True
+
+    def is_killed(self, session: pytest.Session, tests: list[Test], mutant: Mutant) -> bool:
+        here = str(mutant.file), first_line(mutant.function)
+        fitting, seconds = [], 0.0
+        for test in tests:
+            if here in test.called and seconds + test.seconds < self.options.seconds:
+                fitting.append(test.number)
+                seconds += test.seconds
+        survived = forked(
+            lambda: (apply(mutant), not any(fails(session, number) for number in fitting)),
+            3 * seconds + 10,
+            20 * seconds + 60,
+        )
+        if survived is not None and survived[1]:
+            print(f"survived {len(fitting)} tests: {survived[0]}", flush=True)
+        return survived is None or not survived[1]
+
+
+def fails(session: pytest.Session, number: int) -> bool:
+    """Run a test, and take down its fixtures."""
+    return any(report.failed for report in runtestprotocol(session.items[number], log=False, nextitem=None))
+
+
+def measured(session: pytest.Session, number: int) -> Test | None:
+    """A test without a mutant; None if it fails."""
+    called: set[CodeType] = set()
+
+    def note(frame: Any, event: str, _: object) -> None:
+        if event == "call":
+            called.add(frame.f_code)
+
+    began = time.process_time()
+    threading.setprofile(note)
+    sys.setprofile(note)
+    failed = fails(session, number)
+    sys.setprofile(None)
+    threading.setprofile(None)  # type: ignore[arg-type]
+    ours = {(code.co_filename, code.co_firstlineno) for code in called if "/src/dotllm/" in code.co_filename}
+    return None if failed else Test(number, time.process_time() - began, ours)
 
 
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("module", nargs="+", help="a file, or a folder of them")
-    parser.add_argument("--sample", type=int, default=40, help="mutants of each file")
+    parser.add_argument("module", nargs="+", type=Path, help="a file, or a folder of them")
+    parser.add_argument("--sample", type=int, default=10, help="mutants of each file")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tests", default="", help="in place of those of TESTS")
+    parser.add_argument("--seconds", type=float, default=30, help="of tests for a mutant")
+    parser.add_argument("--python-kernels", action="store_true")
     options = parser.parse_args()
-    shutil.rmtree(COPY, ignore_errors=True)
-    COPY.mkdir(parents=True)
-    for part in PARTS:
-        source = ROOT / part
-        if source.is_dir():
-            shutil.copytree(source, COPY / part, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, COPY / part)
-    environment = {**os.environ, "PYTHONPATH": f"{COPY / 'src'}:{COPY}", "PYTHONDONTWRITEBYTECODE": "1"}
+    if options.python_kernels:
+        from tools import python_kernels
+
+        python_kernels.install()
     files = [
         file for given in options.module
-        for file in ([Path(given)] if given.endswith(".py") else sorted((ROOT / given).rglob("*.py")))
-        if file.name != "__init__.py"
+        for file in ([given.resolve()] if given.suffix == ".py" else sorted(given.resolve().rglob("*.py")))
     ]  # fmt: skip
-    rows = []
+    groups: dict[str, list[Path]] = {}
     for file in files:
-        module = str((ROOT / file).relative_to(ROOT))
-        tests = options.tests or tests_of(module)
-        baseline = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests.split()]
-        subprocess.run(baseline, cwd=COPY, env=environment, check=True)  # where they fail, all mutants are "killed"
-        found = mutate(module, options.sample, options.seed, tests, environment)
-        rows.append(f"{found['killed']:4} of {sum(found.values()):4} killed  {module}")
-        print(rows[-1], flush=True)
-    print("\n".join(["", *rows]))
+        name = file.relative_to(ROOT / "src" / "dotllm").as_posix()
+        tests = options.tests or TESTS[max((one for one in TESTS if name.startswith(one)), key=len)]
+        groups.setdefault(tests, []).append(file)
+    if len(groups) > 1:
+        parser.error("one folder of TESTS at a time")
+    for tests, found in groups.items():
+        plugin = Mutate(found, options)
+        pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-m", "not serve", *tests.split()], plugins=[plugin])
+        print("\n".join(plugin.rows))
 
 
 if __name__ == "__main__":

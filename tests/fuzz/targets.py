@@ -1,7 +1,7 @@
 """What is fuzzed: by name a function of a random number generator, which raises where something is wrong.
 
 Judges are `re`, `jsonschema`, the recogniser of grammars (`dotllm.grammar.reference`), and brute force over a
-vocabulary. A specification may be refused, always with a `SpecError`; a file with a ValueError; an
+vocabulary; `peers` are compared with them, too. A specification may be refused, always with a `SpecError`; a file with a ValueError; an
 argument with a TypeError, ValueError or IndexError. Nothing else may be raised.
 """
 
@@ -25,7 +25,7 @@ from jsonschema.exceptions import SchemaError
 
 from dotllm import Guide, Index, Vocabulary
 from dotllm.errors import BudgetExceeded, EngineFault, SpecError
-from tests.fuzz import makers
+from tests.fuzz import makers, peers
 
 TARGETS: dict[str, Callable[[Random], None]] = {}
 CALLERS_FAULT = (TypeError, ValueError, IndexError, OverflowError)
@@ -100,16 +100,20 @@ def regexes(random: Random) -> None:
     walks = [text.decode() for _ in range(3) if (text := walk(index, random)) is not None]
     if judge is None or any(sign in pattern for sign in ("--", "&&", "[[")):  # (docs/regex.md, "How we differ")
         return
+    judged = {}
     for text in [*walks, *makers.texts(random, pattern)]:
         if (text.endswith("\n") and "$" in pattern) or (not text and r"\B" in pattern):
             continue
         if "(?i" in pattern and not text.isascii():  # which `re` does not fold under its ASCII
             continue
         with contextlib.suppress(TimeoutError):
-            expected = bool(judge.fullmatch(text, timeout=2.0))
+            judged[text] = expected = bool(judge.fullmatch(text, timeout=2.0))
             found = reads(index, text.encode())
             if found != expected:  # (`regex` errs where a lazy loop's body may be empty)
-                assert found == bool(other.fullmatch(text)), f"{pattern!r} and {text!r}"
+                judged[text] = bool(other.fullmatch(text))
+                assert found == judged[text], f"{pattern!r} and {text!r}"
+    if random.random() < 0.1:
+        peers.compare("regex", pattern, judged)
 
 
 @target
@@ -143,6 +147,38 @@ def schemas(random: Random) -> None:
         except Exception:  # of the judge's: an unknown reference, a pattern that `re` does not have
             return
         assert valid, f"{text} allows {found!r}"
+
+
+@target
+def documents(random: Random) -> None:
+    """Against `jsonschema`: in any order of keys, the verdicts on documents near the schema."""
+    from benchmarks.walks import parse
+    from tests.languages.json_schema.random_schemas import KEYS, SCALARS, random_document, random_schema
+    from tests.languages.json_schema.test_walks import repeats_a_key
+
+    schema = random_schema(random, random.choice([1, 2, 3]))
+    try:
+        Draft202012Validator.check_schema(schema)
+        index = Index.from_json_schema(schema, vocabulary(), order="any")
+    except (SchemaError, SpecError):
+        return
+    walks = [found for _ in range(3) if (found := walk(index, random)) is not None and not repeats_a_key(found)]
+    made = [json.loads(found) for found in walks] + [random_document(random) for _ in range(6)]
+    words = [*KEYS, *(one for one in SCALARS if isinstance(one, str))]
+    made += [makers.spoilt(random, document, words) for document in made]
+    judge = Draft202012Validator(schema)
+    judged = {}
+    for document in made:
+        text = json.dumps(document, ensure_ascii=False)
+        if re.search(r"Infinity|-0\.0|\de[+-]|\ud800", text):  # no JSON, or spelled otherwise (docs/json-schema.md)
+            continue
+        try:
+            judged[text] = judge.is_valid(parse(text))
+        except RecursionError:
+            return
+        assert reads(index, text.encode()) == judged[text], f"{json.dumps(schema)} and {text}"
+    if random.random() < 0.1:
+        peers.compare("json_schema", schema, judged)
 
 
 @target

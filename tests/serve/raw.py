@@ -8,9 +8,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from dotllm.demo.server import Server
+
+class HasUrl(Protocol):
+    url: str
 
 
 class Answer(NamedTuple):
@@ -27,7 +29,7 @@ class Answer(NamedTuple):
         return str(self.body["error"]["message"])
 
 
-def complete(server: Server, model: str, timeout: float = 300.0, **fields: Any) -> Answer:
+def complete(server: HasUrl, model: str, timeout: float = 300.0, **fields: Any) -> Answer:
     """One request to /v1/completions (``path`` for another); by default for 8 tokens at temperature 1."""
     path = fields.pop("path", "/v1/completions")
     body = {"model": model, "max_tokens": 8, "temperature": 1.0, **fields}
@@ -42,7 +44,7 @@ def complete(server: Server, model: str, timeout: float = 300.0, **fields: Any) 
         return Answer(error.code, json.loads(error.read()), time.perf_counter() - start)
 
 
-def first_token(server: Server, model: str, timeout: float = 300.0, **fields: Any) -> float:
+def first_token(server: HasUrl, model: str, timeout: float = 300.0, **fields: Any) -> float:
     """Seconds until the first chunk of a streamed completion; the rest is read too."""
     body = {"model": model, "max_tokens": 8, "temperature": 1.0, "stream": True, "prompt": "hello", **fields}
     request = urllib.request.Request(
@@ -63,7 +65,7 @@ def together(number: int, call: Any) -> list[Any]:
         return list(pool.map(call, range(number)))
 
 
-def metrics(server: Server) -> dict[str, float]:
+def metrics(server: HasUrl) -> dict[str, float]:
     """/metrics as {name{labels}: value}."""
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:
         lines = response.read().decode().splitlines()
