@@ -16,7 +16,7 @@ TOKENIZERS ?=
 EXAMPLES ?= 2500
 MINUTES ?= 10
 MODULE ?= src/dotllm/compilation/cache/memory.py
-MUTANTS ?= 40
+MUTANTS ?= 25
 # Options of the bench targets, as in `make bench-engine ARGS=--quick`.
 ARGS ?=
 API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serve/test_answers.py
@@ -43,8 +43,8 @@ model-test: install-dev  ## EXAMPLES new sequences for each of the six model-bas
 fuzz: install-dev  ## Random input for MINUTES=10; findings are files in .cache/fuzz (docs/testing.md).
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
 
-mutants: install-dev .cache/tools  ## How many of MUTANTS mutants of each file of MODULE the tests notice (docs/testing.md).
-	.cache/tools/bin/python tools/mutants.py $(MODULE) --sample $(MUTANTS) $(ARGS)
+mutants: install-dev  ## How many of MUTANTS mutants of each file of MODULE the tests notice (docs/testing.md).
+	$(BIN)/python -m tools.mutants $(MODULE) --sample $(MUTANTS) $(ARGS)
 
 soak: install-dev  ## Mixed and hostile traffic on a server on the CPU for MINUTES=10: memory, latency, and what went wrong.
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) $(ARGS)
@@ -119,11 +119,10 @@ clean:
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
 
-# Tools that no test needs: they see what .venv has, and .venv does not see them.
+# What no test needs is kept out of .venv.
 .cache/tools: $(VENV)/.installed-dev
 	$(PYTHON) -m venv $@
-	$@/bin/python -m pip --disable-pip-version-check install --quiet cosmic-ray==8.7.0 pip-audit==2.10.1
-	realpath $(VENV)/lib/python3*/site-packages > $$(echo $@/lib/python3*/site-packages)/tests.pth
+	$@/bin/python -m pip --disable-pip-version-check install --quiet pip-audit==2.10.1
 
 $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 	@echo "== installing into $(VENV): a few minutes the first time"

@@ -30,6 +30,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests.forked import forked
+from tools import python_kernels
 
 ROOT = Path(__file__).parent.parent
 TESTS = {
@@ -133,12 +134,17 @@ def first_line(function: Function) -> int:
     return min([function.lineno, *(one.lineno for one in function.decorator_list)])
 
 
+def decorators(function: Function) -> list[str]:
+    return [ast.unparse(one) for one in function.decorator_list]
+
+
 def mutants(file: Path, kernels: bool) -> list[Mutant]:
     """All of a file."""
     return [
         Mutant(file, function, place, change)
         for function in functions(ast.parse(file.read_text()))
-        if kernels == any("kernel" in ast.unparse(one) for one in function.decorator_list)
+        if kernels == any("kernel" in decorator for decorator in decorators(function))
+        and "intrinsic" not in decorators(function)
         for place, node in enumerate(nodes(function))
         for change in range(len(changes(node)))
     ]
@@ -163,6 +169,8 @@ def apply(mutant: Mutant) -> str:
     was = ast.unparse(old).splitlines()[0]
     Replace(old, new).visit(tree)
     ast.fix_missing_locations(tree)
+    if python_kernels.are_installed():
+        tree = python_kernels.as_python(tree)
     codes = {(one.co_qualname, one.co_firstlineno): one for one in all_codes(compile(tree, str(mutant.file), "exec"))}
     for found in gc.get_objects():
         if isinstance(found, FunctionType) and found.__code__.co_filename == str(mutant.file):
@@ -242,6 +250,10 @@ def measured(session: pytest.Session, number: int) -> Test | None:
     return None if failed else Test(number, time.process_time() - began, ours)
 
 
+def tests_of(file: str) -> str:
+    return TESTS[max((folder for folder in TESTS if file.startswith(folder)), key=len)]
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -253,24 +265,17 @@ def main() -> None:
     parser.add_argument("--python-kernels", action="store_true")
     options = parser.parse_args()
     if options.python_kernels:
-        from tools import python_kernels
-
         python_kernels.install()
     files = [
         file for given in options.module
         for file in ([given.resolve()] if given.suffix == ".py" else sorted(given.resolve().rglob("*.py")))
     ]  # fmt: skip
-    groups: dict[str, list[Path]] = {}
-    for file in files:
-        name = file.relative_to(ROOT / "src" / "dotllm").as_posix()
-        tests = options.tests or TESTS[max((one for one in TESTS if name.startswith(one)), key=len)]
-        groups.setdefault(tests, []).append(file)
-    if len(groups) > 1:
-        parser.error("one folder of TESTS at a time")
-    for tests, found in groups.items():
-        plugin = Mutate(found, options)
-        pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-m", "not serve", *tests.split()], plugins=[plugin])
-        print("\n".join(plugin.rows))
+    tests = {options.tests or tests_of(file.relative_to(ROOT / "src" / "dotllm").as_posix()) for file in files}
+    if len(tests) > 1:
+        parser.error("files of one folder of TESTS at a time")
+    plugin = Mutate(files, options)
+    pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-m", "not serve", *tests.pop().split()], plugins=[plugin])
+    print("\n".join(plugin.rows))
 
 
 if __name__ == "__main__":
