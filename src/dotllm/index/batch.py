@@ -35,7 +35,7 @@ from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_row, copy_rows, 
 from dotllm.index.mask_misses import CHUNK, CODES, ORDER, addresses, by_machine, enter_rows, find_rows, help_forever
 from dotllm.index.mask_table import CONTENTS, END_ROW
 from dotllm.index.token_space import TokenSpace
-from dotllm.index.walkable import Walkable
+from dotllm.index.walkable import Locks, Walkable, machines_of
 from dotllm.system import cpu_quota
 
 THREADS = min(8, cpu_quota.usable())
@@ -48,11 +48,6 @@ _POOL = HelperPool(help_forever)
 Failure: TypeAlias = SpecError | EngineFault
 Failures = dict[int, Failure]
 """By position in the batch why a guide failed; without tracebacks, whose frames would hold the whole batch."""
-
-
-def machines_of(indexes: Sequence[Walkable]) -> Int64:
-    """The words of the machines of ``indexes``, int64 [n * MACHINE], as kernels take them."""
-    return np.frombuffer(bytearray().join([index.machine for index in indexes]), np.int64)
 
 
 def _configs(guides: Sequence[Guide]) -> Int32:
@@ -76,23 +71,6 @@ class MaskScratch:
 
 
 _scratch: WeakKeyDictionary[TokenSpace, list[MaskScratch]] = WeakKeyDictionary()
-
-
-class Locks:
-    """Holds the locks of some indexes, always taken in the same order (an ExitStack costs more)."""
-
-    __slots__ = ("_locks",)
-
-    def __init__(self, indexes: Sequence[Walkable]) -> None:
-        self._locks = sorted({index.lock for index in indexes}, key=id)
-
-    def __enter__(self) -> None:
-        for lock in self._locks:
-            lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        for lock in self._locks:
-            lock.release()
 
 
 def mask_rows(

@@ -20,16 +20,15 @@ from dotllm.errors import EngineFault, SpecError
 from dotllm.index.batch import (
     NO_LIMIT,
     Failures,
-    Locks,
     advance_guides,
     for_each_stateful,
-    machines_of,
     recover_each,
     rows_of,
 )
 from dotllm.index.callers import WRONG_COUNT, error_of, integers
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, check_configurations, known_rows, pointer
+from dotllm.index.walkable import Locks, machines_of
 from dotllm.jit import kernel
 
 NO_MASK = -1  # not a row: whatever is sampled there is not used

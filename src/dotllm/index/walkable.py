@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dotllm.arrays import Int32
+import numpy as np
+
+from dotllm.arrays import Int32, Int64
 from dotllm.index.token_space import TokenSpace
 from dotllm.vocabulary import Vocabulary
 
@@ -83,3 +85,25 @@ class Walkable(Protocol):
 
     def mask_within(self, config: int, tokens_left: int) -> Int32 | None:
         """The mask under a limit, if that is another one."""
+
+
+def machines_of(indexes: Sequence[Walkable]) -> Int64:
+    """The words of the machines of ``indexes``, int64 [n * MACHINE], as kernels take them."""
+    return np.frombuffer(bytearray().join([index.machine for index in indexes]), np.int64)
+
+
+class Locks:
+    """Holds the locks of some indexes, always taken in the same order (an ExitStack costs more)."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self, indexes: Sequence[Walkable]) -> None:
+        self._locks = sorted({index.lock for index in indexes}, key=id)
+
+    def __enter__(self) -> None:
+        for lock in self._locks:
+            lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        for lock in self._locks:
+            lock.release()
