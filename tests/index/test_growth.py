@@ -153,6 +153,7 @@ def test_every_region_is_full_at_first(threads: int, words: Vocabulary, monkeypa
         rows, failures = mask_rows(guides, threads)
         assert not failures and rows.tolist() == [guide.mask_row for guide in reference]
         assert [guide.forced_tokens() for guide in guides] == [guide.forced_tokens() for guide in reference]
+        assert [guide.tokens_to_finish for guide in guides] == [guide.tokens_to_finish for guide in reference]
         going = [i for i in range(60) if step < len(expected[i])]
         tokens = [expected[i][step] for i in going]
         accepted, failures = advance_guides([guides[i] for i in going], tokens)

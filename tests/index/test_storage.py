@@ -50,6 +50,20 @@ def test_bytes_are_what_a_file_holds(tmp_path: Path, bytes_vocabulary: Vocabular
         Index.from_bytes(index.to_bytes()[:-1], bytes_vocabulary)
 
 
+def test_the_shortest_ways_are_saved_once_found(bytes_vocabulary: Vocabulary) -> None:
+    index = Index.from_json_schema(SCHEMA, bytes_vocabulary)
+    without = index.to_bytes()
+    assert Index.from_bytes(without, bytes_vocabulary).mem[at.H_HAS_WAYS] == 0
+    needed = index.tokens_to_finish()
+    again = Index.from_bytes(index.to_bytes(), bytes_vocabulary)
+    assert again.mem[at.H_HAS_WAYS] == 1 and again.renewed().mem[at.H_HAS_WAYS] == 1
+    assert len(index.to_bytes()) - len(without) < 5 * 4 * int(index.mem[at.H_NODES]) + 100
+    index.mem[index.mem[at.H_WAY_AFTER] : index.mem[at.H_WAY_AFTER] + index.mem[at.H_NODES]] = 1 << 20
+    assert again.tokens_to_finish() == needed
+    with pytest.raises(ValueError, match="damaged"):
+        Index.from_bytes(index.to_bytes(), bytes_vocabulary)
+
+
 def test_a_loaded_index_goes_on_growing(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
     Index.from_json_schema(SCHEMA, bytes_vocabulary).save(tmp_path / "i")
     assert rows(Index.load(tmp_path / "i", bytes_vocabulary)) == rows(Index.from_json_schema(SCHEMA, bytes_vocabulary))

@@ -78,6 +78,8 @@ def walk(index: Index, chance: random.Random) -> None:
         if not allowed or guide.is_finished:
             break
         guide.forced_bytes()
+        if not guide.is_stateful:
+            guide.mask_within(guide.tokens_to_finish + 2)
         if not guide.advance(chance.choice(allowed)):
             break
         _ = guide.can_finish

@@ -32,6 +32,7 @@ from dotllm.index.callers import (
 from dotllm.index.guide import Guide
 from dotllm.index.helper_pool import NO_HELPERS, HelperPool, new_job
 from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_row, copy_rows, fill_known, known_rows
+from dotllm.index.limits import tight_guides
 from dotllm.index.mask_misses import CHUNK, CODES, ORDER, addresses, by_machine, enter_rows, find_rows, help_forever
 from dotllm.index.mask_table import CONTENTS, END_ROW
 from dotllm.index.token_space import TokenSpace
@@ -40,7 +41,6 @@ from dotllm.system import cpu_quota
 
 THREADS = min(8, cpu_quota.usable())
 _MISSES_PER_THREAD = 8  # fewer are not worth a thread
-NO_LIMIT = -1  # instead of the tokens that are left
 _FAILED = -2  # instead of a row, until the others have theirs
 _NO_TARGETS = np.empty(0, np.int64)
 _POOL = HelperPool(help_forever)
@@ -109,10 +109,10 @@ def limited_masks(
     Yields:
         The position of a guide, and its mask int32 [words].
     """
-    for i, (guide, left) in enumerate(zip(guides, tokens_left, strict=True)):
-        if left != NO_LIMIT and i not in failures:
+    for i in tight_guides(guides, tokens_left):
+        if i not in failures:
             try:
-                mask = guide.mask_within(left)
+                mask = guides[i].mask_within(tokens_left[i])
             except (SpecError, EngineFault) as error:
                 failures[i] = error.with_traceback(None)
             else:

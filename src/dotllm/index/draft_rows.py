@@ -18,7 +18,6 @@ from dotllm.automata.machine.layout import FINISHED, H_FUEL
 from dotllm.automata.machine.run import advance
 from dotllm.errors import EngineFault, SpecError
 from dotllm.index.batch import (
-    NO_LIMIT,
     Failures,
     advance_guides,
     for_each_stateful,
@@ -28,6 +27,7 @@ from dotllm.index.batch import (
 from dotllm.index.callers import WRONG_COUNT, error_of, integers
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import B1, I1, L1, MACHINE, NEEDS_ROW, U8, I, check_configurations, known_rows, pointer
+from dotllm.index.limits import tight_guides
 from dotllm.index.walkable import Locks, machines_of
 from dotllm.jit import kernel
 
@@ -205,12 +205,12 @@ def _limit_rows(
     configs: Int32, failures: Failures,
 ) -> None:  # fmt: skip
     """`limit_rows` for each guide under a limit. A refusal is a failure of that guide."""
-    for g, (guide, left) in enumerate(zip(guides, tokens_left, strict=True)):
-        if left == NO_LIMIT or g in failures:
+    for g in tight_guides(guides, tokens_left, configs, 1 + np.diff(starts)):
+        if g in failures:
             continue
         own = slice(int(starts[g]) + g, int(starts[g + 1]) + g + 1)
         try:
-            limit_rows(guide, drafts[g], left, rows[own], configs[own])
+            limit_rows(guides[g], drafts[g], tokens_left[g], rows[own], configs[own])
         except (SpecError, EngineFault) as error:
             failures[g] = error.with_traceback(None)
 

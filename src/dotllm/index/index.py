@@ -26,13 +26,12 @@ from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
-from dotllm.index import storage
+from dotllm.index import limits, storage
 from dotllm.index.batch import row_of
 from dotllm.index.callers import no_configuration
 from dotllm.index.charset_choice import counted_charsets
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import CONFIGURATIONS, advance_one
-from dotllm.index.limits import Limits
 from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL
 from dotllm.index.token_space import TokenSpace
 from dotllm.index.unique import UniqueGuide
@@ -104,7 +103,6 @@ class GrammarIndex:
         self.token_sets = token_sets
         self.charsets = list(charsets)
         self.token_rows = token_set_rows(token_sets, vocabulary) if token_sets else self.space.no_token_rows
-        self._limits: Limits | None = None
         self._set_memory(mem)
         self.space.register(self)
 
@@ -273,13 +271,6 @@ class GrammarIndex:
 
     # ---- limits on the tokens that are left
 
-    @property
-    def limits(self) -> Limits:
-        """What is known of limits; made when first asked for. Hold `lock`."""
-        if self._limits is None:
-            self._limits = Limits(self)
-        return self._limits
-
     def tokens_to_finish(self, config: int = INITIAL) -> int:
         """How many tokens suffice to end the text at ``config`` (by default: of a whole text), the end token included.
 
@@ -292,7 +283,7 @@ class GrammarIndex:
         """
         config = self.check_configuration(config)
         with self.lock:
-            return self.limits.tokens_to_finish(self, config)
+            return limits.tokens_to_finish(self, config)
 
     def mask_within(self, config: int, tokens_left: int) -> Int32 | None:
         """The tokens, int32 [words], after which the text can be ended with the tokens that are left then; None where
@@ -308,9 +299,7 @@ class GrammarIndex:
         if config == FINISHED:
             return None
         with self.lock:
-            return (
-                self.limits.mask(self, config, tokens_left) if self.limits.is_tight(self, config, tokens_left) else None
-            )
+            return limits.mask_within(self, config, tokens_left)
 
     def row_numbers(self) -> list[Int32]:
         """Views of all row numbers (or negative marks) in the arena, each int32 [n]. Hold `lock`."""

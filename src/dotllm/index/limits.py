@@ -1,23 +1,34 @@
 """Masks under a limit on the tokens that are left (see `automata.machine.plans`).
 
-A limit changes nothing as long as it suffices whatever token comes next. How many tokens are enough for that is kept
-for each configuration once it has been found, so such a limit costs a comparison.
+A limit changes nothing as long as it suffices whatever token comes next. How many tokens are enough for that is
+remembered for each configuration once it has been found, so such a limit costs a comparison; one call of a kernel
+compares a whole batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numba as nb
 import numpy as np
 
-from dotllm.arrays import Int32
-from dotllm.automata.machine.layout import USED_WAYS
+from dotllm.arrays import Bool, Int32, Int64
+from dotllm.automata.machine.arena import FUEL
+from dotllm.automata.machine.layout import FINISHED, H_FUEL, H_HAS_WAYS
 from dotllm.automata.machine.plans.masks_within import enough_tokens, find_row_within
 from dotllm.automata.machine.plans.places import NEVER, tokens_from
-from dotllm.automata.machine.plans.trie import Trie
+from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.plans.ways import find_ways
 from dotllm.automata.machine.walk import CharsetTables
 from dotllm.errors import TooFewTokens, Unsupported
+from dotllm.index.callers import WRONG_COUNT, error_of
+from dotllm.index.guide import Guide
+from dotllm.index.kernels import B1, I1, L1, MACHINE, I, pointer
 from dotllm.index.token_space import TokenSpace
-from dotllm.index.walkable import Walkable
+from dotllm.index.walkable import Locks, Walkable, machines_of
+from dotllm.jit import kernel
+
+NO_LIMIT = -1  # instead of the tokens that are left
 
 
 def trie_of(space: TokenSpace) -> Trie:
@@ -27,58 +38,104 @@ def trie_of(space: TokenSpace) -> Trie:
     )
 
 
-class Limits:
-    """What an index knows of limits. Hold its lock while calling."""
+def find_shortest_ways(index: Walkable) -> None:
+    """Find them, where nobody has. Hold the index's lock."""
+    if index.mem[H_HAS_WAYS] == 0:
+        index.run(lambda mem: int(find_ways(mem, index.space.spellable_bytes)))
 
-    def __init__(self, index: Walkable) -> None:
-        self._enough: dict[int, int] = {}
-        """By configuration, how many tokens are no limit, whatever comes next."""
-        unspellable = index.vocabulary.unspellable_bytes
-        self._counts_bytes = unspellable == index.vocabulary.missing_bytes
-        spellable = np.array([byte not in unspellable for byte in range(256)])
-        if index.mem[USED_WAYS] == 0:
-            index.run(lambda mem: int(find_ways(mem, spellable)))
 
-    def is_tight(self, index: Walkable, config: int, tokens_left: int) -> bool:
-        """Whether the mask under the limit may differ from the ordinary one, as far as is known."""
-        enough = self._enough.get(config)
-        if enough is None and self._counts_bytes:
-            trie = trie_of(index.space)
-            index.mask_row(config)  # what is known of a row holds for all who share it
-            enough = index.run(lambda mem: int(enough_tokens(mem, trie, config)))
-            if enough < 0:
-                return True
-            self._enough[config] = enough
-        return enough is None or tokens_left < enough
+def tokens_to_finish(index: Walkable, config: int) -> int:
+    """See `GrammarIndex.tokens_to_finish`. Hold the index's lock.
 
-    def tokens_to_finish(self, index: Walkable, config: int) -> int:
-        """See `GrammarIndex.tokens_to_finish`.
-
-        Raises:
-            Unsupported: no tokens of the vocabulary spell the shortest text.
-        """
-        trie = trie_of(index.space)
-        tokens = index.run(lambda mem: int(tokens_from(mem, trie, config)))
-        if tokens >= NEVER:
-            raise Unsupported(
-                "no tokens of the vocabulary spell the shortest text, so no limit can be kept", keyword="vocabulary"
-            )
-        return tokens
-
-    def mask(self, index: Walkable, config: int, tokens_left: int) -> Int32 | None:
-        """See `GrammarIndex.mask_within`.
-
-        Raises:
-            TooFewTokens: the text cannot be ended with so few tokens.
-        """
-        needed = self.tokens_to_finish(index, config)
-        if tokens_left < needed:
-            raise TooFewTokens(needed, tokens_left)
-        space, trie = index.space, trie_of(index.space)
-        charsets = CharsetTables(space.sets, space.set_rows, space.set_ints, *space.unfinished)
-        out = np.zeros(space.words, np.int32)
-        most = index.run(
-            lambda mem: int(find_row_within(mem, trie, charsets, index.token_rows, space.eos, config, tokens_left, out))
+    Raises:
+        Unsupported: no tokens of the vocabulary spell the shortest text.
+    """
+    find_shortest_ways(index)
+    trie = trie_of(index.space)
+    tokens = index.run(lambda mem: int(tokens_from(mem, trie, config)))
+    if tokens >= NEVER:
+        raise Unsupported(
+            "no tokens of the vocabulary spell the shortest text, so no limit can be kept", keyword="vocabulary"
         )
-        self._enough[config] = most + 1
-        return out if tokens_left <= most else None
+    return tokens
+
+
+def is_tight(index: Walkable, config: int, tokens_left: int) -> bool:
+    """Whether a limit may change the mask, as far as is known. Hold the index's lock."""
+    find_shortest_ways(index)
+    trie, by_bytes = trie_of(index.space), index.space.counts_bytes
+    if by_bytes:
+        index.mask_row(config)  # what is known of a row holds for all who share it
+    return not 0 <= index.run(lambda mem: int(enough_tokens(mem, trie, by_bytes, config))) <= tokens_left
+
+
+def mask_within(index: Walkable, config: int, tokens_left: int) -> Int32 | None:
+    """See `GrammarIndex.mask_within`. Hold the index's lock.
+
+    Raises:
+        TooFewTokens: the text cannot be ended with so few tokens.
+    """
+    if not is_tight(index, config, tokens_left):
+        return None
+    needed = tokens_to_finish(index, config)
+    if tokens_left < needed:
+        raise TooFewTokens(needed, tokens_left)
+    space, trie = index.space, trie_of(index.space)
+    charsets = CharsetTables(space.sets, space.set_rows, space.set_ints, *space.unfinished)
+    out = np.zeros(space.words, np.int32)
+    most = index.run(
+        lambda mem: int(find_row_within(mem, trie, charsets, index.token_rows, space.eos, config, tokens_left, out))
+    )
+    return out if tokens_left <= most else None
+
+
+@kernel(I(L1, I1, I1, L1, TRIE, nb.boolean, I, B1))
+def find_tight(
+    machines: Int64, configs: Int32, counts: Int32, tokens_left: Int64, trie: Trie, by_bytes: bool, fuel: int,
+    tight: Bool,
+) -> int:  # fmt: skip
+    """tight[g] = whether guide g has a limit that may change a mask at one of its next ``counts[g]`` of the
+    ``configs``, as far as is known. Returns 0.
+
+    The limit is tokens_left[g] at the first of them, one less at the next, and so on.
+    """
+    entry = 0
+    for g in range(counts.shape[0]):
+        mem = nb.carray(pointer(machines[MACHINE * g]), (machines[MACHINE * g + 1],), nb.int32)
+        tight[g] = False
+        for j in range(counts[g]):
+            if tokens_left[g] != NO_LIMIT and not tight[g] and configs[entry + j] > FINISHED:
+                mem[H_FUEL] = fuel
+                enough = enough_tokens(mem, trie, by_bytes, configs[entry + j])
+                tight[g] = enough < 0 or tokens_left[g] - j < enough
+        entry += counts[g]
+    return 0
+
+
+def tight_guides(
+    guides: Sequence[Guide], tokens_left: Sequence[int], configs: Int32 | None = None, counts: Int32 | None = None
+) -> list[int]:
+    """The guides whose limits may change a mask: those that remember, and those of which it is not known.
+
+    tokens_left: as `mask_rows`; configs int32 [sum(counts)]: of guide g the next counts[g] are its own, along its
+    drafts (by default, its own one).
+
+    Raises:
+        ValueError: ``tokens_left`` are not one for each guide.
+    """  # noqa: DOC501 - a function makes the error
+    if len(tokens_left) != len(guides):
+        raise error_of(WRONG_COUNT, guides, tokens_left)
+    limited = [g for g, left in enumerate(tokens_left) if left != NO_LIMIT]
+    if not limited:
+        return limited
+    indexes = [guide.index for guide in guides]
+    space = indexes[0].space
+    if configs is None or counts is None:
+        configs, counts = np.array([guide.config for guide in guides], np.int32), np.ones(len(guides), np.int32)
+    tight = np.empty(len(guides), np.bool_)
+    with Locks(indexes):
+        find_tight(
+            machines_of(indexes), configs, counts, np.array(tokens_left, np.int64), trie_of(space),
+            space.counts_bytes, FUEL, tight,
+        )  # fmt: skip
+    return [g for g in limited if tight[g] or guides[g].is_stateful]

@@ -102,6 +102,11 @@ class TokenSpace:
         self.ends[self.eos] = True
         self.alive_bytes = np.ones(256, np.bool_)
         self.alive_bytes[list(vocabulary.missing_bytes)] = False
+        self.spellable_bytes = np.ones(256, np.bool_)
+        """Those that are tokens by themselves."""
+        self.spellable_bytes[list(vocabulary.unspellable_bytes)] = False
+        self.counts_bytes = vocabulary.unspellable_bytes == vocabulary.missing_bytes
+        """Whether every byte that some token has is a token by itself."""
         self._living_characters: CharSet | None = living_characters(self.alive_bytes)
         if self._living_characters == ANY_CHAR:
             self._living_characters = None

@@ -161,7 +161,7 @@ def test_every_answer_ends_in_time(
     answers.engine.add("free", 5, structured_outputs=None, max_tokens=30, ignore_eos=True)
     answers.run(monkeypatch)
     assert answers.check() > 10 and answers.engine.reasons["free"] == "length"
-    assert answers.masks > 100 and (answers.engine.preemptions > 0) == (blocks == 12)
+    assert answers.masks > 20 and (answers.engine.preemptions > 0) == (blocks == 12)
     if mode == "drafts":
         assert answers.runner.drafts_kept > 20
     if mode == "canonical" and blocks > 100:

@@ -15,6 +15,7 @@ from dotllm.device_masks.sender import RowSender  # noqa: E402
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along  # noqa: E402
 from dotllm.index.mask_table import END_ROW  # noqa: E402
 from dotllm.index.token_space import TokenSpace  # noqa: E402
+from dotllm.vllm_plugin.answer_limit import AnswerLimit  # noqa: E402
 from dotllm.vllm_plugin.engine_core import request_grammar  # noqa: E402
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar  # noqa: E402
 from dotllm.vllm_plugin.gpu_masks import rows as rows_module  # noqa: E402
@@ -60,6 +61,32 @@ def test_rows_are_the_masks_vllm_would_fill(index: Index, stops: tuple[int, ...]
     assert counts.tolist() == [1] * len(paths)
     for row, mask in zip(rows.tolist(), expected, strict=True):
         assert np.array_equal(of_row(index, row), mask)
+
+
+@pytest.mark.parametrize("drafts", [(), ([A, A], [], [B])])
+def test_limits_that_suffice_are_found_in_one_call(
+    index: Index, drafts: tuple[list[int], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a request whose limit may change a mask is asked for it, once that is known."""
+    paths, asked = [[], [A], [A, A]], []
+    limit_rows = RequestGrammar.limit_rows
+    monkeypatch.setattr(RequestGrammar, "limit_rows", lambda self, *a: asked.append(self) or limit_rows(self, *a))
+    monkeypatch.setattr(RequestGrammar, "limited", True)
+
+    def step(*lefts: int) -> tuple[list[int], list[int]]:
+        grammars = [grammar(index, path) for path in paths]
+        for one in grammars[:2]:
+            one.limit = AnswerLimit.__new__(AnswerLimit)
+            one.limit._changed = 0
+        asked.clear()
+        rows = rows_of_step(grammars, drafts, lefts)[1].tolist()
+        return rows, [grammars.index(one) for one in asked]
+
+    ordinary = rows_of_step([grammar(index, path) for path in paths], drafts)[1].tolist()
+    step(3, 3, 0)
+    assert step(100, 100, 0) == (ordinary, [])
+    rows, tight = step(100, 2, 0)
+    assert tight == [1] and rows != ordinary
 
 
 @pytest.mark.parametrize("stops", [(), (EOT,)])

@@ -27,10 +27,10 @@ FUEL = 1 << 25  # closure steps per call of a kernel: about a second
 # what a small grammar needs, in units of each region; grown when full
 _FIRST_CAPACITY = {
     L.POOL: 4096, L.STATE: 256, L.FRAMESET: 256, L.SYMBOL: 128, L.FRAME: 256, L.LISTS: 2048, L.TRIPLES: 1024,
-    L.STACK: 128, L.CONFIG: 256, L.MEMO: 128, L.BUFFER: 2048, L.LOCAL: 512,
+    L.STACK: 128, L.CONFIG: 256, L.MEMO: 128, L.BUFFER: 2048, L.LOCAL: 512, L.PLACES: 256, L.TAILS: 384,
 }  # fmt: skip
 _INITIAL = tuple(_FIRST_CAPACITY.get(region, 0) for region in range(L.REGIONS))
-_PER_NODE, _PER_DEPTH = 6, 2  # arrays of scratch behind the NFA's: see H_SEEN and H_WALK_STATE
+_PER_NODE, _PER_DEPTH = 11, 2  # arrays behind the NFA's: see H_SEEN, H_WAY_COST and H_WALK_STATE
 
 
 def build(nfa: Nfa, charset_numbers: Int32, max_token_bytes: int, limit: int = DEFAULT_LIMIT) -> Int32:
@@ -129,8 +129,8 @@ def initialise(mem: Int32) -> int:
                 return done
         mem[mem[L.AT_SYMBOL] + 2] = 1
         mem[L.USED_STACK] = 1
-        for region in (L.CONFIG, L.FRAME):
-            mem[L.R + 3 * region + 2] = 1  # config 0: finished; frame 0: unused
+        for region in (L.CONFIG, L.FRAME, L.PLACES, L.TAILS):
+            mem[L.R + 3 * region + 2] = 1  # config 0: finished; frame 0: unused; for the others see `plans`
         mem[mem[L.AT_CONFIG] + 2] = 0
         mem[mem[L.AT_FRAME]] = L.HOLE
         mem[mem[L.AT_FRAME] + 1] = -1

@@ -17,7 +17,7 @@ from dotllm.automata.kinds import NfaArray
 
 MEM = nb.int32[::1]
 """The type of an arena."""
-MAGIC = 0x646F7433  # "dot3"; changes with the layout
+MAGIC = 0x646F7434  # "dot4"; changes with the layout
 
 # --- header slots -----------------------------------------------------------------------------------------------------
 H_MAGIC = 0
@@ -48,31 +48,34 @@ H_MOST = 19  # mask walk with a limit: the most tokens that any next one makes n
 ) = (20 + array for array in NfaArray)  # fmt: skip
 # per-node scratch: offsets (constant sizes)
 H_SEEN, H_ACC, H_TOUCH_LIST, H_WORK_LIST, H_QUEUED, H_HEAP = 36, 37, 38, 39, 40, 41
-H_MOST_BYTES = 44  # as H_MOST, in bytes
+# per node: the shortest ways, once H_HAS_WAYS is 1 (see `plans.ways`)
+H_WAY_COST, H_WAY_CHOICE, H_WAY_BYTE, H_WAY_AFTER, H_WAY_BEGIN = 42, 43, 44, 45, 46
 # mask walk scratch, by token depth
-H_WALK_STATE, H_WALK_ENV = 42, 43
+H_WALK_STATE, H_WALK_ENV = 47, 48
+H_MOST_BYTES = 49  # as H_MOST, in bytes
+H_HAS_WAYS = 50
 
 # --- regions: (offset, capacity, used) at R + 3 * region --------------------------------------------------------------
-R = 50
+R = 51
 (
     POOL, STATE, DELTA, FRAMESET, SYMBOL, FRAME, LISTS, TRIPLES, STACK, CONFIG, MEMO, BUFFER, LOCAL,
-    WAYS, PLACES, TAILS,  # empty until a guide has a limit (see `ways` and `plans`)
-) = range(16)  # fmt: skip
-REGIONS = 16
+    PLACES, TAILS,  # as good as empty until a guide has a limit (see `plans`)
+) = range(15)  # fmt: skip
+REGIONS = 15
 # Their slots by name: AT_… where one starts, CAP_… its capacity, USED_… how much of it is used.
 (
     AT_POOL, AT_STATE, AT_DELTA, AT_FRAMESET, AT_SYMBOL, AT_FRAME, AT_LISTS,
-    AT_TRIPLES, AT_STACK, AT_CONFIG, AT_MEMO, AT_BUFFER, AT_LOCAL, AT_WAYS, AT_PLACES, AT_TAILS,
+    AT_TRIPLES, AT_STACK, AT_CONFIG, AT_MEMO, AT_BUFFER, AT_LOCAL, AT_PLACES, AT_TAILS,
 ) = range(R, R + 3 * REGIONS, 3)  # fmt: skip
 (
     CAP_POOL, CAP_STATE, CAP_DELTA, CAP_FRAMESET, CAP_SYMBOL, CAP_FRAME, CAP_LISTS,
-    CAP_TRIPLES, CAP_STACK, CAP_CONFIG, CAP_MEMO, CAP_BUFFER, CAP_LOCAL, CAP_WAYS, CAP_PLACES, CAP_TAILS,
+    CAP_TRIPLES, CAP_STACK, CAP_CONFIG, CAP_MEMO, CAP_BUFFER, CAP_LOCAL, CAP_PLACES, CAP_TAILS,
 ) = range(R + 1, R + 3 * REGIONS, 3)  # fmt: skip
 (
     USED_POOL, USED_STATE, USED_DELTA, USED_FRAMESET, USED_SYMBOL, USED_FRAME, USED_LISTS,
-    USED_TRIPLES, USED_STACK, USED_CONFIG, USED_MEMO, USED_BUFFER, USED_LOCAL, USED_WAYS, USED_PLACES, USED_TAILS,
+    USED_TRIPLES, USED_STACK, USED_CONFIG, USED_MEMO, USED_BUFFER, USED_LOCAL, USED_PLACES, USED_TAILS,
 ) = range(R + 2, R + 3 * REGIONS, 3)  # fmt: skip
-WIDTH = (1, 8, 1, 2, 3, 3, 2, 5, 3, 3, 1, 1, 6, 1, 5, 3)  # ints per unit; DELTA is counted in ints
+WIDTH = (1, 8, 1, 2, 3, 3, 2, 5, 3, 3, 1, 1, 6, 5, 3)  # ints per unit; DELTA is counted in ints
 HEADER = 100
 
 # STATE: a list of (node, frame set) in POOL, and what is known about it

@@ -122,10 +122,9 @@ def allow_overlapping(
     """`allow_set` when something else may also take characters of the set after the first one (`[a-z]*abc`).
 
     If the loop alone takes any number of characters, all tokens inside are allowed and only those that leave are walked
-    (whole); otherwise the token trie is walked.
+    (whole); otherwise the token trie is walked, as it is where the loop alone cannot be ended in time.
     """
-    if mem[L.H_LEFT] > 0:
-        return walk(mem, trie, 0, trie.main_end, loop, handle, out)
+    is_limited = mem[L.H_LEFT] > 0
     table = charsets.sets[number]
     if table[K_WORDS_END] == WORDS_UNKNOWN:
         return NEEDS_WORDS - number
@@ -148,8 +147,20 @@ def allow_overlapping(
             break
         endless = alone == state and new_env == env
         state, env = alone, new_env
+        if is_limited:  # what the loop alone can end in time, it and others can
+            fit = fits(mem, trie, state, env)
+            if fit < 0:
+                return fit
+            if fit == 0:
+                return walk(mem, trie, 0, trie.main_end, loop, handle, out)
     if (endless or k >= longest) and table[K_WORDS_END] != WORDS_NOWHERE:
-        allow_inside(charsets, number, longest, out)
+        if is_limited:
+            done = walk(mem, trie, charsets.unfinished_low, charsets.unfinished_high, loop, handle, out)
+            if done < 0:
+                return done
+            allow_fitting_inside(charsets, number, longest, np.ones(longest + 1, np.bool_), out)
+        else:
+            allow_inside(charsets, number, longest, out)
         return walk(mem, trie, table[K_WORDS], table[K_WORDS_END], loop, handle, out)
     return walk(mem, trie, 0, trie.main_end, loop, handle, out)
 

@@ -30,7 +30,7 @@ from dotllm.automata.machine.memory import contents
 from dotllm.charset import CharSet
 from dotllm.index.mask_table import END_ROW
 from dotllm.index.storage.restore import SCRATCH, TABLES, UNSAVED, renumber_rows, restore, unpack_rows
-from dotllm.index.storage.verify_arena import ALL_VALID
+from dotllm.index.storage.verify_arena import ALL_VALID, WAY_ARRAYS
 from dotllm.index.storage.verify_nfa import verify_nfa
 from dotllm.index.token_space import TokenSpace
 from dotllm.index.walkable import TokenSets
@@ -41,10 +41,10 @@ Make = Callable[[Int32, Vocabulary, TokenSets, list[CharSet], frozenset[int]], _
 """The constructor of an index."""
 
 MAGIC = b"dotllmIX"
-VERSION = 5
+VERSION = 6
 _START = len(MAGIC) + 8 + 8 + 4
 _SAVED = [r for r in range(at.REGIONS) if r not in UNSAVED]
-_PARTS = len(_SAVED) + 3
+_PARTS = len(_SAVED) + 4
 _END = at.H_CLASS_BYTE + 1  # the slot that says where the automaton ends
 _LEAST_SCRATCH = 512  # ints: a region is never smaller (`arena`)
 
@@ -105,7 +105,7 @@ def dump(
     charset = mem[mem[at.H_CHARSET] : mem[at.H_CHARSET] + mem[at.H_NODES]]
     charset[:] = of_number[charset]
     triples = _triples(mem)
-    parts: list[Int32] = [_automaton(mem), triples.ravel()]
+    parts: list[Int32] = [_automaton(mem), triples.ravel(), _ways(mem)]
     parts.extend(contents(mem, r) for r in _SAVED)
     packed = _pack_rows(space.rows[numbers])
     rows = np.concatenate(packed) if packed else np.zeros(0, np.int32)
@@ -140,6 +140,12 @@ def _automaton(mem: Int32) -> Int32:
     first, end = int(mem[at.H_KIND]), int(mem[_END])
     head = [*(mem[at.H_KIND : _END + 1] - first + HEAD).tolist(), int(mem[at.H_START])]
     return np.concatenate((np.array(head, np.int32), mem[first:end]))
+
+
+def _ways(mem: Int32) -> Int32:
+    """The shortest ways (see `plans.ways`), if they have been found."""
+    first = int(mem[at.H_WAY_COST])
+    return mem[first : first + (WAY_ARRAYS * int(mem[at.H_NODES]) if mem[at.H_HAS_WAYS] else 0)]
 
 
 def _triples(mem: Int32) -> Int32:
@@ -227,7 +233,7 @@ def _arena(block: Int32, of_charset: Int32, lengths: list[int], scratch: list[in
         ValueError: the file's parts have lengths that no arena has.
     """
     used = [0] * at.REGIONS
-    for r, length in zip(_SAVED, lengths[2:-1], strict=True):
+    for r, length in zip(_SAVED, lengths[3:-1], strict=True):
         used[r] = length // at.WIDTH[r]
     classes = int(block[NfaArray.CLASS_BYTE + 1] - block[NfaArray.CLASS_BYTE])
     triples, more = divmod(lengths[1], at.WIDTH[at.TRIPLES])

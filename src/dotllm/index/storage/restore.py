@@ -16,6 +16,9 @@ from dotllm.automata.machine.layout import (
     BUFFER,
     CONFIG,
     DELTA,
+    H_HAS_WAYS,
+    H_NODES,
+    H_WAY_COST,
     LISTS,
     LOCAL,
     MEM,
@@ -26,20 +29,21 @@ from dotllm.automata.machine.layout import (
     STATE,
     TAILS,
     TRIPLES,
-    WAYS,
+    USED_PLACES,
+    USED_TAILS,
     WIDTH,
     R,
 )
 from dotllm.automata.machine.memory import fill_triples
 from dotllm.index.mask_table import is_empty
-from dotllm.index.storage.verify_arena import ALL_VALID, first_invalid_region
+from dotllm.index.storage.verify_arena import ALL_VALID, WAY_ARRAYS, first_invalid_region
 from dotllm.jit import I, kernel
 
 TABLES = (LISTS, TRIPLES)
 """Regions that are hash tables: not saved (of TRIPLES its entries are), filled again."""
 SCRATCH = (BUFFER, LOCAL)
 """Regions that mean nothing between two calls."""
-FOUND_AGAIN = (WAYS, PLACES, TAILS)
+FOUND_AGAIN = (PLACES, TAILS)
 """Regions that are filled when they are first needed."""
 UNSAVED = TABLES + SCRATCH + FOUND_AGAIN
 
@@ -54,9 +58,16 @@ def restore(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
     used (`verify_arena`), or DOES_NOT_FIT if the lengths are not those of regions with enough capacity.
 
     saved: the parts that `file.dump` wrote between the automaton and the rows of masks, back to back: the entries of
-    TRIPLES, then the regions that are saved; lengths int64 [parts]: ints in each; rows: how many rows there are.
+    TRIPLES, the shortest ways (or nothing), then the regions that are saved; lengths int64 [parts]: ints in each; rows:
+    how many rows there are.
     """
-    source, part = lengths[0], 1
+    source, part = lengths[0] + lengths[1], 2
+    if lengths[1] != 0:
+        if lengths[1] != WAY_ARRAYS * mem[H_NODES]:
+            return DOES_NOT_FIT
+        mem[mem[H_WAY_COST] : mem[H_WAY_COST] + lengths[1]] = saved[lengths[0] : source]
+        mem[H_HAS_WAYS] = 1
+    mem[USED_PLACES] = mem[USED_TAILS] = 1
     for r in range(REGIONS):
         if r in UNSAVED:
             continue

@@ -22,17 +22,26 @@ import numpy as np
 
 from dotllm import allocate
 from dotllm.arrays import Int32, Int64
+from dotllm.automata.kinds import N_BYTE
 from dotllm.automata.machine.layout import (
     CONFIG,
     DELTA,
     FRAME,
     FRAMESET,
     H_CLASSES,
+    H_EDGE_START,
+    H_HAS_WAYS,
+    H_KIND,
     H_LOOP_AFTER,
     H_LOOP_BODY,
     H_LOOP_MAX,
     H_LOOP_MIN,
     H_NODES,
+    H_WAY_AFTER,
+    H_WAY_BEGIN,
+    H_WAY_BYTE,
+    H_WAY_CHOICE,
+    H_WAY_COST,
     HOLE,
     INITIAL,
     LOOP,
@@ -67,10 +76,13 @@ from dotllm.automata.machine.layout import (
     WIDTH,
     R,
 )  # fmt: skip
+from dotllm.automata.machine.plans.ways import MOST
 from dotllm.index.storage.verify_nfa import within
 from dotllm.jit import I, inner_kernel
 
 ALL_VALID = -1
+INVALID_WAYS = -3
+WAY_ARRAYS = H_WAY_BEGIN + 1 - H_WAY_COST
 _HAS_PARTS = -1  # instead of an arity: the frame set is one of parts (see `closure.part_set`)
 _WIDTH = np.array(WIDTH, np.int64)
 
@@ -313,13 +325,33 @@ def verify_triple(mem: Int32, triple: Int32, arities: Int64, symbol_arities: Int
     return kind == T_MEMO and value > a and among(value, mem[R + 3 * MEMO + 2])
 
 
+@inner_kernel(nb.boolean(MEM))
+def verify_ways(mem: Int32) -> bool:
+    """Whether every way begins with an edge of its node, or goes on at a node."""
+    nodes = I(mem[H_NODES])
+    for node in range(nodes):
+        choice, low, high = mem[mem[H_WAY_CHOICE] + node], nb.int32(0), nb.int32(nodes)
+        if mem[mem[H_KIND] + node] == N_BYTE:
+            low, high = mem[mem[H_EDGE_START] + node], mem[mem[H_EDGE_START] + node + 1]
+        if choice != -1 and not low <= choice < high:
+            return False
+    for array, low, high in (
+        (H_WAY_COST, 0, MOST + 1), (H_WAY_BYTE, -1, 256), (H_WAY_AFTER, -1, nodes), (H_WAY_BEGIN, -1, nodes),
+    ):  # fmt: skip
+        if not within(mem, mem[array], mem[array] + nodes, low, high):
+            return False
+    return True
+
+
 @inner_kernel(I(MEM, I2, I))
 def first_invalid_region(mem: Int32, triples: Int32, rows: int) -> int:
-    """The first region that is not valid, of an arena whose automaton is; ALL_VALID if there is none.
+    """The first region that is not valid (or INVALID_WAYS), of an arena whose automaton is; ALL_VALID if there is none.
 
     Hash tables are not checked: ``triples`` int32 [n, 5] is what one of them is to be filled with. rows: how many rows
     of masks there are. The flag of symbols that only rename holes is written, not checked, as it follows from others.
     """
+    if mem[H_HAS_WAYS] == 1 and not verify_ways(mem):
+        return INVALID_WAYS
     if not verify_lists(mem):
         return POOL
     if not verify_frames(mem):

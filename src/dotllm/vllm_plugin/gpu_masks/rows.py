@@ -12,8 +12,9 @@ from dotllm.arrays import Int32
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.device_masks.message import MaskRows, positions
 from dotllm.device_masks.sender import StepMasks
-from dotllm.index import mask_rows
+from dotllm.index import NO_LIMIT, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
+from dotllm.index.limits import tight_guides
 from dotllm.index.mask_table import END_ROW
 from dotllm.vllm_plugin.answer_limit import reasoning_end, tokens_left
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
@@ -45,9 +46,15 @@ def rows_of_step(
     for i, error in failures.items():
         grammars[i].fail("masks", error)
     special = []
+    tight: list[int] = []
+    if RequestGrammar.limited and lefts:
+        limits = [NO_LIMIT if g.limit is None else left for g, left in zip(grammars, lefts, strict=True)]
+        tight = tight_guides(guides, limits, configs, counts)
     epoch = guides[0].index.space.epoch if guides else 0
     for i, (grammar, guide) in enumerate(zip(grammars, guides, strict=True)):
-        if grammar.stops or grammar.limit or grammar.failed or guide.config == FINISHED or guide.is_stateful:
+        if grammar.limit is not None and i not in tight:
+            grammar.limit.note(lefts[i], -1)
+        if grammar.stops or i in tight or grammar.failed or guide.config == FINISHED or guide.is_stateful:
             special.append(i)
         elif not drafts and grammar.spelling is not None:  # (where there are drafts, no text has a spelling of ours)
             only = grammar.spelling.known_rows(epoch).get(guide.config)
@@ -60,7 +67,7 @@ def rows_of_step(
         for i in special:
             grammar = grammars[i]
             only = -1 if drafts else grammar.only_row()
-            if grammar.limit is not None and not grammar.failed and not grammar.is_terminated():
+            if i in tight and not grammar.failed and not grammar.is_terminated():
                 own = slice(starts[i], starts[i + 1])
                 along = np.array([grammar.guide.config]) if configs is None else configs[own]
                 changed = grammar.limit_rows(drafts[i] if drafts else (), lefts[i], rows[own], along)

@@ -15,6 +15,8 @@ from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.walk import CHARSETS, CharsetTables
 from dotllm.jit import I1, I2, I, inner_kernel, kernel
 
+OF_CONFIG = 2  # in a key of T_RISE: a configuration's most tokens, not the most bytes that a row adds
+
 
 @inner_kernel(nb.types.UniTuple(I, 2)(MEM, I, I))
 def row_key(mem: Int32, state: int, stack: int) -> tuple[int, int]:
@@ -63,10 +65,10 @@ def find_row_within(
 ) -> int:
     """Compute into ``out`` [words] the tokens after which ``config`` can be completed with the ``left`` - 1 tokens that
     remain then (see `plans`). Returns the most tokens that any token allowed without a limit makes necessary behind it,
-    or an error. WAYS must have been found.
+    or an error. Ways must have been found.
 
-    By how many bytes a token brings the end further away, at most, is remembered for all configurations that share the
-    row, where the rest of the stack does not matter for that.
+    That number is remembered for the configuration; by how many bytes a token brings the end further away, at most, for
+    all configurations that share the row, where the rest of the stack does not matter for that.
     """
     at = mem[L.AT_CONFIG] + 3 * config
     state, stack = I(mem[at]), I(mem[at + 1])
@@ -76,26 +78,30 @@ def find_row_within(
     if consulted < 0:
         return consulted
     most, most_bytes = I(mem[L.H_MOST]), I(mem[L.H_MOST_BYTES])
+    done = triple_put(mem, L.T_RISE, config, OF_CONFIG, 0, most)
     key, depth = row_key(mem, state, stack)
-    if key >= 0 and depth >= consulted and adds_alike(mem, stack, depth):
+    if done >= 0 and key >= 0 and depth >= consulted and adds_alike(mem, stack, depth):
         done = bytes_of(mem, trie, state, stack)
         if done >= 0:
             done = triple_put(mem, L.T_RISE, key, min(depth, 1), 0, max(0, most_bytes - done))
-        if done < 0:
-            return done
-    return most
+    return done if done < 0 else most
 
 
-@kernel(I(MEM, TRIE, I))
-def enough_tokens(mem: Int32, trie: Trie, config: int) -> int:
+@kernel(I(MEM, TRIE, nb.boolean, I))
+def enough_tokens(mem: Int32, trie: Trie, counts_bytes: bool, config: int) -> int:
     """So many tokens are no limit at ``config``, whatever comes next; -1: that is not known; or an error.
 
-    Every byte of a plan must be a token by itself, as bytes are counted here. WAYS must have been found.
+    counts_bytes: whether every byte of a plan is a token by itself, so that its tokens are at most its bytes.
     """
+    if mem[L.H_HAS_WAYS] == 0:
+        return -1
+    most = triple_get(mem, L.T_RISE, config, OF_CONFIG, 0)
+    if most >= 0:
+        return most + 1
     at = mem[L.AT_CONFIG] + 3 * config
     state, stack = I(mem[at]), I(mem[at + 1])
     key, depth = row_key(mem, state, stack)
-    if key < 0 or not adds_alike(mem, stack, depth):
+    if not counts_bytes or key < 0 or not adds_alike(mem, stack, depth):
         return -1
     rise = triple_get(mem, L.T_RISE, key, min(depth, 1), 0)
     if rise < 0:

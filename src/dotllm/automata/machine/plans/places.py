@@ -23,7 +23,7 @@ from dotllm.automata.machine.intern import buffer_room, triple_get, triple_put, 
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.plans.tails import pushed, tail_of
 from dotllm.automata.machine.plans.trie import TRIE, Trie
-from dotllm.automata.machine.plans.ways import MOST, W_AFTER, W_BEGIN, W_BYTE, W_CHOICE
+from dotllm.automata.machine.plans.ways import MOST
 from dotllm.automata.machine.run import push_cell
 from dotllm.jit import I, inner_kernel, kernel
 
@@ -88,18 +88,18 @@ def go_to_part(mem: Int32, loop: int, first: int, used: int, tail: int) -> int:
     fewest bytes. 0, or an error."""
     low, parts = I(mem[mem[L.H_LOOP_MIN] + loop]), -2 - I(mem[mem[L.H_LOOP_MAX] + loop])
     required, once = low & 0x7FFF, low >> 15
-    n, ways = mem[L.H_NODES], mem[L.AT_WAYS]
     best, least = I(-1), I(MOST)
     mem[L.H_FUEL] -= parts
     for part in range(parts):
-        begin = mem[ways + W_BEGIN * n + first + part]
+        begin = mem[mem[L.H_WAY_BEGIN] + first + part]
         if begin < 0 or (part < once and is_used(mem, used, part)):
             continue
         if part < required:
             best = part
             break
-        if mem[ways + begin] < least:
-            best, least = part, I(mem[ways + begin])
+        cost = I(mem[mem[L.H_WAY_COST] + begin])
+        if cost < least:
+            best, least = part, cost
     if best < 0:
         return L.FAULT
     after = I(used)
@@ -124,7 +124,7 @@ def end_round(mem: Int32, node: int, cell: int) -> int:
     if low < 0:
         if to < 0:
             return go_later(mem, after, 0, below)
-        way = I(mem[mem[L.AT_WAYS] + W_CHOICE * mem[L.H_NODES] + node])
+        way = I(mem[mem[L.H_WAY_CHOICE] + node])
         return go_later(mem, way, 1, pushed(mem, label, 0, below))
     if high < -1:
         if to > 0:
@@ -143,7 +143,7 @@ def enter(mem: Int32, node: int, tail: int) -> int:
     loop, first = I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
     low, high = I(mem[mem[L.H_LOOP_MIN] + loop]), I(mem[mem[L.H_LOOP_MAX] + loop])
     if low < 0:
-        way = I(mem[mem[L.AT_WAYS] + W_CHOICE * mem[L.H_NODES] + node])
+        way = I(mem[mem[L.H_WAY_CHOICE] + node])
         return go_later(mem, way, 1, pushed(mem, L.LOOP - loop, 0, tail))
     if high < -1:
         return go_to_part(mem, loop, first, 0, tail)
@@ -153,7 +153,6 @@ def enter(mem: Int32, node: int, tail: int) -> int:
 @inner_kernel(I(MEM, I, I))
 def places_from(mem: Int32, target: int, tail: int) -> int:
     """The list of places at which plans go on when ``target`` has been reached over ``tail``; or an error."""
-    ways, n = mem[L.AT_WAYS], mem[L.H_NODES]
     bottom = mem[L.H_BUFFER]
     links = I(0)
     done = go_later(mem, target, 0, tail)
@@ -164,7 +163,7 @@ def places_from(mem: Int32, target: int, tail: int) -> int:
         mem[L.H_BUFFER] -= 3
         top = mem[L.AT_BUFFER] + mem[L.H_BUFFER]
         begins, tail = I(mem[top + 1]), I(mem[top + 2])
-        node = I(mem[ways + (W_BEGIN if begins != 0 else W_AFTER) * n + mem[top]])
+        node = I(mem[mem[L.H_WAY_BEGIN if begins != 0 else L.H_WAY_AFTER] + mem[top]])
         if node < 0:
             return L.FAULT
         kind = mem[mem[L.H_KIND] + node]
@@ -197,7 +196,7 @@ def places_from(mem: Int32, target: int, tail: int) -> int:
 @inner_kernel(I(MEM, TRIE, I))
 def cut(mem: Int32, trie: Trie, place: int) -> int:
     """The fewest tokens from the BYTE place ``place`` on, with those of all places behind it known; or an error."""
-    places, byte_at = mem[L.AT_PLACES], mem[L.AT_WAYS] + W_BYTE * mem[L.H_NODES]
+    places, byte_at = mem[L.AT_PLACES], mem[L.H_WAY_BYTE]
     bottom = mem[L.H_BUFFER]
     done = go_later(mem, place, 0, trie.main_end)
     best = I(NEVER)
@@ -255,7 +254,9 @@ def solve(mem: Int32, trie: Trie, place: int) -> int:
         if mem[entry + P_NEXT] == NOT_LOOKED_AT:
             target = mem[mem[L.H_B] + node]
             if is_byte:
-                choice = mem[mem[L.AT_WAYS] + W_CHOICE * mem[L.H_NODES] + node]
+                choice = mem[mem[L.H_WAY_CHOICE] + node]
+                if choice < 0:
+                    return L.FAULT
                 target = mem[mem[L.H_EDGE_TARGET] + choice]
             links = places_from(mem, target, mem[entry + P_TAIL])
             if links < 0:
@@ -362,7 +363,7 @@ def fits(mem: Int32, trie: Trie, state: int, handle: int) -> int:
 
 @kernel(I(MEM, TRIE, I))
 def bytes_from(mem: Int32, trie: Trie, config: int) -> int:
-    """`bytes_of` a configuration; or an error. WAYS must have been found."""
+    """`bytes_of` a configuration; or an error. Ways must have been found."""
     if config == L.FINISHED:
         return 0
     at = mem[L.AT_CONFIG] + 3 * config
@@ -371,7 +372,7 @@ def bytes_from(mem: Int32, trie: Trie, config: int) -> int:
 
 @kernel(I(MEM, TRIE, I))
 def tokens_from(mem: Int32, trie: Trie, config: int) -> int:
-    """`tokens_of` a configuration, 0 behind the end token; or an error. WAYS must have been found."""
+    """`tokens_of` a configuration, 0 behind the end token; or an error. Ways must have been found."""
     if config == L.FINISHED:
         return 0
     at = mem[L.AT_CONFIG] + 3 * config

@@ -22,13 +22,12 @@ from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.layout import MEM
 from dotllm.jit import B1, I1, I, inner_kernel, kernel
 
-# The region WAYS is arrays, one int for each node; -1: none.
-W_COST = 0  # bytes to the end of the node's level
-W_CHOICE = 1  # the edge that a BYTE node takes; the way out that a counted network's ENTER or END takes
-W_BYTE = 2  # the byte on that edge
-W_AFTER = 3  # where the node is jumped to: the node with an action that comes next
-W_BEGIN = 4  # the same where the node's level has just begun, which has not ended there
-W_ARRAYS = 5
+# What is found is arrays with one int for each node; -1: none.
+# H_WAY_COST: bytes to the end of the node's level
+# H_WAY_CHOICE: the edge that a BYTE node takes; the way out that a counted network's ENTER or END takes
+# H_WAY_BYTE: the byte on that edge
+# H_WAY_AFTER: where the node is jumped to: the node with an action that comes next
+# H_WAY_BEGIN: the same where the node's level has just begun, which has not ended there
 
 MOST = 1 << 30  # of a cost; more is as much
 _NO_TOKEN = 1 << 12  # bytes that a byte counts for which is no token by itself
@@ -138,21 +137,20 @@ def take(heap: Int64, n: int) -> int:
     return I(least)
 
 
-@inner_kernel(I(MEM, I, I, L1), inlined=True)
-def worth(mem: Int32, node: int, ways: int, acc: Int64) -> int:
+@inner_kernel(I(MEM, I, L1), inlined=True)
+def worth(mem: Int32, node: int, acc: Int64) -> int:
     """What a node that is no BYTE is worth, or -1: something that it needs is not known yet.
 
     acc: of an ENTER whose body is parts or ways out what these cost so far.
     """
-    n = I(mem[L.H_NODES])
     kind, x, y = mem[mem[L.H_KIND] + node], I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
     if kind == N_END:
         return acc[node]
     behind = y if kind != N_ENTER else I(mem[mem[L.H_LOOP_AFTER] + x])
-    after = I(mem[ways + W_AFTER * n + behind])
+    after = I(mem[mem[L.H_WAY_AFTER] + behind])
     if after < 0:
         return -1
-    rest = I(mem[ways + after])
+    rest = I(mem[mem[L.H_WAY_COST] + after])
     if kind == N_TOKENS:
         return 1 + rest
     low, high = I(0), I(0)
@@ -162,17 +160,17 @@ def worth(mem: Int32, node: int, ways: int, acc: Int64) -> int:
         if low < 0:
             return acc[node] + rest if acc[node] >= 0 else -1
         inside = I(mem[mem[L.H_LOOP_BODY] + x])
-    begin = I(mem[ways + W_BEGIN * n + inside])
+    begin = I(mem[mem[L.H_WAY_BEGIN] + inside])
     if high < -1:
         if acc[node] < 0:
             return -1
         separators = max(1, low & 0x7FFF) - 1
         if separators > 0 and begin < 0:
             return -1
-        return acc[node] + rest + (separators * I(mem[ways + begin]) if separators > 0 else 0)
+        return acc[node] + rest + (separators * I(mem[mem[L.H_WAY_COST] + begin]) if separators > 0 else 0)
     if begin < 0:
         return -1
-    return max(1, low) * I(mem[ways + begin]) + rest
+    return max(1, low) * I(mem[mem[L.H_WAY_COST] + begin]) + rest
 
 
 @inner_kernel(nb.void(MEM, I1, I1, I1))
@@ -188,18 +186,15 @@ def list_holders(mem: Int32, first: Int32, following: Int32, holder: Int32) -> N
 
 @kernel(I(MEM, B1))
 def find_ways(mem: Int32, spellable: Bool) -> int:
-    """Fill the region WAYS, and make the fixed entries of PLACES and TAILS. 0, or an error.
+    """Fill the H_WAY arrays. Returns 0.
 
     spellable [256]: bytes that are tokens by themselves.
     """
     n = I(mem[L.H_NODES])
-    for region, units in ((L.WAYS, W_ARRAYS * n), (L.PLACES, 64), (L.TAILS, 64)):
-        if mem[L.R + 3 * region + 1] < units:
-            return L.FULL - region
-    ways = I(mem[L.AT_WAYS])
-    kind = mem[L.H_KIND]
-    mem[ways : ways + n] = MOST
-    mem[ways + n : ways + W_ARRAYS * n] = -1
+    kind, cost_of, after_of, begin_of = mem[L.H_KIND], mem[L.H_WAY_COST], mem[L.H_WAY_AFTER], mem[L.H_WAY_BEGIN]
+    mem[cost_of : cost_of + n] = MOST
+    for array in (mem[L.H_WAY_CHOICE], mem[L.H_WAY_BYTE], after_of, begin_of):
+        mem[array : array + n] = -1
     none = np.empty(0, np.int64)
     reads = np.empty(list_reads(mem, none), np.int64)
     list_reads(mem, reads)
@@ -231,34 +226,34 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
         entry = take(heap, waiting)
         waiting -= 1
         node, cost = entry & ((1 << _NODE_BITS) - 1), entry >> _NODE_BITS
-        if mem[ways + node] != MOST or cost != tentative[node]:
+        if mem[cost_of + node] != MOST or cost != tentative[node]:
             continue
-        mem[ways + node] = min(cost, MOST - 1)
+        mem[cost_of + node] = min(cost, MOST - 1)
         ends = mem[kind + node] == N_RETURN or mem[kind + node] == N_END
         i = first_holder[node]
         while i >= 0:
             target = holder[i]
             i = next_holder[i]
-            after = mem[ways + W_AFTER * n + target] < 0
-            begin = mem[ways + W_BEGIN * n + target] < 0 and not ends
+            after = mem[after_of + target] < 0
+            begin = mem[begin_of + target] < 0 and not ends
             if after:
-                mem[ways + W_AFTER * n + target] = node
+                mem[after_of + target] = node
             if begin:
-                mem[ways + W_BEGIN * n + target] = node
+                mem[begin_of + target] = node
             if not after and not begin:
                 continue
             j = first_read[target]
             while j >= 0:
                 user, how = reads[3 * j + 1], reads[3 * j + 2]
                 j = next_read[j]
-                if mem[ways + user] != MOST or not (after if how >= _READS_AFTER else begin):
+                if mem[cost_of + user] != MOST or not (after if how >= _READS_AFTER else begin):
                     continue
                 if how >= 0:
                     packed = I(mem[mem[L.H_EDGE_BYTES] + how])
                     byte = byte_of(packed, spellable)
                     value = cost + (1 if spellable[byte] else _NO_TOKEN)
                     if value < tentative[user]:
-                        mem[ways + W_CHOICE * n + user], mem[ways + W_BYTE * n + user] = how, byte
+                        mem[mem[L.H_WAY_CHOICE] + user], mem[mem[L.H_WAY_BYTE] + user] = how, byte
                 else:
                     if how <= _READS_PART:
                         loop = mem[mem[L.H_A] + user]
@@ -266,7 +261,7 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
                         if mem[mem[L.H_LOOP_MIN] + loop] < 0:
                             if acc[user] < 0:
                                 acc[user] = cost
-                                mem[ways + W_CHOICE * n + user] = target
+                                mem[mem[L.H_WAY_CHOICE] + user] = target
                         elif mem[mem[L.H_LOOP_MIN] + loop] & 0x7FFF == 0:
                             if acc[user] < 0:
                                 acc[user] = cost
@@ -275,12 +270,11 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
                             acc[user] -= cost  # below zero until the last one is known
                             if needed[user] == 0:
                                 acc[user] = -1 - acc[user]
-                    value = worth(mem, user, ways, acc)
+                    value = worth(mem, user, acc)
                 if 0 <= value < tentative[user]:
                     value = min(value, MOST - 1)
                     tentative[user] = value
                     put(heap, waiting, value << _NODE_BITS | user)
                     waiting += 1
-    mem[L.USED_WAYS] = W_ARRAYS * n
-    mem[L.USED_PLACES] = mem[L.USED_TAILS] = 1
+    mem[L.H_HAS_WAYS] = 1
     return 0
