@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from dotllm import Index, TooFewTokens, Vocabulary
 from dotllm.automata.machine.layout import FINISHED
+from dotllm.errors import Unsupported
 from dotllm.index import NO_LIMIT, Guide, fill_masks, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.limits import tight_guides
@@ -276,6 +278,58 @@ def test_a_limit_that_suffices_costs_no_mask() -> None:
     for token in FEW.encode(b"xyzxyz"):
         assert guide.advance(token)
         assert guide.mask_row >= 0 and tight_guides([guide], [1_000]) == []
+
+
+KEYED = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "boolean"}, "minProperties": 1, "maxProperties": 4}  # fmt: skip
+DISTINCT = [
+    {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+    {"type": "array", "items": {"type": "string", "maxLength": 2}, "uniqueItems": True, "minItems": 1},
+    {"type": "array", "items": {"type": "string", "pattern": "^a*$"}, "uniqueItems": True},
+    {"type": "array", "items": {"type": ["integer", "null"]}, "uniqueItems": True},
+    {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "number"}, "s": {"type": "string"}}, "required": ["id"], "additionalProperties": False}, "uniqueItems": True},
+    {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 1}, "more": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}, "uniqueItems": True}}, "required": ["tags", "more"]},
+    {"anyOf": [{"type": "array", "items": {"type": "string"}, "uniqueItems": True}, {"type": "array", "items": {"type": "integer"}}]},
+    KEYED,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", DISTINCT, ids=lambda schema: json.dumps(schema)[:60])
+@pytest.mark.parametrize("vocabulary", [BYTES, FEW], ids=["bytes", "few"])
+def test_items_that_must_differ(schema: object, vocabulary: Vocabulary) -> None:
+    """Every walk ends in time and is valid; at the limit many begin like an earlier item, and must differ in time."""
+    index, random, judge = Index.from_json_schema(schema, vocabulary), Random(0), Draft202012Validator(schema)
+    needed = index.guide().tokens_to_finish
+    for left in (needed, needed + 1, needed + 2, needed + 5, 2 * needed, 40, 80):
+        for _ in range(6):
+            text, taken = walk(index, max(left, needed), random)
+            assert len(taken) <= max(left, needed)
+            assert judge.is_valid(json.loads(text)), text
+    with pytest.raises(TooFewTokens):
+        index.guide().mask_within(needed - 1)
+
+
+def test_a_repetition_is_avoided_in_time() -> None:
+    """An item like an earlier one goes on to another, if there is room, and is not begun if there is none."""
+    index = Index.from_json_schema(DISTINCT[0], BYTES, any_whitespace=False)
+    guide = index.guide()
+    for byte in b'["ab",':
+        assert guide.advance(byte)
+    assert guide.tokens_to_finish == len('""]') + 1
+    for byte in b'"ab':
+        assert guide.advance(byte)
+    assert guide.tokens_to_finish == len('!"]') + 1
+    assert ord('"') not in allowed(guide, 4) and ord("\\") not in allowed(guide, 4)
+    guide.rollback(5)  # behind ["a
+    assert ord("b") in allowed(guide, 4)
+    assert guide.advance(ord("b")) and guide.advance(ord('"'))
+    assert ord(",") not in allowed(guide, 4) and ord(",") in allowed(guide, 5)
+
+
+def test_several_items_that_must_differ() -> None:
+    """No limit is kept where the shortest array would repeat an item."""
+    index = Index.from_json_schema({"type": "array", "items": {"type": "integer"}, "minItems": 2, "uniqueItems": True}, BYTES)  # fmt: skip
+    with pytest.raises(Unsupported, match="uniqueItems"):
+        _ = index.guide().tokens_to_finish
 
 
 regexes = st.recursive(

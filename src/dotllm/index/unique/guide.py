@@ -12,9 +12,9 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.automata.machine.layout import FINISHED, INITIAL
-from dotllm.errors import Unsupported
+from dotllm.errors import TooFewTokens
 from dotllm.index.guide import Guide, write_mask
-from dotllm.index.unique import masks
+from dotllm.index.unique import masks, plans
 from dotllm.index.unique.branches import Branch, Branches, walk
 from dotllm.index.unique.completions import any_can_complete
 from dotllm.index.unique.paths import Paths
@@ -25,14 +25,10 @@ from dotllm.index.walkable import Walkable
 _BEGINNING: Branches = (Branch(INITIAL, OUTSIDE),)
 
 
-def _no_limit() -> Unsupported:
-    return Unsupported("uniqueItems: no limit on the tokens that are left can be kept", keyword="uniqueItems")
-
-
 class UniqueGuide(Guide):
     """See the module. Not branch-safe, as a `Guide`."""
 
-    __slots__ = ("_branches", "_mask", "_past", "_paths", "_tokens")
+    __slots__ = ("_branches", "_mask", "_past", "_paths", "_plan", "_tokens")
 
     is_stateful = True
 
@@ -43,6 +39,7 @@ class UniqueGuide(Guide):
         self._branches = _BEGINNING
         self._past: list[Branches] = []
         self._mask: tuple[Branches, Int32] | None = None
+        self._plan: tuple[Branches, plans.Plan] | None = None
 
     @property
     def config(self) -> int:
@@ -62,6 +59,9 @@ class UniqueGuide(Guide):
             return False
         self._past.append(self._branches)
         self._history.append(self.config)
+        if self._plan is not None:  # what has been planned stays possible
+            planned = plans.next_token(self._tokens, self._plan[1]) if self._plan[0] is self._branches else None
+            self._plan = (after, self._plan[1].behind(self._tokens, token_id)) if planned == token_id else None
         self._branches = after
         return True
 
@@ -119,6 +119,7 @@ class UniqueGuide(Guide):
         other = UniqueGuide(self.index)
         other._branches = self._branches
         other._history, other._past = self._history.copy(), self._past.copy()
+        other._plan = self._plan
         return other
 
     def reset(self) -> None:
@@ -145,19 +146,20 @@ class UniqueGuide(Guide):
         return self._mask[1]
 
     def _find_mask(self) -> Int32:
-        index = self.index
-        parts = []
-        for branch in self._branches:
-            with index.lock:  # the row is this index's, and stays
-                row = index.masks[index.mask_row(branch.config)]
-            own = masks.mask_of(self._paths, self._tokens, branch, row) if branch.config != FINISHED else None
-            parts.append(row if own is None else own)
+        parts = [self._mask_of(branch) for branch in self._branches]
         out = parts[0]
         for part in parts[1:]:
             out = out | part
         if not out.any():
-            raise index.space.spells_nothing()
+            raise self.index.space.spells_nothing()
         return out
+
+    def _mask_of(self, branch: Branch) -> Int32:
+        index = self.index
+        with index.lock:  # the row is this index's, and stays
+            row = index.masks[index.mask_row(branch.config)]
+        own = masks.mask_of(self._paths, self._tokens, branch, row) if branch.config != FINISHED else None
+        return row if own is None else own
 
     @property
     def mask_row(self) -> int:
@@ -169,14 +171,40 @@ class UniqueGuide(Guide):
         mask = None if tokens_left is None else self.mask_within(tokens_left)
         write_mask(np.ascontiguousarray(self.mask if mask is None else mask)[None], 0, bitmask, row)
 
+    def _planned(self) -> plans.Plan:
+        if self._plan is None or self._plan[0] is not self._branches:
+            self._plan = (self._branches, plans.plan_of(self._paths, self._tokens, self._branches))
+        return self._plan[1]
+
     @property
     def tokens_to_finish(self) -> int:
-        """As `Guide.tokens_to_finish`."""
-        raise _no_limit()
+        """As `Guide.tokens_to_finish`. Raises Unsupported where no limit can be kept (`plans`)."""
+        with self.index.lock:
+            plans.check_shortest_texts(self._paths)
+            return self._planned().needed
 
     def mask_within(self, tokens_left: int) -> Int32 | None:
-        """As `Guide.mask_within`."""
-        raise _no_limit()
+        """As `Guide.mask_within`; of the tokens after which an earlier item is in the way some may be missing."""
+        with self.index.lock:
+            plans.check_shortest_texts(self._paths)
+            if self.is_finished or plans.is_far(self._paths, self._branches, tokens_left):
+                return None
+            plan = self._planned()
+            if tokens_left < plan.needed:
+                raise TooFewTokens(plan.needed, tokens_left)
+
+            def fits(branch: Branch, token: int) -> bool:
+                after = self._after((branch,), token)
+                return bool(after) and plans.plan_of(self._paths, self._tokens, after).needed < tokens_left
+
+            out = np.zeros_like(self.mask)
+            for branch in self._branches:
+                own = self._mask_of(branch)
+                out |= plans.within(self._paths, self._tokens, branch, own, tokens_left, fits)
+            token = plans.next_token(self._tokens, plan)
+            if token is not None:
+                out[token >> 5] |= np.uint32(1 << (token & 31)).view(np.int32)
+            return None if (out == self.mask).all() else out
 
     def allowed_tokens(self) -> Iterable[int]:
         """As `Guide.allowed_tokens`."""

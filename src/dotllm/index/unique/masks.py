@@ -31,7 +31,7 @@ def mask_of(paths: Paths, tokens: Tokens, branch: Branch, row: Int32) -> Int32 |
     bad = _stuck_behind_item(paths, tokens, branch, row)
     state = branch.state
     if isinstance(state, State):
-        conflicts = _string_conflicts(paths, state)
+        conflicts = conflicts_of(paths, state)
         if not (conflicts.cannot_conflict(state.text) if conflicts.is_inside(state) else cannot_conflict(state)):
             bad += _repeating_tokens(paths, tokens, branch, row, conflicts)
     if not bad:
@@ -114,7 +114,7 @@ def _without_trailing_blanks(paths: Paths, branch: Branch, data: bytes) -> bytes
     return data
 
 
-def _string_conflicts(paths: Paths, state: State) -> StringConflicts:
+def conflicts_of(paths: Paths, state: State) -> StringConflicts:
     """The conflicts of the string that is open or may begin. They stay the same up to its last byte."""
     names = state.mode in (KEY, NAME)
     found = paths.string_conflicts.get(id(state.top))

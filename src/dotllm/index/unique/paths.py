@@ -122,6 +122,8 @@ class Paths:
         self.counts: dict[object, tuple[int, int]] = {}  # of `count_lower_bound`: bound, and where counting stopped
         self.string_conflicts: dict[int, StringConflicts] = {}  # by the id of what holds them; see `masks`
         self.unsafe: dict[object, tuple[int, ...]] = {}  # see `masks`
+        self.ways: dict[tuple[int, bool], list[tuple[int, int]]] = {}  # see `plans`
+        self.repeats_nothing: bool | None = None  # see `plans`
 
     @property
     def index(self) -> Walkable:

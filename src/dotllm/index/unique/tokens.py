@@ -16,6 +16,7 @@ from dotllm.vocabulary import Vocabulary
 _GOES_ON = re.compile(rb",")
 _LEAVES_AND_GOES_ON = re.compile(rb'".*,', re.DOTALL)
 _OPENS_AND_GOES_ON = re.compile(rb"[\[{].*,", re.DOTALL)
+_BREAKS = re.compile(rb'["\\]')
 
 ROOT = -1
 
@@ -59,6 +60,11 @@ class Tokens:
     def opening(self) -> Int32:
         """Bitmask: tokens in which a comma follows an opening bracket."""
         return self._matching(_OPENS_AND_GOES_ON, b",")
+
+    @cached_property
+    def breaking(self) -> Int32:
+        """Bitmask: tokens that do not merely go on in a string: with a quote or a backslash."""
+        return self._matching(_BREAKS, b'"') | self._matching(_BREAKS, b"\\")
 
     def children(self, node: int) -> dict[int, int]:
         """The children of a node of the token trie, by byte."""

@@ -48,7 +48,7 @@ class EngineBackend(StructuredOutputBackend):
 
         def make(compiled: Compiled) -> RequestGrammar:
             if limit is not None:
-                limit.begin(request, max_model_len, compiled.index.tokens_to_finish())
+                limit.begin(request, max_model_len, compiled.index.guide().tokens_to_finish)
             return RequestGrammar(compiled, stops, vocabulary, spells_forced_text=spells, limit=limit)
 
         return self.compiler.submit(specification, make)

@@ -1,0 +1,338 @@
+"""Guides that remember, under a limit on the tokens that are left: see `index.limits`.
+
+The automaton's shortest way to the end (`automata.machine.plans`) may repeat an item. So inside of a marked array or
+object a plan is searched byte by byte: along the shortest way as long as nothing is repeated, then along the way that
+is the next shortest. An item that is complete stays. Outside nothing is remembered, and plans are the automaton's: a
+marked array's shortest text is tested once for not repeating an item itself.
+
+The mask under a limit is the automaton's, without the tokens after which a plan would have to avoid an earlier item,
+unless one is found for them. At most `_MOST_TRIED` are tried; the others are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from dotllm.arrays import Int32, UInt8
+from dotllm.automata.kinds import N_BYTE, N_CALL
+from dotllm.automata.machine import layout as L
+from dotllm.automata.machine.layout import MEM
+from dotllm.automata.machine.plans.places import (
+    P_BYTES,
+    P_NEXT,
+    P_NODE,
+    P_WIDTH,
+    THE_END,
+    bytes_from,
+    linked,
+    place_of,
+    places_from,
+    solve,
+)
+from dotllm.automata.machine.plans.tails import tail_of
+from dotllm.automata.machine.plans.trie import TRIE, Trie
+from dotllm.automata.machine.plans.ways import MOST
+from dotllm.errors import TooFewTokens, Unsupported
+from dotllm.index.limits import find_shortest_ways, is_tight, trie_of
+from dotllm.index.unique.branches import Branch, Branches, one_step, step
+from dotllm.index.unique.conflicts import earlier_values
+from dotllm.index.unique.masks import conflicts_of
+from dotllm.index.unique.paths import Paths
+from dotllm.index.unique.scanner import NAME, OUTSIDE, START, STRING, UNIQUE, WHITESPACE, End, Open, State, feed
+from dotllm.index.unique.tokens import ROOT, Tokens, listed
+from dotllm.index.walkable import Walkable
+from dotllm.jit import U1, I, inner_kernel, kernel
+
+_MOST_STEPS = 20_000  # of a search
+_MOST_TEXT = 1 << 12  # bytes of a marked array's shortest text
+_MOST_TRIED = 64  # tokens
+_SPARE = 64  # tokens in which an item can become another than all earlier ones, if these are few
+_LONGER = 2  # tokens more for each that there are, which suffice even where only its length can differ
+
+
+class Plan(NamedTuple):
+    """With ``needed`` tokens, the end token included, the text can be ended: with ``text``, if there is one, else with
+    what the automaton plans."""
+
+    needed: int
+    text: bytes
+
+    def behind(self, tokens: Tokens, token: int) -> Plan:
+        """What is left of it behind its first token."""
+        return Plan(self.needed - 1, self.text[len(tokens.bytes_of(token)) :])
+
+
+@inner_kernel(I(MEM, TRIE, I, U1))
+def spell(mem: Int32, trie: Trie, links: int, out: UInt8) -> int:
+    """Spell the plan that goes on at a list of places into ``out``, as far as it is one text of bytes. Returns its
+    length, or an error; H_OUT: whether the list or another one on the way had several places."""
+    n, several = I(0), I(0)
+    places = mem[L.AT_PLACES]
+    while links > 0 and n < out.shape[0]:
+        place, least, looked_at = I(THE_END), I(MOST) + 1, 0
+        while links > 0:
+            behind = I(mem[mem[L.AT_TAILS] + 3 * links])
+            done = solve(mem, trie, behind)
+            if done < 0:
+                return done
+            if mem[places + P_WIDTH * behind + P_BYTES] < least:
+                place, least = behind, I(mem[places + P_WIDTH * behind + P_BYTES])
+            links = I(mem[mem[L.AT_TAILS] + 3 * links + 1])
+            looked_at += 1
+        several |= looked_at > 1
+        node = I(mem[places + P_WIDTH * place + P_NODE])
+        if place == THE_END or mem[mem[L.H_KIND] + node] != N_BYTE:
+            break
+        out[n] = mem[mem[L.H_WAY_BYTE] + node]
+        n += 1
+        links = I(mem[places + P_WIDTH * place + P_NEXT])
+    mem[L.H_OUT] = several
+    return n
+
+
+@kernel(I(MEM, TRIE, I, U1))
+def way_text(mem: Int32, trie: Trie, target: int, out: UInt8) -> int:
+    """`spell` the shortest way from behind a jump to ``target`` to the end of its level."""
+    links = places_from(mem, target, 0)
+    return links if links < 0 else spell(mem, trie, links, out)
+
+
+@kernel(I(MEM, TRIE, I, U1))
+def plan_text(mem: Int32, trie: Trie, config: int, out: UInt8) -> int:
+    """`spell` the automaton's plan for a configuration."""
+    at = mem[L.AT_CONFIG] + 3 * config
+    state, stack = I(mem[at]), I(mem[at + 1])
+    entry = mem[L.AT_STATE] + L.S_WIDTH * state
+    items = mem[L.AT_POOL] + mem[entry + L.S_OFFSET]
+    links = I(0)
+    for i in range(mem[entry + L.S_LENGTH] // 2):
+        tail = tail_of(mem, I(mem[items + 2 * i + 1]), stack)
+        place = place_of(mem, I(mem[items + 2 * i]), tail) if tail >= 0 else tail
+        links = linked(mem, place, links)
+        if links < 0:
+            return links
+    return spell(mem, trie, links, out)
+
+
+def check_shortest_texts(paths: Paths) -> None:
+    """Find the shortest ways, and whether those through marked arrays repeat nothing. Hold the index's lock.
+
+    Raises:
+        Unsupported: one does.
+    """
+    index = paths.index
+    if paths.repeats_nothing is None:
+        find_shortest_ways(index)
+        trie, out = trie_of(index.space), np.empty(_MOST_TEXT, np.uint8)
+        paths.repeats_nothing = True
+        for opening, target in _behind_openings(index):
+            length = index.run(lambda mem, target=target: int(way_text(mem, trie, target, out)))  # type: ignore[misc]
+            state: State | End = START[opening]
+            for byte in out[:length].tolist():
+                if isinstance(state, State):
+                    state = feed(state, byte)
+            paths.repeats_nothing &= state is OUTSIDE
+    if not paths.repeats_nothing:
+        raise Unsupported(
+            "no limit on the tokens that are left can be kept: an array with uniqueItems needs several items, or an "
+            "object several of its keys",
+            keyword="uniqueItems",
+        )
+
+
+def _behind_openings(index: Walkable) -> Iterator[tuple[int, int]]:
+    """Find the places of marked arrays and objects, whose bracket is a rule of its own (`Grammar.unique_open`).
+
+    Yields:
+        The bracket, and the node that is jumped to behind it.
+    """
+    mem = index.mem
+    nodes = int(mem[L.H_NODES])
+    kinds, a, b, starts, edges = (
+        mem[mem[slot] : mem[slot] + nodes] for slot in (L.H_KIND, L.H_A, L.H_B, L.H_CLOSURE_START, L.H_EDGE_START)
+    )
+    for call in np.flatnonzero(kinds == N_CALL).tolist():
+        node = int(mem[mem[L.H_CLOSURE] + starts[a[call]]])
+        if node in index.unique_nodes:
+            yield int(mem[mem[L.H_EDGE_BYTES] + edges[node]]) & 255, int(b[call])
+
+
+def plan_of(paths: Paths, tokens: Tokens, branches: Branches) -> Plan:
+    """The shortest plan that is found. Hold the index's lock.
+
+    Raises:
+        Unsupported: none is found.
+    """
+    plans = [plan for branch in branches for plan in (_plan(paths, tokens, branch),) if plan is not None]
+    if not plans:
+        raise Unsupported("no limit can be kept: no item is found that no earlier one equals", keyword="uniqueItems")
+    return min(plans, key=lambda plan: plan.needed)
+
+
+def _plan(paths: Paths, tokens: Tokens, branch: Branch) -> Plan | None:
+    if not isinstance(branch.state, State):
+        return Plan(paths.index.tokens_to_finish(branch.config), b"")
+    text, is_exact = _plan_text(paths, branch.config)
+    if _repeats_nothing(paths, branch, text):
+        if is_exact:
+            return Plan(paths.index.tokens_to_finish(branch.config), text)
+    else:
+        found = _way_out(paths, branch, keep=True) or _way_out(paths, branch, keep=False)
+        if found is None:
+            return None
+        text = found[0] + _plan_text(paths, found[1])[0]
+    spelt = spelling(tokens, text)
+    return None if spelt is None else Plan(len(spelt) + 1, text)
+
+
+def _plan_text(paths: Paths, config: int) -> tuple[bytes, bool]:
+    """The automaton's plan for ``config``, and whether it is the one that its tokens are counted of."""
+    index, trie, out = paths.index, trie_of(paths.index.space), np.empty(_MOST_TEXT, np.uint8)
+    length = index.run(lambda mem: int(plan_text(mem, trie, config, out)))
+    return out[:length].tobytes(), not index.mem[L.H_OUT]
+
+
+def _repeats_nothing(paths: Paths, branch: Branch, text: bytes) -> bool:
+    branches: Branches = (branch,)
+    for byte in text:
+        branches = step(paths, branches, byte)
+        if not branches:
+            return False
+        if all(branch.state is OUTSIDE for branch in branches):
+            return True
+    return False
+
+
+def _way_out(paths: Paths, start: Branch, *, keep: bool) -> tuple[bytes, int] | None:
+    """The text that leads out of the marked array, and the configuration behind it. ``keep``: what is complete is."""
+    ties = count()  # the later first, as what is deeper (branches are not compared)
+    heap: list[tuple[int, int, int, int, Branch, bytes]] = [(0, 0, 0, 0, start, b"")]
+    for _ in range(_MOST_STEPS):
+        if not heap:
+            return None
+        _, _, _, at, branch, text = heappop(heap)
+        if not isinstance(branch.state, State):
+            return text, branch.config
+        ways = _ways(paths, branch.config, branch.state.mode in (STRING, NAME))
+        if at == len(ways):
+            continue
+        if at + 1 < len(ways):
+            heappush(heap, (len(text) + 1 + ways[at + 1][0], -len(text), -next(ties), at + 1, branch, text))
+        rest, byte = ways[at]
+        for after in one_step(paths, branch, byte):
+            if keep and completed(after) != completed(branch):
+                heap.clear()
+            heappush(heap, (len(text) + 1 + rest, -len(text) - 1, -next(ties), 0, after, text + bytes((byte,))))
+    return None
+
+
+def _ways(paths: Paths, config: int, in_text: bool) -> list[tuple[int, int]]:
+    """(bytes to the end of the text behind it, byte) for the bytes that may come next, the shortest ways first; between
+    tokens of JSON no white space if something else may come."""
+    found = paths.ways.get((config, in_text))
+    if found is None:
+        allowed = paths.allowed(config)
+        if not in_text:
+            allowed = tuple(byte for byte in allowed if byte not in WHITESPACE) or allowed
+        index, trie = paths.index, trie_of(paths.index.space)
+        rests = dict.fromkeys((paths.step(config, byte) for byte in allowed), -1)
+        for after in rests:
+            rests[after] = index.run(lambda mem, after=after: int(bytes_from(mem, trie, after)))  # type: ignore[misc]
+        found = sorted((rests[paths.step(config, byte)], byte) for byte in allowed)
+        paths.ways[config, in_text] = found
+    return found
+
+
+def completed(branch: Branch) -> int:
+    """How many items and keys the open arrays and objects have; -1 outside of them."""
+    return earlier_values(branch.state) if isinstance(branch.state, State) else -1
+
+
+def spelling(tokens: Tokens, text: bytes) -> tuple[int, ...] | None:
+    """The fewest tokens that spell ``text``."""
+    best: list[tuple[int, ...] | None] = [None] * len(text) + [()]
+    for start in range(len(text) - 1, -1, -1):
+        node = ROOT
+        for at in range(start, len(text)):
+            child = tokens.children(node).get(text[at])
+            if child is None:
+                break
+            node, behind = child, best[at + 1]
+            here = best[start]
+            if behind is not None and (here is None or len(behind) + 1 < len(here)):
+                ending = tokens.ending_at(node)
+                if ending:
+                    best[start] = (ending[0], *behind)
+    return best[0]
+
+
+def next_token(tokens: Tokens, plan: Plan) -> int | None:
+    """The first token of a plan; None: the automaton's."""
+    spelt = spelling(tokens, plan.text)
+    return spelt[0] if spelt else None
+
+
+def is_far(paths: Paths, branches: Branches, tokens_left: int) -> bool:
+    """Whether the limit changes nothing, whatever token comes next."""
+    return not any(
+        is_tight(paths.index, branch.config, tokens_left - _SPARE - _LONGER * max(0, completed(branch)))
+        for branch in branches
+    )
+
+
+def within(
+    paths: Paths, tokens: Tokens, branch: Branch, mask: Int32, tokens_left: int, fits: Callable[[Branch, int], bool]
+) -> Int32:
+    """Those tokens of ``mask``, int32 [words], which ``branch`` allows, after which the text can be ended in time.
+
+    fits(branch, token): whether a plan is found after the token that takes few enough tokens.
+    """
+    try:
+        limited = paths.index.mask_within(branch.config, tokens_left)
+    except TooFewTokens:
+        return np.zeros_like(mask)
+    out: Int32 = mask.copy() if limited is None else mask & limited
+    risky = _risky(paths, tokens, branch, out)
+    risky.sort(key=lambda token: (len(tokens.bytes_of(token)), token))
+    for i, token in enumerate(risky):
+        if i >= _MOST_TRIED or not fits(branch, token):
+            out[token >> 5] &= ~np.uint32(1 << (token & 31)).view(np.int32)
+    return out
+
+
+def _risky(paths: Paths, tokens: Tokens, branch: Branch, mask: Int32) -> list[int]:
+    """The tokens of a mask after which the shortest way may repeat an item or a key."""
+    state = branch.state
+    if not isinstance(state, State):
+        return listed(mask & tokens.opening)
+    if not _remembers(state):
+        return listed(mask & tokens.going_on)
+    if state.mode not in (STRING, NAME) or state.pending:
+        return listed(mask)
+    risky = set(listed(mask & tokens.breaking))
+    conflicts = conflicts_of(paths, state)
+    for text in conflicts.strings:
+        if text.startswith(state.text):
+            node = ROOT
+            for byte in text[len(state.text) :].encode():
+                child = tokens.children(node).get(byte)
+                if child is None:
+                    break
+                node = child
+                risky.update(token for token in tokens.ending_at(node) if mask[token >> 5] >> (token & 31) & 1)
+    return list(risky)
+
+
+def _remembers(state: State) -> bool:
+    """Whether an open array has an item, or an object a key, that must not be repeated."""
+    top: Open | None = state.top
+    while top is not None:
+        if (top.kind == UNIQUE and len(top.done)) or (top.keys is not None and len(top.keys)):
+            return True
+        top = top.below
+    return False
