@@ -62,6 +62,15 @@ TREE = {
     },
     "$ref": "#/$defs/node",
 }
+TAGS = {
+    "type": "object",
+    "properties": {
+        "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True},
+        "sizes": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
+    },
+    "required": ["tags", "sizes"],
+    "additionalProperties": False,
+}
 REGEX = r"(ab|cd){2,}( [a-z]+)*\."
 CHOICES = ["yes", "no", "I would rather not say"]
 GRAMMAR = 'start: item ("," item)* ";"\nitem: "(" item? ")" | /[0-9]+/'
@@ -99,6 +108,7 @@ KINDS: dict[str, Kind] = {
     "order": Kind(
         {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": ORDER}}}, _is(ORDER)
     ),
+    "tags": Kind({"structured_outputs": {"json": TAGS}}, _is(TAGS)),
     "tree": Kind({"structured_outputs": {"json": TREE}}, _is(TREE)),
     "any object": Kind({"response_format": {"type": "json_object"}}, _is({"type": "object"})),
     "regex": Kind({"structured_outputs": {"regex": REGEX}}, lambda text: bool(re.fullmatch(REGEX, text))),
@@ -224,6 +234,8 @@ def requests(count: int, fewest: dict[tuple[str, bool], int], seed: int) -> list
             body["top_k"] = 20
         if draw.random() < 0.5:
             body.update(stream=True, stream_options={"include_usage": True})
+        if thinks and draw.random() < 0.5:
+            body["thinking_token_budget"] = draw.choice([0, 3, 12])
         more = draw.choice([0, 0, 4, 20]) if thinks else 0
         body["vllm_xargs"] = {"dotllm_answer_tokens": more} if more else {}
         asked.append(Asked(kind, body))
