@@ -21,7 +21,7 @@ SCHEMA = {
 }
 
 if __name__ == "__main__":
-    # Keys come as declared; order="any" lets the model choose. any_whitespace=False: the fewest tokens.
+    # Keys come as declared; property_order="any" lets the model choose. any_whitespace=False: the fewest tokens.
     text = write(Index.from_json_schema(SCHEMA, vocabulary(), any_whitespace=False))
     jsonschema.validate(json.loads(text), SCHEMA)
     print(text)

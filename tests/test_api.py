@@ -47,7 +47,16 @@ def test_options_are_written_out() -> None:
     with pytest.raises(TypeError, match="serach"):
         Index.from_regex("a", byte_vocabulary(), serach=True)  # type: ignore[call-arg]
     with pytest.raises(InvalidSpec, match="order"):
-        Index.from_json_schema({}, byte_vocabulary(), order="random")  # type: ignore[arg-type]
+        Index.from_json_schema({}, byte_vocabulary(), property_order="random")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["property_order", "order"])
+def test_the_order_of_keys_and_its_name_of_the_last_release(name: str) -> None:
+    schema = {"properties": {"a": {"const": 1}, "b": {"const": 2}}, "required": ["a", "b"]}
+    tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema}}
+    for make, spec in ((Index.from_json_schema, schema), (Index.from_structural_tag, tag)):
+        assert not accepts(make(spec, byte_vocabulary()), '{"b": 2, "a": 1}')
+        assert accepts(make(spec, byte_vocabulary(), **{name: "any"}), '{"b": 2, "a": 1}')
 
 
 def test_indexes_and_guides_say_what_they_are() -> None:

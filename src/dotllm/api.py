@@ -54,17 +54,19 @@ class Index(GrammarIndex):
         schema: Any,
         vocabulary: Vocabulary,
         *,
-        order: Order = "declared",
+        property_order: Order = "declared",
         any_whitespace: bool = True,
         whitespace_pattern: str | None = None,
         additional_properties: bool | None = None,
         default_dialect: str = "2020-12",
         whitespace: Whitespace = "formatted",
+        order: Order | None = None,
     ) -> Self:
         """JSON texts that are valid under ``schema`` (docs/json-schema.md): a dict, a bool, JSON text, or a Pydantic
         model (its class) or ``TypeAdapter``.
 
-        ``order``: keys as "declared" or in "any" order; ``whitespace``: between tokens what formatters write, or "any";
+        ``property_order``: keys as "declared" or in "any" order (``order`` is its name of the last release);
+        ``whitespace``: between tokens what formatters write, or "any";
         ``any_whitespace=False``: none; ``whitespace_pattern``: a regular expression for it;
         ``additional_properties=False``: objects have no properties but those that the schema names, unless it says so;
         ``default_dialect``: of schemas without ``$schema`` ("2020-12", "7", …).
@@ -73,7 +75,7 @@ class Index(GrammarIndex):
 
         grammar = json_schema_to_grammar(
             _schema_of(schema),
-            order=order,
+            order=order or property_order,
             any_whitespace=any_whitespace,
             whitespace_pattern=whitespace_pattern,
             additional_properties=additional_properties,
@@ -114,18 +116,20 @@ class Index(GrammarIndex):
         spec: Any,
         vocabulary: Vocabulary,
         *,
-        order: Order = "declared",
+        property_order: Order = "declared",
         any_whitespace: bool = True,
         whitespace_pattern: str | None = None,
         additional_properties: bool | None = None,
         whitespace: Whitespace = "formatted",
+        order: Order | None = None,
     ) -> Self:
         """Texts of a structural tag (a dict or JSON text), in either request form (docs/structural-tags.md); options as
         for JSON Schema."""
         from dotllm.languages.json_schema import Options
         from dotllm.languages.structural_tag import structural_tag_to_grammar
 
-        options = Options(any_whitespace, whitespace_pattern, order, additional_properties, whitespace=whitespace)
+        keys = order or property_order
+        options = Options(any_whitespace, whitespace_pattern, keys, additional_properties, whitespace=whitespace)
         grammar = structural_tag_to_grammar(spec, token_names=_token_names(vocabulary), options=options)
         return cls.from_grammar_object(grammar, vocabulary)
 
