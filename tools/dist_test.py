@@ -81,6 +81,8 @@ def main() -> None:
             run(python, "-m", "pip", "-q", "install", path)
             run(python, "-c", SMOKE)
             version = run(python.with_name("dotllm"), "--version").strip()
+            run(python.with_name("dotllm"), "check", "--regex", "[0-9]{4}")
+            run(python.with_name("dotllm"), "explain", "unsatisfiable")
             print(f"{path.name}: {path.stat().st_size // 1024} KiB, {version}, installed and used")
 
 

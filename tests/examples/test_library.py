@@ -15,19 +15,23 @@ ALL = sorted(EXAMPLES.glob("*.py"))
 WITH_SERVER = [path for path in ALL if "OPENAI_BASE_URL" in path.read_text()]
 STARTS_VLLM = [EXAMPLES / "offline_llm.py"]
 IN_PROCESS = [path for path in ALL if path not in (*WITH_SERVER, *STARTS_VLLM)]
-OPTIONAL = ("outlines",)
-"""Packages that an example needs and no list of requirements has; it runs where they are installed."""
+OPTIONAL = ("instructor", "outlines")
+"""Packages that one example needs each; it runs where they are installed. (requirements/ has no outlines.)"""
 
 pytest.importorskip("transformers")
+
+
+def skip_unless_installed(path: Path) -> None:
+    for package in OPTIONAL:
+        if f"import {package}\n" in path.read_text():
+            pytest.importorskip(package)
 
 
 @pytest.mark.parametrize("path", IN_PROCESS, ids=lambda path: path.name)
 def test_runs(
     path: Path, demo_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for package in OPTIONAL:
-        if f"import {package}\n" in path.read_text():
-            pytest.importorskip(package)
+    skip_unless_installed(path)
     monkeypatch.setenv("TOKENIZER", str(demo_model))
     takes_model = path.name in ("transformers_generate.py", "outlines_backend.py")
     monkeypatch.setattr(sys, "argv", [str(path), *([str(demo_model)] if takes_model else [])])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dotllm.demo.server import CPU_ENVIRONMENT, Server
-from tests.examples.test_library import STARTS_VLLM, WITH_SERVER
+from tests.examples.test_library import STARTS_VLLM, WITH_SERVER, skip_unless_installed
 
 pytestmark = pytest.mark.serve
 
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.serve
 def test_runs(
     path: Path, api_server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    skip_unless_installed(path)
     monkeypatch.setenv("OPENAI_BASE_URL", f"{api_server.url}/v1")
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
