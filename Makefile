@@ -99,8 +99,8 @@ bench-gpu: install-dev  ## What constraints cost on a GPU beside vLLM's own back
 json-schema-report: install-dev  ## Write docs/json-schema.md from the verdicts on the official test suite.
 	$(BIN)/python -m tools.json_schema_report
 
-docs: .cache/docs/.installed  ## Build the site into build/site; any warning fails.
-	.cache/docs/bin/mkdocs build --strict
+docs: .cache/docs/.installed  ## Build the site into build/site; any warning fails (REPOSITORY=URL of its links to files).
+	REPOSITORY=$(REPOSITORY) .cache/docs/bin/mkdocs build --strict
 
 .cache/docs/.installed: requirements/docs.txt
 	$(PYTHON) -m venv .cache/docs

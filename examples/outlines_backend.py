@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Literal
 
 import outlines
-from pydantic import BaseModel, Field
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dotllm.outlines import DotllmBackend
-
-
-class Weather(BaseModel):
-    """What is asked for."""
-
-    city: str = Field(max_length=12)
-    sky: Literal["sun", "rain"]
-
 
 if __name__ == "__main__":
     name = sys.argv[1]
