@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dotllm.api import Index
     from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError, TooFewTokensError, UnsupportedError
     from dotllm.index import Guide
+    from dotllm.logits_processor import logits_processor_factory
     from dotllm.vocabulary import Vocabulary
 
 _HOME = {
@@ -33,6 +34,7 @@ _HOME = {
     "Guide": "dotllm.index",
     "Index": "dotllm.api",
     "Vocabulary": "dotllm.vocabulary",
+    "logits_processor_factory": "dotllm.logits_processor",
     # The names of the last release; they end with the next one.
     "BudgetExceeded": "dotllm.errors",
     "InvalidSpec": "dotllm.errors",
@@ -50,6 +52,7 @@ __all__ = [
     "UnsupportedError",
     "Vocabulary",
     "__version__",
+    "logits_processor_factory",
 ]
 
 

@@ -17,6 +17,12 @@ class Case(NamedTuple):
     body: dict[str, Any]
     judge: Callable[[str], None]
 
+    def offline(self) -> dict[str, Any]:
+        """The same constraint for vLLM's ``StructuredOutputsParams``."""
+        if "structured_outputs" in self.body:
+            return dict(self.body["structured_outputs"])
+        return {"json": self.body["response_format"]["json_schema"]["schema"], "disable_any_whitespace": True}
+
 
 def _regex(name: str, pattern: str) -> Case:
     def judge(answer: str) -> None:

@@ -23,12 +23,7 @@ from tests.serve.specifications import CASES  # noqa: E402  # imports dotllm, an
 
 TAG = {"begin": "<a>", "content": {"type": "json_schema", "json_schema": {"enum": [1, "b"]}}, "end": "</a>"}
 SPECIFICATIONS: list[dict[str, Any]] = [
-    *(
-        dict(case.body["structured_outputs"])
-        if "structured_outputs" in case.body
-        else {"json": case.body["response_format"]["json_schema"]["schema"], "disable_any_whitespace": True}
-        for case in CASES
-    ),
+    *(case.offline() for case in CASES),
     {"grammar": 'start: item ("," item)*\nitem: /[abc]{1,4}/ | "(" start ")"'},
     {"grammar": 'root ::= "1" ("0" | "2"){2,6} "b"?'},
     {"regex": '("[abc]{1,3}"){2,9}'},

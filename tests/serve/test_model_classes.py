@@ -1,0 +1,29 @@
+"""Every kind of model that vLLM runs on CPUs answers to every specification: mixtures, hybrids, images, audio, LoRA.
+
+The models are tiny and their weights random (`model_classes.py`), so what they write shows the constraint. What vLLM
+itself cannot run on a CPU is in docs/operations.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serve import model_classes, scripts
+
+pytestmark = pytest.mark.serve
+
+
+@pytest.fixture(scope="module")
+def found(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("classes")
+    return scripts.run("model_classes_script.py", demo_model, folder, *model_classes.KINDS)[0]
+
+
+@pytest.mark.parametrize("kind", model_classes.KINDS)
+def test_every_answer_is_right(found: Any, kind: str) -> None:
+    assert not found[kind].get("error")
+    assert not found[kind]["wrong"]
+    assert found[kind]["ended"] > 0.8 * found[kind]["asked"] >= 40
