@@ -58,7 +58,9 @@ def test_json_beside_what_the_engine_adds(result: Any) -> None:
 
 def test_tokens_that_a_request_allows_or_forbids_hold_as_well(result: Any) -> None:
     all_match(result["allowed"], "(bbb7){3,6}")
-    all_match(result["bad words"], "b{8}")
+    all_match(result["bad words"], "[a-c]{8}")  # in tokens of several letters, and "b"
+    a, _, c = result["letters"]
+    assert not any(token in (a, c) for ids in result["bad words"]["ids"] for token in ids)
 
 
 def test_a_bias_chooses_among_what_is_allowed(result: Any) -> None:
@@ -85,11 +87,11 @@ def test_a_repetition_ends_an_answer(result: Any) -> None:
         assert reason == "repetition" and ("ab" * 30).startswith(text) and len(text) < 30
 
 
-@pytest.mark.parametrize("budget", ["budget", "no budget"])
-def test_a_budget_for_thinking_ends_it_and_the_constraint_begins(result: Any, budget: str) -> None:
-    for text, (reason, _) in zip(result[budget]["texts"], result[budget]["reasons"], strict=True):
-        thought, _, answer = text.partition("</think>")
-        assert reason == "stop" and re.fullmatch(REGEX, answer), (thought, answer)
+@pytest.mark.parametrize(("budget", "thought"), [("budget", "(?s).+"), ("no budget", "")])
+def test_a_budget_for_thinking_ends_it_and_the_constraint_begins(result: Any, budget: str, thought: str) -> None:
+    """The budget counts the prompt's thoughts, too."""
+    all_match(result[budget], f"{thought}</think>{REGEX}")
+    assert max(len(ids) for ids in result[budget]["ids"]) < 20 + 30
     all_match(result["budget in the answer"], REGEX)
 
 
@@ -114,7 +116,7 @@ def test_a_processor_for_each_sequence(processed: Any) -> None:
     for name in ("stateful", "stateful, greedy", "stateful, long"):
         for ids in processed[name]["ids"]:
             assert len(set(ids)) == len(ids), "a token has come twice"
-    assert processed["most"] >= 12 and processed["alive"] == 0, "its states outlive their sequences"
+    assert processed["most"] >= 8 and processed["alive"] == 0, "its states outlive their sequences"
 
 
 def test_a_processor_refuses_a_request_and_is_named_where_it_leaves_nothing(processed: Any) -> None:
