@@ -101,13 +101,13 @@ def asked_of_all(engine: Engine) -> dict[str, Any]:
     b, digit, mark = engine.token("b"), engine.token("7"), engine.token("!")
     repetition = RepetitionDetectionParams(max_pattern_size=2, min_count=4)
     return {
-        "letters": [engine.token(letter) for letter in "abc"],
+        "tokens": {text: engine.token(text) for text in ("a", "b", "c", "</think>")},
         "plain": engine.ask(),
         "json": engine.ask(constraint=COMPACT),
         "logprobs": engine.ask(logprobs=3, prompt_logprobs=1),
         "repetition": engine.ask(constraint={"regex": "(ab){30}"}, repetition_detection=repetition),
-        "budget": engine.ask(prompt="<think>Let me see", thinking_token_budget=20, skip_special_tokens=False),
-        "no budget": engine.ask(prompt="<think>Let me see", thinking_token_budget=0, skip_special_tokens=False),
+        "budget": engine.ask(prompt="<think>Let me see", thinking_token_budget=6, temperature=0.0),
+        "no budget": engine.ask(prompt="<think>Let me see", thinking_token_budget=0),
         "budget in the answer": engine.ask(thinking_token_budget=0),
         "allowed": engine.ask(allowed_token_ids=[b, digit]),
         "bad words": engine.ask(bad_words=["a", "c"], constraint={"regex": "[a-c]{8}"}),

