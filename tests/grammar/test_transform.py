@@ -76,6 +76,19 @@ def test_arithmetic() -> None:
     assert accepts(prepare(g), b"n+n*(n+n*n)*n")
 
 
+def test_parts_in_any_order() -> None:
+    """They stay what they are in a grammar that is rewritten: required, at most once, any number of times."""
+    g = Grammar()
+    rule = g.rule("rule")
+    parts = [[g.literal(letter) for letter in letters] for letters in ("ab", "cd", "x")]
+    members = g.unordered(*parts, separator=g.literal(","))
+    g.define(rule, g.alt([g.seq([g.call(rule), g.literal(";"), members]), members]))
+    g.start = g.call(rule)
+    prepared = prepare(g)
+    assert prepared is not g
+    assert_same_language(g, prepared, 8)
+
+
 def test_indirect() -> None:
     """Paull's classic: S → A a | b, A → A c | S d | ε."""
     g = Grammar()

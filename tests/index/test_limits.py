@@ -241,6 +241,34 @@ def test_batches() -> None:
     assert rows[0] >= 0 and rows[-1] == NO_MASK
 
 
+def test_limits_along_drafts_of_many_guides() -> None:
+    """Each row is what its guide has alone behind the drafts before it; behind a draft that is not allowed is none."""
+    random, indexes = Random(3), [Index.from_json_schema(schema, FEW) for schema in SCHEMAS[:4]]
+    guides, drafts, left = [], [], []
+    for number in range(40):
+        index = random.choice(indexes)
+        needed = index.tokens_to_finish()
+        _, draft = walk(index, needed + random.randint(0, 3), random)
+        if random.random() < 0.5:
+            draft[random.randrange(len(draft))] = random.choice([*b" \"a1,\xc3"])  # which only the limit may refuse
+        guides.append(index.guide())
+        drafts.append(draft[: random.randint(0, 6)])
+        left.append(NO_LIMIT if number % 5 == 4 else needed + random.randint(0, 3))
+    rows, _, failures = mask_rows_along(guides, drafts, tokens_left=left)
+    assert not failures
+    found = iter(rows.tolist())
+    for guide, draft, limit in zip(guides, drafts, left, strict=True):
+        ahead, goes_on = guide.fork(), True
+        for j, token in enumerate([*draft, None]):
+            row = next(found)
+            if not goes_on or ahead.is_finished:
+                assert goes_on or row == NO_MASK
+                continue
+            alone = list(ahead.allowed_tokens()) if limit == NO_LIMIT else allowed(ahead, limit - j)
+            assert ids(guide.index.masks[row]) == alone
+            goes_on = token in alone and ahead.advance(token)
+
+
 def test_a_limit_stays_with_forks_rollbacks_and_saved_indexes() -> None:
     """Nothing of a limit is in a guide; a loaded index says the same."""
     index = Index.from_json_schema(SCHEMAS[1], FEW)

@@ -242,6 +242,7 @@ def test_going_back_and_forking(vocabulary: Vocabulary) -> None:
     assert other.accepts([*b'b"']) == 1 and other.accepts([*b'c","b"']) == 5
     assert other.tokens_taken == len('["a","b","')
     other.reset()
+    assert list(other.allowed_tokens()) == list(index.guide().allowed_tokens())
     assert other.tokens_taken == 0 and taken(other, '["b"]') and other.can_finish
     assert other.advance(EOS) and other.is_finished and list(other.allowed_tokens()) == [EOS]
     other.rollback(1)
