@@ -43,5 +43,5 @@ KNOWN = _JSON_SCHEMA | _REGEX | _GRAMMARS | _STRUCTURAL_TAGS | _OURS
 
 
 def reason(error: SpecError) -> str:
-    """The label of a refusal: its keyword if that is a `KNOWN` word, else the name of its class."""
-    return error.keyword if error.keyword in KNOWN else type(error).__name__
+    """The label of a refusal: its keyword if that is a `KNOWN` word, else its class without "Error", as ever."""
+    return error.keyword if error.keyword in KNOWN else type(error).__name__.removesuffix("Error")
