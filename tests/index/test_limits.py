@@ -250,7 +250,7 @@ def test_limits_along_drafts_of_many_guides() -> None:
         needed = index.tokens_to_finish()
         _, draft = walk(index, needed + random.randint(0, 3), random)
         if random.random() < 0.5:
-            draft[random.randrange(len(draft))] = random.choice([*b" \"a1,\xc3"])  # which only the limit may refuse
+            draft[random.randrange(len(draft))] = random.choice([*b' "a1,\xc3'])  # which only the limit may refuse
         guides.append(index.guide())
         drafts.append(draft[: random.randint(0, 6)])
         left.append(NO_LIMIT if number % 5 == 4 else needed + random.randint(0, 3))
