@@ -20,7 +20,6 @@ from dotllm.arrays import Int32
 from dotllm.automata.lowering import lower
 from dotllm.automata.machine import layout, memory
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, restart
-from dotllm.automata.machine.loop_masks import NEEDS_WORDS
 from dotllm.automata.machine.run import advance_bytes, forced_bytes
 from dotllm.charset import CharSet
 from dotllm.errors import InvalidSpec
@@ -31,7 +30,7 @@ from dotllm.index.batch import row_of
 from dotllm.index.callers import no_configuration
 from dotllm.index.charset_choice import counted_charsets
 from dotllm.index.guide import Guide
-from dotllm.index.kernels import CONFIGURATIONS, advance_one
+from dotllm.index.kernels import advance_one
 from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL
 from dotllm.index.token_space import TokenSpace
 from dotllm.index.unique import UniqueGuide
@@ -177,8 +176,8 @@ class GrammarIndex:
 
     def recover(self, code: int) -> None:
         """React to an error code of a kernel: make what it lacks, grow the arena, or raise the named error."""
-        if code <= NEEDS_WORDS:
-            self.space.add_words(NEEDS_WORDS - code)
+        if code <= layout.NEEDS_WORDS:
+            self.space.add_words(layout.NEEDS_WORDS - code)
             return
         if code == ROWS_FULL:
             raise self.space.full()
@@ -205,7 +204,7 @@ class GrammarIndex:
             TypeError: it is no integer.
         """  # noqa: DOC501 - a function makes the error
         config = as_integer(config)
-        if not 0 <= config < self.mem.item(CONFIGURATIONS):
+        if not 0 <= config < self.mem.item(layout.USED_CONFIG):
             raise no_configuration([self], [config])
         return config
 
@@ -254,8 +253,8 @@ class GrammarIndex:
         if config == FINISHED:
             return True
         mem = self.mem
-        state = mem[mem[layout.R + 3 * layout.CONFIG] + 3 * config]
-        return bool(mem[mem[layout.R + 3 * layout.STATE] + 8 * state + layout.S_FLAGS] & layout.ACCEPTS)
+        state = mem[mem[layout.AT_CONFIG] + 3 * config]
+        return bool(mem[mem[layout.AT_STATE] + layout.S_WIDTH * state + layout.S_FLAGS] & layout.ACCEPTS)
 
     def mask_row(self, config: int) -> int:
         """The row of the mask of ``config`` in `masks`, computed on the first visit.

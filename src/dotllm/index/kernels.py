@@ -14,7 +14,8 @@ from numba.extending import intrinsic
 
 from dotllm import allocate
 from dotllm.arrays import Bool, Int32, Int64, UInt8
-from dotllm.automata.machine.layout import CONFIG, FINISHED, H_FUEL, MEM, R
+from dotllm.automata.machine import layout as L
+from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.masks import known_row
 from dotllm.automata.machine.run import advance
 from dotllm.index.callers import NO_CONFIGURATION, NOT_DISTINCT, OTHER_VOCABULARY, OUT_OF_RANGE, TOO_NARROW, WRONG_COUNT
@@ -27,7 +28,6 @@ U8, I1, I2, B1, L1 = nb.uint8[::1], nb.int32[::1], nb.int32[:, ::1], nb.boolean[
 MACHINE = 5
 """Words of a machine: address and size of its arena, address and number of the rows of its token sets, its token space
 (any number that tells it from others)."""
-CONFIGURATIONS = R + 3 * CONFIG + 2  # where an arena has their number
 NEEDS_ROW = -1  # not a row: the mask must be computed
 
 
@@ -51,11 +51,11 @@ def known_rows(machines: Int64, configs: Int32, out: Int32) -> int:
     for i in range(configs.shape[0]):
         if machines[MACHINE * i + 4] != machines[4]:
             return OTHER_VOCABULARY
-        if configs[i] == FINISHED:
+        if configs[i] == L.FINISHED:
             out[i] = END_ROW
             continue
         mem = nb.carray(pointer(machines[MACHINE * i]), (machines[MACHINE * i + 1],), nb.int32)
-        if configs[i] < 0 or configs[i] >= mem[CONFIGURATIONS]:
+        if configs[i] < 0 or configs[i] >= mem[L.USED_CONFIG]:
             return NO_CONFIGURATION
         out[i] = max(known_row(mem, configs[i]), NEEDS_ROW)
         if out[i] < 0:
@@ -71,7 +71,7 @@ def check_configurations(machines: Int64, configs: Int32) -> int:
         if machines[at + 4] != machines[4]:
             return OTHER_VOCABULARY
         mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
-        if configs[i] < 0 or configs[i] >= mem[CONFIGURATIONS]:
+        if configs[i] < 0 or configs[i] >= mem[L.USED_CONFIG]:
             return NO_CONFIGURATION
     return 0
 
@@ -101,7 +101,7 @@ def advance_batch(
         at = MACHINE * i
         mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
         token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
-        mem[H_FUEL] = fuel
+        mem[L.H_FUEL] = fuel
         out[i] = advance(mem, configs[i], tokens[i], token_data, token_offset, ends, token_rows)
     return 0
 

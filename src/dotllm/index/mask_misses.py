@@ -15,8 +15,8 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Bool, Int32, Int64
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.arena import FUEL
-from dotllm.automata.machine.layout import CONFIG, H_FUEL, R
 from dotllm.automata.machine.masks import find_row, known_row, remember_row
 from dotllm.automata.machine.plans.trie import Trie
 from dotllm.automata.machine.walk import CharsetTables
@@ -167,8 +167,8 @@ def _compute(job: Int64, me: int) -> None:
             at = MACHINE * g
             mem = nb.carray(pointer(machines[at]), (machines[at + 1],), nb.int32)
             token_rows = nb.carray(pointer(machines[at + 2]), (machines[at + 3], words), nb.int32)
-            mem[H_FUEL] = FUEL
-            config = mem[R + 3 * CONFIG] + 3 * configs[g]
+            mem[L.H_FUEL] = FUEL
+            config = mem[L.AT_CONFIG] + 3 * configs[g]
             row = scratch[target][:words]
             codes[i] = find_row(mem, trie, charsets, token_rows, eos, mem[config], mem[config + 1], row)
             if codes[i] >= 0 and is_empty(row):

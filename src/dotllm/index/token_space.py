@@ -23,25 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dotllm.arrays import Int32
-from dotllm.automata.machine.walk import (
-    K_COUNTS,
-    K_EXITS,
-    K_EXITS_END,
-    K_FIRST_BYTES,
-    K_LONG,
-    K_LONG_END,
-    K_MAX_CHARS,
-    K_MAX_COUNT,
-    K_REP_BYTES,
-    K_REP_END,
-    K_ROWS,
-    K_WIDE,
-    K_WIDTH,
-    K_WORDS,
-    K_WORDS_END,
-    WORDS_NOWHERE,
-    WORDS_UNKNOWN,
-)  # fmt: skip
+from dotllm.automata.machine import layout as L
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet, living_characters
 from dotllm.errors import BudgetExceeded, Unsupported
 from dotllm.index.charset_choice import PassedOver, worth_tables
@@ -126,8 +108,8 @@ class TokenSpace:
             raise BudgetExceeded("the vocabulary is too large", keyword="vocabulary")
         self.main_end = self._append_trie(vocabulary.trie)[1]
 
-        self.sets = np.zeros((MAX_CHARSETS, K_WIDTH), np.int32)
-        self.set_rows = reserved((MAX_CHARSETS * K_ROWS, self.words), np.int32)
+        self.sets = np.zeros((MAX_CHARSETS, L.K_WIDTH), np.int32)
+        self.set_rows = reserved((MAX_CHARSETS * L.K_ROWS, self.words), np.int32)
         self.set_ints = reserved(8 << 20, np.int32)
         self._set_ints_used = 0
         self._numbers: dict[CharSet, int] = {}  # by what `_living` leaves of a set
@@ -214,7 +196,7 @@ class TokenSpace:
     @property
     def nbytes(self) -> int:
         """Bytes in use (free rows not counted)."""
-        return self.row_count * self.words * 4 + self._trie_used * 17 + len(self._numbers) * K_ROWS * self.words * 4
+        return self.row_count * self.words * 4 + self._trie_used * 17 + len(self._numbers) * L.K_ROWS * self.words * 4
 
     def known_charset(self, charset: CharSet) -> int:
         """The number of a set's tables if they exist, else -1."""
@@ -269,19 +251,19 @@ class TokenSpace:
         )
 
     def add_words(self, number: int) -> None:
-        """Make the part of a set's tables that a kernel has asked for (see `masks.NEEDS_WORDS`)."""
+        """Make the part of a set's tables that a kernel has asked for (see `layout.NEEDS_WORDS`)."""
         with self.lock:
             row = self.sets[number]
             vocabulary = self._vocabulary()
-            if row[K_WORDS_END] != WORDS_UNKNOWN or vocabulary is None:
+            if row[L.K_WORDS_END] != L.WORDS_UNKNOWN or vocabulary is None:
                 return
             words = vocabulary.exit_words(list(self._numbers)[number])
             if not self._has_room(words):
-                row[K_WORDS_END] = WORDS_NOWHERE
+                row[L.K_WORDS_END] = L.WORDS_NOWHERE
                 return
             low, high = self._append_trie(words)
-            row[K_WORDS] = low
-            row[K_WORDS_END] = high  # last: a kernel may be looking
+            row[L.K_WORDS] = low
+            row[L.K_WORDS_END] = high  # last: a kernel may be looking
 
     @cached_property
     def unfinished(self) -> tuple[Int32, int, int]:
@@ -340,23 +322,23 @@ class TokenSpace:
         if not self._has_room(table.exits, table.exits_by_count) or self._set_ints_used + ints > len(self.set_ints):
             return -1
         row = self.sets[number]
-        row[K_EXITS], row[K_EXITS_END] = self._append_trie(table.exits)
-        row[K_WORDS_END] = WORDS_UNKNOWN
+        row[L.K_EXITS], row[L.K_EXITS_END] = self._append_trie(table.exits)
+        row[L.K_WORDS_END] = L.WORDS_UNKNOWN
         first, _ = self._append_trie(table.exits_by_count)
         starts = self._append_ints(table.exits_by_count_start + np.int32(first))
         long = self._append_ints(table.long_tokens, table.long_chars)
-        row[K_COUNTS], row[K_MAX_COUNT] = starts[0], len(table.exits_by_count_start) - 2
-        row[K_MAX_CHARS] = table.max_chars
-        row[K_LONG], row[K_LONG_END] = long
+        row[L.K_COUNTS], row[L.K_MAX_COUNT] = starts[0], len(table.exits_by_count_start) - 2
+        row[L.K_MAX_CHARS] = table.max_chars
+        row[L.K_LONG], row[L.K_LONG_END] = long
         sequences = charset.utf8()
         example = bytes(low for low, _ in sequences[0])
-        row[K_REP_END] = len(example)
-        row[K_WIDE] = not self._living(_BEYOND_ASCII) - charset
-        row[K_REP_BYTES : K_REP_BYTES + len(example)] = list(example)
+        row[L.K_REP_END] = len(example)
+        row[L.K_WIDE] = not self._living(_BEYOND_ASCII) - charset
+        row[L.K_REP_BYTES : L.K_REP_BYTES + len(example)] = list(example)
         bits = [0] * 8
         for sequence in sequences:
             for byte in range(sequence[0][0], sequence[0][1] + 1):
                 bits[byte >> 5] |= 1 << (byte & 31)
-        row[K_FIRST_BYTES : K_FIRST_BYTES + 8] = np.array(bits, np.uint32).view(np.int32)
-        self.set_rows[number * K_ROWS : (number + 1) * K_ROWS] = table.rows
+        row[L.K_FIRST_BYTES : L.K_FIRST_BYTES + 8] = np.array(bits, np.uint32).view(np.int32)
+        self.set_rows[number * L.K_ROWS : (number + 1) * L.K_ROWS] = table.rows
         return number

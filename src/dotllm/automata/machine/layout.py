@@ -117,3 +117,15 @@ TOO_FAR = -5  # no text is short enough to be planned
 NEEDS_WORDS = -1024  # NEEDS_WORDS - number: make the words that exit this character set, and call again
 
 MEMO_UNKNOWN, MEMO_DEEPER = -1, -2
+
+# --- columns of the table of character sets (see index.token_space) ---------------------------------------------------
+(
+    K_EXITS, K_EXITS_END, K_WORDS, K_WORDS_END, K_COUNTS, K_MAX_COUNT, K_MAX_CHARS, K_LONG, K_LONG_END, K_REP,
+    K_REP_END,
+    K_WIDE,  # whether all characters beyond ASCII are members
+) = range(12)  # fmt: skip
+WORDS_UNKNOWN, WORDS_NOWHERE = -1, -2  # K_WORDS_END of a set whose exit words nobody has needed, or that have no room
+K_REP_BYTES = 12  # up to 4 bytes: one character of the set
+K_FIRST_BYTES = 16  # 8 ints: the set of first bytes
+K_WIDTH = 24
+K_ROWS = 17  # rows per set: [0] all tokens inside, [k] those of at most k characters

@@ -15,28 +15,8 @@ from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.plans.places import fits
 from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.states import intern_state
-from dotllm.automata.machine.walk import (
-    CHARSETS,
-    K_COUNTS,
-    K_EXITS,
-    K_EXITS_END,
-    K_LONG,
-    K_LONG_END,
-    K_MAX_CHARS,
-    K_MAX_COUNT,
-    K_ROWS,
-    K_WORDS,
-    K_WORDS_END,
-    WORDS_NOWHERE,
-    WORDS_UNKNOWN,
-    CharsetTables,
-    inspect_set,
-    take_character,
-    walk,
-)
+from dotllm.automata.machine.walk import CHARSETS, CharsetTables, inspect_set, take_character, walk
 from dotllm.jit import B1, I1, I, inner_kernel
-
-NEEDS_WORDS = -1024  # NEEDS_WORDS - number: the words that exit this set are needed; make them and call again
 
 
 @inner_kernel(I(MEM, I, I, I))
@@ -70,17 +50,17 @@ def allow_inside(charsets: CharsetTables, number: int, k: int, out: Int32) -> in
     words = out.shape[0]
     if k <= 0:
         return 0
-    if k >= table[K_MAX_CHARS]:
-        row = charsets.rows[number * K_ROWS]
+    if k >= table[L.K_MAX_CHARS]:
+        row = charsets.rows[number * L.K_ROWS]
         for i in range(words):
             out[i] |= row[i]
         return 0
-    row = charsets.rows[number * K_ROWS + min(k, K_ROWS - 1)]
+    row = charsets.rows[number * L.K_ROWS + min(k, L.K_ROWS - 1)]
     for i in range(words):
         out[i] |= row[i]
-    if k > K_ROWS - 1:
-        n = (table[K_LONG_END] - table[K_LONG]) // 2  # tokens, then their lengths, longest first
-        at = table[K_LONG]
+    if k > L.K_ROWS - 1:
+        n = (table[L.K_LONG_END] - table[L.K_LONG]) // 2  # tokens, then their lengths, longest first
+        at = table[L.K_LONG]
         for i in range(n - 1, -1, -1):
             if charsets.ints[at + n + i] > k:
                 break
@@ -93,18 +73,18 @@ def allow_inside(charsets: CharsetTables, number: int, k: int, out: Int32) -> in
 def allow_fitting_inside(charsets: CharsetTables, number: int, k: int, fitting: Bool, out: Int32) -> int:
     """`allow_inside` for tokens of whole characters; those of j leave enough tokens only if ``fitting[j]``."""
     table = charsets.sets[number]
-    longest, unfinished = I(table[K_MAX_CHARS]), charsets.unfinished
-    for j in range(1, min(k, longest, K_ROWS - 1) + 1):
+    longest, unfinished = I(table[L.K_MAX_CHARS]), charsets.unfinished
+    for j in range(1, min(k, longest, L.K_ROWS - 1) + 1):
         if fitting[j]:
-            row = charsets.rows[number * K_ROWS + (j if j < longest else 0)]
-            shorter = charsets.rows[number * K_ROWS + j - 1]
+            row = charsets.rows[number * L.K_ROWS + (j if j < longest else 0)]
+            shorter = charsets.rows[number * L.K_ROWS + j - 1]
             for i in range(out.shape[0]):
                 out[i] |= row[i] & ~unfinished[i] & (~shorter[i] if j > 1 else nb.int32(-1))
-    n = (table[K_LONG_END] - table[K_LONG]) // 2
+    n = (table[L.K_LONG_END] - table[L.K_LONG]) // 2
     for i in range(n):
-        token, length = charsets.ints[table[K_LONG] + i], charsets.ints[table[K_LONG] + n + i]
+        token, length = charsets.ints[table[L.K_LONG] + i], charsets.ints[table[L.K_LONG] + n + i]
         is_finished = (unfinished[token >> 5] >> (token & 31)) & 1 == 0
-        if is_finished and length > K_ROWS - 1 and length <= k and fitting[length]:
+        if is_finished and length > L.K_ROWS - 1 and length <= k and fitting[length]:
             out[token >> 5] |= nb.int32(1) << nb.int32(token & 31)
     return 0
 
@@ -126,12 +106,12 @@ def allow_overlapping(
     """
     is_limited = mem[L.H_LEFT] > 0
     table = charsets.sets[number]
-    if table[K_WORDS_END] == WORDS_UNKNOWN:
-        return NEEDS_WORDS - number
+    if table[L.K_WORDS_END] == L.WORDS_UNKNOWN:
+        return L.NEEDS_WORDS - number
     state, env = loop, handle
     k = 0
     endless = False
-    longest = max(table[K_MAX_CHARS], table[K_MAX_COUNT])
+    longest = max(table[L.K_MAX_CHARS], table[L.K_MAX_COUNT])
     while k < longest and not endless:
         after = take_character(mem, state, env, table)
         if after < 0:
@@ -153,7 +133,7 @@ def allow_overlapping(
                 return fit
             if fit == 0:
                 return walk(mem, trie, 0, trie.main_end, loop, handle, out)
-    if (endless or k >= longest) and table[K_WORDS_END] != WORDS_NOWHERE:
+    if (endless or k >= longest) and table[L.K_WORDS_END] != L.WORDS_NOWHERE:
         if is_limited:
             done = walk(mem, trie, charsets.unfinished_low, charsets.unfinished_high, loop, handle, out)
             if done < 0:
@@ -161,7 +141,7 @@ def allow_overlapping(
             allow_fitting_inside(charsets, number, longest, np.ones(longest + 1, np.bool_), out)
         else:
             allow_inside(charsets, number, longest, out)
-        return walk(mem, trie, table[K_WORDS], table[K_WORDS_END], loop, handle, out)
+        return walk(mem, trie, table[L.K_WORDS], table[L.K_WORDS_END], loop, handle, out)
     return walk(mem, trie, 0, trie.main_end, loop, handle, out)
 
 
@@ -182,7 +162,7 @@ def allow_set(
     at most k characters are a row; tokens that leave it after j characters are walked from Cj.
     """
     table = charsets.sets[number]
-    longest = max(table[K_MAX_CHARS], table[K_MAX_COUNT])  # characters of the set in any token
+    longest = max(table[L.K_MAX_CHARS], table[L.K_MAX_COUNT])  # characters of the set in any token
     state, env = loop, handle
     k = 0
     repeats = False
@@ -225,8 +205,8 @@ def allow_set(
             done = walk(
                 mem,
                 trie,
-                table[K_EXITS],
-                table[K_EXITS_END],
+                table[L.K_EXITS],
+                table[L.K_EXITS_END],
                 state,
                 new_env,
                 out,
@@ -234,9 +214,9 @@ def allow_set(
             if done < 0:
                 return done
         else:
-            last = table[K_MAX_COUNT] if repeats else min(k, table[K_MAX_COUNT])
+            last = table[L.K_MAX_COUNT] if repeats else min(k, table[L.K_MAX_COUNT])
             for j in range(k, last + 1):
-                low, high = charsets.ints[table[K_COUNTS] + j], charsets.ints[table[K_COUNTS] + j + 1]
+                low, high = charsets.ints[table[L.K_COUNTS] + j], charsets.ints[table[L.K_COUNTS] + j + 1]
                 done = walk(mem, trie, low, high, state, new_env, out)
                 if done < 0:
                     return done

@@ -23,18 +23,6 @@ from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.step import reduce, step
 from dotllm.jit import I1, I2, I, inner_kernel
 
-# columns of the table of character sets (see index.token_space)
-(
-    K_EXITS, K_EXITS_END, K_WORDS, K_WORDS_END, K_COUNTS, K_MAX_COUNT, K_MAX_CHARS, K_LONG, K_LONG_END, K_REP,
-    K_REP_END,
-    K_WIDE,  # whether all characters beyond ASCII are members
-) = range(12)  # fmt: skip
-WORDS_UNKNOWN, WORDS_NOWHERE = -1, -2  # K_WORDS_END of a set whose exit words nobody has needed, or that have no room
-K_REP_BYTES = 12  # up to 4 bytes: one character of the set
-K_FIRST_BYTES = 16  # 8 ints: the set of first bytes
-K_WIDTH = 24
-K_ROWS = 17  # rows per set: [0] all tokens inside, [k] those of at most k characters
-
 _LONG_WALK = 4096  # nodes
 
 CELL = 6  # ints: symbol, handle below, real stack, how deep that is (+ 1), first cell of a bucket, next one of its own
@@ -153,9 +141,9 @@ class CharsetTables(NamedTuple):
     """What is known of the vocabulary under each character set."""
 
     sets: Int32
-    """[sets, K_WIDTH], see K_…."""
+    """[sets, L.K_WIDTH], see `layout`."""
     rows: Int32
-    """[sets * K_ROWS, words]: bitmasks of tokens inside a set, by how many characters they have."""
+    """[sets * L.K_ROWS, words]: bitmasks of tokens inside a set, by how many characters they have."""
     ints: Int32
     """What places in ``sets`` lead to."""
     unfinished: Int32
@@ -267,9 +255,9 @@ def walk(
 @inner_kernel(I(MEM, I, I, I1))
 def take_character(mem: Int32, state: int, handle: int, table_row: Int32) -> int:
     """(state, handle) after one character of a set: the core state (handle in H_OUT), 0 if dead, or an error."""
-    n = table_row[K_REP_END]
+    n = table_row[L.K_REP_END]
     for i in range(n):
-        cls = mem[mem[L.H_CLASS_OF] + table_row[K_REP_BYTES + i]]
+        cls = mem[mem[L.H_CLASS_OF] + table_row[L.K_REP_BYTES + i]]
         raw = I(mem[mem[L.AT_DELTA] + state * mem[L.H_CLASSES] + cls])
         if raw < 0:
             raw = step(mem, state, cls)
@@ -298,7 +286,7 @@ def inspect_set(mem: Int32, state: int, number: int, table_row: Int32) -> int:
             for e in range(mem[mem[L.H_EDGE_START] + node], mem[mem[L.H_EDGE_START] + node + 1]):
                 packed = mem[mem[L.H_EDGE_BYTES] + e]
                 for byte in range(packed & 255, (packed >> 8) + 1):
-                    if (table_row[K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1:
+                    if (table_row[L.K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1:
                         overlap = True
                         break
     if overlap:

@@ -18,19 +18,7 @@ from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.plans.places import fits
 from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.step import step
-from dotllm.automata.machine.walk import (
-    CHARSETS,
-    K_EXITS,
-    K_EXITS_END,
-    K_FIRST_BYTES,
-    K_ROWS,
-    K_WIDE,
-    CharsetTables,
-    inspect_set,
-    local_apply,
-    take_character,
-    walk,
-)
+from dotllm.automata.machine.walk import CHARSETS, CharsetTables, inspect_set, local_apply, take_character, walk
 from dotllm.jit import I1, I2, I, inner_kernel
 
 NOT_HERE = 1  # result: this does not resolve_stack, nothing has been done
@@ -82,7 +70,7 @@ def endless_loop(mem: Int32, state: int, handle: int, sets: Int32) -> int:
             if number >= 0 and charset != number:
                 return -1
             number = charset
-    if number < 0 or sets[number, K_WIDE] == 0 or inspect_set(mem, state, number, sets[number]) != 2:
+    if number < 0 or sets[number, L.K_WIDE] == 0 or inspect_set(mem, state, number, sets[number]) != 2:
         return -1
     after = take_character(mem, state, handle, sets[number])
     if after < 0:
@@ -178,13 +166,13 @@ def mask_via_self_loop(
         return NOT_HERE
     # Every token that begins with characters of the set, as if the first of them led into the loop …
     table = charsets.sets[number]
-    row = charsets.rows[number * K_ROWS].copy()
+    row = charsets.rows[number * L.K_ROWS].copy()
     is_limited = mem[L.H_LEFT] > 0
     if is_limited:
         done = limit_inside(mem, trie, charsets, state, handle, loop, loop_handle, row)
         if done < 0:
             return done
-    done = walk(mem, trie, table[K_EXITS], table[K_EXITS_END], loop, loop_handle, row)
+    done = walk(mem, trie, table[L.K_EXITS], table[L.K_EXITS_END], loop, loop_handle, row)
     if done < 0:
         return done
     # … and now the others, and those whose first characters do not.
@@ -218,7 +206,7 @@ def mask_via_self_loop(
                 row[token >> 5] &= ~(nb.int32(1) << nb.int32(token & 31))
             i = trie.end[i]
             continue
-        inside = member[depth - 1] and (byte >= 0x80 or (table[K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1 != 0)
+        inside = member[depth - 1] and (byte >= 0x80 or (table[L.K_FIRST_BYTES + (byte >> 5)] >> (byte & 31)) & 1 != 0)
         if inside:
             if raw == loop and env == loop_handle:
                 i = trie.end[i]

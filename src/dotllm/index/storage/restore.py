@@ -11,43 +11,23 @@ import numpy as np
 
 from dotllm import allocate
 from dotllm.arrays import Int32, Int64
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import rehash_lists
-from dotllm.automata.machine.layout import (
-    BUFFER,
-    CONFIG,
-    DELTA,
-    H_HAS_WAYS,
-    H_NODES,
-    H_WAY_COST,
-    LISTS,
-    LOCAL,
-    MEM,
-    MEMO,
-    PLACES,
-    REGIONS,
-    S_MEMO,
-    STATE,
-    TAILS,
-    TRIPLES,
-    USED_PLACES,
-    USED_TAILS,
-    WIDTH,
-    R,
-)
+from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.memory import fill_triples
 from dotllm.index.mask_table import is_empty
 from dotllm.index.storage.verify_arena import ALL_VALID, WAY_ARRAYS, first_invalid_region
 from dotllm.jit import I, kernel
 
-TABLES = (LISTS, TRIPLES)
+TABLES = (L.LISTS, L.TRIPLES)
 """Regions that are hash tables: not saved (of TRIPLES its entries are), filled again."""
-SCRATCH = (BUFFER, LOCAL)
+SCRATCH = (L.BUFFER, L.LOCAL)
 """Regions that mean nothing between two calls."""
-FOUND_AGAIN = (PLACES, TAILS)
+FOUND_AGAIN = (L.PLACES, L.TAILS)
 """Regions that are filled when they are first needed."""
 UNSAVED = TABLES + SCRATCH + FOUND_AGAIN
 
-_WIDTH = np.array(WIDTH, np.int64)
+_WIDTH = np.array(L.WIDTH, np.int64)
 
 DOES_NOT_FIT = -2
 
@@ -63,21 +43,21 @@ def restore(mem: Int32, saved: Int32, lengths: Int64, rows: int) -> int:
     """
     source, part = lengths[0] + lengths[1], 2
     if lengths[1] != 0:
-        if lengths[1] != WAY_ARRAYS * mem[H_NODES]:
+        if lengths[1] != WAY_ARRAYS * mem[L.H_NODES]:
             return DOES_NOT_FIT
-        mem[mem[H_WAY_COST] : mem[H_WAY_COST] + lengths[1]] = saved[lengths[0] : source]
-        mem[H_HAS_WAYS] = 1
-    mem[USED_PLACES] = mem[USED_TAILS] = 1
-    for r in range(REGIONS):
+        mem[mem[L.H_WAY_COST] : mem[L.H_WAY_COST] + lengths[1]] = saved[lengths[0] : source]
+        mem[L.H_HAS_WAYS] = 1
+    mem[L.USED_PLACES] = mem[L.USED_TAILS] = 1
+    for r in range(L.REGIONS):
         if r in UNSAVED:
             continue
-        start, count = mem[R + 3 * r], lengths[part]
-        if count % _WIDTH[r] != 0 or count > mem[R + 3 * r + 1] * _WIDTH[r]:
+        start, count = mem[L.R + 3 * r], lengths[part]
+        if count % _WIDTH[r] != 0 or count > mem[L.R + 3 * r + 1] * _WIDTH[r]:
             return DOES_NOT_FIT
         for i in range(count):
             mem[start + i] = saved[source + i]
-        if r != DELTA:
-            mem[R + 3 * r + 2] = count // _WIDTH[r]
+        if r != L.DELTA:
+            mem[L.R + 3 * r + 2] = count // _WIDTH[r]
         source += count
         part += 1
     triples = allocate.copied_ints(saved[: lengths[0]]).reshape((lengths[0] // 5, 5))
@@ -119,16 +99,16 @@ def unpack_rows(packed: Int32, rows: Int32) -> bool:
 def renumber_rows(mem: Int32, renumber: Int32, end_row: int) -> None:
     """Give the rows that an arena knows (see `file.row_numbers`) the numbers they have here; end_row: that of the
     configuration behind the end."""
-    configs, states, memos = mem[R + 3 * CONFIG], mem[R + 3 * STATE], mem[R + 3 * MEMO]
-    for i in range(mem[R + 3 * CONFIG + 2]):
+    configs, states, memos = mem[L.AT_CONFIG], mem[L.AT_STATE], mem[L.AT_MEMO]
+    for i in range(mem[L.USED_CONFIG]):
         row = mem[configs + 3 * i + 2]
         if row >= 0:
             mem[configs + 3 * i + 2] = renumber[row]
-    for i in range(mem[R + 3 * STATE + 2]):
-        row = mem[states + 8 * i + S_MEMO]
+    for i in range(mem[L.USED_STATE]):
+        row = mem[states + L.S_WIDTH * i + L.S_MEMO]
         if row >= 0:
-            mem[states + 8 * i + S_MEMO] = renumber[row]
-    for i in range(mem[R + 3 * MEMO + 2]):
+            mem[states + L.S_WIDTH * i + L.S_MEMO] = renumber[row]
+    for i in range(mem[L.USED_MEMO]):
         row = mem[memos + i]
         if row >= 0:
             mem[memos + i] = renumber[row]

@@ -13,26 +13,11 @@ import numba as nb
 import numpy as np
 
 from dotllm.arrays import Int32, UInt8
+from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.closure import close
 from dotllm.automata.machine.closure_worklist import begin, touch
-from dotllm.automata.machine.layout import (
-    CONFIG,
-    FINISHED,
-    H_CLASS_BYTE,
-    H_CLASS_OF,
-    H_CLASSES,
-    H_EDGE_BYTES,
-    H_EDGE_START,
-    H_FUEL,
-    H_OUT,
-    MEM,
-    POOL,
-    S_LENGTH,
-    S_OFFSET,
-    STATE,
-    R,
-)  # fmt: skip
+from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.run import configuration, resolve_stack, run_bytes, token_step
 from dotllm.index.kernels import I1, I2, U8, I
 from dotllm.index.unique.conflicts import StringConflicts
@@ -51,12 +36,12 @@ equal keys)."""
 def expand(mem: Int32, class_bytes: UInt8, config: int, out: Int32, fuel: int) -> int:
     """out[c]: the configuration after a byte of class c; 0: not allowed. Returns 0, or the error of a kernel."""
     for cls in range(out.shape[0]):
-        at = mem[R + 3 * CONFIG] + 3 * config
+        at = mem[L.AT_CONFIG] + 3 * config
         state, stack = I(mem[at]), I(mem[at + 1])
-        mem[H_FUEL] = fuel
+        mem[L.H_FUEL] = fuel
         after = run_bytes(mem, state, stack, class_bytes, cls, cls + 1)
         if after > 0:
-            after = configuration(mem, after, mem[H_OUT])
+            after = configuration(mem, after, mem[L.H_OUT])
         if after < 0:
             return after
         out[cls] = after
@@ -67,7 +52,7 @@ def expand(mem: Int32, class_bytes: UInt8, config: int, out: Int32, fuel: int) -
 def resolved(mem: Int32, raw: int, stack: int) -> int:
     """The configuration of a raw state over a stack, or an error."""
     state = resolve_stack(mem, raw, stack)
-    return configuration(mem, state, mem[H_OUT]) if state >= 0 else state
+    return configuration(mem, state, mem[L.H_OUT]) if state >= 0 else state
 
 
 @kernel(I(MEM, I, I2))
@@ -79,13 +64,13 @@ def only(mem: Int32, config: int, items: Int32) -> int:
         if done < 0:
             return done
     raw = close(mem)
-    return raw if raw < 0 else resolved(mem, raw, I(mem[mem[R + 3 * CONFIG] + 3 * config + 1]))
+    return raw if raw < 0 else resolved(mem, raw, I(mem[mem[L.AT_CONFIG] + 3 * config + 1]))
 
 
 @kernel(I(MEM, I, I2, I))
 def by_id(mem: Int32, config: int, token_rows: Int32, token: int) -> int:
     """The configuration after a token where the grammar asks for it by its id; -1: it does not; or an error."""
-    at = mem[R + 3 * CONFIG] + 3 * config
+    at = mem[L.AT_CONFIG] + 3 * config
     raw = token_step(mem, I(mem[at]), token_rows, token)
     if raw <= 0:
         return raw if raw < 0 else I(-1)
@@ -112,10 +97,10 @@ class Paths:
         self._splits: dict[tuple[int, int], tuple[int, int]] = {}
         self._allowed: dict[int, tuple[int, ...]] = {}
         mem = index.mem
-        first, classes = int(mem[H_CLASS_BYTE]), int(mem[H_CLASSES])
+        first, classes = int(mem[L.H_CLASS_BYTE]), int(mem[L.H_CLASSES])
         self._class_bytes = mem[first : first + classes].astype(np.uint8)
         self._after: Int32 = np.empty(classes, np.int32)  # what `expand` fills, under the index's lock
-        first = int(mem[H_CLASS_OF])
+        first = int(mem[L.H_CLASS_OF])
         self._class_of = mem[first : first + 256].tolist()
         self.plain = self.plain_classes()
         self.openings = self._marked_brackets()
@@ -155,8 +140,8 @@ class Paths:
     def _takes(self, node: int, byte: int) -> bool:
         """Whether ``byte`` may be read at a node of the automaton."""
         mem = self.index.mem
-        edges = mem[mem[H_EDGE_START] + node : mem[H_EDGE_START] + node + 2].tolist()
-        packed = mem[mem[H_EDGE_BYTES] + edges[0] : mem[H_EDGE_BYTES] + edges[1]].tolist()
+        edges = mem[mem[L.H_EDGE_START] + node : mem[L.H_EDGE_START] + node + 2].tolist()
+        packed = mem[mem[L.H_EDGE_BYTES] + edges[0] : mem[L.H_EDGE_BYTES] + edges[1]].tolist()
         return any(p & 255 <= byte <= p >> 8 for p in packed)
 
     def plain_classes(self) -> list[tuple[int, int]]:
@@ -199,7 +184,7 @@ class Paths:
     def by_id(self, config: int, token: int) -> int:
         """The configuration after ``token`` where the grammar asks for it by its id; -1: it does not."""
         index = self.index
-        if config == FINISHED:
+        if config == L.FINISHED:
             return -1
         with index.lock:
             return index.run(lambda mem: int(by_id(mem, config, index.token_rows, token)))
@@ -211,10 +196,10 @@ class Paths:
         others: list[tuple[int, int]] = []
         with index.lock:
             mem = index.mem
-            state = int(mem[mem[R + 3 * CONFIG] + 3 * config])
-            entry = mem[R + 3 * STATE] + 8 * state
-            first = int(mem[R + 3 * POOL] + mem[entry + S_OFFSET])
-            flat = mem[first : first + int(mem[entry + S_LENGTH])].tolist()
+            state = int(mem[mem[L.AT_CONFIG] + 3 * config])
+            entry = mem[L.AT_STATE] + L.S_WIDTH * state
+            first = int(mem[L.AT_POOL] + mem[entry + L.S_OFFSET])
+            flat = mem[first : first + int(mem[entry + L.S_LENGTH])].tolist()
             for node, frames in zip(flat[::2], flat[1::2], strict=True):
                 if self._takes(node, bracket):
                     (marked if node in index.unique_nodes else others).append((node, frames))
