@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dotllm.languages.json_schema.algebra.nodes import Breaks, Nodes, undecided
+from collections.abc import Iterator
+from functools import partial
+
+from dotllm.languages.json_schema.algebra.nodes import Breaks, Nodes, without_decided
 from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_ARRAY,
     FALSE,
@@ -150,20 +153,16 @@ def broken(nodes: Nodes, condition: ArrayCondition) -> ArrayConstraint:
 
 
 def _without_decided(nodes: Nodes, constraint: ArrayConstraint) -> ArrayConstraint | None:
-    """As `objects._without_decided` (the conditions of a negated constraint are all itemwise)."""
-    positive = constraint._replace(negated=())
-    kept: list[ArrayConstraint] = []
-    for other in constraint.negated:
-        possible = undecided((condition, _breaks(nodes, positive, condition)) for condition in conditions(other))
-        if possible is None:
-            continue
-        if not possible:
-            return None
-        if len(possible) == 1 and (possible[0].kind != "rest" or not possible[0].number or possible[0].node == FALSE):
-            rest = positive._replace(negated=tuple(s for s in constraint.negated if s is not other))
-            return meet(nodes, rest, broken(nodes, possible[0]))
-        kept.append(_restricted(other, possible))
-    return positive._replace(negated=tuple(kept))
+    """`without_decided` (the conditions of a negated constraint are all itemwise)."""
+
+    def breaks(positive: ArrayConstraint, other: ArrayConstraint) -> Iterator[tuple[ArrayCondition, Breaks]]:
+        return ((condition, _breaks(nodes, positive, condition)) for condition in conditions(other))
+
+    def only_way(condition: ArrayCondition) -> ArrayConstraint | None:
+        is_open_rest = condition.kind == "rest" and condition.number and condition.node != FALSE
+        return None if is_open_rest else broken(nodes, condition)
+
+    return without_decided(constraint, constraint.negated, breaks, only_way, _restricted, partial(meet, nodes))
 
 
 def _breaks(nodes: Nodes, constraint: ArrayConstraint, condition: ArrayCondition) -> Breaks:

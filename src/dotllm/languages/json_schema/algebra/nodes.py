@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Protocol, TypeVar
 
-from dotllm.languages.json_schema.algebra.normal_form import Clause, Node, ObjectConstraint
+from dotllm.languages.json_schema.algebra.normal_form import ArrayConstraint, Clause, Node, ObjectConstraint
 
 Condition = TypeVar("Condition")
+Constraint = TypeVar("Constraint", ArrayConstraint, ObjectConstraint)
 
 
 class Breaks(Enum):
@@ -19,16 +20,40 @@ class Breaks(Enum):
     SOMETIMES = "sometimes"
 
 
-def undecided(conditions: Iterable[tuple[Condition, Breaks]]) -> list[Condition] | None:
-    """The conditions that the values of a constraint break only sometimes. None: the values always break one of all
-    ``conditions``, so they need no further condition to avoid the negated constraint."""
-    found: list[Condition] = []
-    for condition, breaks in conditions:
-        if breaks is Breaks.ALWAYS:
-            return None
-        if breaks is Breaks.SOMETIMES:
-            found.append(condition)
-    return found
+def without_decided(
+    constraint: Constraint,
+    fresh: tuple[Constraint, ...],
+    conditions: Callable[[Constraint, Constraint], Iterable[tuple[Condition, Breaks]]],
+    broken: Callable[[Condition], Constraint | None],
+    restricted: Callable[[Constraint, list[Condition]], Constraint],
+    meet: Callable[[Constraint, Constraint], Constraint | None],
+) -> Constraint | None:
+    """Compare the ``fresh`` negated constraints, the last ones of ``constraint``, with its positive part. One that the
+    positive part excludes is dropped. If one cannot be avoided, the constraint is empty (None). If there is a single
+    way to avoid one, this way becomes a part of the constraint.
+
+    conditions(positive, negated): those of ``negated``, and whether the values of ``positive`` break them. broken: the
+    values that break a condition; None: no single constraint has them. restricted: a constraint with only some of its
+    conditions.
+    """
+    positive = constraint._replace(negated=())
+    kept = list(constraint.negated[: len(constraint.negated) - len(fresh)])
+    for other in fresh:
+        undecided: list[Condition] = []
+        for condition, breaks in conditions(positive, other):
+            if breaks is Breaks.ALWAYS:
+                break
+            if breaks is Breaks.SOMETIMES:
+                undecided.append(condition)
+        else:
+            if not undecided:
+                return None
+            only_way = broken(undecided[0]) if len(undecided) == 1 else None
+            if only_way is not None:
+                rest = positive._replace(negated=tuple(s for s in constraint.negated if s is not other))
+                return meet(rest, only_way)
+            kept.append(restricted(other, undecided))
+    return positive._replace(negated=tuple(kept))
 
 
 class ObjectCondition:

@@ -7,11 +7,12 @@ not the product of their alternatives.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 
 from dotllm.errors import BudgetExceeded
-from dotllm.languages.json_schema.algebra.nodes import Nodes, undecided
+from dotllm.languages.json_schema.algebra.nodes import Breaks, Nodes, ObjectCondition, without_decided
 from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
     ANY_KEY_CLASSES,
@@ -254,28 +255,17 @@ def _propagated(
 def _without_decided(
     nodes: Nodes, constraint: ObjectConstraint, fresh: tuple[ObjectConstraint, ...]
 ) -> ObjectConstraint | None:
-    """Compare the ``fresh`` negated constraints with the positive part. One that the positive part excludes is dropped.
-    If one cannot be avoided, the constraint is empty (None). If there is a single way to avoid one, this way becomes a
-    part of the constraint.
-    """
-    positive = constraint._replace(negated=())
-    kept = list(constraint.negated[: len(constraint.negated) - len(fresh)])
-    for other in fresh:
-        # Keys that must be there come first: most often one of them tells the constraints apart.
-        all_conditions = nodes.conditions_of(other)
-        nodes.spend(4 + len(all_conditions))
+    """`without_decided`. Keys that must be there come first: most often one of them tells the constraints apart."""
+
+    def breaks(positive: ObjectConstraint, other: ObjectConstraint) -> Iterator[tuple[ObjectCondition, Breaks]]:
+        conditions = nodes.conditions_of(other)
+        nodes.spend(4 + len(conditions))
         if positive.required:
-            all_conditions = sorted(
-                all_conditions, key=lambda condition: getattr(condition, "name", None) not in positive.required
+            conditions = sorted(
+                conditions, key=lambda condition: getattr(condition, "name", None) not in positive.required
             )
-        possible = undecided((condition, condition.breaks(nodes, positive, other)) for condition in all_conditions)
-        if possible is None:
-            continue
-        if not possible:
-            return None
-        only_way = possible[0].broken(nodes) if len(possible) == 1 else None
-        if only_way is not None:
-            rest = positive._replace(negated=tuple(s for s in constraint.negated if s is not other))
-            return meet(nodes, rest, only_way)
-        kept.append(restricted(other, possible))
-    return positive._replace(negated=tuple(kept))
+        return ((condition, condition.breaks(nodes, positive, other)) for condition in conditions)
+
+    return without_decided(
+        constraint, fresh, breaks, lambda condition: condition.broken(nodes), restricted, partial(meet, nodes)
+    )
