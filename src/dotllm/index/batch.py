@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -30,19 +29,29 @@ from dotllm.index.callers import (
     not_a_bitmask,
 )
 from dotllm.index.guide import Guide
-from dotllm.index.helper_pool import NO_HELPERS, HelperPool, new_job
+from dotllm.index.helper_pool import NO_HELPERS, HelperPool
 from dotllm.index.kernels import NEEDS_ROW, advance_batch, copy_row, copy_rows, fill_known, known_rows
 from dotllm.index.limits import tight_guides
-from dotllm.index.mask_misses import CHUNK, CODES, ORDER, addresses, by_machine, enter_rows, find_rows, help_forever
+from dotllm.index.mask_misses import (
+    CHUNK,
+    CODES,
+    MISSES_PER_THREAD,
+    NO_TARGETS,
+    ORDER,
+    MaskScratch,
+    by_machine,
+    enter_rows,
+    find_row_alone,
+    find_rows,
+    help_forever,
+    take_scratch,
+)
 from dotllm.index.mask_table import CONTENTS, END_ROW
-from dotllm.index.token_space import TokenSpace
 from dotllm.index.walkable import Locks, Walkable, machines_of
 from dotllm.system import cpu_quota
 
 THREADS = min(8, cpu_quota.usable())
-_MISSES_PER_THREAD = 8  # fewer are not worth a thread
 _FAILED = -2  # instead of a row, until the others have theirs
-_NO_TARGETS = np.empty(0, np.int64)
 _POOL = HelperPool(help_forever)
 
 Failure: TypeAlias = SpecError | EngineFault
@@ -52,25 +61,6 @@ Failures = dict[int, Failure]
 
 def _configs(guides: Sequence[Guide]) -> Int32:
     return np.array([guide.config for guide in guides], np.int32)
-
-
-class MaskScratch:
-    """Arrays for the masks of one chunk, kept for the next (memory fresh from the operating system costs as much as to
-    compute a mask in it)."""
-
-    __slots__ = ("ints", "job", "longs", "rows", "space")
-
-    def __init__(self, space: TokenSpace) -> None:
-        self.ints = np.zeros((5, CHUNK + 1), np.int32)
-        self.longs = np.zeros((2, CHUNK), np.int64)
-        self.rows = np.empty((CHUNK + CHUNK // _MISSES_PER_THREAD, space.words), np.int32)
-        """A row for each guide, and one with which each thread looks whether its mask is new."""
-        self.space = addresses(space)
-        self.job = new_job()
-        """For who needs no helper."""
-
-
-_scratch: WeakKeyDictionary[TokenSpace, list[MaskScratch]] = WeakKeyDictionary()
 
 
 def mask_rows(
@@ -137,7 +127,7 @@ def rows_of(indexes: Sequence[Walkable], configs: Int32, threads: int = THREADS)
         raise no_configuration(indexes, configs.tolist()) if missing == NO_CONFIGURATION else error_of(missing)
     if missing:
         written = np.zeros(len(configs), np.bool_)
-        _find(indexes, missing, machines, configs, rows, failures, threads, None, _NO_TARGETS, written)
+        _find(indexes, missing, machines, configs, rows, failures, threads, None, NO_TARGETS, written)
     return rows, failures
 
 
@@ -150,13 +140,25 @@ def row_of(index: Walkable, config: int) -> int:
     if config == FINISHED:
         return END_ROW
     row = int(known_row(index.mem, config))
-    if row < 0:
-        rows, failures, written = np.array([NEEDS_ROW], np.int32), Failures(), np.zeros(1, np.bool_)
-        configs = np.array([config], np.int32)
-        _find([index], 1, machines_of([index]), configs, rows, failures, 1, None, _NO_TARGETS, written)
-        for failure in failures.values():
-            raise failure
-        row = int(rows[0])
+    if row >= 0:
+        return row
+    space = index.space
+    free, scratch = take_scratch(space)
+    scratch.config[0] = config
+    while row < 0:
+        scratch.machine[:] = np.frombuffer(index.machine, np.int64)
+        scratch.row[0] = NEEDS_ROW
+        with space.lock:
+            since = space.rows_used.item(CONTENTS)
+        find_row_alone(scratch.job_alone)
+        one, chunk = (scratch.machine, scratch.config), (scratch.ints, scratch.longs, scratch.rows)
+        with space.lock:
+            enter_rows(scratch.space, *one, 1, since, *chunk, scratch.row)
+        row, code = scratch.row.item(), scratch.ints.item(CODES, 0)
+        if row < 0 and code < 0:
+            index.recover(code)
+    if len(free) < THREADS:
+        free.append(scratch)
     return row
 
 
@@ -193,16 +195,12 @@ def _find(
         MemoryError: a thread found no memory for a mask.
     """
     space = indexes[0].space
-    free = _scratch.setdefault(space, [])
-    try:
-        scratch = free.pop()
-    except IndexError:  # (asked for, not looked at first: another thread may take the last one in between)
-        scratch = MaskScratch(space)
+    free, scratch = take_scratch(space)
     masks = scratch.rows if bitmask is None else bitmask
     while missing:
         groups = by_machine(machines, rows, scratch.ints)
         count = min(missing, CHUNK)
-        helpers = min(threads, groups, count // _MISSES_PER_THREAD) - 1
+        helpers = min(threads, groups, count // MISSES_PER_THREAD) - 1
         with space.lock:
             since = space.rows_used.item(CONTENTS)
         chunk = (scratch.ints, scratch.longs, masks)

@@ -11,6 +11,8 @@ A batch does so in chunks. All steps share a chunk's arrays: ``ints`` int32 [5, 
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numba as nb
 import numpy as np
 
@@ -21,7 +23,16 @@ from dotllm.automata.machine.masks import find_row, known_row, remember_row
 from dotllm.automata.machine.plans.trie import Trie
 from dotllm.automata.machine.walk import CharsetTables
 from dotllm.index.atomics import exchange, fetch_add
-from dotllm.index.helper_pool import CONTENT, close_job, enter_job, exit_job, open_job, wait_for_job
+from dotllm.index.helper_pool import (
+    CONTENT,
+    NO_HELPERS,
+    close_job,
+    enter_job,
+    exit_job,
+    new_job,
+    open_job,
+    wait_for_job,
+)
 from dotllm.index.kernels import B1, I1, I2, L1, MACHINE, NEEDS_ROW, I, copy_row, pointer
 from dotllm.index.mask_table import EMPTY_ROW, ROWS_FULL, confirm_row, intern_row, is_empty, likely_row, row_hash
 from dotllm.index.token_space import TokenSpace
@@ -32,6 +43,8 @@ L2 = nb.int64[:, ::1]
 CHUNK = 64  # masks computed before they are entered: bounds memory, 1 MB at 131k tokens
 ORDER, STARTS, CODES, GUESSES, SCRATCH_ROWS = range(5)  # rows of ``ints``
 TAGS, TAKEN = range(2)  # rows of ``longs``
+MISSES_PER_THREAD = 8  # fewer are not worth a thread
+NO_TARGETS, _NOTHING_WRITTEN = np.empty(0, np.int64), np.zeros(1, np.bool_)
 DUPLICATE = -1  # not an error: see `find_rows`
 _COPIES = 8  # known rows that a thread takes at a time
 _FAULTS = 1000  # of a pipe, one after another, until its helper goes
@@ -254,6 +267,20 @@ def find_rows(
     return task.done == groups
 
 
+@kernel(nb.void(L1))
+def find_row_alone(job: Int64) -> None:
+    """As `find_rows`, for one guide and no helper, with the arrays of the last `find_rows` with this ``job``: to pass
+    them would take as long as to compute a small mask."""
+    task = nb.carray(pointer(nb.int64(job.ctypes.data) + 8 * CONTENT), (1,), TASK)[0]
+    ints = nb.carray(pointer(task.ints), (5, CHUNK + 1), nb.int32)
+    longs = nb.carray(pointer(task.longs), (2, CHUNK), nb.int64)
+    ints[ORDER, 0], ints[STARTS, 0], ints[STARTS, 1] = 0, 0, 1
+    longs[TAKEN, 0] = 0
+    task.groups = 1
+    task.next_scratch_row = task.done = 0
+    _compute(job, 0)
+
+
 @kernel(nb.void(L1, I, I))
 def help_forever(job: Int64, me: int, pipe: int) -> None:
     """What helper ``me`` does whenever there is a job."""
@@ -338,3 +365,36 @@ def addresses(space: TokenSpace) -> Int64:
     found["set_row_count"], found["set_ints_size"] = len(space.set_rows), len(space.set_ints)
     found["eos_count"], found["row_count"], found["slots"] = len(space.eos), len(rows), len(table)
     return found.view(np.int64)
+
+
+class MaskScratch:
+    """Arrays for the masks of one chunk, kept for the next (memory fresh from the operating system costs as much as to
+    compute a mask in it)."""
+
+    __slots__ = ("config", "ints", "job", "job_alone", "longs", "machine", "row", "rows", "space")
+
+    def __init__(self, space: TokenSpace) -> None:
+        self.ints = np.zeros((5, CHUNK + 1), np.int32)
+        self.longs = np.zeros((2, CHUNK), np.int64)
+        self.rows = np.empty((CHUNK + CHUNK // MISSES_PER_THREAD, space.words), np.int32)
+        """A row for each guide, and one with which each thread looks whether its mask is new."""
+        self.space = addresses(space)
+        self.job = new_job()
+        """For who needs no helper."""
+        # What `batch.row_of` needs: arrays of one guide, and a job that knows all arrays.
+        self.machine, self.config, self.row = np.zeros(MACHINE, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int32)
+        self.job_alone = new_job()
+        one, chunk = (self.space, self.machine, self.config), (self.ints, self.longs, self.rows)
+        find_rows(self.job_alone, NO_HELPERS, *one, 0, *chunk, NO_TARGETS, self.row, _NOTHING_WRITTEN)
+
+
+_scratch: WeakKeyDictionary[TokenSpace, list[MaskScratch]] = WeakKeyDictionary()
+
+
+def take_scratch(space: TokenSpace) -> tuple[list[MaskScratch], MaskScratch]:
+    """The list of those that nobody has, and one of them, which the caller puts back."""
+    free = _scratch.setdefault(space, [])
+    try:
+        return free, free.pop()
+    except IndexError:  # (asked for, not looked at first: another thread may take the last one in between)
+        return free, MaskScratch(space)
