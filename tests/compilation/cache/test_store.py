@@ -91,11 +91,12 @@ def test_breaker() -> None:
     breaker = CircuitBreaker()
     for _ in range(FAILURES - 1):
         assert breaker.allow(0.0) and not breaker.failure(0.0)
-    assert breaker.allow(0.0)
+    assert breaker.would_probe(0.0) and breaker.allow(0.0)
     assert breaker.failure(0.0), "this one opens it"
-    assert breaker.is_open and not breaker.allow(1.0)
-    assert breaker.allow(FIRST_PAUSE_S + 0.1), "a probe"
-    assert not breaker.allow(FIRST_PAUSE_S + 0.1), "one probe at a time"
+    assert breaker.is_open and not breaker.would_probe(1.0) and not breaker.allow(1.0)
+    later = FIRST_PAUSE_S + 0.1
+    assert breaker.would_probe(later) and breaker.allow(later), "a probe"
+    assert not breaker.would_probe(later) and not breaker.allow(later), "one probe at a time"
     assert not breaker.failure(FIRST_PAUSE_S + 0.1)
     assert not breaker.allow(FIRST_PAUSE_S + 0.1 + 1.5 * FIRST_PAUSE_S), "the pause has doubled"
     assert breaker.allow(FIRST_PAUSE_S + 0.2 + 2 * FIRST_PAUSE_S)
