@@ -142,6 +142,10 @@ def schemas(random: Random) -> None:
         found = walk(index, random)
         if found is None or repeats_a_key(found):
             continue
+        if "uniqueItems" in text and re.search(
+            rb"[eE][+-]?\d{3}", found
+        ):  # `parse` has one number for all beyond 1e400
+            continue
         try:
             valid = judge.is_valid(parse(found.decode())) or judge.is_valid(json.loads(found))  # 1e308 is a float there
         except Exception:  # of the judge's: an unknown reference, a pattern that `re` does not have
