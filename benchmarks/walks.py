@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 from benchmarks import maskbench, tokens
-from dotllm import Guide, Index, TooFewTokens, Vocabulary
+from dotllm import Guide, Index, TooFewTokensError, Vocabulary
 from dotllm.errors import SpecError
 
 RESULTS = Path(__file__).parent / "results" / "walks.json"
@@ -162,7 +162,7 @@ def refuses(index: Index, limit: int) -> bool:
     """Whether a limit is refused at the beginning."""
     try:
         index.guide().mask_within(limit)
-    except TooFewTokens as error:
+    except TooFewTokensError as error:
         return error.needed == limit + 1
     return False
 

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 import dotllm
-from dotllm import Index, InvalidSpec
+from dotllm import Index, InvalidSpecError
 from dotllm.diagnosis.why import byte_vocabulary
 
 pydantic = pytest.importorskip("pydantic")
@@ -46,7 +46,7 @@ def test_options_are_written_out() -> None:
         assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters), name
     with pytest.raises(TypeError, match="serach"):
         Index.from_regex("a", byte_vocabulary(), serach=True)  # type: ignore[call-arg]
-    with pytest.raises(InvalidSpec, match="order"):
+    with pytest.raises(InvalidSpecError, match="order"):
         Index.from_json_schema({}, byte_vocabulary(), property_order="random")  # type: ignore[arg-type]
 
 

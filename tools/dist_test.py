@@ -30,13 +30,13 @@ import dotllm
 assert "site-packages" in dotllm.__file__, dotllm.__file__
 assert importlib.metadata.version("dotllm") == dotllm.__version__
 assert files("dotllm").joinpath("py.typed").is_file()
-from dotllm import Index, Unsupported, Vocabulary
+from dotllm import Index, UnsupportedError, Vocabulary
 words = Vocabulary.from_bytes([bytes([byte]) for byte in range(256)] + [None], eos_token_ids=[256])
 guide = Index.from_json_schema({"type": "string", "pattern": r"^\p{Lu}{2}$"}, words).guide()
 assert all(guide.advance(byte) for byte in '"ÄB"'.encode()) and guide.advance(256) and guide.is_finished
 try:
     Index.from_regex(r"(a+)\1", words)
-except Unsupported as error:
+except UnsupportedError as error:
     assert error.code == "unsupported"
 assert not {"torch", "vllm"} & set(sys.modules)
 """

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Index(GrammarIndex):
     """A specification compiled against a vocabulary; any number of sequences walk it, each with its `guide`.
 
-    Made by the ``from_…`` constructors (or `load`), which raise `InvalidSpec`, `Unsupported` or `BudgetExceeded`, all
+    Made by the ``from_…`` constructors (or `load`), which raise `InvalidSpecError`, `UnsupportedError` or
+    `BudgetExceededError`, all
     of them ValueErrors that say what and where. It grows as sequences visit new situations; `save` keeps what has
     been found. Thread-safe.
     """

@@ -41,7 +41,7 @@ def fill_next_token_bitmask(guide: Guide, bitmask: Int32, index: int = 0) -> Non
         TypeError: the bitmask is no int32 array.
         ValueError: the bitmask has another shape or is read-only.
         IndexError: the bitmask has no such row.
-        BudgetExceeded: the mask takes too much work or memory.
+        BudgetExceededError: the mask takes too much work or memory.
     """
     guide.write_mask(bitmask, index)
 
@@ -51,7 +51,7 @@ def fill_next_token_bitmask_par(guides: Sequence[tuple[Guide, int]], bitmask: In
     few). Nothing is written if the arguments are wrong; where a mask cannot be found, all others are written.
 
     Raises:
-        BudgetExceeded: a mask takes too much work or memory.
+        BudgetExceededError: a mask takes too much work or memory.
     """
     failures = fill_masks([guide for guide, _ in guides], bitmask, [row for _, row in guides], threads)
     for failure in failures.values():

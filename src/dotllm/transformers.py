@@ -57,7 +57,7 @@ class StructuredLogitsProcessor(LogitsProcessor):
         """``scores`` [rows, tokens] with minus infinity for every token that is not allowed.
 
         Raises:
-            dotllm.BudgetExceeded: the automaton has outgrown its limit.
+            dotllm.BudgetExceededError: the automaton has outgrown its limit.
             ValueError: not the rows, or not the model, that the indexes are for.
         """
         if input_ids.ndim != 2 or input_ids.is_floating_point() or scores.ndim != 2 or len(scores) != len(input_ids):

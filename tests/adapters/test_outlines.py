@@ -11,7 +11,7 @@ import pytest
 
 outlines = pytest.importorskip("outlines")
 
-from dotllm import InvalidSpec  # noqa: E402
+from dotllm import InvalidSpecError  # noqa: E402
 from dotllm.outlines import DotllmBackend  # noqa: E402
 
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
@@ -40,7 +40,7 @@ def test_three_kinds(model: Any) -> None:
 
 
 def test_refusals(model: Any) -> None:
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(InvalidSpecError):
         DotllmBackend(model).get_regex_logits_processor("(")
     with pytest.raises(ValueError, match="Transformers"):
         DotllmBackend(object())

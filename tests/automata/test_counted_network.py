@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from dotllm import Index, InvalidSpec, Unsupported
+from dotllm import Index, InvalidSpecError, UnsupportedError
 from dotllm.charset import CharSet
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.reference import accepts
@@ -50,7 +50,7 @@ def texts(states: int, finals: list[int], edges: Edges, rounds: int) -> set[str]
 def test_every_short_text(states: int, finals: list[int], edges: Edges, rounds: int) -> None:
     expected = texts(states, finals, edges, rounds)
     if not expected:
-        with pytest.raises(InvalidSpec):
+        with pytest.raises(InvalidSpecError):
             Index.from_grammar_object(network(states, finals, edges, rounds), BYTES)
         return
     index = Index.from_grammar_object(network(states, finals, edges, rounds), BYTES)
@@ -84,7 +84,7 @@ def test_what_a_vocabulary_lacks_makes_ways_longer() -> None:
     assert set(two.allowed_tokens()) == {1}
     three = Index.from_grammar_object(network(3, [2], edges, 3), letters).guide()
     assert set(three.allowed_tokens()) == {0, 1}
-    with pytest.raises(Unsupported, match=r"0x63 \('c'\)"):
+    with pytest.raises(UnsupportedError, match=r"0x63 \('c'\)"):
         Index.from_grammar_object(network(3, [2], [(0, "a", 1), (1, "c", 2), (1, "b", 0)], 2), letters)
 
 
@@ -92,7 +92,7 @@ def test_an_edge_that_may_be_empty_is_refused() -> None:
     grammar = Grammar()
     edge = grammar.optional(grammar.literal("a"))
     grammar.start = grammar.network(2, 0, [1], [(0, edge, 1), (1, edge, 1)], 3)
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(InvalidSpecError):
         prepare(grammar)
 
 

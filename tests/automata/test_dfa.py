@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dotllm.automata.dfa import Budget, Dfa, NfaBuilder, union_of
 from dotllm.charset import CharSet
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.languages.regex import regex_to_dfa
 
 LETTERS = "abé\U0001f600"
@@ -156,7 +156,7 @@ def test_an_automaton_that_explodes_hits_its_budget_quickly() -> None:
         state = following
     nfa.finals.append(state)
     started = time.process_time()
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         Dfa.of_nfa(nfa.arrays(), nfa.budget)
     assert time.process_time() - started < 0.05
 
@@ -173,14 +173,14 @@ def test_budgets_bound_every_operation() -> None:
         lambda budget: Dfa.length(1, 100, budget),
         lambda budget: Dfa.literals([f"{i:05}" for i in range(100)], budget),
     ):
-        with pytest.raises(BudgetExceeded):
+        with pytest.raises(BudgetExceededError):
             operation(Budget(states=50))
     for operation in (
         lambda budget: long.intersection(digits.star(), budget),
         lambda budget: digits.repeat(3, 100, budget),
     ):
         budget = Budget(steps=20)
-        with pytest.raises(BudgetExceeded):
+        with pytest.raises(BudgetExceededError):
             operation(budget)
         assert budget.steps == 0
 
@@ -188,7 +188,7 @@ def test_budgets_bound_every_operation() -> None:
 def test_one_budget_serves_many_operations() -> None:
     budget = Budget(steps=20_000)
     digits = Dfa.chars(CharSet.of((0x30, 0x39)))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         for n in range(1000):
             digits.repeat(n, n + 5, budget)
 

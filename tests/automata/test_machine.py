@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from dotllm import BudgetExceeded, Index, InvalidSpec
+from dotllm import BudgetExceededError, Index, InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.reference import Recogniser
 from dotllm.vocabulary import Vocabulary
@@ -60,7 +60,7 @@ def test_masks_of_random_grammars(seed: int) -> None:
         grammar = random_grammar(random)
         try:
             compared += check_walk(grammar, vocabulary, random, 8)
-        except (InvalidSpec, BudgetExceeded):
+        except (InvalidSpecError, BudgetExceededError):
             continue  # nothing satisfies it, or it is too ambiguous: named, and not what this test is about
     assert compared > 10
 

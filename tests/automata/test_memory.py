@@ -7,7 +7,7 @@ import pytest
 
 from dotllm import Index, Vocabulary
 from dotllm.automata.machine import layout, memory
-from dotllm.errors import BudgetExceeded, EngineFault, SpecError
+from dotllm.errors import BudgetExceededError, EngineFault, SpecError
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_the_arena_is_copied_rarely(vocabulary: Vocabulary) -> None:
 def test_the_limit_is_named(vocabulary: Vocabulary) -> None:
     index = Index.from_regex("[a-z]+", vocabulary)
     index.mem[layout.H_LIMIT] = memory.used(index.mem) + 100
-    with pytest.raises(BudgetExceeded, match="MiB"):
+    with pytest.raises(BudgetExceededError, match="MiB"):
         memory.grow(index.mem, layout.POOL)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dotllm import Index, InvalidSpec, Unsupported, Vocabulary
+from dotllm import Index, InvalidSpecError, UnsupportedError, Vocabulary
 
 ASCII = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 CLASSES = st.one_of(
@@ -34,7 +34,7 @@ def test_refused_if_and_only_if_no_text_of_the_tokens_satisfies_it(
     satisfiable = all(times in ("?", "*") or any(re.fullmatch(part, c) for c in characters) for part, times in parts)
     try:
         guide = Index.from_regex(pattern, of_characters(characters)).guide()
-    except Unsupported as refusal:
+    except UnsupportedError as refusal:
         assert "0x" in refusal.message and refusal.keyword == "vocabulary"
         assert not satisfiable
         return
@@ -66,7 +66,7 @@ def test_refused_if_and_only_if_no_text_of_the_tokens_satisfies_it(
     ],
 )
 def test_the_bytes_are_named(characters: str, pattern: str, bytes_named: str) -> None:
-    with pytest.raises(Unsupported) as caught:
+    with pytest.raises(UnsupportedError) as caught:
         Index.from_regex(pattern, of_characters(characters))
     assert f"the bytes {bytes_named}, and" in caught.value.message
 
@@ -78,10 +78,10 @@ def test_what_can_be_had_without_is_not_refused() -> None:
         "all letters and digits"
     )
     Index.from_json_schema({"type": ["array", "object"]}, vocabulary)
-    with pytest.raises(Unsupported, match=r"0x7B \('\{'\), 0x7D \('\}'\)"):
+    with pytest.raises(UnsupportedError, match=r"0x7B \('\{'\), 0x7D \('\}'\)"):
         Index.from_json_schema({"type": "object"}, vocabulary)
 
 
 def test_what_nothing_satisfies_is_not_blamed_on_the_vocabulary() -> None:
-    with pytest.raises(InvalidSpec, match="no text matches"):
+    with pytest.raises(InvalidSpecError, match="no text matches"):
         Index.from_regex("[^\\s\\S]", of_characters("a"))

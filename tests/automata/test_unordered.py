@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from dotllm import Index, InvalidSpec
+from dotllm import Index, InvalidSpecError
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.grammar.transform import prepare
@@ -83,7 +83,7 @@ def test_what_nothing_satisfies_is_left_out() -> None:
     impossible.start = impossible.unordered(
         [impossible.never()], [impossible.literal("a")], [], impossible.literal(",")
     )
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(InvalidSpecError):
         Index.from_grammar_object(impossible, BYTES)
     optional = Grammar()
     never = optional.unordered([optional.never()], [], [], optional.literal(","))
@@ -95,7 +95,7 @@ def test_what_nothing_satisfies_is_left_out() -> None:
 def test_an_empty_part_is_refused() -> None:
     grammar = Grammar()
     grammar.start = grammar.unordered([], [grammar.optional(grammar.literal("a"))], [], grammar.literal(","))
-    with pytest.raises(InvalidSpec, match="may be empty"):
+    with pytest.raises(InvalidSpecError, match="may be empty"):
         prepare(grammar)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from dotllm.compilation.contract import Engine
 from dotllm.compilation.specification import Specification
-from dotllm.errors import BudgetExceeded, Pointer, Unsupported
+from dotllm.errors import BudgetExceededError, Pointer, UnsupportedError
 
 
 class FakeVocabulary:
@@ -68,9 +68,9 @@ class Compiler:
             self.gate.wait(10)
         time.sleep(request.get("sleep", 0))
         if "refuse" in request:
-            raise Unsupported(request["refuse"], location=Pointer("/a"), keyword="not")
+            raise UnsupportedError(request["refuse"], location=Pointer("/a"), keyword="not")
         if "exceed" in request:
-            raise BudgetExceeded(request["exceed"], keyword="memory")
+            raise BudgetExceededError(request["exceed"], keyword="memory")
         if "fail" in request:
             raise RuntimeError(request["fail"])
         return FakeIndex(specification.text, request.get("bytes", 100))

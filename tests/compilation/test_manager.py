@@ -22,7 +22,7 @@ from dotllm.compilation.cache.memory import grown
 from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.jobs.job import Ticket
 from dotllm.compilation.jobs.queue import JobQueue
-from dotllm.errors import Unsupported, without_frames
+from dotllm.errors import UnsupportedError, without_frames
 
 Make = Callable[..., CompilationManager]
 
@@ -132,14 +132,14 @@ def test_refusal_reaches_all_its_tickets_and_is_remembered(make_manager: Make, c
     refused = spec(refuse="'not' cannot be enforced", sleep=0.05)
     tickets = [manager.submit(refused) for _ in range(3)]
     for ticket in tickets:
-        with pytest.raises(Unsupported, match="cannot be enforced") as caught:
+        with pytest.raises(UnsupportedError, match="cannot be enforced") as caught:
             ticket.result(5)
         assert caught.value.pointer == "/a" and caught.value.keyword == "not"
-    with pytest.raises(Unsupported):
+    with pytest.raises(UnsupportedError):
         manager.submit(refused).result(0)
     assert len(compiler.compiled) == 1
     time.sleep(0.35)
-    with pytest.raises(Unsupported):
+    with pytest.raises(UnsupportedError):
         manager.submit(refused).result(5)
     assert len(compiler.compiled) == 2
     assert manager.metrics.value("dotllm_refused", "json_schema", "not") == 2
@@ -150,7 +150,7 @@ def test_failures_are_bounded(make_manager: Make, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("dotllm.compilation.manager.REMEMBERED_FAILURES", 10)
     manager = make_manager()
     for number in range(30):
-        with pytest.raises(Unsupported):
+        with pytest.raises(UnsupportedError):
             manager.submit(spec(refuse="no", id=number)).result(5)
     assert len(manager._table.failures) == 10
 
@@ -519,7 +519,7 @@ def test_many_threads_many_specifications(make_manager: Make, compiler: fake_eng
         thread.join()
     for which, ticket in results:
         error = ticket.exception(10)
-        assert isinstance(error, Unsupported) if which % 10 == 0 else error is None
+        assert isinstance(error, UnsupportedError) if which % 10 == 0 else error is None
     assert len(compiler.compiled) == len(set(compiler.compiled))
     assert not manager._table.jobs
 
@@ -563,7 +563,7 @@ def test_a_failure_keeps_nothing_alive(make_manager: Make, what: dict[str, str])
         for _ in range(3):
             ticket = manager.submit(spec(id=what, **what))
             asked.append(weakref.ref(ticket))
-            with pytest.raises((Unsupported, CompilationError)) as caught:
+            with pytest.raises((UnsupportedError, CompilationError)) as caught:
                 ticket.result(5)
             without_frames(caught.value)  # as `errors` does when a request ends
             del ticket, caught

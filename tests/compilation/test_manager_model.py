@@ -37,7 +37,7 @@ from dotllm.compilation.accounting.metrics import Metrics
 from dotllm.compilation.cache import envelope
 from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTimeout, ProcessDied
 from dotllm.compilation.jobs.job import Ticket
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from tests.model_based import sequences
 
 THRESHOLD = 500  # bytes; larger specifications compile in processes
@@ -46,12 +46,12 @@ SPECIFICATIONS = {
     for name in ("a", "b", "c", "large 1", "large 2")
 }
 ENDS: dict[str, Callable[[], Exception]] = {
-    "refused": lambda: Unsupported("no"),
+    "refused": lambda: UnsupportedError("no"),
     "budget": lambda: CompileMemory.beyond(1 << 20),
     "bug": lambda: ZeroDivisionError("a bug"),
     "died": lambda: ProcessDied(-9),
 }
-RAISED = {"refused": Unsupported, "budget": CompileMemory, "bug": CompilationError, "died": ProcessDied}
+RAISED = {"refused": UnsupportedError, "budget": CompileMemory, "bug": CompilationError, "died": ProcessDied}
 FOR_EVER = 1e6  # seconds
 WAIT_S = 30.0
 

@@ -25,7 +25,7 @@ from dotllm.compilation.errors import CompileMemory
 from dotllm.compilation.inputs import Input
 from dotllm.compilation.workers import process
 from dotllm.compilation.workers.process import ProcessCompiler
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 
 SCHEMA = {
     "type": "object",
@@ -151,11 +151,11 @@ def test_kill_nine_while_indexes_are_written(vocabulary: Vocabulary, tmp_path: P
 
 def test_refusals_come_through_the_manager(vocabulary: Vocabulary, tmp_path: Path) -> None:
     manager = manager_on(vocabulary, tmp_path)
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(InvalidSpecError):
         manager.compile(Specification.create("regex", "(a"), 60)
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(InvalidSpecError):
         manager.compile(Specification.create("json_schema", '{"type": 1}'), 60)
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(InvalidSpecError):
         manager.compile(Specification.create("choice", '{"not": "a list"}'), 60)
     manager.close()
 
@@ -169,7 +169,7 @@ def test_in_a_process_it_is_the_same_index(vocabulary: Vocabulary, monkeypatch: 
     try:
         far = compiler.compile(SPECIFICATIONS[0], threading.Event())
         assert [walk(far, seed) for seed in range(20)] == [walk(here, seed) for seed in range(20)]
-        with pytest.raises(InvalidSpec):
+        with pytest.raises(InvalidSpecError):
             compiler.compile(Specification.create("regex", "(a"), threading.Event())
     finally:
         compiler.close()

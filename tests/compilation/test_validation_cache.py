@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from dotllm.compilation import Specification, validation_cache
-from dotllm.errors import InvalidSpec, SpecError, Unsupported
+from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
 
 
 @pytest.fixture(autouse=True)
@@ -32,15 +32,15 @@ def test_good_ones_pass_and_are_checked_once(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("kind", "text", "error"),
     [
-        ("regex", "(", InvalidSpec),
-        ("regex", r"(a)\1", Unsupported),
-        ("json_schema", '{"type": 1}', InvalidSpec),
-        ("json_schema", "{", InvalidSpec),
-        ("json_schema", '{"type": "array", "contains": {"type": "null"}, "uniqueItems": true}', Unsupported),
-        ("choice", "[]", InvalidSpec),
-        ("choice", '["a", ""]', InvalidSpec),
-        ("choice", '["\\ud800"]', InvalidSpec),
-        ("grammar", "start: nowhere", InvalidSpec),
+        ("regex", "(", InvalidSpecError),
+        ("regex", r"(a)\1", UnsupportedError),
+        ("json_schema", '{"type": 1}', InvalidSpecError),
+        ("json_schema", "{", InvalidSpecError),
+        ("json_schema", '{"type": "array", "contains": {"type": "null"}, "uniqueItems": true}', UnsupportedError),
+        ("choice", "[]", InvalidSpecError),
+        ("choice", '["a", ""]', InvalidSpecError),
+        ("choice", '["\\ud800"]', InvalidSpecError),
+        ("grammar", "start: nowhere", InvalidSpecError),
         ("structural_tag", '{"format": {"type": "nonsense"}}', SpecError),
     ],
 )
@@ -100,12 +100,12 @@ def test_an_event_loop_waits_for_no_check(monkeypatch: pytest.MonkeyPatch) -> No
     async def ask() -> None:
         await validation_cache.check_beside(slow)  # overdue: left to the engine
         for specification in (bad, other):  # it keeps nobody else from an answer
-            with pytest.raises(InvalidSpec):
+            with pytest.raises(InvalidSpecError):
                 await validation_cache.check_beside(specification)
         go_on.set()
         while specification_is_new(slow):
             await asyncio.sleep(0.001)
-        with pytest.raises(InvalidSpec):
+        with pytest.raises(InvalidSpecError):
             await validation_cache.check_beside(slow)
 
     def specification_is_new(specification: Specification) -> bool:

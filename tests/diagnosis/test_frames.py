@@ -8,7 +8,7 @@ import pytest
 
 from dotllm.cli import check
 from dotllm.diagnosis.frames import Mark, SourceText, code_frame, error_frame
-from dotllm.errors import InvalidSpec, LineColumn, Offset, Pointer, Related
+from dotllm.errors import InvalidSpecError, LineColumn, Offset, Pointer, Related
 from dotllm.languages.json_schema import json_schema_to_grammar
 
 REFUSALS = Path(__file__).parent / "refusals"
@@ -24,16 +24,16 @@ def test_ten_refusals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 def test_a_long_line_is_cut_around_its_mark() -> None:
     text = '{"a": "' + "x" * 500 + '", "type": "strnig"}'
-    frame = error_frame(InvalidSpec("unknown type", location=Pointer("/type")), SourceText("f.json", text))
+    frame = error_frame(InvalidSpecError("unknown type", location=Pointer("/type")), SourceText("f.json", text))
     lines = frame.splitlines()
     assert lines[1] == " --> f.json:1:511  (/type)"
     assert max(map(len, lines[2:4])) < 140 and lines[3].index("^") == lines[2].index('"type"')
 
 
 def test_places_that_are_not_in_the_text() -> None:
-    error = InvalidSpec("wrong", location=Pointer("/a/b"), related=[Related(Pointer("/c"), "here")])
+    error = InvalidSpecError("wrong", location=Pointer("/a/b"), related=[Related(Pointer("/c"), "here")])
     assert error_frame(error, SourceText("f.json", "")).splitlines()[1] == "  --> f.json  (/a/b)"
-    assert error_frame(InvalidSpec("wrong"), SourceText("f.json", "{}")).splitlines()[1] == "  --> f.json"
+    assert error_frame(InvalidSpecError("wrong"), SourceText("f.json", "{}")).splitlines()[1] == "  --> f.json"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_places_that_are_not_in_the_text() -> None:
 )
 def test_places_in_texts(location: Offset | LineColumn, place: str, carets: str) -> None:
     source = SourceText("g", "a b\nword", is_json=False)
-    lines = error_frame(InvalidSpec("wrong", location=location), source).splitlines()
+    lines = error_frame(InvalidSpecError("wrong", location=location), source).splitlines()
     assert lines[1].endswith(f"g:{place}") and lines[3].split("|")[1].strip() == carets
 
 
@@ -59,7 +59,7 @@ def test_marks_far_apart() -> None:
 
 def test_colours_change_no_text() -> None:
     source = SourceText("f.json", '{"type": 5}')
-    error = InvalidSpec("wrong", location=Pointer("/type"), help="write it right")
+    error = InvalidSpecError("wrong", location=Pointer("/type"), help="write it right")
     import re
 
     coloured = error_frame(error, source, colour=True)
@@ -85,6 +85,6 @@ def test_places_within_strings_of_json(location: Pointer, character: str) -> Non
 
 def test_a_pattern_is_marked_where_it_is_wrong() -> None:
     text = '{"pattern": "a(b"}'
-    with pytest.raises(InvalidSpec) as refusal:
+    with pytest.raises(InvalidSpecError) as refusal:
         json_schema_to_grammar(text)
     assert error_frame(refusal.value, SourceText("f", text)).splitlines()[-2].endswith("^ here")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dotllm.diagnosis import tool_place
-from dotllm.errors import BudgetExceeded, InvalidSpec, Offset, Pointer, SpecError
+from dotllm.errors import BudgetExceededError, InvalidSpecError, Offset, Pointer, SpecError
 from dotllm.languages.structural_tag import structural_tag_to_grammar
 
 GOOD: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -71,9 +71,9 @@ def test_what_belongs_to_no_tool_is_left() -> None:
     tools = [chat_tool("f", GOOD)]
     for error, tag in (
         (refusal_of(tag_of(GOOD, BAD)), tag_of(GOOD, BAD)),
-        (BudgetExceeded("too much"), tag_of(GOOD)),
-        (InvalidSpec("at no place of the tag", location=Pointer("/format/elements/7")), tag_of(GOOD)),
-        (InvalidSpec("at an offset", location=Offset(7)), tag_of(GOOD)),
+        (BudgetExceededError("too much"), tag_of(GOOD)),
+        (InvalidSpecError("at no place of the tag", location=Pointer("/format/elements/7")), tag_of(GOOD)),
+        (InvalidSpecError("at an offset", location=Offset(7)), tag_of(GOOD)),
     ):
         assert located(error, tools, tag) == str(error)
 

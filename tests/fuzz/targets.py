@@ -24,7 +24,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from dotllm import Guide, Index, Vocabulary
-from dotllm.errors import BudgetExceeded, EngineFault, SpecError
+from dotllm.errors import BudgetExceededError, EngineFault, SpecError
 from tests.fuzz import makers, peers
 
 TARGETS: dict[str, Callable[[Random], None]] = {}
@@ -347,7 +347,7 @@ def vocabularies(random: Random) -> None:
             others = sorted(allowed - {len(tokens) - 1})
             if not others or not guide.advance(random.choice(others)):
                 break
-    except (SpecError, BudgetExceeded, ValueError):
+    except (SpecError, BudgetExceededError, ValueError):
         return
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.kinds import ExpressionKind
@@ -41,7 +41,7 @@ def test_random_grammars(block: int) -> None:
         grammar = random_grammar(seed)
         try:
             prepared = prepare(grammar)
-        except InvalidSpec:
+        except InvalidSpecError:
             assert not Recogniser(grammar).allowed_bytes()
             assert not Recogniser(grammar).can_finish
             continue
@@ -167,14 +167,14 @@ def test_recursion_without_a_base_is_named(text: str) -> None:
     g.define(a, bodies[text][0])
     g.define(b, bodies[text][1])
     g.start = g.seq([g.call(b), g.call(a)])
-    with pytest.raises(InvalidSpec, match="alpha"):
+    with pytest.raises(InvalidSpecError, match="alpha"):
         prepare(g)
 
 
 def test_an_undefined_rule_is_named() -> None:
     g = Grammar()
     g.start = g.alt([g.literal("x"), g.call(g.rule("missing"))])
-    with pytest.raises(InvalidSpec, match="missing"):
+    with pytest.raises(InvalidSpecError, match="missing"):
         prepare(g)
 
 
@@ -225,7 +225,7 @@ def test_a_component_of_forty_rules() -> None:
 
 def test_a_component_too_large_is_refused_by_name() -> None:
     started = time.process_time()
-    with pytest.raises(BudgetExceeded, match="'r0', 'r1'"):
+    with pytest.raises(BudgetExceededError, match="'r0', 'r1'"):
         prepare(ring(1_000))
     assert time.process_time() - started < 5
 
@@ -252,7 +252,7 @@ def test_every_short_word_of_every_tiny_grammar() -> None:
         g.start = g.seq([g.call(a), g.repeat(g.call(a), 0, 2)])
         try:
             prepared = prepare(g)
-        except InvalidSpec:
+        except InvalidSpecError:
             assert (p == 0 or q == 0) and r == 0
             continue
         assert_same_language(g, prepared, 5, (p, q, r))

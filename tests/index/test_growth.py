@@ -15,7 +15,7 @@ import pytest
 from dotllm import Guide, Index, Vocabulary
 from dotllm.automata.machine import arena, layout, memory
 from dotllm.charset import CharSet
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.index import advance_guides, fill_masks, mask_rows, token_space
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.token_space import TokenSpace
@@ -257,7 +257,7 @@ def test_a_full_table_of_rows(words: Vocabulary, monkeypatch: pytest.MonkeyPatch
     assert space.row_count == 24
     room = 24 - 1 - len(kept)
     assert 2 * (12 - room) <= len(failures) < len(guides) - 2 * len(kept)
-    assert all(isinstance(error, BudgetExceeded) and "masks" in str(error) for error in failures.values())
+    assert all(isinstance(error, BudgetExceededError) and "masks" in str(error) for error in failures.values())
     assert not failures.keys() & set(range(len(guides) - 2 * len(kept), len(guides)))
     for i, guide in enumerate(guides):
         if i not in failures:

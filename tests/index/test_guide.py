@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dotllm import BudgetExceeded, Index, InvalidSpec, Vocabulary
+from dotllm import BudgetExceededError, Index, InvalidSpecError, Vocabulary
 from dotllm.grammar import Grammar
 from dotllm.languages.regex import regex_to_grammar
 
@@ -121,7 +121,7 @@ def test_any_token_but_some(bytes_vocabulary: Vocabulary) -> None:
 )
 def test_token_sets_of_which_the_vocabulary_has_none(text: str, bytes_vocabulary: Vocabulary) -> None:
     """They were allowed once, and a text that came to one of them could not go on."""
-    with pytest.raises(InvalidSpec, match="the vocabulary has no token") as caught:
+    with pytest.raises(InvalidSpecError, match="the vocabulary has no token") as caught:
         Index.from_grammar(text, bytes_vocabulary)
     assert caught.value.keyword == "token"
 
@@ -135,19 +135,19 @@ def test_any_token_is_none_that_only_pads_the_vocabulary() -> None:
     vocabulary = Vocabulary.from_bytes([b"a", None, b"b", None], eos_token_ids=3, special_tokens={"<x>": 1}, size=9)
     for text, allowed in (("start: <[*]>", [0, 1, 2]), ("start: <[^0]>", [1, 2])):
         assert Index.from_grammar(text, vocabulary).guide().allowed_tokens() == allowed
-    with pytest.raises(InvalidSpec, match="no token but those excluded"):
+    with pytest.raises(InvalidSpecError, match="no token but those excluded"):
         Index.from_grammar("start: <[^0-2]>", vocabulary)
 
 
 def test_options_that_do_not_exist_are_refused(bytes_vocabulary: Vocabulary) -> None:
-    with pytest.raises(InvalidSpec, match="order must be"):
+    with pytest.raises(InvalidSpecError, match="order must be"):
         Index.from_json_schema({}, bytes_vocabulary, order="Any")
-    with pytest.raises(InvalidSpec, match="order must be"):
+    with pytest.raises(InvalidSpecError, match="order must be"):
         spec = {"format": {"type": "json_schema", "json_schema": {}}}
         Index.from_structural_tag(spec, bytes_vocabulary, order="Any")
     with pytest.raises(ValueError, match="dialect must be"):
         Index.from_regex("a", bytes_vocabulary, dialect="pcre")
-    with pytest.raises(InvalidSpec, match="must be a string, not NoneType"):
+    with pytest.raises(InvalidSpecError, match="must be a string, not NoneType"):
         Index.from_grammar(None, bytes_vocabulary)  # type: ignore[arg-type]  # as a request might have it
 
 
@@ -183,14 +183,14 @@ def test_the_end_is_not_forced_text(bytes_vocabulary: Vocabulary) -> None:
 def test_unsatisfiable_is_named(bytes_vocabulary: Vocabulary) -> None:
     grammar = Grammar()
     grammar.start = grammar.seq([grammar.literal("a"), grammar.never()])
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(InvalidSpecError):
         Index.from_grammar_object(grammar, bytes_vocabulary)
 
 
 def test_memory_budget_is_named(bytes_vocabulary: Vocabulary) -> None:
     index = Index.from_grammar_object(regex_to_grammar("([a-z]{1,200},){1,200}"), bytes_vocabulary, limit=60_000)
     config = index.guide().config
-    with pytest.raises(BudgetExceeded, match="MiB"):
+    with pytest.raises(BudgetExceededError, match="MiB"):
         for length in range(1, 200):
             config = index.advance_bytes(config, b"a" * length + b",")
 
@@ -199,7 +199,7 @@ def test_a_full_index_is_renewed(bytes_vocabulary: Vocabulary) -> None:
     """What one output made an index grow to must not end later requests."""
     index = Index.from_grammar_object(regex_to_grammar("([a-z]{1,200},){1,200}"), bytes_vocabulary, limit=200_000)
     config = index.guide().config
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         for length in range(1, 200):
             config = index.advance_bytes(config, b"a" * length + b",")
     assert index.nearly_full

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from dotllm import Guide, Index, Vocabulary
-from dotllm.errors import TooFewTokens
+from dotllm.errors import TooFewTokensError
 from dotllm.index import advance_guides, fill_masks, mask_rows
 from dotllm.index.draft_rows import NO_MASK, advance_along, allowed_drafts, mask_rows_along
 from tests.model_based import sequences
@@ -202,7 +202,7 @@ class Guides(RuleBasedStateMachine):
         left, ahead = guide.tokens_to_finish + spare, guide.fork()
         bitmask = np.zeros((1, VOCABULARY.words), np.int32)
         if spare < 0:
-            with pytest.raises(TooFewTokens):
+            with pytest.raises(TooFewTokensError):
                 ahead.write_mask(bitmask, 0, left)
             return
         while not ahead.is_finished:

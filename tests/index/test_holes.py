@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dotllm import Guide, Index, SpecError, Unsupported, Vocabulary
+from dotllm import Guide, Index, SpecError, UnsupportedError, Vocabulary
 from dotllm.charset import ANY_CHAR, living_characters
 from dotllm.index import token_space
 
@@ -75,7 +75,7 @@ def bits(guide: Guide) -> set[int]:
     row = np.zeros((1, guide.index.space.words), np.int32)
     try:
         guide.write_mask(row)
-    except Unsupported as error:
+    except UnsupportedError as error:
         assert error.keyword == "vocabulary"
         return set()
     assert row.any()

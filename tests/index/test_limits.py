@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from dotllm import Index, TooFewTokens, Vocabulary
+from dotllm import Index, TooFewTokensError, Vocabulary
 from dotllm.automata.machine.layout import FINISHED
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.index import NO_LIMIT, Guide, fill_masks, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.limits import tight_guides
@@ -110,7 +110,7 @@ def test_every_text_ends_in_time(name: str, make: Callable[[Vocabulary], Index],
         for _ in range(8):
             _, taken = walk(index, left, random)
             assert len(taken) <= left
-    with pytest.raises(TooFewTokens) as refusal:
+    with pytest.raises(TooFewTokensError) as refusal:
         index.guide().write_mask(np.zeros((1, index.space.words), np.int32), 0, tokens_left=needed - 1)
     assert (refusal.value.needed, refusal.value.left) == (needed, needed - 1) and str(needed) in str(refusal.value)
 
@@ -222,7 +222,7 @@ def test_batches() -> None:
     left = [needed, NO_LIMIT, needed - 1, 10_000]
     bitmask = np.full((6, index.space.words), -1, np.int32)
     failures = fill_masks(guides, bitmask, [5, 1, 2, 3], tokens_left=left)
-    assert list(failures) == [2] and isinstance(failures[2], TooFewTokens) and not bitmask[2].any()
+    assert list(failures) == [2] and isinstance(failures[2], TooFewTokensError) and not bitmask[2].any()
     assert ids(bitmask[5]) == allowed(guides[0], needed)
     ordinary = ids(index.masks[guides[0].mask_row])
     assert ids(bitmask[1]) == ids(bitmask[3]) == ordinary != ids(bitmask[5])
@@ -332,7 +332,7 @@ def test_items_that_must_differ(schema: object, vocabulary: Vocabulary) -> None:
             text, taken = walk(index, max(left, needed), random)
             assert len(taken) <= max(left, needed)
             assert judge.is_valid(json.loads(text)), text
-    with pytest.raises(TooFewTokens):
+    with pytest.raises(TooFewTokensError):
         index.guide().mask_within(needed - 1)
 
 
@@ -356,7 +356,7 @@ def test_a_repetition_is_avoided_in_time() -> None:
 def test_several_items_that_must_differ() -> None:
     """No limit is kept where the shortest array would repeat an item."""
     index = Index.from_json_schema({"type": "array", "items": {"type": "integer"}, "minItems": 2, "uniqueItems": True}, BYTES)  # fmt: skip
-    with pytest.raises(Unsupported, match="uniqueItems"):
+    with pytest.raises(UnsupportedError, match="uniqueItems"):
         _ = index.guide().tokens_to_finish
 
 

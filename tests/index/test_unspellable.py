@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dotllm import Guide, Index, Unsupported, Vocabulary
+from dotllm import Guide, Index, UnsupportedError, Vocabulary
 from dotllm.index import advance_guides, fill_masks, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 
@@ -27,25 +27,25 @@ def write(guide: Guide) -> np.ndarray:
     ("pattern", "tokens"), [(".", [b"abc"]), ("[^a-y]", [b"zc"]), ("a", [b"ab", b"b"]), ("ab?", [b"abc", b"\xff"])]
 )
 def test_what_cannot_begin_is_refused(pattern: str, tokens: list[bytes]) -> None:
-    with pytest.raises(Unsupported, match=NOTHING) as caught:
+    with pytest.raises(UnsupportedError, match=NOTHING) as caught:
         Index.from_regex(pattern, of(*tokens))
     assert caught.value.keyword == "vocabulary"
 
 
 def test_other_languages() -> None:
-    with pytest.raises(Unsupported, match=NOTHING):
+    with pytest.raises(UnsupportedError, match=NOTHING):
         Index.from_choice(["a"], of(b"ab"))
-    with pytest.raises(Unsupported, match=NOTHING):
+    with pytest.raises(UnsupportedError, match=NOTHING):
         Index.from_json_schema({"type": "null"}, of(b"nx", b"ul", b"l"))
     unique = {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True, "minItems": 2}
-    with pytest.raises(Unsupported, match=NOTHING):
+    with pytest.raises(UnsupportedError, match=NOTHING):
         Index.from_json_schema(unique, of(*(bytes([b, b]) for b in range(0x20, 0x7F))))
 
 
 def test_what_can_begin_or_end_is_not() -> None:
     assert Index.from_regex("(abc)?", of(b"ab")).guide().allowed_tokens() == [1]
     assert Index.from_regex("abc", of(b"ab", b"c")).guide().allowed_tokens() == [0]
-    with pytest.raises(Unsupported, match="has the bytes 0x78"):
+    with pytest.raises(UnsupportedError, match="has the bytes 0x78"):
         Index.from_regex("x", of(b"a"))
 
 
@@ -59,7 +59,7 @@ def test_a_text_that_cannot_go_on_fails_alone() -> None:
     assert good.advance(0) and good.allowed_tokens() == [2]
     for _ in range(2):
         for ask in (lambda: dead.mask_row, lambda: write(dead), dead.allowed_tokens):
-            with pytest.raises(Unsupported, match=NOTHING):
+            with pytest.raises(UnsupportedError, match=NOTHING):
                 ask()
     guides = [good, dead, dead.fork(), good.fork()]
     bitmask = np.full((4, vocabulary.words), -1, np.int32)

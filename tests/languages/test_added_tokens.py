@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dotllm import Index, InvalidSpec, Vocabulary
+from dotllm import Index, InvalidSpecError, Vocabulary
 from dotllm.compilation.workers.wire import pack_vocabulary, unpack_vocabulary
 
 EOS, CALL, END, THINK = 256, 257, 258, 259
@@ -48,9 +48,9 @@ def test_grammars(vocabulary: Vocabulary, grammar: str) -> None:
 
 def test_a_name_that_the_tokenizer_lacks_is_refused(vocabulary: Vocabulary) -> None:
     for grammar in ("start: <tool>", "root ::= <tool>"):
-        with pytest.raises(InvalidSpec, match="no special or added token <tool>"):
+        with pytest.raises(InvalidSpecError, match="no special or added token <tool>"):
             Index.from_grammar(grammar, vocabulary)
-    with pytest.raises(InvalidSpec, match="no special or added token '<tool>'"):
+    with pytest.raises(InvalidSpecError, match="no special or added token '<tool>'"):
         Index.from_structural_tag({"format": {"type": "token", "token": "<tool>"}}, vocabulary)
 
 

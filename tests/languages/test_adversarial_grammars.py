@@ -9,7 +9,7 @@ import time
 import pytest
 
 from dotllm import Index, Vocabulary
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.languages.cfg import grammar_to_grammar
 
 SECONDS = 20.0  # for what takes well below two on an idle machine
@@ -68,7 +68,7 @@ def test_deep_nesting_of_the_text(vocabulary: Vocabulary) -> None:
     ],
 )
 def test_recursion_without_a_base(grammar: str, vocabulary: Vocabulary) -> None:
-    with pytest.raises(InvalidSpec, match="no text can complete"):
+    with pytest.raises(InvalidSpecError, match="no text can complete"):
         Index.from_grammar(grammar, vocabulary)
 
 
@@ -92,7 +92,7 @@ def test_a_thousand_rules(vocabulary: Vocabulary) -> None:
 
 def test_a_thousand_rules_all_left_recursive_and_called_from_everywhere(vocabulary: Vocabulary) -> None:
     started = time.process_time()
-    with pytest.raises(BudgetExceeded, match=r"rules 'r0', 'r1', .* and 995 more"):
+    with pytest.raises(BudgetExceededError, match=r"rules 'r0', 'r1', .* and 995 more"):
         Index.from_grammar(ring(1_000, '| "(" r{} ")"'), vocabulary)
     assert time.process_time() - started < SECONDS
 
@@ -165,19 +165,19 @@ def test_counts_are_not_unrolled(vocabulary: Vocabulary) -> None:
 
 def test_automata_that_explode(vocabulary: Vocabulary) -> None:
     pattern = "/(a|b)*a(a|b){20}/"
-    with pytest.raises(BudgetExceeded, match="automaton"):
+    with pytest.raises(BudgetExceededError, match="automaton"):
         Index.from_grammar(f"start: A\nA: {pattern} & ~/c/", vocabulary)
     assert follow(f"start: A\nA: {pattern}", vocabulary, "ab" * 50 + "a")
 
 
 def test_templates_that_grow(vocabulary: Vocabulary) -> None:
-    with pytest.raises(BudgetExceeded, match="different arguments"):
+    with pytest.raises(BudgetExceededError, match="different arguments"):
         Index.from_grammar('start: g{"x"}\ng{e}: e | g{(e "y")}', vocabulary)
 
 
 @pytest.mark.parametrize("text", ['start: "a"\n  | "\ud800"', 'root ::= "a"\n  | "\udfff"', "start: a\na: /\ud800/"])
 def test_halves_of_surrogate_pairs_are_named_with_their_place(text: str) -> None:
-    with pytest.raises(InvalidSpec, match="surrogate") as refusal:
+    with pytest.raises(InvalidSpecError, match="surrogate") as refusal:
         grammar_to_grammar(text)
     assert refusal.value.place.startswith("line 2, column ")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.choice import choice_to_grammar
 
@@ -74,6 +74,6 @@ def test_a_hundred_thousand_choices() -> None:
     ],
 )
 def test_what_is_no_choice_is_refused_by_name(choices: Any, message: str) -> None:
-    with pytest.raises(InvalidSpec, match=re.escape(message)) as caught:
+    with pytest.raises(InvalidSpecError, match=re.escape(message)) as caught:
         choice_to_grammar(choices)
     assert caught.value.keyword == "choice"

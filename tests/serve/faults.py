@@ -48,13 +48,13 @@ def install() -> None:
 
 
 def strike(kind: str, seconds: float) -> None:
-    from dotllm.errors import Unsupported
+    from dotllm.errors import UnsupportedError
 
     if kind == "sleep":  # like work that releases the GIL
         time.sleep(seconds)
     elif kind == "fail":
         raise RuntimeError("injected failure")
     elif kind == "refuse":
-        raise Unsupported("injected refusal", keyword="injected")
+        raise UnsupportedError("injected refusal", keyword="injected")
     else:
         raise ValueError(f"unknown fault {kind!r}")

@@ -24,7 +24,7 @@ def test_import_is_light() -> None:
 
 def test_engine_imports_neither_vllm_nor_torch() -> None:
     code = (
-        "import sys\nfrom dotllm import BudgetExceeded, Guide, Index, InvalidSpec, Unsupported, Vocabulary\n"
+        "import sys\nfrom dotllm import BudgetExceededError, Guide, Index, InvalidSpecError, UnsupportedError, Vocabulary\n"
         "v = Vocabulary.from_bytes([b'a', None], 1)\nIndex.from_choice(['a'], v).guide().mask_row\n"
         "print([name for name in ('vllm', 'torch', 'transformers') if name in sys.modules])"
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dotllm.compilation import Kind, Specification
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.vllm_plugin import specification as requests
 
 FIELDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag", "whitespace_pattern")
@@ -78,7 +78,7 @@ def test_white_space_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     ("order", "fields"), [("sideways", {"json": "{}"}), (["any"], {"json": "{}"}), ("any", {"regex": "a"})]
 )
 def test_orders_that_mean_nothing_are_refused(order: Any, fields: dict[str, Any]) -> None:
-    with pytest.raises(InvalidSpec, match="dotllm_property_order"):
+    with pytest.raises(InvalidSpecError, match="dotllm_property_order"):
         requests.of_sampling_params(sampling(order, **fields), config())
 
 
@@ -86,7 +86,7 @@ def test_options_of_ours_that_there_are_not_are_refused() -> None:
     for name in ("dotllm_proprty_order", "dotllm_", "dotllm_order", "dotllm_from_first_token"):
         extra = {requests.ORDER: "any", name: None}
         params_with = SimpleNamespace(structured_outputs=params(json="{}"), extra_args=extra)
-        with pytest.raises(InvalidSpec, match=f"{name!r}; there is 'dotllm_property_order'"):
+        with pytest.raises(InvalidSpecError, match=f"{name!r}; there is 'dotllm_property_order'"):
             requests.of_sampling_params(params_with, config())
     theirs = {"order": 1, "xdotllm_": 1}
     for extra_args in (theirs, None, 7):
@@ -125,7 +125,7 @@ def test_vllms_keys() -> None:
     ],
 )
 def test_refusals(fields: dict[str, Any], word: str) -> None:
-    with pytest.raises(InvalidSpec, match=word):
+    with pytest.raises(InvalidSpecError, match=word):
         requests.of_params(params(**fields), config())
 
 
@@ -133,7 +133,7 @@ def test_a_schema_nested_beyond_pythons_json_writer() -> None:
     schema: dict[str, Any] = {}
     for _ in range(100_000):
         schema = {"items": schema}
-    with pytest.raises(BudgetExceeded, match="nested"):
+    with pytest.raises(BudgetExceededError, match="nested"):
         requests.of_params(params(json=schema), config())
     while schema:  # freed from the outside in: Python's own clean-up would recurse
         schema = schema.pop("items")
@@ -144,6 +144,6 @@ def test_a_schema_nested_beyond_pythons_json_writer() -> None:
 )
 def test_a_schema_that_is_not_json(value: dict[str, Any]) -> None:
     """Offline it may hold anything; Python's writer of JSON raises errors of several kinds."""
-    with pytest.raises(InvalidSpec) as refusal:
+    with pytest.raises(InvalidSpecError) as refusal:
         requests.of_params(params(json=value), config())
     assert refusal.value.keyword == "json_schema"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.readers.decoders import decode_tokens
 from tests.vocabulary.texts import CORPUS, SENTENCES
@@ -374,7 +374,7 @@ def test_tekken_of_mistral(tmp_path: Path) -> None:
 
 
 def refused(tokenizer: Any) -> str:
-    with pytest.raises(Unsupported) as caught:
+    with pytest.raises(UnsupportedError) as caught:
         Vocabulary.from_tokenizer(tokenizer, eos_token_ids=0)
     return caught.value.keyword
 

@@ -23,7 +23,7 @@ from dotllm.automata.nfa import Nfa
 from dotllm.automata.nfa_passes import finish
 from dotllm.automata.thompson import GrammarArrays, thompson
 from dotllm.charset import CharSet
-from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
+from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError, UnsupportedError
 from dotllm.grammar.grammar import Grammar
 from dotllm.grammar.kinds import UNDEFINED
 from dotllm.jit import B1, I1, U1, I, kernel
@@ -73,9 +73,9 @@ def lower(grammar: Grammar, alive_bytes: np.ndarray[tuple[int], np.dtype[np.bool
     """The NFA of ``grammar``. ``alive_bytes`` bool [256]: bytes that occur in some token (default: all).
 
     Raises:
-        InvalidSpec: nothing satisfies the grammar, or it uses a rule that is not defined.
-        Unsupported: the grammar has left recursion, or every text needs a byte that no token has.
-        BudgetExceeded: the NFA has more than `NODE_BUDGET` nodes.
+        InvalidSpecError: nothing satisfies the grammar, or it uses a rule that is not defined.
+        UnsupportedError: the grammar has left recursion, or every text needs a byte that no token has.
+        BudgetExceededError: the NFA has more than `NODE_BUDGET` nodes.
     """  # noqa: DOC501 - functions make the errors
     alive = _ALL_BYTES if alive_bytes is None else alive_bytes
     what, nfa = _lower(grammar, alive)
@@ -86,7 +86,7 @@ def lower(grammar: Grammar, alive_bytes: np.ndarray[tuple[int], np.dtype[np.bool
     raise _ERRORS[what]()
 
 
-def _lacks_bytes(grammar: Grammar, alive: Bool) -> Unsupported:
+def _lacks_bytes(grammar: Grammar, alive: Bool) -> UnsupportedError:
     """The refusal of a grammar that only texts with bytes in no token satisfy, naming those that would suffice."""
     missing = np.flatnonzero(~alive)
     names: list[str] = []
@@ -99,7 +99,7 @@ def _lacks_bytes(grammar: Grammar, alive: Bool) -> Unsupported:
         names.append(f"0x{byte:02X}" + (f" ({chr(byte)!r})" if 0x20 < byte < 0x7F else ""))
         missing = np.concatenate([missing[:first], missing[first + 1 :]])
         start = first
-    return Unsupported(
+    return UnsupportedError(
         f"no token of the vocabulary has the bytes {', '.join(names)}, and no text without them satisfies this "
         "specification",
         keyword="vocabulary",
@@ -127,7 +127,7 @@ def _lower(grammar: Grammar, alive: Bool) -> tuple[int, Nfa | None]:
     cancellation.check()
     if UNDEFINED in grammar.rule_body:
         name = grammar.rule_names[grammar.rule_body.index(UNDEFINED)]
-        raise InvalidSpec(f"rule {name!r} is used but not defined", code="unknown_rule")
+        raise InvalidSpecError(f"rule {name!r} is used but not defined", code="unknown_rule")
     *nodes, bodies = grammar.arrays()
     data, byte_sets = (np.frombuffer(x, np.uint8) if x else _NO_BYTES for x in (grammar.data, grammar.byteset_bits))
     places = np.empty(len(bodies) + len(grammar.charsets), np.int32)
@@ -209,11 +209,11 @@ def automaton(
 
 _ERRORS: dict[int, Callable[[], SpecError]] = {
     TOO_MANY_NODES: partial(
-        BudgetExceeded, f"the grammar needs more than {NODE_BUDGET} automaton nodes", keyword="size"
+        BudgetExceededError, f"the grammar needs more than {NODE_BUDGET} automaton nodes", keyword="size"
     ),
-    UNSATISFIABLE: partial(InvalidSpec, "nothing can satisfy this specification"),
-    TOO_MANY_CLOSURES: partial(BudgetExceeded, "the grammar needs too many automaton transitions", keyword="size"),
+    UNSATISFIABLE: partial(InvalidSpecError, "nothing can satisfy this specification"),
+    TOO_MANY_CLOSURES: partial(BudgetExceededError, "the grammar needs too many automaton transitions", keyword="size"),
     LEFT_RECURSIVE: partial(
-        Unsupported, "the grammar is left-recursive and was not rewritten", keyword="left recursion"
+        UnsupportedError, "the grammar is left-recursive and was not rewritten", keyword="left recursion"
     ),
 }

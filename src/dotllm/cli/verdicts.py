@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dotllm.compilation.inputs import BadInput, Input
 from dotllm.compilation.specification import Kind, Specification
 from dotllm.diagnosis import frames
-from dotllm.errors import EngineFault, InvalidSpec, LineColumn, Location, Pointer, SpecError
+from dotllm.errors import EngineFault, InvalidSpecError, LineColumn, Location, Pointer, SpecError
 
 if TYPE_CHECKING:
     from dotllm.index import GrammarIndex
@@ -155,7 +155,7 @@ def unreadable(name: str, error: Exception) -> Judged:
     if not isinstance(error, BadInput) or error.location is None:
         return Judged(verdict, frames.SourceText(name, ""), None, getattr(error, "is_missing", True))
     source = frames.SourceText(error.path, error.text)
-    wrong = InvalidSpec(message, location=error.location, code="not_json")
+    wrong = InvalidSpecError(message, location=error.location, code="not_json")
     verdict = verdict._replace(code=wrong.code, line=error.location.line, column=error.location.column, url=wrong.url)
     return Judged(verdict, source, wrong)
 
@@ -164,7 +164,7 @@ def _refused(about: Verdict, error: SpecError, source: frames.SourceText) -> Ver
     line, column = line_and_column(source, error.location)
     return about._replace(
         enforced=False,
-        reason="invalid" if isinstance(error, InvalidSpec) else "unsupported",
+        reason="invalid" if isinstance(error, InvalidSpecError) else "unsupported",
         code=error.code,
         keyword=error.keyword,
         pointer=error.pointer,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dotllm import cancellation
 from dotllm.compilation.contract import Engine
 from dotllm.compilation.specification import Kind, Specification
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 
 if TYPE_CHECKING:
     from dotllm.grammar import Grammar
@@ -104,9 +104,9 @@ def _choices(text: str) -> list[str]:
     try:
         choices = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidSpec(f"choice is not a JSON list: {error}", code="not_json") from None
+        raise InvalidSpecError(f"choice is not a JSON list: {error}", code="not_json") from None
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
-        raise InvalidSpec("choice must be a list of strings")
+        raise InvalidSpecError("choice must be a list of strings")
     return choices
 
 

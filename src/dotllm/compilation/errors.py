@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 
 
 class CompilationError(RuntimeError):
@@ -49,7 +49,7 @@ class PinnedMemoryFull(QueueFull):
         )
 
 
-class CompileTimeout(BudgetExceeded):
+class CompileTimeout(BudgetExceededError):
     """The compile took longer than ``compile_timeout`` and was killed (separate process) or given up (thread), where
     it ends itself soon."""
 
@@ -61,7 +61,7 @@ class CompileTimeout(BudgetExceeded):
         )
 
 
-class CompileMemory(BudgetExceeded):
+class CompileMemory(BudgetExceededError):
     """The compile wanted more memory than ``compile_memory``."""
 
     @classmethod

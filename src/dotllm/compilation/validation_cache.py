@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from dotllm.compilation.compiler import grammar_of
 from dotllm.compilation.specification import Kind, Specification
-from dotllm.errors import BudgetExceeded, SpecError, without_frames
+from dotllm.errors import BudgetExceededError, SpecError, without_frames
 
 if TYPE_CHECKING:
     from dotllm.languages.token_names import TokenNames
@@ -71,7 +71,7 @@ def _refusal(specification: Specification, token_names: NamesOfTokens) -> SpecEr
         return without_frames(error)
     except RecursionError:
         # Our own code is iterative or capped; Python's JSON parser is neither.
-        return BudgetExceeded("the specification is nested too deeply", code="too_deep")
+        return BudgetExceededError("the specification is nested too deeply", code="too_deep")
     return None
 
 

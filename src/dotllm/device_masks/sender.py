@@ -28,8 +28,8 @@ class StepMasks:
 
     def row(self, tokens: tuple[int, ...], *, allowed: bool) -> int:
         """The row that allows ``tokens`` alone, or everything but them (NO_MASK without any). A server has a few of
-        them. No index knows them, so their numbers are good for an epoch (see `TokenSpace`). Raises BudgetExceeded when
-        there is no room for it."""
+        them. No index knows them, so their numbers are good for an epoch (see `TokenSpace`). Raises BudgetExceededError
+        when there is no room for it."""
         if not tokens:
             return NO_MASK
         space = self.space

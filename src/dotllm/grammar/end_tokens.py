@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.grammar import kinds as K
 from dotllm.grammar.analysis import EMPTY, analyse
 from dotllm.grammar.grammar import Expression, Grammar
@@ -23,7 +23,7 @@ def keep_last(grammar: Grammar, ends: Mapping[int, str], texts: Mapping[Expressi
     ``ends``: names by id; ``texts``: what stands in place of an expression of tokens where more must follow.
 
     Raises:
-        InvalidSpec: an expression asks for nothing but end tokens, is not in ``texts``, and more must follow.
+        InvalidSpecError: an expression asks for nothing but end tokens, is not in ``texts``, and more must follow.
     """
     named = {i for i, (ids, exclude) in enumerate(grammar.token_sets) if not exclude and not ids.isdisjoint(ends)}
     if not named:
@@ -37,7 +37,7 @@ def keep_last(grammar: Grammar, ends: Mapping[int, str], texts: Mapping[Expressi
             grammar.kind[node], grammar.a[node], grammar.b[node] = grammar.kind[text], grammar.a[text], grammar.b[text]
         elif ids.issubset(ends):
             names = " or ".join(sorted(ends[one] for one in ids))
-            raise InvalidSpec(
+            raise InvalidSpecError(
                 f"an end token cannot stand inside an answer, since the server stops there: {names} must be the last "
                 "thing, or be written as a string",
                 keyword="end token",

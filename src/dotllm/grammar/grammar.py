@@ -21,7 +21,7 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.charset import CharSet
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.grammar import kinds as K
 from dotllm.grammar.kinds import UNDEFINED
 
@@ -76,12 +76,12 @@ class Grammar:
         return self._never
 
     def literal(self, text: bytes | str) -> Expression:
-        """Exactly these bytes (a str is encoded as UTF-8). Raises `InvalidSpec` for half of a surrogate pair."""
+        """Exactly these bytes (a str is encoded as UTF-8). Raises `InvalidSpecError` for half of a surrogate pair."""
         try:
             raw = text.encode() if isinstance(text, str) else text
         except UnicodeEncodeError as error:
             half = ascii(error.object[error.start])
-            raise InvalidSpec(f"{half} is half of a surrogate pair, which no Unicode text contains") from None
+            raise InvalidSpecError(f"{half} is half of a surrogate pair, which no Unicode text contains") from None
         if not raw:
             return self._empty
         found = self._memo.get(raw) or self._begun.get(raw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.grammar import kinds as K
 from dotllm.grammar.analysis import EMPTY, OTHER
 from dotllm.grammar.components import strongly_connected
@@ -59,7 +59,7 @@ class LeftCorners:
         ``if_empty`` (unless that is NOWHERE) by the empty one.
 
         Raises:
-            Unsupported: a left call stands in an unordered or a counted part.
+            UnsupportedError: a left call stands in an unordered or a counted part.
         """
         r, old = self.r, self.r.old
         empty = r.new.empty()
@@ -92,7 +92,7 @@ class LeftCorners:
                     self.edge(behind, rest, if_some)
                 agenda.append((a, source, NOWHERE, behind))
             elif inside:
-                raise Unsupported(
+                raise UnsupportedError(
                     "left recursion through unordered or counted parts cannot be removed", keyword="left recursion"
                 )
             else:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dotllm import cancellation
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.grammar import kinds as K
 from dotllm.grammar.analysis import EMPTY, EMPTY_PART, LEFT_RECURSION, OTHER, Analysis, analyse
 from dotllm.grammar.components import strongly_connected
@@ -37,17 +37,19 @@ def prepare(grammar: Grammar) -> Grammar:
     """An equivalent grammar without left recursion and nullable loop bodies: ``grammar`` itself if it has neither.
 
     Raises:
-        InvalidSpec: a rule that is used is not defined, a part that must not be empty can be, or no text satisfies the
-            grammar.
-        Unsupported: left recursion goes through unordered or counted parts.
-        BudgetExceeded: so many rules are mutually left-recursive that the result would be too large.
+        InvalidSpecError: a rule that is used is not defined, a part that must not be empty can be, or no text satisfies
+            the grammar.
+        UnsupportedError: left recursion goes through unordered or counted parts.
+        BudgetExceededError: so many rules are mutually left-recursive that the result would be too large.
     """  # noqa: DOC501 - a function makes an error
     cancellation.check()
     analysis = analyse(grammar)
     if UNDEFINED in grammar.rule_body:
         _check_defined(grammar)
     if analysis.reasons & EMPTY_PART:
-        raise InvalidSpec("a part of an unordered sequence or of a counted network may be empty", keyword="unordered")
+        raise InvalidSpecError(
+            "a part of an unordered sequence or of a counted network may be empty", keyword="unordered"
+        )
     if not analysis.derives[grammar.start]:
         raise _unsatisfiable(grammar, analysis)
     return _Rewriting(grammar, analysis).result() if analysis.reasons else grammar
@@ -84,14 +86,14 @@ def _check_defined(grammar: Grammar) -> None:
     for node in _reachable(grammar):
         if grammar.kind[node] == K.CALL and grammar.rule_body[grammar.a[node]] == UNDEFINED:
             name = grammar.rule_names[grammar.a[node]]
-            raise InvalidSpec(f"rule {name!r} is used but not defined", keyword=name, code="unknown_rule")
+            raise InvalidSpecError(f"rule {name!r} is used but not defined", keyword=name, code="unknown_rule")
 
 
-def _unsatisfiable(grammar: Grammar, analysis: Analysis) -> InvalidSpec:
+def _unsatisfiable(grammar: Grammar, analysis: Analysis) -> InvalidSpecError:
     calls = [node for node in _reachable(grammar) if grammar.kind[node] == K.CALL and not analysis.derives[node]]
     names = _names(grammar, [grammar.a[node] for node in calls])
     reason = f": no text can complete {names}" if names else ""
-    return InvalidSpec(f"nothing satisfies the grammar{reason}", code="unsatisfiable")
+    return InvalidSpecError(f"nothing satisfies the grammar{reason}", code="unsatisfiable")
 
 
 def _names(grammar: Grammar, rules: Sequence[int]) -> str:
@@ -271,7 +273,7 @@ class _Rewriting:
 
     def _check_size(self, rules: Sequence[int]) -> None:
         if len(self.new.children) > MAX_SIZE:
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 f"without its left recursion the grammar would be too large: rules {_names(self.old, rules)}",
                 keyword="left recursion",
             )

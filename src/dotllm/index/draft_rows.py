@@ -222,7 +222,7 @@ def limit_rows(guide: Guide, drafts: Sequence[int], tokens_left: int, rows: Int3
     rows, configs: int32 [1 + len(drafts)], as `mask_rows_along` finds them without a limit.
 
     Raises:
-        TooFewTokens: the text cannot be ended with so few tokens.
+        TooFewTokensError: the text cannot be ended with so few tokens.
     """
     ahead = guide.fork() if len(drafts) else guide
     changed = -1

@@ -125,7 +125,7 @@ class Guide:
 
         ``tokens_left``: how many tokens may come yet, the next one and the end token included; None: no limit. Then
         only those tokens are allowed after which the text can be ended with the tokens that are left (see
-        `tokens_to_finish`). Raises TooFewTokens if there is none.
+        `tokens_to_finish`). Raises TooFewTokensError if there is none.
         """
         mask = None if tokens_left is None else self.mask_within(tokens_left)
         if mask is None:

@@ -22,7 +22,7 @@ from dotllm.automata.machine import layout, memory
 from dotllm.automata.machine.arena import DEFAULT_LIMIT, FUEL, build, restart
 from dotllm.automata.machine.run import advance_bytes, forced_bytes
 from dotllm.charset import CharSet
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
 from dotllm.index import limits, storage
@@ -68,12 +68,12 @@ def check_token_sets(token_sets: TokenSets, vocabulary: Vocabulary) -> None:
     """Check that the vocabulary has a token of each set; without one, no text could go on there.
 
     Raises:
-        InvalidSpec: it has none.
+        InvalidSpecError: it has none.
     """
     for (ids, exclude), row in zip(token_sets, token_set_rows(token_sets, vocabulary), strict=True):
         if not row.any():
             what = "but those excluded" if exclude else f"with the id {min(ids, default='')}"
-            raise InvalidSpec(
+            raise InvalidSpecError(
                 f"the vocabulary has no token {what}: its ids end at {vocabulary.size - 1}",
                 keyword="token",
                 code="unknown_token",
@@ -166,7 +166,7 @@ class GrammarIndex:
         return int(self.mem[layout.R + 3 * region + 2])
 
     def run(self, kernel: Callable[[Int32], int]) -> int:
-        """Call a kernel with fuel, growing the arena as it asks; raises BudgetExceeded."""
+        """Call a kernel with fuel, growing the arena as it asks; raises BudgetExceededError."""
         while True:
             self.mem[layout.H_FUEL] = FUEL
             code = int(kernel(self.mem))
@@ -260,8 +260,9 @@ class GrammarIndex:
         """The row of the mask of ``config`` in `masks`, computed on the first visit.
 
         Raises:
-            BudgetExceeded: the mask needs more steps, or the arena or the table of rows more memory, than their limits.
-            Unsupported: the vocabulary has no tokens that spell what may come next (`TokenSpace.spells_nothing`).
+            BudgetExceededError: the mask needs more steps, or the arena or the table of rows more memory, than their
+                limits.
+            UnsupportedError: the vocabulary has no tokens that spell what may come next (`TokenSpace.spells_nothing`).
             TypeError, IndexError: as `check_configuration`.
         """
         config = self.check_configuration(config)
@@ -276,8 +277,8 @@ class GrammarIndex:
         A limit of so many tokens is kept if each mask is asked for with the tokens that are left (`mask_within`).
 
         Raises:
-            BudgetExceeded: the shortest text is too long to be planned.
-            Unsupported: no tokens of the vocabulary spell it.
+            BudgetExceededError: the shortest text is too long to be planned.
+            UnsupportedError: no tokens of the vocabulary spell it.
             TypeError, IndexError: as `check_configuration`.
         """
         config = self.check_configuration(config)
@@ -291,8 +292,8 @@ class GrammarIndex:
         ``tokens_left``: tokens that may come yet, the next one and the end token included.
 
         Raises:
-            TooFewTokens: ``tokens_left`` is less than `tokens_to_finish`.
-            BudgetExceeded, Unsupported, TypeError, IndexError: as `mask_row` and `tokens_to_finish`.
+            TooFewTokensError: ``tokens_left`` is less than `tokens_to_finish`.
+            BudgetExceededError, UnsupportedError, TypeError, IndexError: as `mask_row` and `tokens_to_finish`.
         """
         config, tokens_left = self.check_configuration(config), as_integer(tokens_left)
         if config == FINISHED:

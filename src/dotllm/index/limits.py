@@ -20,7 +20,7 @@ from dotllm.automata.machine.plans.places import NEVER, tokens_from
 from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.plans.ways import find_ways
 from dotllm.automata.machine.walk import CharsetTables
-from dotllm.errors import TooFewTokens, Unsupported
+from dotllm.errors import TooFewTokensError, UnsupportedError
 from dotllm.index.callers import WRONG_COUNT, error_of
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import B1, I1, L1, MACHINE, I, pointer
@@ -48,13 +48,13 @@ def tokens_to_finish(index: Walkable, config: int) -> int:
     """See `GrammarIndex.tokens_to_finish`. Hold the index's lock.
 
     Raises:
-        Unsupported: no tokens of the vocabulary spell the shortest text.
+        UnsupportedError: no tokens of the vocabulary spell the shortest text.
     """
     find_shortest_ways(index)
     trie = trie_of(index.space)
     tokens = index.run(lambda mem: int(tokens_from(mem, trie, config)))
     if tokens >= NEVER:
-        raise Unsupported(
+        raise UnsupportedError(
             "no tokens of the vocabulary spell the shortest text, so no limit can be kept", keyword="vocabulary"
         )
     return tokens
@@ -73,13 +73,13 @@ def mask_within(index: Walkable, config: int, tokens_left: int) -> Int32 | None:
     """See `GrammarIndex.mask_within`. Hold the index's lock.
 
     Raises:
-        TooFewTokens: the text cannot be ended with so few tokens.
+        TooFewTokensError: the text cannot be ended with so few tokens.
     """
     if not is_tight(index, config, tokens_left):
         return None
     needed = tokens_to_finish(index, config)
     if tokens_left < needed:
-        raise TooFewTokens(needed, tokens_left)
+        raise TooFewTokensError(needed, tokens_left)
     space, trie = index.space, trie_of(index.space)
     charsets = CharsetTables(space.sets, space.set_rows, space.set_ints, *space.unfinished)
     out = np.zeros(space.words, np.int32)

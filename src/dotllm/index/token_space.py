@@ -25,7 +25,7 @@ import numpy.typing as npt
 from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as L
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet, living_characters
-from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.index.charset_choice import PassedOver, worth_tables
 from dotllm.index.mask_table import END_ROW, EPOCH, FREE, META_VERSION, USED, free_rows, intern_row, row_hash
 from dotllm.system.lazy_memory import reserved
@@ -105,7 +105,7 @@ class TokenSpace:
         self.trie_tokens = reserved(_TRIE_NODES, np.int32)
         self._trie_used = self._trie_tokens_used = 0
         if not self._has_room(vocabulary.trie):
-            raise BudgetExceeded("the vocabulary is too large", keyword="vocabulary")
+            raise BudgetExceededError("the vocabulary is too large", keyword="vocabulary")
         self.main_end = self._append_trie(vocabulary.trie)[1]
 
         self.sets = np.zeros((MAX_CHARSETS, L.K_WIDTH), np.int32)
@@ -133,7 +133,7 @@ class TokenSpace:
         self.intern(only_end)
 
     def intern(self, row: Int32) -> int:
-        """The number of a row with this content. Raises BudgetExceeded when the table is full."""
+        """The number of a row with this content. Raises BudgetExceededError when the table is full."""
         tag = row_hash(row)
         with self.lock:
             number = int(intern_row(*self.row_store, tag, row))
@@ -141,17 +141,17 @@ class TokenSpace:
             raise self.full()
         return number
 
-    def spells_nothing(self) -> Unsupported:
+    def spells_nothing(self) -> UnsupportedError:
         """The error of a mask without any token, which only vocabularies without a token for each byte can have."""
-        return Unsupported(
+        return UnsupportedError(
             "the vocabulary has no tokens that spell any text that may come next under this specification",
             keyword="vocabulary",
             code="tokenizer",
         )
 
-    def full(self) -> BudgetExceeded:
+    def full(self) -> BudgetExceededError:
         """The error of a mask for which there is no room."""
-        return BudgetExceeded(f"more than {len(self.rows)} distinct masks", keyword="memory")
+        return BudgetExceededError(f"more than {len(self.rows)} distinct masks", keyword="memory")
 
     def register(self, index: RowOwner) -> None:
         """``index`` from now on may know rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.end_tokens import keep_last
 from dotllm.languages.source import Source
@@ -28,18 +28,18 @@ def grammar_to_grammar(text: str, dialect: Dialect = "auto", token_names: TokenN
     """The Grammar of a text in Lark (llguidance's dialect) or EBNF (GBNF, xgrammar) notation.
 
     ``token_names``: the tokenizer's; without them a grammar that names one is refused. Raises
-    InvalidSpec, Unsupported or BudgetExceeded with line and column as ``location``. The result may be left-recursive:
-    see `dotllm.grammar.transform.prepare`.
+    InvalidSpecError, UnsupportedError or BudgetExceededError with line and column as ``location``. The result may be
+    left-recursive: see `dotllm.grammar.transform.prepare`.
 
     Raises:
-        InvalidSpec: ``text`` is no string, or no grammar; ``location`` is a line and column.
+        InvalidSpecError: ``text`` is no string, or no grammar; ``location`` is a line and column.
         ValueError: there is no such dialect.
     """
     if not isinstance(text, str):
-        raise InvalidSpec(f"a grammar must be a string, not {type(text).__name__}", keyword="grammar")
+        raise InvalidSpecError(f"a grammar must be a string, not {type(text).__name__}", keyword="grammar")
     half = HALF.search(text)
     if half is not None:
-        raise InvalidSpec(
+        raise InvalidSpecError(
             f"{half[0]!a} is half of a surrogate pair, which no Unicode text contains",
             location=Source(text).location(half.start()),
             code="syntax",

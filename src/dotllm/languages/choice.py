@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dotllm.errors import InvalidSpec, Pointer
+from dotllm.errors import InvalidSpecError, Pointer
 from dotllm.grammar import Grammar
 from dotllm.languages.surrogates import is_unicode
 
@@ -13,13 +13,13 @@ def choice_to_grammar(choices: Sequence[str]) -> Grammar:
     """The Grammar of the strings in ``choices``; duplicates do no harm, and one may be a prefix of another.
 
     Raises:
-        InvalidSpec: ``choices`` is no list or empty, or one of them is no string, empty, or holds half of a surrogate
-            pair; ``location`` is that choice.
+        InvalidSpecError: ``choices`` is no list or empty, or one of them is no string, empty, or holds half of a
+            surrogate pair; ``location`` is that choice.
     """  # noqa: DOC501 - a function makes the error
     if isinstance(choices, (str, bytes)) or not isinstance(choices, Sequence):
-        raise InvalidSpec(f"choice must be a list of strings, not {type(choices).__name__}", keyword="choice")
+        raise InvalidSpecError(f"choice must be a list of strings, not {type(choices).__name__}", keyword="choice")
     if not choices:
-        raise InvalidSpec("choice must not be an empty list", keyword="choice")
+        raise InvalidSpecError("choice must not be an empty list", keyword="choice")
     texts: list[bytes] = []
     for i, choice in enumerate(choices):
         if not isinstance(choice, str):
@@ -34,5 +34,5 @@ def choice_to_grammar(choices: Sequence[str]) -> Grammar:
     return grammar
 
 
-def _invalid(position: int, problem: str) -> InvalidSpec:
-    return InvalidSpec(f"choice {problem}", location=Pointer() / position, keyword="choice")
+def _invalid(position: int, problem: str) -> InvalidSpecError:
+    return InvalidSpecError(f"choice {problem}", location=Pointer() / position, keyword="choice")

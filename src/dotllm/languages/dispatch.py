@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from dotllm.charset import CharSet
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Expression, Grammar
 
 Edge = tuple[int, Expression, int]
@@ -100,12 +100,12 @@ def refuse_excluded(tags: Iterable[str], excluded: Sequence[str]) -> None:
     """Refuse tags that could never be written.
 
     Raises:
-        InvalidSpec: an excluded string stands in a tag.
+        InvalidSpecError: an excluded string stands in a tag.
     """
     for tag in tags:
         for text in excluded:
             if text in tag:
-                raise InvalidSpec(f"{tag!r} holds the excluded string {text!r}", keyword="excludes")
+                raise InvalidSpecError(f"{tag!r} holds the excluded string {text!r}", keyword="excludes")
 
 
 def token_tag_dispatch(

@@ -7,33 +7,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dotllm.errors import BudgetExceeded, InvalidSpec, Location
+from dotllm.errors import BudgetExceededError, InvalidSpecError, Location
 
 
 def read_json(text: str, what: str, location: Location | None = None) -> Any:
     """The value of a JSON text; ``what`` and ``location`` say in a refusal which text it is.
 
     Raises:
-        InvalidSpec: ``text`` is not JSON, or has an integer of more than 4,300 digits.
-        BudgetExceeded: the value is nested too deeply.
+        InvalidSpecError: ``text`` is not JSON, or has an integer of more than 4,300 digits.
+        BudgetExceededError: the value is nested too deeply.
     """
     with stack_limit(what, location):
         try:
             return json.loads(text)
         except ValueError as error:
-            raise InvalidSpec(f"{what} is not JSON: {error}", location=location, code="not_json") from None
+            raise InvalidSpecError(f"{what} is not JSON: {error}", location=location, code="not_json") from None
 
 
 @contextmanager
 def stack_limit(what: str, location: Location | None = None) -> Iterator[None]:
-    """Within, a `RecursionError` becomes a `BudgetExceeded` that says ``what`` is nested too deeply.
+    """Within, a `RecursionError` becomes a `BudgetExceededError` that says ``what`` is nested too deeply.
 
     Raises:
-        BudgetExceeded: Python's stack was not deep enough.
+        BudgetExceededError: Python's stack was not deep enough.
     """
     try:
         yield
     except RecursionError:
-        raise BudgetExceeded(
+        raise BudgetExceededError(
             f"{what} is nested too deeply", location=location, keyword="nesting", code="too_deep"
         ) from None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from dotllm.errors import Code, InvalidSpec, LineColumn, Offset, Pointer, SpecError, Unsupported
+from dotllm.errors import Code, InvalidSpecError, LineColumn, Offset, Pointer, SpecError, UnsupportedError
 from dotllm.suggestions import did_you_mean
 
 
@@ -20,13 +20,13 @@ class Source:
         """The place of the character at offset ``at``."""
         return LineColumn(self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at))
 
-    def invalid(self, message: str, at: int, keyword: str = "", code: Code = "syntax") -> InvalidSpec:
+    def invalid(self, message: str, at: int, keyword: str = "", code: Code = "syntax") -> InvalidSpecError:
         """The refusal of what stands at ``at``."""
-        return InvalidSpec(message, location=self.location(at), keyword=keyword, code=code)
+        return InvalidSpecError(message, location=self.location(at), keyword=keyword, code=code)
 
-    def undefined(self, what: str, name: str, at: int, known: Iterable[str]) -> InvalidSpec:
+    def undefined(self, what: str, name: str, at: int, known: Iterable[str]) -> InvalidSpecError:
         """The refusal of a ``name`` that stands at ``at`` and is none of ``known``."""
-        return InvalidSpec(
+        return InvalidSpecError(
             f"{what}{name} is not defined",
             location=self.location(at),
             keyword=name,
@@ -34,9 +34,9 @@ class Source:
             help=did_you_mean(name, known),
         )
 
-    def unsupported(self, message: str, at: int, keyword: str) -> Unsupported:
+    def unsupported(self, message: str, at: int, keyword: str) -> UnsupportedError:
         """The refusal of what is correct at ``at`` and cannot be enforced."""
-        return Unsupported(message, location=self.location(at), keyword=keyword)
+        return UnsupportedError(message, location=self.location(at), keyword=keyword)
 
     @contextmanager
     def inside(self, at: int, first: int | None = None) -> Iterator[None]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from dotllm.errors import InvalidSpec, Unsupported
+from dotllm.errors import InvalidSpecError, UnsupportedError
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
 
 CLOSED = "dotllm: closed within max_tokens"
@@ -41,12 +41,12 @@ class AnswerLimit:
         """``more``: by how many tokens the answer may be longer than the shortest one, behind a reasoning.
 
         Raises:
-            Unsupported: nobody knows how to end the reasoning of ``request``.
+            UnsupportedError: nobody knows how to end the reasoning of ``request``.
         """
         reasons = manager.reasoner_cls is not None and manager._get_constraint_bounds(request, ())[1] > 0
         self.reasoning_end = reasoning_end(manager, request) if reasons else ()
         if reasons and not self.reasoning_end:
-            raise Unsupported(
+            raise UnsupportedError(
                 "the reasoning parser does not say what ends a reasoning", keyword="max_tokens", code="too_few_tokens"
             )
         self._answer = more
@@ -54,12 +54,12 @@ class AnswerLimit:
         """How many tokens were left when a mask first was another than without the limit; 0: none was."""
 
     def begin(self, request: Request, max_model_len: int, shortest: int) -> None:
-        """``shortest``: how many tokens the shortest answer takes. Raises InvalidSpec: so many are not left."""
+        """``shortest``: how many tokens the shortest answer takes. Raises InvalidSpecError: so many are not left."""
         needed = max(shortest + len(self.reasoning_end), request.sampling_params.min_tokens + 1)
         left = tokens_left(request, max_model_len)
         if left < needed:
             message = f"the shortest answer takes {needed} tokens, and max_tokens and the model's length leave {left}"
-            raise InvalidSpec(message, keyword="max_tokens")
+            raise InvalidSpecError(message, keyword="max_tokens")
         self._answer += shortest
 
     def note(self, left: int, position: int) -> None:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.languages.surrogates import HALF, is_unicode
 from dotllm.vllm_plugin import settings
 from dotllm.vllm_plugin.settings import PROPERTY_ORDERS, WHITESPACE, property_order, whitespace
@@ -45,34 +45,34 @@ class ConstrainedParams(SamplingParams, Protocol):
 
 
 def refuse_unknown(extra_args: object) -> None:
-    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours. Raises InvalidSpec, which
-    names those that are."""
+    """Refuse fields of ``extra_args`` (``vllm_xargs``) that are named as if they were ours. Raises InvalidSpecError,
+    which names those that are."""
     for name in extra_args if isinstance(extra_args, dict) else ():
         if isinstance(name, str) and name.startswith("dotllm_") and name not in OURS:
             there = ", ".join(map(repr, OURS))
-            raise InvalidSpec(
+            raise InvalidSpecError(
                 f"vllm_xargs has no field {name!r}; there is {there}", keyword=ORDER, code="unknown_field"
             )
 
 
 def answer_tokens(params: SamplingParams) -> int | None:
     """Of a request whose answer is to end within its max_tokens, by how many tokens this may be longer than the
-    shortest one behind a reasoning; None of any other request (so if EOS does not end it). Raises InvalidSpec."""
+    shortest one behind a reasoning; None of any other request (so if EOS does not end it). Raises InvalidSpecError."""
     fields = params.extra_args if isinstance(params.extra_args, dict) else {}
     finish, more = fields.get(FINISH), fields.get(ANSWER_TOKENS, 0)
     if finish not in (None, True, False, "true", "false"):
-        raise InvalidSpec(f"{FINISH} must be true or false, not {finish!r}", keyword=FINISH)
+        raise InvalidSpecError(f"{FINISH} must be true or false, not {finish!r}", keyword=FINISH)
     if type(more) is not int or more < 0:
-        raise InvalidSpec(f"{ANSWER_TOKENS} must be a number of tokens, not {more!r}", keyword=ANSWER_TOKENS)
+        raise InvalidSpecError(f"{ANSWER_TOKENS} must be a number of tokens, not {more!r}", keyword=ANSWER_TOKENS)
     finishes = settings.finishes() if finish is None else finish in (True, "true")
     if more and not finishes:
-        raise InvalidSpec(f"{ANSWER_TOKENS} has an effect with {FINISH} only", keyword=ANSWER_TOKENS)
+        raise InvalidSpecError(f"{ANSWER_TOKENS} has an effect with {FINISH} only", keyword=ANSWER_TOKENS)
     return more if finishes and not params.ignore_eos else None
 
 
 def refuse_half_characters(fields: Mapping[str, object]) -> None:
     """Refuse JSON values with a string that has no UTF-8 form, by their names: they cannot go to the engine. Raises
-    InvalidSpec where JSON's "\\ud800" has arrived as half of a surrogate pair."""
+    InvalidSpecError where JSON's "\\ud800" has arrived as half of a surrogate pair."""
     for name, value in fields.items():
         if value:
             with contextlib.suppress(RecursionError):  # it is nested too deeply, which vLLM finds out, too
@@ -93,36 +93,37 @@ def of_params(
     """The specification in a ``StructuredOutputsParams``. ``config`` is the server's, ``order`` the request's `ORDER`.
 
     Raises:
-        InvalidSpec: no or an empty specification, or an option that would have no effect, named as the API names it.
+        InvalidSpecError: no or an empty specification, or an option that would have no effect, named as the API names
+            it.
     """
     field = next((name for name in KINDS if getattr(params, name) is not None), None)
     if field is None:
-        raise InvalidSpec(f"structured_outputs sets none of {', '.join(KINDS)}")
+        raise InvalidSpecError(f"structured_outputs sets none of {', '.join(KINDS)}")
     kind, value, name = KINDS[field], getattr(params, field), f"structured_outputs.{field}"
     for option in OPTIONS:
         if getattr(params, option) and option not in _EFFECTIVE.get(kind, ()):
-            raise InvalidSpec(
+            raise InvalidSpecError(
                 f"structured_outputs.{option} says how JSON is written and has no effect on {name}", keyword=option
             )
     if order is not None and order not in PROPERTY_ORDERS:
-        raise InvalidSpec(f"{ORDER} must be one of {', '.join(PROPERTY_ORDERS)}, not {order!r}", keyword=ORDER)
+        raise InvalidSpecError(f"{ORDER} must be one of {', '.join(PROPERTY_ORDERS)}, not {order!r}", keyword=ORDER)
     if order is not None and kind not in _WITH_PROPERTIES:
-        raise InvalidSpec(f"{ORDER} has an effect on a JSON Schema or a structural tag only", keyword=ORDER)
+        raise InvalidSpecError(f"{ORDER} has an effect on a JSON Schema or a structural tag only", keyword=ORDER)
     _require_unicode(params.whitespace_pattern, "structured_outputs.whitespace_pattern")
     for text in value if isinstance(value, list) else [value]:
         _require_unicode(text, name)
     if kind is Kind.JSON_OBJECT and value is not True:
-        raise InvalidSpec(f"{name} must be true if it is set", keyword=field)
+        raise InvalidSpecError(f"{name} must be true if it is set", keyword=field)
     if kind is Kind.REGEX and "\0" in value:
-        raise InvalidSpec(f"{name} contains a NUL character", keyword=field)
+        raise InvalidSpecError(f"{name} contains a NUL character", keyword=field)
     if kind is not Kind.REGEX and isinstance(value, str) and not value.strip():
-        raise InvalidSpec(f"{name} is an empty string", keyword=field)
+        raise InvalidSpecError(f"{name} is an empty string", keyword=field)
     try:
         return Specification.from_value(kind, value, _json_options(kind, config, params, order))
     except RecursionError:  # Python's writer of JSON is neither iterative nor capped
-        raise BudgetExceeded(f"{name} is nested too deeply", keyword="nesting", code="too_deep") from None
+        raise BudgetExceededError(f"{name} is nested too deeply", keyword="nesting", code="too_deep") from None
     except (TypeError, ValueError) as error:  # offline a value may be any object
-        raise InvalidSpec(f"{name} is not JSON: {error}", keyword=kind.value, code="not_json") from None
+        raise InvalidSpecError(f"{name} is not JSON: {error}", keyword=kind.value, code="not_json") from None
 
 
 def of_key(request_type: Enum, text: str, config: StructuredOutputsConfig) -> Specification:
@@ -157,7 +158,7 @@ def _require_unicode(text: object, name: str) -> None:
     """Refuse a text that has no UTF-8 form."""
     if isinstance(text, str) and not is_unicode(text):
         half = HALF.findall(text)[0]
-        raise InvalidSpec(
+        raise InvalidSpecError(
             f"{name} contains {half!a}, half of a surrogate pair, which is no Unicode text",
             keyword=name.rpartition(".")[2],
         )

@@ -116,7 +116,7 @@ class Vocabulary:
         warning.
 
         Raises:
-            Unsupported: the tokens have no bytes of their own; the keyword says which tokenizer.
+            UnsupportedError: the tokens have no bytes of their own; the keyword says which tokenizer.
             ValueError: no EOS is known, or ids are out of range.
         """
         contents = read_tokenizer(tokenizer)

@@ -12,7 +12,7 @@ import dotllm
 from dotllm import Vocabulary
 from dotllm.compilation import CompilationManager, CompilationOptions, Specification
 from dotllm.compilation.accounting.reasons import KNOWN, reason
-from dotllm.errors import InvalidSpec, SpecError, Unsupported
+from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
 from dotllm.languages.json_schema.reading.keyword_groups import HOLDING
 
@@ -51,9 +51,9 @@ def test_no_word_of_the_user_becomes_a_label(kind: str, text: str, tmp_path: Pat
 
 
 def test_known_words_and_classes() -> None:
-    assert reason(Unsupported("'not' of a reference", keyword="not")) == "not"
-    assert reason(Unsupported("\\p{Mine}", keyword="\\p{Mine}")) == "Unsupported"
-    assert reason(InvalidSpec("no keyword")) == "InvalidSpec"
+    assert reason(UnsupportedError("'not' of a reference", keyword="not")) == "not"
+    assert reason(UnsupportedError("\\p{Mine}", keyword="\\p{Mine}")) == "Unsupported"
+    assert reason(InvalidSpecError("no keyword")) == "InvalidSpec"
 
 
 def test_every_keyword_written_in_the_sources_is_known() -> None:

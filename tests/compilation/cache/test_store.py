@@ -23,7 +23,7 @@ from dotllm.compilation.breaker import FAILURES, FIRST_PAUSE_S, CircuitBreaker
 from dotllm.compilation.cache import envelope
 from dotllm.compilation.cache.store import SharedStore
 from dotllm.compilation.cache.transports import PREFIX, FsspecTransport, open_transport, pack, unpack
-from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.errors import BudgetExceededError, UnsupportedError
 
 Make = Callable[..., CompilationManager]
 
@@ -237,10 +237,10 @@ def test_trouble_delays_nobody(make_manager: Make, transport: FakeTransport, sto
 def test_a_refusal_is_not_held_back_by_a_dead_store(make_manager: Make, transport: FakeTransport) -> None:
     transport.hang = threading.Event()
     manager = make_manager(store=SharedStore(transport, timeout=0.2))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         manager.submit(spec(exceed="no")).result(10)
     patient = make_manager(store=SharedStore(transport, timeout=60))
-    with pytest.raises(Unsupported):  # as it is on every server: nobody has stored an index of it
+    with pytest.raises(UnsupportedError):  # as it is on every server: nobody has stored an index of it
         patient.submit(spec(refuse="no")).result(10)
     wait_for(lambda: patient.metrics.value("dotllm_compiles", "json_schema", "refused") == 1)
     transport.hang.set()

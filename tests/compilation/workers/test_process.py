@@ -22,7 +22,7 @@ from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTi
 from dotllm.compilation.jobs.job import JobState
 from dotllm.compilation.workers import process, wire
 from dotllm.compilation.workers.process import PIPE_BYTES, ProcessCompiler
-from dotllm.errors import BudgetExceeded, LineColumn, Location, Offset, Pointer, Unsupported
+from dotllm.errors import BudgetExceededError, LineColumn, Location, Offset, Pointer, UnsupportedError
 
 NEVER = threading.Event()
 
@@ -62,7 +62,7 @@ def test_compiles_and_keeps_its_process(make: Any) -> None:
 
 def test_refusals_keep_their_names(make: Any) -> None:
     compiler = make()
-    with pytest.raises(Unsupported, match="no such thing") as caught:
+    with pytest.raises(UnsupportedError, match="no such thing") as caught:
         compiler.compile(spec(refuse="no such thing"), NEVER)
     assert (caught.value.pointer, caught.value.keyword) == ("/a", "not")
     with pytest.raises(CompilationError, match="RuntimeError: boom"):
@@ -81,9 +81,9 @@ def test_refusals_keep_their_names(make: Any) -> None:
     ],
 )
 def test_a_refusal_is_told_as_data(location: Location | None) -> None:
-    error = Unsupported("refused", location=location, keyword="not")
+    error = UnsupportedError("refused", location=location, keyword="not")
     told = wire.unpack_error(json.loads(json.dumps(wire.pack_error(error, 0))))
-    assert isinstance(told, Unsupported)
+    assert isinstance(told, UnsupportedError)
     assert (str(told), told.location, told.keyword) == (str(error), location, "not")
 
 
@@ -94,7 +94,7 @@ def test_time_limit_kills(make: Any) -> None:
     start = time.monotonic()
     with pytest.raises(CompileTimeout) as caught:
         compiler.compile(spec(sleep=30), NEVER)
-    assert isinstance(caught.value, BudgetExceeded) and time.monotonic() - start < 10
+    assert isinstance(caught.value, BudgetExceededError) and time.monotonic() - start < 10
     assert not alive(pid)
     assert compiler.compile(spec(id=2), NEVER), "and a new one starts"
 
@@ -508,7 +508,7 @@ def test_a_manager_that_spares_the_loop(make: Any, make_manager: Any, compiler: 
     assert len(compiler.compiled) == 2, "here while the process starts"
     until(lambda: offload.idle)
     manager.submit(spec(id=3)).result(20)
-    with pytest.raises(Unsupported, match="no such thing"):
+    with pytest.raises(UnsupportedError, match="no such thing"):
         manager.submit(spec(refuse="no such thing")).result(20)
     assert len(compiler.compiled) == 2 and len(offload._all) == 1
     slow = manager.submit(spec(id=4, sleep=1.0))

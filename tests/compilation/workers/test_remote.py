@@ -18,7 +18,7 @@ from dotllm.compilation.breaker import FAILURES
 from dotllm.compilation.errors import CompileTimeout
 from dotllm.compilation.workers import remote, wire
 from dotllm.compilation.workers.remote import RayCompiler
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 
 NEVER = threading.Event()
 
@@ -137,7 +137,7 @@ def test_uses_the_connection_vllm_has(ray: FakeRay, fallback: Fallback) -> None:
 
 
 def test_refusals_cross_with_their_names(ray: FakeRay, fallback: Fallback) -> None:
-    with pytest.raises(Unsupported, match="not here") as caught:
+    with pytest.raises(UnsupportedError, match="not here") as caught:
         make(fallback).compile(spec(refuse="not here"), NEVER)
     assert caught.value.pointer == "/a" and fallback.compiled == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dotllm.errors import InvalidSpec, SpecError, Unsupported
+from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.cfg import detect_dialect, grammar_to_grammar
 from dotllm.languages.ebnf import ebnf_to_grammar
@@ -102,41 +102,41 @@ def test_regex_and_substring_macros() -> None:
 @pytest.mark.parametrize(
     ("grammar", "error", "keyword", "where"),
     [
-        ("", InvalidSpec, "root", "line 1, column 1"),
-        ('start ::= "a"', InvalidSpec, "root", "line 1, column 1"),
-        ("root ::= x", InvalidSpec, "x", "line 1, column 10"),
-        ('root ::= "a"\nroot ::= "b"', InvalidSpec, "root", "line 2, column 1"),
-        ('root ::= ("a"', InvalidSpec, "", "line 1, column 10"),
-        ('root ::= "a")', InvalidSpec, "", "line 1, column 13"),
-        ("root ::= 'a'", InvalidSpec, "", "line 1, column 10"),
-        ('root ::= "a', InvalidSpec, "", "line 1, column 10"),
-        ('root ::= "\\q"', InvalidSpec, "", "line 1, column 11"),
-        ("root ::= [\\d]", InvalidSpec, "", "line 1, column 11"),
-        ('root ::= "a" []', InvalidSpec, "[]", "line 1, column 14"),
-        ("root ::= [a\nb]", InvalidSpec, "", "line 1, column 10"),
-        ('root ::= "a\nb"', InvalidSpec, "", "line 1, column 10"),
-        ("root ::= 12 1.2", InvalidSpec, "12", "line 1, column 10"),
-        ("root ::= [z-a]", InvalidSpec, "", "line 1, column 11"),
-        ('root ::= "\\x41B"', InvalidSpec, "\\x", "line 1, column 11"),
-        ('root ::= "\\ud800"', InvalidSpec, "", "line 1, column 11"),
-        ('root ::= "a"{3,2}', InvalidSpec, "", "line 1, column 13"),
-        ('root ::= "a"{99999999999}', InvalidSpec, "", "line 1, column 14"),
-        ('root ::= "a" (= "b")', Unsupported, "(=", "line 1, column 14"),
-        ('root[temperature=0.5] ::= "a"', Unsupported, "temperature", "line 1, column 5"),
-        ('root ::= "a" // b', InvalidSpec, "", "line 1, column 14"),
-        ("root ::= *", InvalidSpec, "", "line 1, column 10"),
-        ('"a"', InvalidSpec, "root", "line 1, column 1"),
-        ("root ::= <tool>", Unsupported, "special token", "line 1, column 10"),
-        ("root ::= Token()", InvalidSpec, "Token", "line 1, column 10"),
-        ('root ::= Token("a")', InvalidSpec, "Token", "line 1, column 10"),
-        ("root ::= TagDispatch((1, root))", InvalidSpec, "TagDispatch", "line 1, column 10"),
-        ('root ::= TagDispatch(("", root))', InvalidSpec, "TagDispatch", "line 1, column 10"),
-        ('root ::= TagDispatch(("a", x))', InvalidSpec, "x", "line 1, column 28"),
-        ('root ::= TagDispatch(("ab", root), excludes=("a",))', InvalidSpec, "excludes", "line 1, column 10"),
-        ('root ::= TagDispatch(("ab", root), excludes=("b",))', InvalidSpec, "excludes", "line 1, column 10"),
-        ('root ::= TagDispatch(("ab", root), other=true)', InvalidSpec, "other", "line 1, column 36"),
-        ('root ::= Regex("a", "b")', InvalidSpec, "Regex", "line 1, column 10"),
-        ('root ::= "x"\n  Regex("b(a")', InvalidSpec, "regex", "line 2, column 3: offset 1"),
+        ("", InvalidSpecError, "root", "line 1, column 1"),
+        ('start ::= "a"', InvalidSpecError, "root", "line 1, column 1"),
+        ("root ::= x", InvalidSpecError, "x", "line 1, column 10"),
+        ('root ::= "a"\nroot ::= "b"', InvalidSpecError, "root", "line 2, column 1"),
+        ('root ::= ("a"', InvalidSpecError, "", "line 1, column 10"),
+        ('root ::= "a")', InvalidSpecError, "", "line 1, column 13"),
+        ("root ::= 'a'", InvalidSpecError, "", "line 1, column 10"),
+        ('root ::= "a', InvalidSpecError, "", "line 1, column 10"),
+        ('root ::= "\\q"', InvalidSpecError, "", "line 1, column 11"),
+        ("root ::= [\\d]", InvalidSpecError, "", "line 1, column 11"),
+        ('root ::= "a" []', InvalidSpecError, "[]", "line 1, column 14"),
+        ("root ::= [a\nb]", InvalidSpecError, "", "line 1, column 10"),
+        ('root ::= "a\nb"', InvalidSpecError, "", "line 1, column 10"),
+        ("root ::= 12 1.2", InvalidSpecError, "12", "line 1, column 10"),
+        ("root ::= [z-a]", InvalidSpecError, "", "line 1, column 11"),
+        ('root ::= "\\x41B"', InvalidSpecError, "\\x", "line 1, column 11"),
+        ('root ::= "\\ud800"', InvalidSpecError, "", "line 1, column 11"),
+        ('root ::= "a"{3,2}', InvalidSpecError, "", "line 1, column 13"),
+        ('root ::= "a"{99999999999}', InvalidSpecError, "", "line 1, column 14"),
+        ('root ::= "a" (= "b")', UnsupportedError, "(=", "line 1, column 14"),
+        ('root[temperature=0.5] ::= "a"', UnsupportedError, "temperature", "line 1, column 5"),
+        ('root ::= "a" // b', InvalidSpecError, "", "line 1, column 14"),
+        ("root ::= *", InvalidSpecError, "", "line 1, column 10"),
+        ('"a"', InvalidSpecError, "root", "line 1, column 1"),
+        ("root ::= <tool>", UnsupportedError, "special token", "line 1, column 10"),
+        ("root ::= Token()", InvalidSpecError, "Token", "line 1, column 10"),
+        ('root ::= Token("a")', InvalidSpecError, "Token", "line 1, column 10"),
+        ("root ::= TagDispatch((1, root))", InvalidSpecError, "TagDispatch", "line 1, column 10"),
+        ('root ::= TagDispatch(("", root))', InvalidSpecError, "TagDispatch", "line 1, column 10"),
+        ('root ::= TagDispatch(("a", x))', InvalidSpecError, "x", "line 1, column 28"),
+        ('root ::= TagDispatch(("ab", root), excludes=("a",))', InvalidSpecError, "excludes", "line 1, column 10"),
+        ('root ::= TagDispatch(("ab", root), excludes=("b",))', InvalidSpecError, "excludes", "line 1, column 10"),
+        ('root ::= TagDispatch(("ab", root), other=true)', InvalidSpecError, "other", "line 1, column 36"),
+        ('root ::= Regex("a", "b")', InvalidSpecError, "Regex", "line 1, column 10"),
+        ('root ::= "x"\n  Regex("b(a")', InvalidSpecError, "regex", "line 2, column 3: offset 1"),
     ],
 )
 def test_refusals(grammar: str, error: type[SpecError], keyword: str, where: str) -> None:
@@ -174,7 +174,7 @@ def test_nesting_is_not_limited_by_the_stack() -> None:
     assert accepts(ebnf_to_grammar("root ::= " + "(" * depth + '"a"' + ")" * depth), b"a")
     recogniser = Recogniser(ebnf_to_grammar("root ::= " + '("a" ' * depth + ")?" * depth))
     assert recogniser.feed(ord("a"))
-    with pytest.raises(InvalidSpec, match="never closed"):
+    with pytest.raises(InvalidSpecError, match="never closed"):
         ebnf_to_grammar("root ::= " + "(" * depth)
 
 

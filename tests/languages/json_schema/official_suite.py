@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from dotllm.errors import InvalidSpec, SpecError
+from dotllm.errors import InvalidSpecError, SpecError
 from tests.languages.json_schema.verdicts import Acceptor
 
 SUITE = Path(__file__).resolve().parents[4] / "shared" / "data" / "json-schema-test-suite" / "tests"
@@ -65,7 +65,7 @@ def judge(draft: str, file: str) -> Verdicts:
         try:
             acceptor = Acceptor(case["schema"], default_dialect=DIALECTS[draft], order="any")
         except SpecError as error:
-            if isinstance(error, InvalidSpec) and "nothing satisfies" in error.message:
+            if isinstance(error, InvalidSpecError) and "nothing satisfies" in error.message:
                 found.exact += sum(not test["valid"] for test in tests)
                 found.wrong += [f"{case['description']}: {error}" for test in tests if test["valid"]]
             elif error.keyword in REFUSED and REFUSED[error.keyword] in error.message:

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from dotllm.errors import InvalidSpec, SpecError, Unsupported
+from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
 from dotllm.languages.json_schema import json_schema_to_grammar
 
 
 @pytest.mark.parametrize(
     ("schema", "error", "pointer", "keyword"),
     [
-        ({"pattern": "("}, InvalidSpec, "/pattern", "pattern"),
+        ({"pattern": "("}, InvalidSpecError, "/pattern", "pattern"),
         (
             {"properties": {"a/b": {"type": "string", "pattern": "["}}},
-            InvalidSpec,
+            InvalidSpecError,
             "/properties/a~1b/pattern",
             "pattern",
         ),
-        ({"anyOf": [{"pattern": "ok"}, {"pattern": "x("}]}, InvalidSpec, "/anyOf/1/pattern", "pattern"),
-        ({"patternProperties": {"~(": {}}}, InvalidSpec, "/patternProperties/~0(", "patternProperties"),
-        ({"items": {"pattern": r"(a)b\1"}}, Unsupported, "/items/pattern", "pattern"),
+        ({"anyOf": [{"pattern": "ok"}, {"pattern": "x("}]}, InvalidSpecError, "/anyOf/1/pattern", "pattern"),
+        ({"patternProperties": {"~(": {}}}, InvalidSpecError, "/patternProperties/~0(", "patternProperties"),
+        ({"items": {"pattern": r"(a)b\1"}}, UnsupportedError, "/items/pattern", "pattern"),
     ],
 )
 def test_bad_patterns(schema: dict[str, Any], error: type[SpecError], pointer: str, keyword: str) -> None:
@@ -36,7 +36,7 @@ def test_bad_patterns(schema: dict[str, Any], error: type[SpecError], pointer: s
 def test_the_pattern_at_fault_not_another_bad_one() -> None:
     """A definition nobody refers to is not read, whatever it holds."""
     schema = {"$defs": {"unused": {"pattern": "["}}, "pattern": "("}
-    with pytest.raises(InvalidSpec) as refusal:
+    with pytest.raises(InvalidSpecError) as refusal:
         json_schema_to_grammar(schema)
     assert refusal.value.pointer == "/pattern"
 

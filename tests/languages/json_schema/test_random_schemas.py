@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from dotllm.errors import InvalidSpec, Unsupported
+from dotllm.errors import InvalidSpecError, UnsupportedError
 from tests.languages.json_schema.random_schemas import random_document, random_schema
 from tests.languages.json_schema.verdicts import Acceptor
 
@@ -24,11 +24,11 @@ def compare(schema: Any, documents: list[Any]) -> bool:
     expected = [judge.is_valid(document) for document in documents]
     try:
         any_order, declared = Acceptor(schema, order="any"), Acceptor(schema)
-    except Unsupported as error:
+    except UnsupportedError as error:
         assert error.keyword in REFUSED, error
         assert error.location is not None
         return False
-    except InvalidSpec as error:
+    except InvalidSpecError as error:
         assert error.keyword == "$ref" or "nothing satisfies" in error.message, error
         assert error.keyword == "$ref" or not any(expected)
         return False

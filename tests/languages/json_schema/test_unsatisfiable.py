@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.languages.json_schema import json_schema_to_grammar
 
 NAME = {
@@ -60,7 +60,7 @@ def within(schema: Any) -> dict[str, Any]:
     ids=lambda value: json.dumps(value)[:60],
 )  # fmt: skip
 def test_place_and_reason(schema: Any, message: str, keyword: str) -> None:
-    with pytest.raises(InvalidSpec) as refusal:
+    with pytest.raises(InvalidSpecError) as refusal:
         json_schema_to_grammar(schema)
     assert message in str(refusal.value)
     assert str(refusal.value).startswith("nothing satisfies the schema")
@@ -69,7 +69,7 @@ def test_place_and_reason(schema: Any, message: str, keyword: str) -> None:
 
 def test_a_key_that_an_option_forbids() -> None:
     schema = within({"type": "object", "properties": {"name": {}}, "required": ["nmae"]})
-    with pytest.raises(InvalidSpec) as refusal:
+    with pytest.raises(InvalidSpecError) as refusal:
         json_schema_to_grammar(schema, additional_properties=False)
     assert (
         '"nmae" is required, and the schema names no such property; did you mean "name"? (at /properties/user/required)'
@@ -81,5 +81,5 @@ def test_a_large_schema_is_searched_within_its_budgets() -> None:
     schema: Any = RANGE
     for _ in range(70):
         schema = {**within(schema), "required": ["user", *(f"k{i}" for i in range(150))]}
-    with pytest.raises(InvalidSpec, match="nothing satisfies the schema"):
+    with pytest.raises(InvalidSpecError, match="nothing satisfies the schema"):
         json_schema_to_grammar(schema)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError, Unsupported
+from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError, UnsupportedError
 from dotllm.grammar.kinds import ExpressionKind
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.languages.lark import lark_to_grammar
@@ -101,7 +101,7 @@ def test_a_template_may_call_itself() -> None:
 
 def test_a_template_that_grows_for_ever_is_refused() -> None:
     started = time.process_time()
-    with pytest.raises(BudgetExceeded, match="grow"):
+    with pytest.raises(BudgetExceededError, match="grow"):
         lark_to_grammar('start: grow{"x"}\ngrow{e}: e | grow{(e "y")}\n')
     assert time.process_time() - started < 5
 
@@ -152,63 +152,68 @@ def test_terminals_used_often_are_shared() -> None:
 @pytest.mark.parametrize(
     ("grammar", "error", "keyword", "where"),
     [
-        ("", InvalidSpec, "start", "line 1, column 1"),
-        ('begin: "a"', InvalidSpec, "start", "line 1, column 1"),
-        ("start: x", InvalidSpec, "x", "line 1, column 8"),
-        ('start: "a"\nother: X', InvalidSpec, "X", "line 2, column 8"),
-        ('start: "a"\nstart: "b"', InvalidSpec, "start", "line 2, column 1"),
-        ("start: A\nA: B\nB: A", InvalidSpec, "A", "line 3, column 4"),
-        ('start: A\nA: b\nb: "x"', InvalidSpec, "b", "line 2, column 4"),
-        ('start: ("a"', InvalidSpec, "", "line 1, column 8"),
-        ('start: "a"\n %ignore', InvalidSpec, "%ignore", "line 2, column 2"),
-        ('%ignore // nothing\n\nstart: "a"', InvalidSpec, "%ignore", "line 1, column 1"),
-        ('start: "a")', InvalidSpec, "", "line 1, column 11"),
-        ("start: 'a'", InvalidSpec, "", "line 1, column 8"),
-        ('start: "a', InvalidSpec, "", "line 1, column 8"),
-        ('start: "\\q"', InvalidSpec, "", "line 1, column 8"),
-        ("start: /a", InvalidSpec, "", "line 1, column 8"),
-        ('start: "a"~3..2', InvalidSpec, "", "line 1, column 11"),
-        ('start: "a"~99999999999', InvalidSpec, "", "line 1, column 12"),
-        ('start: "a"*+', InvalidSpec, "", "line 1, column 8"),
-        ('start: "z".."a"', InvalidSpec, "", "line 1, column 8"),
-        ('start: "ab".."c"', InvalidSpec, "", "line 1, column 8"),
-        ('start: "a" & "b"', InvalidSpec, "&", "line 1, column 8"),
-        ('start: ~"b"', InvalidSpec, "~", "line 1, column 9"),
-        ("start: A\nA: <|x|>", InvalidSpec, "special token", "line 2, column 4"),
-        ("start: %json {", InvalidSpec, "%json", "line 1, column 15"),
-        ("start: %json {x}", InvalidSpec, "%json", "line 1, column 15"),
-        ('start: %json {"const": NaN}', InvalidSpec, "%json", "line 1, column 14"),
-        ('start: %regex {"pattern": "x"}', InvalidSpec, "%regex", "line 1, column 8"),
-        ('%llguidance {"nonsense": 1}\nstart: "a"', InvalidSpec, "nonsense", "line 1, column 1"),
-        ('%llguidance {"allow_invalid_utf8": true}\nstart: "a"', Unsupported, "allow_invalid_utf8", "line 1, column 1"),
-        ("start: X\n%import common.NONSENSE -> X", InvalidSpec, "%import", "line 2, column 16"),
-        ('start: "a"\n%import python.NAME', Unsupported, "%import", "line 2, column 9"),
-        ('start: "a"\n%declare X', Unsupported, "%declare", "line 2, column 1"),
-        ('start: "a"\n%override x: "b"', Unsupported, "%override", "line 2, column 1"),
-        ("start: @other", Unsupported, "@", "line 1, column 8"),
-        ("start: <|x|>", Unsupported, "special token", "line 1, column 8"),
-        ("start: <[x]>", InvalidSpec, "special token", "line 1, column 8"),
-        ("start: <[5-2]>", InvalidSpec, "special token", "line 1, column 8"),
-        ("start: <[0-999999999]>", InvalidSpec, "special token", "line 1, column 8"),
-        ('start: a\na[stop="x"]: /.*/', Unsupported, "stop", "line 2, column 3"),
-        ("start: a\na[max_tokens=3]: /.*/", Unsupported, "max_tokens", "line 2, column 3"),
-        ("start: a\na[temperature=0.5]: /.*/", Unsupported, "temperature", "line 2, column 3"),
-        ("start: a\na[color=1]: /.*/", InvalidSpec, "color", "line 2, column 3"),
-        ('start: a\na[lazy]: b\nb: "x"', InvalidSpec, "b", "line 2, column 10"),
-        ('start: perm::0x0\nperm::_: "x"', Unsupported, "::", "line 1, column 12"),
-        ("start: A{1}x\nA{x}: x", Unsupported, "template", "line 2, column 1"),
-        ('start: a\na{x}: "y"', InvalidSpec, "a", "line 1, column 8"),
-        ("start: /a/l", Unsupported, "flags", "line 1, column 8"),
-        ("start: /b(a/i", InvalidSpec, "regex", "line 1, column 10"),
-        ('start: A\nA: "x" | ~/(a)\\1/', Unsupported, "back-reference", "line 2, column 15"),
-        ("start: A\nA: /a/ & /(a|b)*a(a|b){20}/", BudgetExceeded, "budget", "line 2, column 10"),
-        ('start: "x"\n  | %json {"items": {"type": "x"}}', InvalidSpec, "type", "line 2, column 5: /items/type"),
-        ('start: %json {"const": 1, "type": "string"}', InvalidSpec, "", "line 1, column 8: /const"),
-        ('start: %json "x"', InvalidSpec, "%json", "line 1, column 8"),
-        ('start: "a" 5', InvalidSpec, "", "line 1, column 12"),
-        ('start: "a" %lark {', Unsupported, "%lark", "line 1, column 12"),
-        ("%nonsense", InvalidSpec, "%nonsense", "line 1, column 1"),
-        ("start: ~", InvalidSpec, "", "line 1, column 9"),
+        ("", InvalidSpecError, "start", "line 1, column 1"),
+        ('begin: "a"', InvalidSpecError, "start", "line 1, column 1"),
+        ("start: x", InvalidSpecError, "x", "line 1, column 8"),
+        ('start: "a"\nother: X', InvalidSpecError, "X", "line 2, column 8"),
+        ('start: "a"\nstart: "b"', InvalidSpecError, "start", "line 2, column 1"),
+        ("start: A\nA: B\nB: A", InvalidSpecError, "A", "line 3, column 4"),
+        ('start: A\nA: b\nb: "x"', InvalidSpecError, "b", "line 2, column 4"),
+        ('start: ("a"', InvalidSpecError, "", "line 1, column 8"),
+        ('start: "a"\n %ignore', InvalidSpecError, "%ignore", "line 2, column 2"),
+        ('%ignore // nothing\n\nstart: "a"', InvalidSpecError, "%ignore", "line 1, column 1"),
+        ('start: "a")', InvalidSpecError, "", "line 1, column 11"),
+        ("start: 'a'", InvalidSpecError, "", "line 1, column 8"),
+        ('start: "a', InvalidSpecError, "", "line 1, column 8"),
+        ('start: "\\q"', InvalidSpecError, "", "line 1, column 8"),
+        ("start: /a", InvalidSpecError, "", "line 1, column 8"),
+        ('start: "a"~3..2', InvalidSpecError, "", "line 1, column 11"),
+        ('start: "a"~99999999999', InvalidSpecError, "", "line 1, column 12"),
+        ('start: "a"*+', InvalidSpecError, "", "line 1, column 8"),
+        ('start: "z".."a"', InvalidSpecError, "", "line 1, column 8"),
+        ('start: "ab".."c"', InvalidSpecError, "", "line 1, column 8"),
+        ('start: "a" & "b"', InvalidSpecError, "&", "line 1, column 8"),
+        ('start: ~"b"', InvalidSpecError, "~", "line 1, column 9"),
+        ("start: A\nA: <|x|>", InvalidSpecError, "special token", "line 2, column 4"),
+        ("start: %json {", InvalidSpecError, "%json", "line 1, column 15"),
+        ("start: %json {x}", InvalidSpecError, "%json", "line 1, column 15"),
+        ('start: %json {"const": NaN}', InvalidSpecError, "%json", "line 1, column 14"),
+        ('start: %regex {"pattern": "x"}', InvalidSpecError, "%regex", "line 1, column 8"),
+        ('%llguidance {"nonsense": 1}\nstart: "a"', InvalidSpecError, "nonsense", "line 1, column 1"),
+        (
+            '%llguidance {"allow_invalid_utf8": true}\nstart: "a"',
+            UnsupportedError,
+            "allow_invalid_utf8",
+            "line 1, column 1",
+        ),
+        ("start: X\n%import common.NONSENSE -> X", InvalidSpecError, "%import", "line 2, column 16"),
+        ('start: "a"\n%import python.NAME', UnsupportedError, "%import", "line 2, column 9"),
+        ('start: "a"\n%declare X', UnsupportedError, "%declare", "line 2, column 1"),
+        ('start: "a"\n%override x: "b"', UnsupportedError, "%override", "line 2, column 1"),
+        ("start: @other", UnsupportedError, "@", "line 1, column 8"),
+        ("start: <|x|>", UnsupportedError, "special token", "line 1, column 8"),
+        ("start: <[x]>", InvalidSpecError, "special token", "line 1, column 8"),
+        ("start: <[5-2]>", InvalidSpecError, "special token", "line 1, column 8"),
+        ("start: <[0-999999999]>", InvalidSpecError, "special token", "line 1, column 8"),
+        ('start: a\na[stop="x"]: /.*/', UnsupportedError, "stop", "line 2, column 3"),
+        ("start: a\na[max_tokens=3]: /.*/", UnsupportedError, "max_tokens", "line 2, column 3"),
+        ("start: a\na[temperature=0.5]: /.*/", UnsupportedError, "temperature", "line 2, column 3"),
+        ("start: a\na[color=1]: /.*/", InvalidSpecError, "color", "line 2, column 3"),
+        ('start: a\na[lazy]: b\nb: "x"', InvalidSpecError, "b", "line 2, column 10"),
+        ('start: perm::0x0\nperm::_: "x"', UnsupportedError, "::", "line 1, column 12"),
+        ("start: A{1}x\nA{x}: x", UnsupportedError, "template", "line 2, column 1"),
+        ('start: a\na{x}: "y"', InvalidSpecError, "a", "line 1, column 8"),
+        ("start: /a/l", UnsupportedError, "flags", "line 1, column 8"),
+        ("start: /b(a/i", InvalidSpecError, "regex", "line 1, column 10"),
+        ('start: A\nA: "x" | ~/(a)\\1/', UnsupportedError, "back-reference", "line 2, column 15"),
+        ("start: A\nA: /a/ & /(a|b)*a(a|b){20}/", BudgetExceededError, "budget", "line 2, column 10"),
+        ('start: "x"\n  | %json {"items": {"type": "x"}}', InvalidSpecError, "type", "line 2, column 5: /items/type"),
+        ('start: %json {"const": 1, "type": "string"}', InvalidSpecError, "", "line 1, column 8: /const"),
+        ('start: %json "x"', InvalidSpecError, "%json", "line 1, column 8"),
+        ('start: "a" 5', InvalidSpecError, "", "line 1, column 12"),
+        ('start: "a" %lark {', UnsupportedError, "%lark", "line 1, column 12"),
+        ("%nonsense", InvalidSpecError, "%nonsense", "line 1, column 1"),
+        ("start: ~", InvalidSpecError, "", "line 1, column 9"),
     ],
 )
 def test_refusals(grammar: str, error: type[SpecError], keyword: str, where: str) -> None:
@@ -227,9 +232,9 @@ def test_nesting_is_not_limited_by_the_stack() -> None:
     recogniser = Recogniser(lark_to_grammar(grammar))
     assert recogniser.feed(ord("a"))
     assert accepts(lark_to_grammar("start: A\nA: " + "(" * depth + '"a"' + ")" * depth + "\n"), b"a")
-    with pytest.raises(InvalidSpec, match="never closed"):
+    with pytest.raises(InvalidSpecError, match="never closed"):
         lark_to_grammar("start: " + "(" * depth)
-    with pytest.raises(InvalidSpec, match="nested too deeply"):
+    with pytest.raises(InvalidSpecError, match="nested too deeply"):
         lark_to_grammar("start: %json " + "[" * 100_000)
 
 

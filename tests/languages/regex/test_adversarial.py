@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dotllm.errors import BudgetExceeded, SpecError
+from dotllm.errors import BudgetExceededError, SpecError
 from dotllm.grammar import Grammar
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression, regex_to_grammar
 from dotllm.languages.regex.reading.parser import MAX_NESTING
@@ -139,7 +139,7 @@ def test_deep_nesting_does_not_overflow_the_stack(layer: str) -> None:
 
 
 def test_one_deeper_is_refused() -> None:
-    with pytest.raises(BudgetExceeded, match="nested deeper"):
+    with pytest.raises(BudgetExceededError, match="nested deeper"):
         regex_to_grammar("(" + deepest("(@)") + ")")
 
 

@@ -19,7 +19,7 @@ import regex
 
 from dotllm import Index
 from dotllm.automata.dfa import dfa_to_grammar
-from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
+from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.reference import accepts
 from dotllm.languages.regex import regex_to_dfa, regex_to_grammar
@@ -66,7 +66,7 @@ TOO_LARGE_UNROLLED = ("((a{1,1000}){1,1000}){1,1000}", "x{1000000000}")
 def test_automaton(case: dict[str, Any]) -> None:
     """The automaton, and the grammar made of it."""
     if case["pattern"] in TOO_LARGE_UNROLLED:
-        with pytest.raises(BudgetExceeded):
+        with pytest.raises(BudgetExceededError):
             regex_to_dfa(case["pattern"], **options(case))
         return
     dfa = regex_to_dfa(case["pattern"], **options(case))
@@ -81,14 +81,14 @@ def test_grammar(case: dict[str, Any]) -> None:
     """The grammar made of the syntax tree, read by the reference recogniser and by the machine."""
     try:
         grammar = regex_to_grammar(case["pattern"], **options(case))
-    except InvalidSpec as error:
+    except InvalidSpecError as error:
         assert "no text matches" in str(error)
         assert regex_to_dfa(case["pattern"], **options(case)).is_empty()
         return
     assert [(text, accepts(grammar, utf8(text))) for text, _ in short_texts(case)] == short_texts(case)
     try:
         index = Index.from_grammar_object(grammar, bytes_as_tokens())
-    except InvalidSpec:
+    except InvalidSpecError:
         assert not case["accepts"]
         return
     for text, expected in texts(case):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dotllm.errors import InvalidSpec, Offset
+from dotllm.errors import InvalidSpecError, Offset
 from dotllm.languages.regex import regex_to_grammar
 
 
@@ -21,7 +21,7 @@ from dotllm.languages.regex import regex_to_grammar
     ],
 )
 def test_the_assertion_at_fault(pattern: str, offset: int, message: str) -> None:
-    with pytest.raises(InvalidSpec) as refusal:
+    with pytest.raises(InvalidSpecError) as refusal:
         regex_to_grammar(pattern)
     error = refusal.value
     assert error.related[0].location == Offset(offset)
@@ -30,6 +30,6 @@ def test_the_assertion_at_fault(pattern: str, offset: int, message: str) -> None
 
 @pytest.mark.parametrize("pattern", [r"[^\s\S]", "(?<=a)^b" + "(?!x)x" * 3])
 def test_no_one_assertion_at_fault(pattern: str) -> None:
-    with pytest.raises(InvalidSpec, match="no text matches the regular expression") as refusal:
+    with pytest.raises(InvalidSpecError, match="no text matches the regular expression") as refusal:
         regex_to_grammar(pattern)
     assert refusal.value.related == ()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dotllm.automata.dfa import Dfa, dfa_to_grammar
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.reference import accepts
 from dotllm.languages.regex import regex_to_dfa, regex_to_expression, regex_to_grammar
@@ -77,7 +77,7 @@ def check_grammar(pattern: str, search: bool, expected: list[str]) -> None:
     """The grammar, which compiles only parts as automata, has the same language."""
     try:
         grammar = regex_to_grammar(pattern, search=search)
-    except InvalidSpec:
+    except InvalidSpecError:
         assert not expected
         return
     assert [text for text in SHORT if accepts(grammar, text.encode())] == expected

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dotllm import Index, Unsupported, Vocabulary
+from dotllm import Index, UnsupportedError, Vocabulary
 
 ARGUMENTS = {
     "type": "object",
@@ -132,5 +132,5 @@ def test_lengths_and_patterns_of_raw_strings(vocabulary: Vocabulary) -> None:
     ],
 )
 def test_what_minimax_m3_cannot_write_is_refused(schema: Any, vocabulary: Vocabulary) -> None:
-    with pytest.raises(Unsupported, match="minimax_m3_xml"):
+    with pytest.raises(UnsupportedError, match="minimax_m3_xml"):
         accepts(schema, "minimax_m3_xml", "", vocabulary)

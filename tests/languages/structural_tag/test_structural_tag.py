@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dotllm.languages
-from dotllm import BudgetExceeded, Index, InvalidSpec, Unsupported, Vocabulary
+from dotllm import BudgetExceededError, Index, InvalidSpecError, UnsupportedError, Vocabulary
 from dotllm.automata.dfa import Budget
 from dotllm.languages.structural_tag import structural_tag_to_grammar
 
@@ -209,32 +209,32 @@ def test_long_raw_strings_are_counted(condition: dict[str, object], vocabulary: 
 @pytest.mark.parametrize(
     ("spec", "error", "place"),
     [
-        ({"format": {"type": "nope"}}, Unsupported, "/format/type"),
-        ({"format": tag("a", {"type": "any_text"}, None)}, InvalidSpec, "end"),
-        ({"format": {"type": "json_schema", "json_schema": {"type": 1}}}, InvalidSpec, "/format/json_schema/type"),
-        ({"format": {**TRIGGERED, "triggers": ["x"]}}, InvalidSpec, "/format/triggers"),
-        ({"format": {"type": "const_string", "value": "a", "foo": 1}}, InvalidSpec, "/format/foo"),
-        ({"format": {"type": "regex", "pattern": "("}}, InvalidSpec, "/format/pattern"),
-        ({"format": {"type": "token", "token": "<|no|>"}}, InvalidSpec, "/format/token"),
-        ({"format": {"type": "json_schema", "json_schema": SCHEMA, "style": "yaml"}}, Unsupported, "yaml"),
-        ({"structures": [{"begin": "<a>", "schema": {"type": "x"}, "end": "b"}], "triggers": ["<"]}, InvalidSpec, "/structures/0/schema/type"),
-        ({"format": {"type": "const_string", "value": "\ud800"}}, InvalidSpec, "/format/value"),
-        ('{"format": {"type": "const_string", "value": "\\ud800"}}', InvalidSpec, "/format/value"),
-        ({"format": tag("a", {"type": "any_text"}, ["b", "\udc00"])}, InvalidSpec, "/format"),
-        ({"format": {"type": "grammar", "grammar": 'root ::= "\ud800"'}}, InvalidSpec, "/format/grammar"),
-        ({"format": {"type": "or", "elements": [{"type": "qwen_xml_parameter", "json_schema": {"properties": {"\ud800": {}}}}]}}, InvalidSpec, "/format/elements/0"),
-        ({"structures": [{"begin": "\ud800", "schema": {}, "end": "b"}], "triggers": ["<"]}, InvalidSpec, "/structures/0/begin"),
-        ({"format": {"type": "any_text", "excludes": ["a", "\ud800"]}}, InvalidSpec, "/format/excludes/1"),
-        ({"format": {"type": "token", "token": 10**400}}, InvalidSpec, "/format/token"),
-        ({"format": {"type": "json_schema", "json_schema": {"maximum": 10**5000}}}, BudgetExceeded, "/format/json_schema"),
-        ({"format": {"type": "optional", "content": {**TRIGGERED, "excludes": ["f"]}}}, InvalidSpec, "/format/content"),
-        ({"format": {"type": "dispatch", "rules": [["<a>", {"type": "any_text"}]], "excludes": [">"]}}, InvalidSpec, "'<a>' holds the excluded string '>'"),
-        ({"format": {**JSON, "excludes": ["a"]}}, InvalidSpec, "without the excluded texts (at /format/json_schema/required)"),
-        ({"format": {**JSON, "excludes": ["b", ""]}}, InvalidSpec, "/format/excludes/1"),
-        ({"format": {**JSON, "excludes": ["b"], "style": "cohere_xml"}}, Unsupported, "/format/excludes"),
-        ({"format": tag("a", {"type": "any_text", "max_tokens": 5}, "b")}, Unsupported, "/format/content/max_tokens"),
-        ("{", InvalidSpec, "not JSON"),
-        ({}, InvalidSpec, "format"),
+        ({"format": {"type": "nope"}}, UnsupportedError, "/format/type"),
+        ({"format": tag("a", {"type": "any_text"}, None)}, InvalidSpecError, "end"),
+        ({"format": {"type": "json_schema", "json_schema": {"type": 1}}}, InvalidSpecError, "/format/json_schema/type"),
+        ({"format": {**TRIGGERED, "triggers": ["x"]}}, InvalidSpecError, "/format/triggers"),
+        ({"format": {"type": "const_string", "value": "a", "foo": 1}}, InvalidSpecError, "/format/foo"),
+        ({"format": {"type": "regex", "pattern": "("}}, InvalidSpecError, "/format/pattern"),
+        ({"format": {"type": "token", "token": "<|no|>"}}, InvalidSpecError, "/format/token"),
+        ({"format": {"type": "json_schema", "json_schema": SCHEMA, "style": "yaml"}}, UnsupportedError, "yaml"),
+        ({"structures": [{"begin": "<a>", "schema": {"type": "x"}, "end": "b"}], "triggers": ["<"]}, InvalidSpecError, "/structures/0/schema/type"),
+        ({"format": {"type": "const_string", "value": "\ud800"}}, InvalidSpecError, "/format/value"),
+        ('{"format": {"type": "const_string", "value": "\\ud800"}}', InvalidSpecError, "/format/value"),
+        ({"format": tag("a", {"type": "any_text"}, ["b", "\udc00"])}, InvalidSpecError, "/format"),
+        ({"format": {"type": "grammar", "grammar": 'root ::= "\ud800"'}}, InvalidSpecError, "/format/grammar"),
+        ({"format": {"type": "or", "elements": [{"type": "qwen_xml_parameter", "json_schema": {"properties": {"\ud800": {}}}}]}}, InvalidSpecError, "/format/elements/0"),
+        ({"structures": [{"begin": "\ud800", "schema": {}, "end": "b"}], "triggers": ["<"]}, InvalidSpecError, "/structures/0/begin"),
+        ({"format": {"type": "any_text", "excludes": ["a", "\ud800"]}}, InvalidSpecError, "/format/excludes/1"),
+        ({"format": {"type": "token", "token": 10**400}}, InvalidSpecError, "/format/token"),
+        ({"format": {"type": "json_schema", "json_schema": {"maximum": 10**5000}}}, BudgetExceededError, "/format/json_schema"),
+        ({"format": {"type": "optional", "content": {**TRIGGERED, "excludes": ["f"]}}}, InvalidSpecError, "/format/content"),
+        ({"format": {"type": "dispatch", "rules": [["<a>", {"type": "any_text"}]], "excludes": [">"]}}, InvalidSpecError, "'<a>' holds the excluded string '>'"),
+        ({"format": {**JSON, "excludes": ["a"]}}, InvalidSpecError, "without the excluded texts (at /format/json_schema/required)"),
+        ({"format": {**JSON, "excludes": ["b", ""]}}, InvalidSpecError, "/format/excludes/1"),
+        ({"format": {**JSON, "excludes": ["b"], "style": "cohere_xml"}}, UnsupportedError, "/format/excludes"),
+        ({"format": tag("a", {"type": "any_text", "max_tokens": 5}, "b")}, UnsupportedError, "/format/content/max_tokens"),
+        ("{", InvalidSpecError, "not JSON"),
+        ({}, InvalidSpecError, "format"),
     ],
 )  # fmt: skip
 def test_refusals_say_where(spec: Any, error: type[ValueError], place: str) -> None:
@@ -246,7 +246,7 @@ def test_deep_nesting_is_a_named_error() -> None:
     format_: Any = {"type": "const_string", "value": "a"}
     for _ in range(5000):
         format_ = {"type": "optional", "content": format_}
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         structural_tag_to_grammar({"format": format_})
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.stand_ins import a_backend
 from dotllm.compilation.errors import CompilationError, QueueFull
-from dotllm.errors import BudgetExceeded, EngineFault, Pointer, Unsupported
+from dotllm.errors import BudgetExceededError, EngineFault, Pointer, UnsupportedError
 from dotllm.vllm_plugin import register
 from dotllm.vllm_plugin.engine_core import errors, pending_grammars
 from dotllm.vllm_plugin.engine_core.errors import TokenNotAllowed
@@ -250,13 +250,13 @@ def test_a_compile_that_fails_where_the_mask_is_asked_for_late(
 ) -> None:
     pending = Pending()
     if when == "before the mask":
-        monkeypatch.setattr(pending_grammars, "wait", lambda *_: pending.set_exception(Unsupported("no")))
+        monkeypatch.setattr(pending_grammars, "wait", lambda *_: pending.set_exception(UnsupportedError("no")))
     else:
         monkeypatch.setattr(pending_grammars, "COMPILE_WAIT_S", 0.001)
     bench.add("a", 40, pending)
     assert bench.step() == {"a": 40}
     if when == "after the step":
-        pending.set_exception(Unsupported("no"))
+        pending.set_exception(UnsupportedError("no"))
     for _ in range(3):
         bench.step()
     assert bench.tokens_of("a") == [] and bench.finish_reason("a") is not None
@@ -303,7 +303,7 @@ def test_others_are_not_held_up(bench: Bench) -> None:
 
 @pytest.mark.parametrize("when", ["before", "admitted", "held"])
 def test_failed_compile_ends_its_request_alone(bench: Bench, when: str) -> None:
-    pending, failure = Pending(), Unsupported("refused", location=Pointer("/x"))
+    pending, failure = Pending(), UnsupportedError("refused", location=Pointer("/x"))
     if when == "before":
         pending.set_exception(failure)
     bench.add("bad", 30, pending)
@@ -547,7 +547,7 @@ def test_a_scheduler_of_somebody_else(vllm_config: Any) -> None:
             400,
             "allowed_token_ids and bad_words forbid",
         ),
-        (BudgetExceeded("too many states"), {"allowed_token_ids": [3, 4]}, 400, "too many states"),
+        (BudgetExceededError("too many states"), {"allowed_token_ids": [3, 4]}, 400, "too many states"),
         (ZeroDivisionError("bug"), {}, 500, "could not be followed: bug"),
     ],
 )
@@ -604,7 +604,7 @@ def test_logits_processors_that_leave_nothing_are_named(vllm_config: Any, monkey
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (Unsupported("too large", keyword="memory"), 400, "too large"),
+        (UnsupportedError("too large", keyword="memory"), 400, "too large"),
         (QueueFull("full"), 503, "full"),
         (CompilationError("boom"), 500, "could not be compiled: boom"),
         (EngineFault("internal fault -4"), 500, "internal fault -4"),
@@ -642,7 +642,7 @@ class RequestError(NamedTuple):
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (Unsupported("too large", keyword="memory"), 400, "too large"),
+        (UnsupportedError("too large", keyword="memory"), 400, "too large"),
         (QueueFull("full"), 503, "full"),
         (CompilationError("boom"), 500, "the specification could not be compiled: boom"),
     ],
@@ -703,7 +703,7 @@ def test_one_of_several_streamed_answers_says_why_it_ended() -> None:
 
     register()
     collector = RequestOutputCollector(RequestOutputKind.DELTA, "r")
-    why = errors.encode(Unsupported("stop_token_ids leave no token", keyword="stop_token_ids"))
+    why = errors.encode(UnsupportedError("stop_token_ids leave no token", keyword="stop_token_ids"))
     for index, (finish, reason) in enumerate([(None, None), ("error", why)]):
         completion = CompletionOutput(index, "", [], None, None, finish_reason=finish, stop_reason=reason)
         collector.put(RequestOutput("r", "", [], None, [completion], finished=False))
@@ -785,7 +785,7 @@ def test_a_compile_that_fails_behind_a_reasoning_request(reasoning: Bench, when:
     reasoning.says["bad"] = [1, 2] if when == "reasoning" else [1, END]
     for _ in range(3):
         reasoning.step()
-    pending.set_exception(Unsupported("refused"))
+    pending.set_exception(UnsupportedError("refused"))
     for _ in range(5):
         reasoning.step()
     assert reasoning.finish_reason("bad") == "error"

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402  # after the checks for what they need
-from dotllm.errors import BudgetExceeded, InvalidSpec, Unsupported  # noqa: E402
+from dotllm.errors import BudgetExceededError, InvalidSpecError, UnsupportedError  # noqa: E402
 from dotllm.grammar import Grammar  # noqa: E402
 from dotllm.index import Guide  # noqa: E402
 from dotllm.vllm_plugin.engine_core import errors  # noqa: E402
@@ -195,7 +195,9 @@ def test_stop_tokens_that_leave_nothing_end_the_request(
     assert not grammar.accept_tokens("r", [EOS])
     assert "leave no token" in str(grammar.error)
     assert "leave no token" in caplog.text
-    assert isinstance(grammar.error, InvalidSpec) and "stop_token_ids" in str(grammar.error), "a fault of the request's"
+    assert isinstance(grammar.error, InvalidSpecError) and "stop_token_ids" in str(grammar.error), (
+        "a fault of the request's"
+    )
 
 
 def test_a_message_names_some_of_many_stop_tokens(vocabulary: Vocabulary) -> None:
@@ -244,7 +246,7 @@ class BreakingGuide(Guide):
     """Fails as an automaton does that outgrows its budget."""
 
     def recover(self, *_: Any) -> Any:
-        raise BudgetExceeded("the automaton needs more than 256 MiB", keyword="memory")
+        raise BudgetExceededError("the automaton needs more than 256 MiB", keyword="memory")
 
     advance = accepts = rollback = write_mask = reset = recover  # type: ignore[assignment]
 
@@ -258,7 +260,7 @@ def in_a_batch(grammar: RequestGrammar) -> None:
     failures: dict[int, Exception] = {}
     try:
         grammar.guide.advance(A)
-    except BudgetExceeded as error:
+    except BudgetExceededError as error:
         failures[0] = error
     grammar.fail("masks", failures[0])
 
@@ -275,7 +277,7 @@ def test_a_failed_request_frees_its_index(vocabulary: Vocabulary, use: Any) -> N
         use(grammar)
         use(grammar)
         kept = grammar.error
-        assert isinstance(kept, BudgetExceeded) and "256 MiB" in str(kept)
+        assert isinstance(kept, BudgetExceededError) and "256 MiB" in str(kept)
         del index, guide, grammar
         assert [one() for one in seen] == [None] * 3, "what the client is told keeps none of it"
     finally:
@@ -288,7 +290,7 @@ def test_a_text_that_no_token_goes_on_with_ends_its_request_with_a_400() -> None
     assert mask(grammar) == {0} and grammar.accept_tokens("r", [0])
     assert mask(grammar) == {3}, "the row of a failed request"
     assert not grammar.accept_tokens("r", [3])
-    assert grammar.failed and isinstance(grammar.error, Unsupported)
+    assert grammar.failed and isinstance(grammar.error, UnsupportedError)
     assert errors.decode(errors.encode(grammar.error)) == (400, str(grammar.error), "tokenizer")
     assert "no tokens that spell" in str(grammar.error)
 

@@ -37,7 +37,7 @@ from benchmarks.stand_ins import a_backend
 from dotllm import Index, Vocabulary
 from dotllm.compilation.errors import CompilationError, CompileTimeout, QueueFull
 from dotllm.compilation.jobs.job import Ticket
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from tests.model_based import sequences
 
 pytestmark = pytest.mark.serve
@@ -87,7 +87,7 @@ def leaves_no_token(language: str | None, stops: set[int], tokens: list[int]) ->
 
 
 ENDS: dict[str, Callable[[], Exception]] = {
-    "refused": lambda: Unsupported("no"),
+    "refused": lambda: UnsupportedError("no"),
     "timeout": lambda: CompileTimeout.beyond(1.0),
     "full": lambda: QueueFull("full"),
     "fault": lambda: CompilationError("a bug"),

@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm.compilation import validation_cache
-from dotllm.errors import InvalidSpec, Pointer
+from dotllm.errors import InvalidSpecError, Pointer
 from dotllm.vllm_plugin import registry
 from dotllm.vllm_plugin.engine_core import errors
 from dotllm.vllm_plugin.frontend import endpoints, engine_info
@@ -319,7 +319,7 @@ def test_rendered_completions_say_so_in_a_field_of_vllms() -> None:
 
 def test_an_error_of_the_check_is_said_as_the_engine_says_it() -> None:
     """One refusal has one text: the engine sends what `SpecError` writes."""
-    error = InvalidSpec("unknown type 'x'", location=Pointer("/a"), keyword="type")
+    error = InvalidSpecError("unknown type 'x'", location=Pointer("/a"), keyword="type")
     sent = errors.decode(errors.encode(error))
     assert sent == (400, str(error), error.code)
 

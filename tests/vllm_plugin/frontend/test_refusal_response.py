@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from dotllm.diagnosis.openai_error import error_fields, param
-from dotllm.errors import CODES, InvalidSpec, Pointer
+from dotllm.errors import CODES, InvalidSpecError, Pointer
 from dotllm.vllm_plugin.engine_core import errors
 from dotllm.vllm_plugin.frontend.refusal_response import refusal_response
 
@@ -50,7 +50,7 @@ def test_the_field(request_: dict[str, Any], message: str, expected: str | None)
 
 
 def test_the_code_comes_from_the_engine() -> None:
-    refusal = InvalidSpec("no", location=Pointer("/a"), code="unknown_type")
+    refusal = InvalidSpecError("no", location=Pointer("/a"), code="unknown_type")
     failure = errors.decode(errors.encode(refusal))
     assert failure == (400, "no (at /a)", "unknown_type")
     assert errors.as_http(*failure).dotllm_code == "unknown_type"  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from played_engine import EOS, Engine, spelt
 from rare_orders import OneToken, PlayedRunner
 
 from dotllm import Index, Vocabulary
-from dotllm.errors import InvalidSpec, TooFewTokens
+from dotllm.errors import InvalidSpecError, TooFewTokensError
 from dotllm.vllm_plugin.answer_limit import CLOSED, AnswerLimit
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
 
@@ -69,7 +69,7 @@ class Answers:
         limit = AnswerLimit(self.manager, request, more)
         least = index.tokens_to_finish() + len(limit.reasoning_end)
         request.max_tokens = least - 1
-        with pytest.raises(InvalidSpec, match=f"takes {least} tokens, and .* leave {least - 1}$"):
+        with pytest.raises(InvalidSpecError, match=f"takes {least} tokens, and .* leave {least - 1}$"):
             limit.begin(request, LONGEST, index.tokens_to_finish())
         request.max_tokens = least + beyond if prompt < 400 else LONGEST
         limit.begin(request, LONGEST, index.tokens_to_finish())
@@ -222,7 +222,7 @@ def test_a_limit_that_cannot_be_kept_ends_the_request_with_its_reason(indexes: l
     grammar = RequestGrammar(indexes[0].guide(), (), indexes[0].vocabulary, limit=limit)
     rows = np.array([grammar.guide.mask_row], np.int32)
     assert grammar.limit_rows((), 3, rows, np.array([grammar.guide.config], np.int32)) == -1
-    assert grammar.failed and isinstance(grammar.error, TooFewTokens) and not limit.was_needed(0)
+    assert grammar.failed and isinstance(grammar.error, TooFewTokensError) and not limit.was_needed(0)
     request.sampling_params.min_tokens = 90
-    with pytest.raises(InvalidSpec, match="takes 91 tokens"):
+    with pytest.raises(InvalidSpecError, match="takes 91 tokens"):
         AnswerLimit(manager, request, 0).begin(request, 100, 5)

@@ -18,7 +18,7 @@ from dotllm import Index
 from dotllm.compilation.accounting.metrics import Metrics
 from dotllm.device_masks.message import MaskRows, positions
 from dotllm.device_masks.sender import Bitmasks, RowSender
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.index.draft_rows import NO_MASK
 from dotllm.vllm_plugin.answer_limit import AnswerLimit
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
@@ -266,7 +266,7 @@ def test_a_parser_that_does_not_say_what_ends_a_reasoning(
     manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Reasoner, "reasoning_end_str", None)
-    with pytest.raises(Unsupported, match="what ends a reasoning"):
+    with pytest.raises(UnsupportedError, match="what ends a reasoning"):
         limited(manager, index, 100)
     manager.reasoner_cls = None
     limited(manager, index, 100)

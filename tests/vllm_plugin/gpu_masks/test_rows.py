@@ -127,10 +127,10 @@ def test_a_failed_grammar_may_only_end(index: Index) -> None:
 
 
 def test_budget_errors_stay_with_their_request(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dotllm.errors import BudgetExceeded
+    from dotllm.errors import BudgetExceededError
 
     def fails(guides: list[object]) -> object:
-        return np.array([0, -1], np.int32), {1: BudgetExceeded("too much", keyword="steps")}
+        return np.array([0, -1], np.int32), {1: BudgetExceededError("too much", keyword="steps")}
 
     grammars = [grammar(index, []), grammar(index, [A])]
     monkeypatch.setattr(rows_module, "mask_rows", fails)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dotllm import cancellation
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 
 # Entries of one transition table, which minimising holds several times over.
 _MAX_ENTRIES = 2_000_000
@@ -30,16 +30,16 @@ class Budget:
         return min(self.states, _MAX_ENTRIES // classes)
 
     def spend(self, steps: int, what: str) -> None:
-        """Take ``steps`` out of the budget; raises BudgetExceeded when it is gone."""
+        """Take ``steps`` out of the budget; raises BudgetExceededError when it is gone."""
         cancellation.check()
         self.steps -= steps
         if self.steps < 0:
             self.steps = 0
             raise self.exceeded(what)
 
-    def exceeded(self, what: str) -> BudgetExceeded:
+    def exceeded(self, what: str) -> BudgetExceededError:
         """The error for an operation that ran out of states or steps."""
-        return BudgetExceeded(
+        return BudgetExceededError(
             f"the automaton of {what} grows beyond its budget (at most {self.states:,} states); simplify the pattern",
             keyword="budget",
         )

@@ -58,7 +58,7 @@ class Dfa:
     def of_table(
         cls, alphabet: Alphabet, table: Ints, accepting: NDArray[np.bool_], start: int, budget: Budget | None, what: str
     ) -> Dfa:
-        """The language of a total automaton, in which state 0 is dead. ``what`` it is, for BudgetExceeded."""
+        """The language of a total automaton, in which state 0 is dead. ``what`` it is, for BudgetExceededError."""
         block, steps = equivalence(table, accepting)
         if budget is not None:
             budget.spend(steps, what)
@@ -69,7 +69,7 @@ class Dfa:
 
     @classmethod
     def of_nfa(cls, nfa: NfaArrays, budget: Budget, what: str = "the pattern") -> Dfa:
-        """The language of ``nfa``. ``what`` it is, for BudgetExceeded."""
+        """The language of ``nfa``. ``what`` it is, for BudgetExceededError."""
         final = np.zeros(nfa.states, np.bool_)
         final[nfa.finals] = True
         size = nfa.alphabet.size

@@ -50,7 +50,7 @@ class NfaBuilder:
         self._labels: dict[CharSet, int] = {}
 
     def state(self) -> int:
-        """A new state. The number of states of an NFA has the limit of the DFA's; raises BudgetExceeded."""
+        """A new state. The number of states of an NFA has the limit of the DFA's; raises BudgetExceededError."""
         if self.states >= self.budget.states:
             raise self.budget.exceeded("the pattern")
         self.states += 1
@@ -68,7 +68,7 @@ class NfaBuilder:
         self.epsilon_target.append(target)
 
     def arrays(self, what: str = "the pattern") -> NfaArrays:
-        """All of it, its character sets as sets of classes. Raises BudgetExceeded, naming ``what`` it is."""
+        """All of it, its character sets as sets of classes. Raises BudgetExceededError, naming ``what`` it is."""
         alphabet, members = minterms(tuple(self._labels), self.last) if self._labels else (ONE_CLASS, [0])
         if alphabet.size * len(self._labels) > _MAX_MEMBERSHIPS:
             raise self.budget.exceeded(what)

@@ -17,7 +17,7 @@ from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.memory import allocate, cleared, constant_part, recover
 from dotllm.automata.machine.run import configuration, resolve_stack
 from dotllm.automata.nfa import Nfa
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.jit import I, kernel
 
 DEFAULT_LIMIT = 64 << 20  # ints: 256 MiB per machine
@@ -52,13 +52,13 @@ def laid_out(
     """An arena with the automaton of ``block`` (see `Nfa`) and empty regions of these capacities.
 
     Raises:
-        BudgetExceeded: the arena would have more ints than an arena may.
+        BudgetExceededError: the arena would have more ints than an arena may.
     """
     n = int(block[NfaArray.A] - block[NfaArray.KIND])
     scratch = _PER_NODE * n + _PER_DEPTH * (max_token_bytes + 2)
     size = L.HEADER + len(block) - HEAD + scratch + sum(map(mul, capacity, L.WIDTH))
     if size > _MOST:
-        raise BudgetExceeded(f"the automaton needs more than {_MOST * 4 >> 20} MiB", keyword="memory")
+        raise BudgetExceededError(f"the automaton needs more than {_MOST * 4 >> 20} MiB", keyword="memory")
     mem = cleared(size)
     lay_out(mem, block, HEAD, charset_numbers, np.array(capacity, np.int64), max_token_bytes, min(limit, _MOST))
     return mem

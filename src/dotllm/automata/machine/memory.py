@@ -18,7 +18,7 @@ from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as L
 from dotllm.automata.machine.intern import rehash_lists, triple_put
 from dotllm.automata.machine.layout import MEM
-from dotllm.errors import BudgetExceeded, EngineFault
+from dotllm.errors import BudgetExceededError, EngineFault
 from dotllm.jit import kernel
 from dotllm.system.lazy_memory import reserved
 
@@ -84,7 +84,7 @@ def grow(mem: Int32, region: int) -> Int32:
     """Make ``region`` larger, in the arena or in a copy of it, and return that arena.
 
     Raises:
-        BudgetExceeded: the arena would be larger than its limit.
+        BudgetExceededError: the arena would be larger than its limit.
     """
     capacity = {region: max(_LEAST, int(mem[L.R + 3 * region + 1]))}
     capacity[region] *= 4 if capacity[region] * L.WIDTH[region] < _GROW_FAST else 2
@@ -94,7 +94,7 @@ def grow(mem: Int32, region: int) -> Int32:
     limit = int(mem[L.H_LIMIT])
     if used(mem) + needed > min(len(mem), limit):
         if _copied_size(mem) + needed > limit:
-            raise BudgetExceeded(f"the automaton needs more than {limit * 4 >> 20} MiB", keyword="memory")
+            raise BudgetExceededError(f"the automaton needs more than {limit * 4 >> 20} MiB", keyword="memory")
         mem = _copy(mem, needed)
     for r, count in capacity.items():
         _move(mem, r, count)
@@ -134,13 +134,13 @@ def recover(mem: Int32, code: int) -> Int32:
     """React to an error code of a kernel: the grown arena to call it again with, or an exception.
 
     Raises:
-        BudgetExceeded: the arena is at its limit, or the fuel is gone.
+        BudgetExceededError: the arena is at its limit, or the fuel is gone.
         EngineFault: any other code.
     """
     if code <= L.FULL:
         return grow(mem, L.FULL - code)
     if code == L.TOO_FAR:
-        raise BudgetExceeded("the shortest text is too long to be planned", keyword="length")
+        raise BudgetExceededError("the shortest text is too long to be planned", keyword="length")
     if code == L.OUT_OF_FUEL:
-        raise BudgetExceeded("one step of the automaton needs too much work", keyword="steps")
+        raise BudgetExceededError("one step of the automaton needs too much work", keyword="steps")
     raise EngineFault(f"internal fault {code} of the automaton; please report the specification")

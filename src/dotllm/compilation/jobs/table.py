@@ -24,7 +24,7 @@ from dotllm.compilation.errors import CompilationError, QueueFull
 from dotllm.compilation.jobs.job import Job, JobState, Ticket
 from dotllm.compilation.jobs.queue import JobQueue
 from dotllm.compilation.specification import Specification
-from dotllm.errors import BudgetExceeded, SpecError
+from dotllm.errors import BudgetExceededError, SpecError
 
 # Guessed seconds per character, and a constant; only the order of jobs depends on the guess (`queue`).
 _BASE_COST_S, _COST_PER_CHARACTER_S = 0.001, 1e-6
@@ -201,4 +201,4 @@ class JobTable:
 def _may_differ_elsewhere(failure: Exception) -> bool:
     """Whether another server may have an index all the same: it had more time or memory, or met no bug. A refusal is
     the same everywhere, and must not wait for a store that hangs."""
-    return isinstance(failure, BudgetExceeded) or not isinstance(failure, SpecError)
+    return isinstance(failure, BudgetExceededError) or not isinstance(failure, SpecError)

@@ -14,7 +14,13 @@ from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTi
 
 _REFUSALS: dict[str, type[errors.SpecError]] = {
     error.__name__: error
-    for error in (errors.InvalidSpec, errors.Unsupported, errors.BudgetExceeded, CompileTimeout, CompileMemory)
+    for error in (
+        errors.InvalidSpecError,
+        errors.UnsupportedError,
+        errors.BudgetExceededError,
+        CompileTimeout,
+        CompileMemory,
+    )
 }
 
 

@@ -8,7 +8,7 @@ with few endings, an object whose last member is complete), a depth-first search
 
 from __future__ import annotations
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.index.unique.branches import Branch, Branches, one_step
 from dotllm.index.unique.conflicts import cannot_conflict, conflict_bound, earlier_values
 from dotllm.index.unique.paths import Paths
@@ -59,7 +59,7 @@ def emptied(state: State) -> State:
 
 
 def can_complete(paths: Paths, branch: Branch) -> bool:
-    """Whether some completion of ``branch`` repeats no item and no key. Raises BudgetExceeded."""
+    """Whether some completion of ``branch`` repeats no item and no key. Raises BudgetExceededError."""
     state = branch.state
     if not isinstance(state, State) or cannot_conflict(state):
         return True
@@ -221,7 +221,7 @@ def _may_append_digit(paths: Paths, config: int) -> bool:
 
 
 def _exists_completion(paths: Paths, branches: Branches) -> bool:
-    """Whether some completion is allowed: a depth-first search. Raises BudgetExceeded after _MOST_SEARCHED steps."""
+    """Whether some completion is allowed: a depth-first search; BudgetExceededError after _MOST_SEARCHED steps."""
     stack = list(branches)
     looked_at = 0
     visited: set[object] = set()
@@ -237,7 +237,9 @@ def _exists_completion(paths: Paths, branches: Branches) -> bool:
         visited.add(key)
         looked_at += 1
         if looked_at > _MOST_SEARCHED:
-            raise BudgetExceeded(f"uniqueItems: none of {_MOST_SEARCHED} ways to go on is free", keyword="uniqueItems")
+            raise BudgetExceededError(
+                f"uniqueItems: none of {_MOST_SEARCHED} ways to go on is free", keyword="uniqueItems"
+            )
         in_text = state.mode in (STRING, NAME)
         allowed = paths.allowed(branch.config)
         bytes_ = [b for b in allowed if b not in WHITESPACE] if not in_text else list(allowed)

@@ -12,7 +12,7 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.automata.machine.layout import FINISHED, INITIAL
-from dotllm.errors import TooFewTokens
+from dotllm.errors import TooFewTokensError
 from dotllm.index.guide import Guide, write_mask
 from dotllm.index.unique import masks, plans
 from dotllm.index.unique.branches import Branch, Branches, walk
@@ -178,7 +178,7 @@ class UniqueGuide(Guide):
 
     @property
     def tokens_to_finish(self) -> int:
-        """As `Guide.tokens_to_finish`. Raises Unsupported where no limit can be kept (`plans`)."""
+        """As `Guide.tokens_to_finish`. Raises UnsupportedError where no limit can be kept (`plans`)."""
         with self.index.lock:
             plans.check_shortest_texts(self._paths)
             return self._planned().needed
@@ -191,7 +191,7 @@ class UniqueGuide(Guide):
                 return None
             plan = self._planned()
             if tokens_left < plan.needed:
-                raise TooFewTokens(plan.needed, tokens_left)
+                raise TooFewTokensError(plan.needed, tokens_left)
 
             def fits(branch: Branch, token: int) -> bool:
                 after = self._after((branch,), token)

@@ -37,7 +37,7 @@ from dotllm.automata.machine.plans.places import (
 from dotllm.automata.machine.plans.tails import tail_of
 from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.plans.ways import MOST
-from dotllm.errors import TooFewTokens, Unsupported
+from dotllm.errors import TooFewTokensError, UnsupportedError
 from dotllm.index.limits import find_shortest_ways, is_tight, trie_of
 from dotllm.index.unique.branches import Branch, Branches, one_step, step
 from dotllm.index.unique.conflicts import earlier_values
@@ -123,7 +123,7 @@ def check_shortest_texts(paths: Paths) -> None:
     """Find the shortest ways, and whether those through marked arrays repeat nothing. Hold the index's lock.
 
     Raises:
-        Unsupported: one does.
+        UnsupportedError: one does.
     """
     index = paths.index
     if paths.repeats_nothing is None:
@@ -138,7 +138,7 @@ def check_shortest_texts(paths: Paths) -> None:
                     state = feed(state, byte)
             paths.repeats_nothing &= state is OUTSIDE
     if not paths.repeats_nothing:
-        raise Unsupported(
+        raise UnsupportedError(
             "no limit on the tokens that are left can be kept: an array with uniqueItems needs several items, or an "
             "object several of its keys",
             keyword="uniqueItems",
@@ -166,11 +166,13 @@ def plan_of(paths: Paths, tokens: Tokens, branches: Branches) -> Plan:
     """The shortest plan that is found. Hold the index's lock.
 
     Raises:
-        Unsupported: none is found.
+        UnsupportedError: none is found.
     """
     plans = [plan for branch in branches for plan in (_plan(paths, tokens, branch),) if plan is not None]
     if not plans:
-        raise Unsupported("no limit can be kept: no item is found that no earlier one equals", keyword="uniqueItems")
+        raise UnsupportedError(
+            "no limit can be kept: no item is found that no earlier one equals", keyword="uniqueItems"
+        )
     return min(plans, key=lambda plan: plan.needed)
 
 
@@ -294,7 +296,7 @@ def within(
     """
     try:
         limited = paths.index.mask_within(branch.config, tokens_left)
-    except TooFewTokens:
+    except TooFewTokensError:
         return np.zeros_like(mask)
     out: Int32 = mask.copy() if limited is None else mask & limited
     risky = _risky(paths, tokens, branch, out)

@@ -23,7 +23,8 @@ _OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None),
 def ebnf_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
     """The grammar that ``text`` describes; ``token_names`` are the tokenizer's, if there is one.
 
-    Raises InvalidSpec for what is no grammar, Unsupported for what cannot be enforced; ``location`` says where.
+    Raises InvalidSpecError for what is no grammar, UnsupportedError for what cannot be enforced; ``location`` says
+    where.
     """
     return _EbnfCompiler(text, token_names).compile()
 

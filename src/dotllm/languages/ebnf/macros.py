@@ -27,7 +27,7 @@ class Macro(NamedTuple):
 
 
 def expand(macro: Macro, grammar: Grammar, rules: Mapping[str, Rule], source: Source) -> Expression:
-    """The expression a macro stands for. Raises InvalidSpec for arguments it does not take."""
+    """The expression a macro stands for. Raises InvalidSpecError for arguments it does not take."""
     return _Expansion(macro, grammar, rules, source).expression()
 
 

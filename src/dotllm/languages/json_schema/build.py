@@ -6,7 +6,7 @@ import json
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from dotllm.errors import BudgetExceeded, InvalidSpec, Offset, SpecError
+from dotllm.errors import BudgetExceededError, InvalidSpecError, Offset, SpecError
 from dotllm.grammar.analysis import analyse
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_input import stack_limit
@@ -42,8 +42,8 @@ def json_schema_to_grammar(
     ``whitespace_pattern``: a regular expression for it.
     ``order``: keys in declared order, or in any. ``additional_properties=False``: objects have no
     properties but those that the schema names, unless it says so. ``default_dialect``: of a schema without ``$schema``.
-    Raises `InvalidSpec` (the schema is wrong, or nothing satisfies it), `Unsupported` (a keyword cannot be enforced)
-    or `BudgetExceeded`, each with the keyword and its JSON Pointer.
+    Raises `InvalidSpecError` (the schema is wrong, or nothing satisfies it), `UnsupportedError` (a keyword cannot be
+    enforced) or `BudgetExceededError`, each with the keyword and its JSON Pointer.
     """
     options = Options(
         any_whitespace, whitespace_pattern, order, additional_properties, default_dialect, budget or SchemaBudget(),
@@ -85,7 +85,7 @@ def schema_expression(schema: Schema, grammar: Grammar, options: Options) -> Exp
 
 
 def read_schema(schema: Any, options: Options) -> tuple[Keywords, Node]:
-    """The node of ``schema``, whose form is the schema's, and the reader that knows it. Raises `InvalidSpec`."""
+    """The node of ``schema``, whose form is the schema's, and the reader that knows it. Raises `InvalidSpecError`."""
     document = Document(schema, dialect_named(options.default_dialect), closes=options.additional_properties is False)
     keywords = Keywords(document, Algebra(options.budget), options)
     return keywords, keywords.node(schema, document.scope)
@@ -95,19 +95,19 @@ def parse(text: str) -> Any:
     """JSON text, with numbers exactly as they are written.
 
     Raises:
-        InvalidSpec: ``text`` is not JSON.
-        BudgetExceeded: the value is nested too deeply, or has a number of too many digits.
+        InvalidSpecError: ``text`` is not JSON.
+        BudgetExceededError: the value is nested too deeply, or has a number of too many digits.
     """  # noqa: DOC501 - SpecError is their base
     try:
         with stack_limit("the schema"):
             return json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise InvalidSpec(f"the schema is not JSON: {error}", code="not_json") from None
+        raise InvalidSpecError(f"the schema is not JSON: {error}", code="not_json") from None
     except SpecError:
         raise
     except (ValueError, InvalidOperation):  # Python reads integers of 4,300 digits, exponents of 18
-        raise BudgetExceeded("a number of the schema has too many digits", keyword="number") from None
+        raise BudgetExceededError("a number of the schema has too many digits", keyword="number") from None
 
 
 def _refuse_constant(name: str) -> Any:
-    raise InvalidSpec(f"the schema is not JSON: {name} is not a number", code="not_json")
+    raise InvalidSpecError(f"the schema is not JSON: {name} is not a number", code="not_json")

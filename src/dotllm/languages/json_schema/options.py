@@ -10,7 +10,7 @@ Whitespace = Literal["formatted", "any"]
 
 
 class SchemaBudget(NamedTuple):
-    """Limits on the work one schema may cause. Reaching one is a `BudgetExceeded`, the same on every machine.
+    """Limits on the work one schema may cause. Reaching one is a `BudgetExceededError`, the same on every machine.
 
     ``steps``: work of the algebra, of about a microsecond each. ``nodes``: boolean combinations of sub-schemas that it
     looks at. ``alternatives``: of one type in one schema (the product of its anyOf, oneOf and if).

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from dotllm.errors import InvalidSpec, Pointer, Related, SpecError
+from dotllm.errors import InvalidSpecError, Pointer, Related, SpecError
 from dotllm.grammar.analysis import analyse
 from dotllm.languages.json_schema.emission.emitter import Emitter
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS
@@ -42,13 +42,13 @@ class _Finding(NamedTuple):
     help: str = ""
 
 
-def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpec:
+def unsatisfiable(emitter: Emitter, schema: Any, scope: Scope) -> InvalidSpecError:
     """The refusal of a schema that nothing satisfies; ``emitter`` has emitted it."""
     found = _Search(emitter).explain((schema, scope, Pointer(), ""))
     reason = found.reason
     if reason and emitter.options.excludes:
         reason += ", without the excluded texts"
-    return InvalidSpec(
+    return InvalidSpecError(
         "nothing satisfies the schema" + (f": {reason}" if reason else ""),
         location=found.pointer,
         keyword=found.keyword,

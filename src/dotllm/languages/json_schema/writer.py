@@ -42,7 +42,7 @@ class Writer(Protocol):
         ...
 
     def spend(self, edges: int, keyword: str) -> None:
-        """Count the edges of an automaton. Raises `BudgetExceeded`."""
+        """Count the edges of an automaton. Raises `BudgetExceededError`."""
         ...
 
 
@@ -74,7 +74,8 @@ class ObjectText(Protocol):
         distinct: str | None = None,
     ) -> Expression:
         """An object whose members are what a network reads from state 0; commas are on its edges. ``distinct``: guides
-        remember its keys, so that none comes twice, because of this keyword. Raises `Unsupported` if they cannot."""
+        remember its keys, so that none comes twice, because of this keyword. Raises `UnsupportedError` if they
+        cannot."""
         ...
 
 
@@ -97,7 +98,7 @@ class ArrayText(Protocol):
         ...
 
     def distinct_array_open(self) -> Expression:
-        """What an array begins with whose items guides remember. Raises `Unsupported` if they cannot."""
+        """What an array begins with whose items guides remember. Raises `UnsupportedError` if they cannot."""
         ...
 
     def item(self, value: Expression) -> Expression:

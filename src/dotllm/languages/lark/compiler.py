@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.grammar import Expression, Grammar, Rule
 from dotllm.grammar.kinds import ExpressionKind
 from dotllm.languages.lark.parser import Parser
@@ -26,7 +26,8 @@ _TERMINAL_KINDS = (LarkNodeKind.LITERAL, LarkNodeKind.RANGE, LarkNodeKind.PATTER
 def lark_to_grammar(text: str, token_names: TokenNames | None = None) -> Grammar:
     """The grammar that ``text`` describes; ``token_names`` are the tokenizer's, if there is one.
 
-    Raises InvalidSpec for what is no Lark grammar, Unsupported for what cannot be enforced; ``location`` says where.
+    Raises InvalidSpecError for what is no Lark grammar, UnsupportedError for what cannot be enforced; ``location`` says
+    where.
     """
     return _LarkCompiler(text, token_names).compile()
 
@@ -97,7 +98,7 @@ class _LarkCompiler:
             rule = self._rules[name, arguments] = self.grammar.rule(name)
             self._agenda.append((rule, definition, arguments))
             if arguments and len(self._rules) > MAX_TEMPLATE_USES:
-                raise BudgetExceeded(
+                raise BudgetExceededError(
                     f"template {name} is used with more than {MAX_TEMPLATE_USES} different arguments",
                     location=self.source.location(at),
                     keyword="template",

@@ -51,7 +51,7 @@ class LarkToken(NamedTuple):
 
 
 def tokenise(source: Source) -> list[LarkToken]:
-    """The tokens of a grammar, ending in END. Raises InvalidSpec for what is no token."""
+    """The tokens of a grammar, ending in END. Raises InvalidSpecError for what is no token."""
     text, at, tokens = source.text, 0, []
     while at < len(text):
         match = _TOKEN.match(text, at)

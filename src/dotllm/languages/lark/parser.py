@@ -58,7 +58,7 @@ class Parser:
         return self.tokens[self.i]
 
     def parse(self) -> LarkGrammar:
-        """The whole grammar. Raises `InvalidSpec` or `Unsupported` with line and column."""
+        """The whole grammar. Raises `InvalidSpecError` or `UnsupportedError` with line and column."""
         while True:
             while self.token.kind == "NEWLINE":
                 self.i += 1

@@ -11,7 +11,7 @@ Described for ``^``; ``$`` is the mirror image.
 
 from __future__ import annotations
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.languages.regex.syntax import (
     EMPTY,
     NEVER,
@@ -37,7 +37,8 @@ _MAX_WORK = 2_000_000
 
 
 def resolve_anchors(node: Node) -> Node:
-    """``node``, matched against a whole text, without `START` and `END` outside look-around; raises BudgetExceeded."""
+    """``node``, matched against a whole text, without `START` and `END` outside look-around; raises
+    BudgetExceededError."""
     return _Resolver(AssertionKind.END).edge(_Resolver(AssertionKind.START).edge(node))
 
 
@@ -63,18 +64,20 @@ class _Resolver:
         """``parts`` from the edge inwards, in the order of the text.
 
         Raises:
-            BudgetExceeded: there are too many anchors.
+            BudgetExceededError: there are too many anchors.
         """
         for part in parts:
             self.work += len(part.parts) if isinstance(part, Seq) else len(part.text) if isinstance(part, Text) else 1
         if self.work > _MAX_WORK:
-            raise BudgetExceeded("too many anchors", keyword="anchor")
+            raise BudgetExceededError("too many anchors", keyword="anchor")
         return seq(parts[:: self.step])
 
     def _split(self, choices: list[Node]) -> Node:
         self.splits += 1
         if self.splits > _MAX_SPLITS:
-            raise BudgetExceeded(f"anchors behind more than {_MAX_SPLITS} parts that can be empty", keyword="anchor")
+            raise BudgetExceededError(
+                f"anchors behind more than {_MAX_SPLITS} parts that can be empty", keyword="anchor"
+            )
         return alt(choices)
 
     def edge(self, node: Node) -> Node:

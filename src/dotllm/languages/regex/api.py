@@ -34,9 +34,9 @@ def regex_to_grammar(
     """The Grammar of the texts that ``pattern`` matches as a whole, or, with ``search``, somewhere.
 
     Raises:
-        InvalidSpec: ``pattern`` is no regular expression, or no text matches it.
-        Unsupported: ``pattern`` has a construct that is none in the sense of automata; ``keyword`` names it.
-        BudgetExceeded: the expression takes too much work.
+        InvalidSpecError: ``pattern`` is no regular expression, or no text matches it.
+        UnsupportedError: ``pattern`` has a construct that is none in the sense of automata; ``keyword`` names it.
+        BudgetExceededError: the expression takes too much work.
     """
     grammar = Grammar()
     grammar.start = regex_to_expression(pattern, grammar, search=search, dialect=dialect, flags=flags, budget=budget)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dotllm.automata.dfa import Budget
 from dotllm.charset import ANY_CHAR, CharSet
-from dotllm.errors import Offset, Unsupported
+from dotllm.errors import Offset, UnsupportedError
 from dotllm.languages.regex.measure import first_chars, has_looks
 from dotllm.languages.regex.syntax import NO_CHARS, Alt, Atomic, Look, Node, Repeat, Seq, alt, charset_of, repeat, seq
 from dotllm.languages.regex.thompson import plain_automaton
@@ -26,12 +26,12 @@ def without_atomic(node: Node, follow: CharSet, budget: Budget) -> Node:
     ``follow``: the characters that may come after a match of ``node``.
 
     Raises:
-        Unsupported: a group matches otherwise when it is not backtracked into.
+        UnsupportedError: a group matches otherwise when it is not backtracked into.
     """
     if isinstance(node, Atomic):
         body = without_atomic(node.body, follow, budget)
         if not _is_harmless(body, follow, budget):
-            raise Unsupported(
+            raise UnsupportedError(
                 "unsupported in a regular expression: this atomic group or possessive quantifier changes which texts "
                 "match; use an ordinary group or quantifier",
                 location=Offset(node.offset),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from dotllm.errors import InvalidSpec, Offset, Related, SpecError
+from dotllm.errors import InvalidSpecError, Offset, Related, SpecError
 
 _TRIED = 16
 _ASSERTION = re.compile(
@@ -22,7 +22,7 @@ _BEHIND = "the expression matches the whole text, so nothing stands behind its e
 _HELP = {"^": _BEFORE, "\\A": _BEFORE, "$": _BEHIND, "\\Z": _BEHIND, "\\z": _BEHIND}
 
 
-def impossible(pattern: str, matches: Callable[[str], bool], keyword: str) -> InvalidSpec:
+def impossible(pattern: str, matches: Callable[[str], bool], keyword: str) -> InvalidSpecError:
     """The refusal of a ``pattern`` that no text matches. ``matches`` says of a pattern whether some text does;
     ``keyword`` is the refusal's. The assertion is a related place: the whole expression is what is refused."""
     message = "no text matches the regular expression"
@@ -40,8 +40,8 @@ def impossible(pattern: str, matches: Callable[[str], bool], keyword: str) -> In
         what = f"the {name} {_shortened(pattern[begin:end])!r}" if name not in _HELP else repr(name)
         related = (Related(Offset(begin), "it can never hold here"),)
         message = f"{message}: {what} at offset {begin} can never hold"
-        return InvalidSpec(message, keyword=keyword, code="unsatisfiable", help=help, related=related)
-    return InvalidSpec(message, keyword=keyword, code="unsatisfiable")
+        return InvalidSpecError(message, keyword=keyword, code="unsatisfiable", help=help, related=related)
+    return InvalidSpecError(message, keyword=keyword, code="unsatisfiable")
 
 
 def _shortened(text: str) -> str:

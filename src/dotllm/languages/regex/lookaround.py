@@ -25,7 +25,7 @@ from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.alphabet import Alphabet, Ints, joint, minterms
 from dotllm.automata.dfa.nfa import NfaArrays
 from dotllm.charset import MAX_CODE_POINT, CharSet
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.languages.regex.syntax import (
     ANY,
     ANY_TEXT,
@@ -56,7 +56,7 @@ _Key = tuple[AssertionKind, CharSet] | Look
 
 
 def automaton(node: Node, budget: Budget) -> Dfa:
-    """The language of an expression, matched against whole texts; raises BudgetExceeded."""
+    """The language of an expression, matched against whole texts; raises BudgetExceededError."""
     return _without_marks(_Solver(budget).solve(node, frozenset()))
 
 
@@ -68,7 +68,7 @@ class _Solver:
     def _new_mark(self) -> int:
         number = next(self._numbers)
         if number > _MAX_MARKS:
-            raise BudgetExceeded("too many look-around assertions", keyword="look-around")
+            raise BudgetExceededError("too many look-around assertions", keyword="look-around")
         return MAX_CODE_POINT + number
 
     def solve(self, node: Node, loops: _Marks, own: _Marks = frozenset()) -> Dfa:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from dotllm.automata.dfa import Budget, Dfa, dfa_to_grammar
 from dotllm.charset import CharSet
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.regex.lookaround import automaton
 from dotllm.languages.regex.measure import context_width, has_looks, length_bounds
@@ -83,7 +83,7 @@ class Lowering:
         """An expression without anchors, whose assertions see nothing beyond it: there is nothing, or it is too far.
 
         Raises:
-            BudgetExceeded: assertions stand in too many separate parts.
+            BudgetExceededError: assertions stand in too many separate parts.
         """
         if not has_looks(node):
             return self.plain(node)
@@ -95,7 +95,7 @@ class Lowering:
             return self.grammar.repeat(self.lower(node.body), node.minimum, node.maximum)
         self._automata += 1
         if self._automata > MAX_AUTOMATA:
-            raise BudgetExceeded(f"assertions in more than {MAX_AUTOMATA} separate places", keyword="look-around")
+            raise BudgetExceededError(f"assertions in more than {MAX_AUTOMATA} separate places", keyword="look-around")
         return self.dfa(automaton(node, self.budget))
 
 

@@ -29,7 +29,7 @@ def plain_automaton(
     assertion: Callable[[Node], CharSet] | None = None,
     loops: CharSet | None = None,
 ) -> Dfa:
-    """The language of an expression, in which assertions are characters of their own; raises BudgetExceeded.
+    """The language of an expression, in which assertions are characters of their own; raises BudgetExceededError.
 
     ``assertion`` gives the mark that stands for an assertion, ``loops`` the marks that may be read anywhere, ``last``
     the largest of them (see `lookaround`).

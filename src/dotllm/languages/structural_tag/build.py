@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dotllm.errors import InvalidSpec, Pointer
+from dotllm.errors import InvalidSpecError, Pointer
 from dotllm.grammar import Expression, Grammar
 from dotllm.grammar.end_tokens import keep_last
 from dotllm.languages.json_input import read_json, stack_limit
@@ -54,7 +54,7 @@ def _start(compiler: TagCompiler, spec: Fields) -> Expression:
     """The whole specification.
 
     Raises:
-        InvalidSpec: ``type`` is another one.
+        InvalidSpecError: ``type`` is another one.
     """
     if spec.has("structures"):
         triggers = spec.strings("triggers")
@@ -67,7 +67,7 @@ def _start(compiler: TagCompiler, spec: Fields) -> Expression:
         )
     kind = spec.string("type", "structural_tag")
     if kind != "structural_tag":
-        raise InvalidSpec("'type' must be 'structural_tag'", location=Pointer() / "type", keyword="type")
+        raise InvalidSpecError("'type' must be 'structural_tag'", location=Pointer() / "type", keyword="type")
     found = compiler.format(spec.any("format"), Pointer() / "format", ())
     spec.finish()
     return found

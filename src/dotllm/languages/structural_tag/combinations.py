@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Expression
 from dotllm.languages.structural_tag.compiler import Ends, Format, TagCompiler
 from dotllm.languages.structural_tag.fields import Fields
@@ -18,7 +18,7 @@ def _sequence(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
 def _any_of(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     elements = fields.items("elements")
     if not elements:
-        raise InvalidSpec("'or' needs at least one element", location=fields.at("elements"), keyword="elements")
+        raise InvalidSpecError("'or' needs at least one element", location=fields.at("elements"), keyword="elements")
     return compiler.grammar.alt([compiler.format(e, fields.at("elements") / i, ends) for i, e in enumerate(elements)])
 
 
@@ -37,7 +37,7 @@ def _star(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
 def _repeat(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     low, high = fields.count("min"), fields.count("max", minimum=-1)
     if 0 <= high < low:
-        raise InvalidSpec("'max' is below 'min'", location=fields.at("max"), keyword="max")
+        raise InvalidSpecError("'max' is below 'min'", location=fields.at("max"), keyword="max")
     body = compiler.format(fields.any("content"), fields.at("content"), ends)
     return compiler.grammar.repeat(body, low, None if high < 0 else high)
 

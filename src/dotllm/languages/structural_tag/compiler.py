@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dotllm import cancellation
-from dotllm.errors import BudgetExceeded, InvalidSpec, Pointer, SpecError, Unsupported
+from dotllm.errors import BudgetExceededError, InvalidSpecError, Pointer, SpecError, UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.dispatch import Symbols, literal, refuse_excluded, symbols, tag_dispatch
 from dotllm.languages.json_schema import Options, schema_expression
@@ -44,8 +44,8 @@ class TagCompiler:
         """One format. ``ends``: the strings that end the innermost tag around it (free text does not hold them).
 
         Raises:
-            Unsupported: there is no such format.
-            BudgetExceeded: formats are nested too deeply.
+            UnsupportedError: there is no such format.
+            BudgetExceededError: formats are nested too deeply.
             SpecError: the format is refused; ``location`` is its JSON Pointer.
         """
         cancellation.check()
@@ -53,7 +53,7 @@ class TagCompiler:
         kind = fields.string("type")
         method = self.formats.get(kind)
         if method is None:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"unknown format {kind!r}",
                 location=fields.at("type"),
                 keyword=kind,
@@ -62,7 +62,7 @@ class TagCompiler:
             )
         self.depth += 1
         if self.depth > MAX_NESTING:
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 f"formats are nested deeper than {MAX_NESTING}", location=pointer, keyword="nesting", code="too_deep"
             )
         try:
@@ -110,11 +110,11 @@ class TagCompiler:
         """The id in a format of type ``token``.
 
         Raises:
-            InvalidSpec: ``value`` is no such format.
+            InvalidSpecError: ``value`` is no such format.
         """
         fields = Fields(value, pointer)
         if fields.string("type", "token") != "token":
-            raise InvalidSpec("a string or a token is expected here", location=pointer, keyword="type")
+            raise InvalidSpecError("a string or a token is expected here", location=pointer, keyword="type")
         token = self.token(fields.any("token"), fields.at("token"))
         fields.finish()
         return token
@@ -123,14 +123,14 @@ class TagCompiler:
         """The id of a token, given by its id or its name.
 
         Raises:
-            InvalidSpec: the tokenizer has no such token.
+            InvalidSpecError: the tokenizer has no such token.
         """
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
             return value
         if isinstance(value, str):
             number = self.token_names.find(value)
             if number is None:
-                raise InvalidSpec(
+                raise InvalidSpecError(
                     f"the tokenizer has no special or added token {value!r}",
                     location=pointer,
                     keyword="token",
@@ -138,7 +138,7 @@ class TagCompiler:
                     help=did_you_mean(value, [*self.token_names.special, *self.token_names.added]),
                 )
             return number
-        raise InvalidSpec("a token is an id or a name", location=pointer, keyword="token")
+        raise InvalidSpecError("a token is an id or a name", location=pointer, keyword="token")
 
     def tokens(self, fields: Fields, name: str) -> list[int]:
         """The ids of the field ``name``, a list of tokens; absent: none."""
@@ -149,12 +149,12 @@ class TagCompiler:
 
         Raises:
             SpecError: the schema is refused.
-            BudgetExceeded: the schema has a number of too many digits.
+            BudgetExceededError: the schema has a number of too many digits.
         """
         try:
             key = json.dumps([schema, options], sort_keys=False, default=str)
         except ValueError:  # Python writes integers of 4,300 digits
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 "a number of the schema has too many digits", location=pointer, keyword="number"
             ) from None
         found = self._schemas.get(key)

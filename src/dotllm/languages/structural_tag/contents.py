@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dotllm.errors import SpecError, Unsupported
+from dotllm.errors import SpecError, UnsupportedError
 from dotllm.grammar import Expression
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.json_schema import Options
@@ -41,7 +41,7 @@ def _qwen_xml_parameter(compiler: TagCompiler, fields: Fields, _: Ends) -> Expre
 
 def _styled(compiler: TagCompiler, schema: Any, fields: Fields, style: str, options: Options) -> Expression:
     if options.excludes and style in markup.STYLES:
-        raise Unsupported(f"'excludes' in the style {style!r}", location=fields.at("excludes"), keyword="excludes")
+        raise UnsupportedError(f"'excludes' in the style {style!r}", location=fields.at("excludes"), keyword="excludes")
     try:
         if style in markup.STYLES:
             return markup.markup_expression(schema, compiler.grammar, options, style, compiler.text)
@@ -49,7 +49,7 @@ def _styled(compiler: TagCompiler, schema: Any, fields: Fields, style: str, opti
             return styled_expression(schema, compiler.grammar, options, STYLES[style], compiler.text)
     except SpecError as error:
         raise error.at(fields.at("json_schema").around(error.location)) from error
-    raise Unsupported(f"the style {style!r}", location=fields.at("style"), keyword="style")
+    raise UnsupportedError(f"the style {style!r}", location=fields.at("style"), keyword="style")
 
 
 def _grammar(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
@@ -71,13 +71,13 @@ def _any_text(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     excluded = fields.strings("excludes")
     tokens, characters = fields.count("max_tokens", None), fields.count("max_chars", None)
     if tokens is not None and (excluded or any(isinstance(end, str) for end in ends)):
-        raise Unsupported(
+        raise UnsupportedError(
             "'max_tokens' together with an end string or 'excludes'",
             location=fields.at("max_tokens"),
             keyword="max_tokens",
         )
     if characters is not None and tokens is not None:
-        raise Unsupported(
+        raise UnsupportedError(
             "'max_tokens' together with 'max_chars'", location=fields.at("max_chars"), keyword="max_chars"
         )
     if characters is not None:

@@ -1,11 +1,12 @@
-"""Reading the fields of a format: every mistake is an `InvalidSpec` with its JSON Pointer, unknown fields included."""
+"""Reading the fields of a format: every mistake is an `InvalidSpecError` with its JSON Pointer, unknown fields
+included."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dotllm.errors import InvalidSpec, Pointer
+from dotllm.errors import InvalidSpecError, Pointer
 from dotllm.languages.surrogates import is_unicode
 from dotllm.suggestions import did_you_mean
 
@@ -17,7 +18,7 @@ class Fields:
 
     def __init__(self, value: Any, pointer: Pointer) -> None:
         if not isinstance(value, Mapping):
-            raise InvalidSpec(f"an object is expected here, not {type(value).__name__}", location=pointer)
+            raise InvalidSpecError(f"an object is expected here, not {type(value).__name__}", location=pointer)
         self._value = value
         self._read: set[str] = set()
         self.pointer = pointer
@@ -34,13 +35,13 @@ class Fields:
         """A field of any type.
 
         Raises:
-            InvalidSpec: the field is missing, or no Unicode text.
+            InvalidSpecError: the field is missing, or no Unicode text.
         """
         self._read.add(name)
         value = self._value.get(name)
         if value is None:
             if default is _MISSING:
-                raise InvalidSpec(f"the field {name!r} is missing", location=self.pointer, keyword=name)
+                raise InvalidSpecError(f"the field {name!r} is missing", location=self.pointer, keyword=name)
             return default
         if isinstance(value, str):
             self._check_text(name, value, self.at(name))
@@ -48,7 +49,7 @@ class Fields:
 
     def _check_text(self, name: str, text: str, pointer: Pointer) -> None:
         if not is_unicode(text):
-            raise InvalidSpec(
+            raise InvalidSpecError(
                 f"{name!r} holds half of a surrogate pair, which no Unicode text contains",
                 location=pointer,
                 keyword=name,
@@ -57,7 +58,7 @@ class Fields:
     def _of(self, name: str, kind: type, what: str, default: Any) -> Any:
         value = self.any(name, default)
         if value is not default and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-            raise InvalidSpec(f"{name!r} must be {what}", location=self.at(name), keyword=name)
+            raise InvalidSpecError(f"{name!r} must be {what}", location=self.at(name), keyword=name)
         return value
 
     def string(self, name: str, default: Any = _MISSING) -> str:
@@ -74,11 +75,11 @@ class Fields:
         """An integer not below ``minimum``.
 
         Raises:
-            InvalidSpec: the value is no integer, or out of range.
+            InvalidSpecError: the value is no integer, or out of range.
         """
         found = self._of(name, int, "an integer", default)
         if found is not default and not minimum <= found < 2**30:
-            raise InvalidSpec(f"{name!r} is out of range", location=self.at(name), keyword=name)
+            raise InvalidSpecError(f"{name!r} is out of range", location=self.at(name), keyword=name)
         return found
 
     def items(self, name: str, default: Any = _MISSING) -> list[Any]:
@@ -90,12 +91,14 @@ class Fields:
         """A list of non-empty strings; absent: none.
 
         Raises:
-            InvalidSpec: the value is no such list.
+            InvalidSpecError: the value is no such list.
         """
         found = self.items(name, [])
         for i, text in enumerate(found):
             if not isinstance(text, str) or not text:
-                raise InvalidSpec(f"{name!r} must hold non-empty strings", location=self.at(name) / i, keyword=name)
+                raise InvalidSpecError(
+                    f"{name!r} must hold non-empty strings", location=self.at(name) / i, keyword=name
+                )
             self._check_text(name, text, self.at(name) / i)
         return found
 
@@ -103,11 +106,11 @@ class Fields:
         """Refuse the fields that are left: ignoring one could mean not enforcing it.
 
         Raises:
-            InvalidSpec: a field is left.
+            InvalidSpecError: a field is left.
         """
         for name in self._value:
             if name not in self._read and self._value[name] is not None:
-                raise InvalidSpec(
+                raise InvalidSpecError(
                     f"unknown field {name!r}",
                     location=self.at(str(name)),
                     keyword=str(name),

@@ -17,7 +17,7 @@ from typing import Any
 
 from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.charset import CharSet
-from dotllm.errors import InvalidSpec, Pointer, Unsupported
+from dotllm.errors import InvalidSpecError, Pointer, UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.json_schema.extension import (
     ANY_OBJECT,
@@ -75,11 +75,11 @@ class _Markup(Emitter):
         """The whole object, without a mark around it.
 
         Raises:
-            InvalidSpec: the schema allows no objects.
+            InvalidSpecError: the schema allows no objects.
         """
         form = self.algebra.form(node)
         if not form.objects:
-            raise InvalidSpec("the schema of parameters must allow objects", location=Pointer(), keyword="type")
+            raise InvalidSpecError("the schema of parameters must allow objects", location=Pointer(), keyword="type")
         found = self.grammar.alt([self.members(constraint) for constraint in form.objects])
         self.finish()
         return found
@@ -116,7 +116,7 @@ class _Pieces(JsonText):
         self.comma = self.object_open = self.object_close = self.array_open = self.array_close = self.grammar.empty()
 
     def _distinct_open(self, bracket: bytes, keyword: str) -> Expression:
-        raise Unsupported(f"{keyword} where arrays and objects are not written as JSON", keyword=keyword)
+        raise UnsupportedError(f"{keyword} where arrays and objects are not written as JSON", keyword=keyword)
 
     def item(self, value: Expression) -> Expression:
         item = self.writer.item(value)
@@ -178,7 +178,7 @@ class _Cohere(_Markup):
 class _MinimaxM3(_Markup):
     def _alternatives(self, form: NormalForm) -> Expression:
         if form.arrays and form.objects and form.string is not NO_STRING and form.number is not NO_NUMBER:
-            raise Unsupported(f"{MINIMAX_M3} cannot tell the types of values apart: give it one", keyword="type")
+            raise UnsupportedError(f"{MINIMAX_M3} cannot tell the types of values apart: give it one", keyword="type")
         choices = self.scalars(form)
         if form.string is not NO_STRING:
             choices.append(raw_string(form.string, self.grammar, (_MARK,)))
@@ -209,7 +209,7 @@ class _MinimaxM3(_Markup):
     def keyed(self, keys: StringLanguage, value: Expression) -> Expression:
         names = keys.finite_values(_MOST_NAMES)
         if names is None:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"{MINIMAX_M3} cannot write keys that the schema does not name", keyword="additionalProperties"
             )
         return self.grammar.alt([self.named(name, value) for name in names])

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from dotllm.errors import InvalidSpec, Pointer, Unsupported
+from dotllm.errors import InvalidSpecError, Pointer, UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.json_schema.extension import (
     FALSE_BIT,
@@ -89,11 +89,11 @@ class _Writer(Emitter):
         """The whole object.
 
         Raises:
-            InvalidSpec: the schema allows no objects.
+            InvalidSpecError: the schema allows no objects.
         """
         form = self.algebra.form(node)
         if not form.objects:
-            raise InvalidSpec("the schema of parameters must allow objects", location=Pointer(), keyword="type")
+            raise InvalidSpecError("the schema of parameters must allow objects", location=Pointer(), keyword="type")
         members = _Members(self)
         found = self.grammar.alt([object_expression(members, constraint) for constraint in form.objects])
         self.finish()
@@ -168,6 +168,6 @@ class _Members:
         distinct: str | None = None,
     ) -> Expression:
         if distinct is not None:
-            raise Unsupported(f"{distinct} where the object is not written as JSON", keyword=distinct)
+            raise UnsupportedError(f"{distinct} where the object is not written as JSON", keyword=distinct)
         network = self.grammar.network(states, 0, finals, edges)
         return self.grammar.seq([network, self.writer.text.whitespace])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from dotllm.errors import InvalidSpec, Pointer
+from dotllm.errors import InvalidSpecError, Pointer
 from dotllm.grammar import Expression
 from dotllm.languages.dispatch import token_tag_dispatch
 from dotllm.languages.json_input import read_json
@@ -34,7 +34,7 @@ def _tag_rest(compiler: TagCompiler, fields: Fields) -> Expression:
     """Content and end of a tag.
 
     Raises:
-        InvalidSpec: the end is no string, strings, or token.
+        InvalidSpecError: the end is no string, strings, or token.
     """
     end = fields.any("end")
     content = fields.any("content")
@@ -44,7 +44,7 @@ def _tag_rest(compiler: TagCompiler, fields: Fields) -> Expression:
         return compiler.grammar.seq([inner, compiler.grammar.tokens([token])])
     ends = [end] if isinstance(end, str) else end
     if not isinstance(ends, list) or not ends or not all(isinstance(text, str) for text in ends):
-        raise InvalidSpec("'end' must be a string, strings, or a token", location=fields.at("end"), keyword="end")
+        raise InvalidSpecError("'end' must be a string, strings, or a token", location=fields.at("end"), keyword="end")
     inner = compiler.format(content, fields.at("content"), tuple(text for text in ends if text))
     return compiler.grammar.seq([inner, compiler.grammar.alt([compiler.text(text) for text in ends])])
 
@@ -57,7 +57,7 @@ def _tags(compiler: TagCompiler, fields: Fields) -> list[Tag]:
     """The tags of a list, which must begin with strings.
 
     Raises:
-        InvalidSpec: there is none.
+        InvalidSpecError: there is none.
     """
     tags = []
     for i, value in enumerate(fields.items("tags")):
@@ -67,7 +67,7 @@ def _tags(compiler: TagCompiler, fields: Fields) -> list[Tag]:
         tag.finish()
         tags.append(_tag_of(compiler, begin, tail))
     if not tags:
-        raise InvalidSpec("'tags' must not be empty", location=fields.at("tags"), keyword="tags")
+        raise InvalidSpecError("'tags' must not be empty", location=fields.at("tags"), keyword="tags")
     return tags
 
 
@@ -86,17 +86,17 @@ def triggered(
     """Free text with tags behind their triggers; ``at_least_one``: it begins with a tag.
 
     Raises:
-        InvalidSpec: there is no trigger, or a tag does not begin with exactly one.
+        InvalidSpecError: there is no trigger, or a tag does not begin with exactly one.
     """
     grammar = compiler.grammar
     if not triggers:
-        raise InvalidSpec("'triggers' must not be empty", location=pointer, keyword="triggers")
+        raise InvalidSpecError("'triggers' must not be empty", location=pointer, keyword="triggers")
     groups: dict[str, list[Tag]] = {trigger: [] for trigger in triggers}
     for tag in tags:
         matching = [trigger for trigger in groups if tag.begin.startswith(trigger)]
         if len(matching) != 1:
             what = "no trigger" if not matching else "more than one trigger"
-            raise InvalidSpec(f"{what} is a prefix of the tag {tag.begin!r}", location=pointer, keyword="triggers")
+            raise InvalidSpecError(f"{what} is a prefix of the tag {tag.begin!r}", location=pointer, keyword="triggers")
         groups[matching[0]].append(tag)
     dispatch = [
         (trigger, grammar.alt([tag.rest(len(trigger)) for tag in group])) for trigger, group in groups.items() if group
@@ -118,7 +118,7 @@ def _token_triggered_tags(compiler: TagCompiler, fields: Fields, _: Ends) -> Exp
         tag.any("type", None)
         token = compiler.token_of_format(tag.any("begin"), tag.at("begin"))
         if token not in triggers:
-            raise InvalidSpec("no trigger token begins this tag", location=tag.at("begin"), keyword="begin")
+            raise InvalidSpecError("no trigger token begins this tag", location=tag.at("begin"), keyword="begin")
         tags.append((token, _tag_rest(compiler, tag)))
         tag.finish()
     at_least_one, once = fields.flag("at_least_one"), fields.flag("stop_after_first")
@@ -150,7 +150,7 @@ def _dispatch(compiler: TagCompiler, fields: Fields, ends: Ends) -> Expression:
     for i, rule in enumerate(fields.items("rules")):
         at = fields.at("rules") / i
         if not isinstance(rule, list | tuple) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
-            raise InvalidSpec("a rule is a pattern and a format", location=at, keyword="rules")
+            raise InvalidSpecError("a rule is a pattern and a format", location=at, keyword="rules")
         rules.append((rule[0], compiler.format(rule[1], at / 1, ends)))
     return compiler.free(rules, fields.strings("excludes"), ends, loop=fields.flag("loop", True))
 
@@ -160,7 +160,7 @@ def _token_dispatch(compiler: TagCompiler, fields: Fields, _: Ends) -> Expressio
     for i, rule in enumerate(fields.items("rules")):
         at = fields.at("rules") / i
         if not isinstance(rule, list | tuple) or len(rule) != 2:
-            raise InvalidSpec("a rule is a token and a format", location=at, keyword="rules")
+            raise InvalidSpecError("a rule is a token and a format", location=at, keyword="rules")
         rules.append((compiler.token(rule[0], at / 0), compiler.format(rule[1], at / 1, ())))
     excluded = compiler.tokens(fields, "exclude_tokens")
     return token_tag_dispatch(compiler.grammar, rules, excluded, loop=fields.flag("loop", True))

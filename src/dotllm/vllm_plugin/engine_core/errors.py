@@ -22,7 +22,7 @@ from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 from dotllm.compilation.errors import QueueFull
-from dotllm.errors import InvalidSpec, SpecError, without_frames
+from dotllm.errors import InvalidSpecError, SpecError, without_frames
 from dotllm.vllm_plugin.answer_limit import CLOSED, tokens_left
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.hook import Original
@@ -138,7 +138,7 @@ def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
         forbidding.append(f"the server's logits processors ({', '.join(processors)})")
     if isinstance(error, TokenNotAllowed) and forbidding:
         message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to go on"
-        return encode(InvalidSpec(message, keyword=forbidding[0], code="conflict"))
+        return encode(InvalidSpecError(message, keyword=forbidding[0], code="conflict"))
     return encode(error, "the constraint could not be followed")
 
 

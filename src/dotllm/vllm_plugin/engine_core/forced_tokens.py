@@ -35,12 +35,13 @@ class ForcedSpelling:
         return _spellings.setdefault(index, ForcedSpelling())
 
     def after(self, index: Walkable, config: int) -> tuple[int, ...]:
-        """Tokens that spell what must come after ``config``; empty if nothing is forced. Raises BudgetExceeded."""
+        """Tokens that spell what must come after ``config``; empty if nothing is forced. Raises BudgetExceededError."""
         tokens = self._tokens.get(config)
         return self._find(index, config) if tokens is None else tokens
 
     def row(self, index: Walkable, config: int) -> int:
-        """The mask row that allows the first of those tokens alone; -1 if nothing is forced. Raises BudgetExceeded."""
+        """The mask row that allows the first of those tokens alone; -1 if nothing is forced. Raises
+        BudgetExceededError."""
         row = self.known_rows(index.space.epoch).get(config)
         if row is None:
             row = -1

@@ -19,7 +19,7 @@ import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from dotllm.compilation.compiled import Compiled
-from dotllm.errors import InvalidSpec, SpecError, TooFewTokens, without_frames
+from dotllm.errors import InvalidSpecError, SpecError, TooFewTokensError, without_frames
 from dotllm.index import Guide, Walkable
 from dotllm.index.draft_rows import is_set, limit_rows
 from dotllm.index.mask_table import END_ROW
@@ -217,7 +217,7 @@ class RequestGrammar(StructuredOutputGrammar):
                 config = self.guide.index.advance(config, token)
             try:
                 self.guide.index.mask_within(config, left - len(tokens))
-            except TooFewTokens:
+            except TooFewTokensError:
                 return False
         return True
 
@@ -306,7 +306,7 @@ class RequestGrammar(StructuredOutputGrammar):
             return TokenNotAllowed(token)
         named = ", ".join(map(str, self.stops[:_MOST_NAMED])) + (", …" if len(self.stops) > _MOST_NAMED else "")
         message = f"stop_token_ids [{named}] leave no token to go on with where the text may not end yet"
-        return InvalidSpec(message, keyword="stop_token_ids", code="conflict")
+        return InvalidSpecError(message, keyword="stop_token_ids", code="conflict")
 
     def _ends_with(self, token: int, guide: Guide) -> bool:
         """Whether the grammar itself asks for this special token, and is complete with it. (An ordinary token's text

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from dotllm.compilation import Specification, validation_cache
-from dotllm.errors import Code, InvalidSpec, SpecError
+from dotllm.errors import Code, InvalidSpecError, SpecError
 from dotllm.vllm_plugin.engine_core import per_process
 from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.hook import Hook, Original, Target
@@ -129,10 +129,10 @@ def _validate_xgrammar_grammar(sampling_params: ConstrainedParams, *, original: 
 
 
 def require_object(text: str) -> None:
-    """Raise InvalidSpec for a structural tag that is no JSON object."""
+    """Raise InvalidSpecError for a structural tag that is no JSON object."""
     try:
         tag = json.loads(text)
     except (RecursionError, TypeError, ValueError) as error:
-        raise InvalidSpec(f"structured_outputs.structural_tag is not JSON: {error}", code="not_json") from None
+        raise InvalidSpecError(f"structured_outputs.structural_tag is not JSON: {error}", code="not_json") from None
     if not isinstance(tag, dict):
-        raise InvalidSpec("structured_outputs.structural_tag is not a JSON object")
+        raise InvalidSpecError("structured_outputs.structural_tag is not a JSON object")

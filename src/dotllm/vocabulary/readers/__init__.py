@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.vocabulary.content import ids_of
 from dotllm.vocabulary.readers import hugging_face, sentencepiece, tiktoken
 from dotllm.vocabulary.readers.contents import TokenizerContents
@@ -33,7 +33,7 @@ def read_tokenizer(tokenizer: Any) -> TokenizerContents:
     What wrappers and Python classes say is kept: their EOS ids, their special tokens, and the tokens they added.
 
     Raises:
-        Unsupported: the tokens are not known to have bytes; the keyword is the tokenizer's class.
+        UnsupportedError: the tokens are not known to have bytes; the keyword is the tokenizer's class.
     """
     layers = list(_layers(tokenizer))
     for depth, layer in enumerate(layers):
@@ -44,7 +44,7 @@ def read_tokenizer(tokenizer: Any) -> TokenizerContents:
                     contents = _with_outer(contents, outer)
                 return as_decoded(contents)
     name = type(tokenizer).__name__
-    raise Unsupported(
+    raise UnsupportedError(
         f"tokenizer class {name} is not supported: its tokens are not known to have bytes of their own; "
         "build the vocabulary with Vocabulary.from_bytes if you know them",
         keyword=name,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.vocabulary.readers.byte_level import decode_byte_level
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -21,10 +21,10 @@ def decode_tokens(strings: Sequence[str], decoder: Mapping[str, Any] | None) -> 
     """The bytes of each token. ``decoder`` is the decoder's description as in ``tokenizer.json``.
 
     Raises:
-        Unsupported: tokens have no bytes of their own under this decoder; the keyword is its type.
+        UnsupportedError: tokens have no bytes of their own under this decoder; the keyword is its type.
     """
     if decoder is None:
-        raise Unsupported(
+        raise UnsupportedError(
             "the tokenizer has no decoder: its tokens are joined by spaces, so they have no bytes of their own",
             keyword="decoder",
             code="tokenizer",
@@ -37,7 +37,9 @@ def decode_tokens(strings: Sequence[str], decoder: Mapping[str, Any] | None) -> 
             fused = True
         elif kind == "Strip" and fused:
             if step["stop"]:
-                raise Unsupported("the tokenizer's decoder strips the end of a text", keyword="Strip", code="tokenizer")
+                raise UnsupportedError(
+                    "the tokenizer's decoder strips the end of a text", keyword="Strip", code="tokenizer"
+                )
         else:
             texts = [i for i, text in enumerate(decoded) if isinstance(text, str)]
             for i, text in zip(texts, _apply(step, [str(decoded[i]) for i in texts]), strict=True):
@@ -67,7 +69,7 @@ def _apply(step: Mapping[str, Any], texts: list[str]) -> Sequence[str | bytes]:
         return [text.replace(old, new) for text in texts]
     if kind == "Strip":
         return [_strip(text, step["content"], step["start"], step["stop"]) for text in texts]
-    raise Unsupported(
+    raise UnsupportedError(
         f"the tokenizer's decoder {kind} does not give each token bytes of its own; "
         "build the vocabulary with Vocabulary.from_bytes if you know them",
         keyword=kind,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.vocabulary.readers.contents import TokenizerContents
 
 _CHUNK = 8192
@@ -29,7 +29,7 @@ Decode = Callable[[list[int]], str]
 def as_decoded(contents: TokenizerContents) -> TokenizerContents:
     """``contents`` with the bytes of all tokens as the tokenizer decodes them; a warning names those that differed.
 
-    Raises Unsupported if the tokenizer joins its tokens by something that belongs to none of them.
+    Raises UnsupportedError if the tokenizer joins its tokens by something that belongs to none of them.
     """
     tokens = contents.tokens
     anchor = _anchor(tokens, contents.decode)
@@ -59,7 +59,7 @@ def _anchor(tokens: Sequence[bytes | None], decode: Decode) -> int | None:
     A token of several letters is preferred: a token of a single byte may be decoded together with other bytes.
 
     Raises:
-        Unsupported: there are visible tokens, but none decodes to its own bytes.
+        UnsupportedError: there are visible tokens, but none decodes to its own bytes.
     """
     for length in (2, 3, 1):
         candidates = [i for i, text in enumerate(tokens) if text is not None and _is_visible(text, length)]
@@ -67,7 +67,7 @@ def _anchor(tokens: Sequence[bytes | None], decode: Decode) -> int | None:
             if _decoded([i, i, i], decode) == 3 * (tokens[i] or b"").decode():
                 return i
         if candidates:
-            raise Unsupported(
+            raise UnsupportedError(
                 "the tokenizer does not decode tokens one after another: what it puts between them belongs to none; "
                 "build the vocabulary with Vocabulary.from_bytes if you know their bytes",
                 keyword="decode",

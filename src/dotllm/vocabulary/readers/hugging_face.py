@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.vocabulary.readers.byte_level import decode_byte_level
 from dotllm.vocabulary.readers.contents import TokenizerContents
 from dotllm.vocabulary.readers.decoders import decode_tokens
@@ -33,7 +33,7 @@ def read_tokenizers(tokenizer: Any) -> TokenizerContents:
     """Contents of a ``tokenizers.Tokenizer``."""
     model = type(tokenizer.model).__name__
     if model == "WordPiece":
-        raise Unsupported(
+        raise UnsupportedError(
             "WordPiece tokenizers leave the spaces between words to a decoder", keyword="WordPiece", code="tokenizer"
         )
     decoder = tokenizer.decoder

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dotllm.automata.lowering import lower
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.reference import accepts
 from dotllm.grammar.transform import prepare
@@ -48,5 +48,5 @@ def test_with_and_without(schema: Any, options: Options) -> None:
 
 def test_a_wrong_pattern_of_white_space_is_refused_each_time() -> None:
     for _ in range(2):
-        with pytest.raises(InvalidSpec, match="whitespace_pattern"):
+        with pytest.raises(InvalidSpecError, match="whitespace_pattern"):
             json_schema_to_grammar({}, whitespace_pattern="(")

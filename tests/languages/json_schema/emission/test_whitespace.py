@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.languages.json_schema import json_object_to_grammar, json_schema_to_grammar
 from tests.languages.json_schema.verdicts import Acceptor
 
@@ -46,10 +46,10 @@ def test_allowed(pattern: str, allowed: list[str], refused: list[str]) -> None:
 )
 def test_what_is_no_white_space_is_refused_by_name(pattern: str, named: str) -> None:
     for _ in range(2):
-        with pytest.raises(InvalidSpec) as refusal:
+        with pytest.raises(InvalidSpecError) as refusal:
             json_schema_to_grammar(SCHEMA, whitespace_pattern=pattern)
         assert refusal.value.keyword == "whitespace_pattern"
         assert str(refusal.value).startswith("whitespace_pattern: ")
         assert named in str(refusal.value)
-    with pytest.raises(InvalidSpec, match="whitespace_pattern"):
+    with pytest.raises(InvalidSpecError, match="whitespace_pattern"):
         json_object_to_grammar(whitespace_pattern=pattern)

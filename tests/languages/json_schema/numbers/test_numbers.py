@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.numbers.number_expression import number_expression, spellings
@@ -223,21 +223,21 @@ def test_multiples_of_a_power_of_ten_need_few_states() -> None:
 
 
 def test_budget() -> None:
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         grammar_of(INTEGER & N.multiple_of(1_000_003))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         exact(Decimal("1e100000"))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, True])
 def test_no_number(value: float) -> None:
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(InvalidSpecError):
         N.finite([value])
 
 
 @pytest.mark.parametrize("step", [0, -1, -0.5])
 def test_multiple_of_must_be_positive(step: float) -> None:
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(InvalidSpecError):
         N.multiple_of(step)
 
 
@@ -290,7 +290,7 @@ def test_large_steps(step: int, inside: str, outside: str) -> None:
 @pytest.mark.parametrize("divisor", [10**1999, 3 * 10**1500, Decimal("7e900")])
 def test_the_work_for_a_long_divisor_is_bounded(divisor: int | Decimal) -> None:
     """A power of ten needs few states, but took 40 s: each residue of 2,000 digits was compared digit by digit."""
-    with pytest.raises(BudgetExceeded, match="multiples") as caught:
+    with pytest.raises(BudgetExceededError, match="multiples") as caught:
         grammar_of(N.multiple_of(divisor))
     assert caught.value.keyword == "multipleOf"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from dotllm.errors import BudgetExceeded, SpecError
+from dotllm.errors import BudgetExceededError, SpecError
 from dotllm.languages.json_schema import json_schema_to_grammar
 from dotllm.languages.json_schema.objects import expansion
 from tests.languages.json_schema.verdicts import Acceptor
@@ -111,7 +111,7 @@ def test_automata_that_tell_alternatives_apart_are_counted() -> None:
     json_schema_to_grammar(json.dumps({"oneOf": overlapping[:15]}))
     messages = set()
     for _ in range(2):
-        with pytest.raises(BudgetExceeded, match="more than 300000 steps") as caught:
+        with pytest.raises(BudgetExceededError, match="more than 300000 steps") as caught:
             json_schema_to_grammar(json.dumps({"oneOf": overlapping}))
         messages.add(str(caught.value))
     assert len(messages) == 1

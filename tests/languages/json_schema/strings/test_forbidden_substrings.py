@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dotllm import BudgetExceeded, Index, Unsupported, Vocabulary
+from dotllm import BudgetExceededError, Index, UnsupportedError, Vocabulary
 from dotllm.grammar import Grammar
 from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema.build import schema_expression
@@ -96,16 +96,16 @@ def test_documents(schema: Any, texts: tuple[str, ...]) -> None:
 
 def test_different_items_are_only_promised_where_that_is_sure() -> None:
     schema = {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 2}
-    with pytest.raises(Unsupported, match="uniqueItems"):
+    with pytest.raises(UnsupportedError, match="uniqueItems"):
         grammar_of(schema, ("a",))
 
 
 def test_too_many_texts_are_a_named_error() -> None:
-    with pytest.raises(BudgetExceeded, match="excluded texts are too many"):
+    with pytest.raises(BudgetExceededError, match="excluded texts are too many"):
         forbidden_substrings(tuple(chr(0x4E00 + i) * 3 for i in range(300)))
-    with pytest.raises(BudgetExceeded, match="excluded texts"):
+    with pytest.raises(BudgetExceededError, match="excluded texts"):
         forbidden_substrings(("ab" * 1_000,))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         forbidden_substrings(tuple(f"{i:x}" * 200 for i in range(500)))
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.grammar.reference import Recogniser
 from dotllm.languages.json_schema.strings import formats
 from dotllm.languages.json_schema.strings.formats.regex import is_pattern
@@ -305,9 +305,9 @@ def test_regex_with_other_conditions_is_refused() -> None:
     language = StringLanguage.format("regex")
     assert language is not None
     assert (language & StringLanguage.finite(["a", "["])).values == {"a"}
-    with pytest.raises(Unsupported):
+    with pytest.raises(UnsupportedError):
         grammar_of(language & StringLanguage.length(1))
-    with pytest.raises(Unsupported):
+    with pytest.raises(UnsupportedError):
         (~language).is_empty()
 
 
@@ -320,7 +320,7 @@ def test_other_formats_are_annotations(name: str) -> None:
 
 
 def test_what_cannot_be_decided_is_refused_by_name() -> None:
-    with pytest.raises(Unsupported) as caught:
+    with pytest.raises(UnsupportedError) as caught:
         StringLanguage.format("idn-hostname")
     assert caught.value.keyword == "format" and "idn-hostname" in caught.value.message
 

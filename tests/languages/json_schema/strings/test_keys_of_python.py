@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.languages.json_schema import json_schema_to_grammar
 
 
@@ -32,7 +32,7 @@ from dotllm.languages.json_schema import json_schema_to_grammar
 )
 @pytest.mark.parametrize("closed", [None, False])
 def test_refused_with_its_place(schema: Any, pointer: str, keyword: str, closed: bool | None) -> None:
-    with pytest.raises(InvalidSpec) as refusal:
+    with pytest.raises(InvalidSpecError) as refusal:
         json_schema_to_grammar(schema, additional_properties=closed)
     assert (refusal.value.pointer, refusal.value.keyword) == (pointer, keyword)
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dotllm.charset import ANY_CHAR, CharSet
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.reference import accepts
 from dotllm.languages.json_schema.strings import spelling
@@ -93,7 +93,7 @@ def test_one_of_is_chars(points: set[int], text: str) -> None:
 
 
 def test_lone_surrogates_are_refused() -> None:
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(InvalidSpecError):
         StringLanguage.finite(["a\ud800"])
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dotllm.automata.dfa import Dfa
 from dotllm.automata.kinds import NfaArray
 from dotllm.automata.lowering import lower
-from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
+from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError
 from dotllm.grammar import Grammar
 from dotllm.grammar.transform import prepare
 from dotllm.languages.json_schema.context import Context
@@ -197,7 +197,7 @@ def test_long_lengths_stay_counted() -> None:
 def test_lengths_beyond_all_texts() -> None:
     accepts = acceptor(S.length(0, 2**31 - 1))
     assert accepts('"abc"')
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         grammar_of(S.length(2**31))
 
 
@@ -205,7 +205,7 @@ def test_budget_names_the_keyword() -> None:
     language = S.pattern(r"^(a+b+)*$") & S.length(50_000)
     with pytest.raises(SpecError) as caught:
         grammar_of(language)
-    assert isinstance(caught.value, BudgetExceeded)
+    assert isinstance(caught.value, BudgetExceededError)
 
 
 def test_the_pattern_that_zod_writes_for_emoji() -> None:
@@ -219,7 +219,7 @@ def test_the_pattern_that_zod_writes_for_emoji() -> None:
 
 
 def test_wrong_pattern_is_refused() -> None:
-    with pytest.raises(InvalidSpec):
+    with pytest.raises(InvalidSpecError):
         grammar_of(S.pattern("(a"))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from dotllm import cancellation
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.languages.json_schema.algebra import arrays, object_unions, objects
 from dotllm.languages.json_schema.algebra.nodes import ObjectCondition
 from dotllm.languages.json_schema.algebra.normal_form import (
@@ -44,7 +44,7 @@ CHECK_DEPTH = 24  # how deep emptiness is looked for
 SCHEMA, AND, OR, NOT, FORM = "schema", "and", "or", "not", "form"
 
 
-class Loop(InvalidSpec):
+class Loop(InvalidSpecError):
     """A schema that is defined by itself, in place. It means nothing, unless only an emptiness check came round."""
 
 
@@ -82,7 +82,7 @@ class Algebra:
     def _node(self, kind: str, payload: Any, key: object = None) -> Node:
         node = Node(len(self.parts))
         if node > self.budget.nodes:
-            raise BudgetExceeded(f"more than {self.budget.nodes} combinations of sub-schemas", keyword="allOf")
+            raise BudgetExceededError(f"more than {self.budget.nodes} combinations of sub-schemas", keyword="allOf")
         self.parts.append((kind, payload))
         self._forms.append(None)
         if key is not None:
@@ -180,12 +180,12 @@ class Algebra:
         """Count work against the budget (see `nodes.Nodes`).
 
         Raises:
-            BudgetExceeded: there are no steps left.
+            BudgetExceededError: there are no steps left.
         """
         cancellation.check()
         self._steps_left -= steps
         if self._steps_left < 0:
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 f"combining sub-schemas takes more than {self.budget.steps} steps; it is the product of allOf, anyOf, "
                 "oneOf, not and if",
                 keyword="oneOf",
@@ -198,14 +198,14 @@ class Algebra:
 
         Raises:
             Loop: the schema is defined by itself, in place.
-            BudgetExceeded: schemas are nested in place too deeply.
+            BudgetExceededError: schemas are nested in place too deeply.
         """
         form = self._forms[node]
         if form is None:
             if node in self._active:
                 raise Loop("a schema refers to itself without end", keyword="$ref")
             if len(self._active) > MAX_DEPTH:
-                raise BudgetExceeded(
+                raise BudgetExceededError(
                     f"schemas nested in place more than {MAX_DEPTH} deep", keyword="allOf", code="too_deep"
                 )
             self._active.add(node)
@@ -272,7 +272,7 @@ class Algebra:
 
     def _check_product(self, a: int, b: int) -> None:
         if a * b > self.budget.alternatives:
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 f"anyOf, oneOf, not and if multiply to more than {self.budget.alternatives} alternatives",
                 keyword="anyOf",
             )
@@ -281,7 +281,7 @@ class Algebra:
         """The values of any.
 
         Raises:
-            BudgetExceeded: one type has too many alternatives.
+            BudgetExceededError: one type has too many alternatives.
         """
         if len(forms) == 1:
             return forms[0]
@@ -297,7 +297,7 @@ class Algebra:
             array_constraints.extend(form.arrays)
             object_constraints.extend(form.objects)
         if max(len(array_constraints), len(object_constraints)) > self.budget.alternatives:
-            raise BudgetExceeded(f"more than {self.budget.alternatives} alternatives", keyword="anyOf")
+            raise BudgetExceededError(f"more than {self.budget.alternatives} alternatives", keyword="anyOf")
         return NormalForm(
             constants, number, string, arrays.united(array_constraints), object_unions.united(object_constraints)
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.algebra.nodes import Breaks, Nodes, ObjectCondition, without_decided
 from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
@@ -150,7 +150,7 @@ def meet_key_classes(nodes: Nodes, a: tuple[KeyClass, ...], b: tuple[KeyClass, .
     """The common refinement of two partitions.
 
     Raises:
-        BudgetExceeded: there are too many classes.
+        BudgetExceededError: there are too many classes.
     """
     if a is ANY_KEY_CLASSES:
         return b
@@ -170,7 +170,7 @@ def meet_key_classes(nodes: Nodes, a: tuple[KeyClass, ...], b: tuple[KeyClass, .
                 node = nodes.both(x, y)
                 merged[node] = (merged[node][0] | language, node) if node in merged else (language, node)
     if len(merged) > MAX_KEY_CLASSES:
-        raise BudgetExceeded(f"keys fall into more than {MAX_KEY_CLASSES} groups", keyword="patternProperties")
+        raise BudgetExceededError(f"keys fall into more than {MAX_KEY_CLASSES} groups", keyword="patternProperties")
     return tuple(merged.values())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import FALSE, TRUE, Node
 
@@ -16,7 +16,7 @@ def partition_by(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[t
     all nodes it is outside of, and may be in answers that name fewer.
 
     Raises:
-        BudgetExceeded: there are too many parts.
+        BudgetExceededError: there are too many parts.
     """
     surely: list[Node] = []
     possible: list[Node] = []
@@ -44,7 +44,7 @@ def partition_by(algebra: Algebra, node: Node, others: Iterable[Node]) -> list[t
                 divided.append((inside, outside_of))
         parts = divided
         if len(parts) > MAX_VALUE_CLASSES:
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 f"excluded schemas tell more than {MAX_VALUE_CLASSES} kinds of values apart", keyword="not"
             )
     return parts

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema.algebra.normal_form import FALSE, TRUE, ArrayConstraint, Node, item_of
 from dotllm.languages.json_schema.algebra.partition import partition_by
@@ -100,7 +100,7 @@ class _ItemAutomaton:
         """Walk all states that can be reached, then hand the automaton over.
 
         Raises:
-            BudgetExceeded: the automaton has too many edges.
+            BudgetExceededError: the automaton has too many edges.
         """
         grammar, text = self.writer.grammar, self.writer.text
         self._number(ItemState(0, (0,) * len(self.caps), frozenset(range(len(self.constraint.negated)))))
@@ -115,7 +115,9 @@ class _ItemAutomaton:
                 for node, after in self._steps(state):
                     self.edges.append((number, self._item(node, number == 0), self._number(after)))
             if len(self.edges) > limit:
-                raise BudgetExceeded(f"an array needs an automaton of more than {limit} edges", keyword=self.keyword)
+                raise BudgetExceededError(
+                    f"an array needs an automaton of more than {limit} edges", keyword=self.keyword
+                )
         self.writer.spend(len(self.edges), self.keyword)
         network = grammar.network(len(self.numbers), 0, finals, self.edges)
         return grammar.seq([text.array_open, network, text.array_close])

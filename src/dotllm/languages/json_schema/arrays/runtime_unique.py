@@ -7,7 +7,7 @@ here: there must be enough different values for as many items as the array must 
 
 from __future__ import annotations
 
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
@@ -31,10 +31,10 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
     """The bracket of an array that is ``unique``.
 
     Raises:
-        Unsupported: nothing shows that there are enough different values.
+        UnsupportedError: nothing shows that there are enough different values.
     """
     if constraint.minimum > 1 and writer.options.excludes:
-        raise Unsupported(
+        raise UnsupportedError(
             "uniqueItems and minItems cannot be enforced beside texts that strings must not hold", keyword="uniqueItems"
         )
     last = constraint.minimum - 1
@@ -42,7 +42,7 @@ def distinct_array_open(writer: ArrayWriter, constraint: ArrayConstraint) -> Exp
     for i in positions:
         needed = constraint.minimum if i == len(constraint.prefix) else i + 1
         if _Counts(writer.algebra, needed + _MARGIN).values(item_of(constraint, i)) < needed:
-            raise Unsupported(
+            raise UnsupportedError(
                 "uniqueItems cannot be enforced beside minItems: "
                 f"it is not sure that there are {needed} different values",
                 keyword="uniqueItems",

@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
@@ -53,11 +53,12 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
     more than an automaton.
 
     Raises:
-        Unsupported: ``uniqueItems`` stands beside ``contains`` or ``not``, or ``repeated`` is asked of too many values.
-        BudgetExceeded: the automaton of ``repeated`` has too many edges.
+        UnsupportedError: ``uniqueItems`` stands beside ``contains`` or ``not``, or ``repeated`` is asked of too many
+            values.
+        BudgetExceededError: the automaton of ``repeated`` has too many edges.
     """
     if constraint.negated or constraint.contains:
-        raise Unsupported(
+        raise UnsupportedError(
             "uniqueItems cannot be enforced beside contains, or where not excludes arrays",
             keyword="uniqueItems",
             help="remove one of them, or check it after the answer",
@@ -70,7 +71,7 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
         found = values_of(writer.algebra, item_of(constraint, i), MAX_VALUES)
         if found is None:
             if constraint.repeated:
-                raise Unsupported(
+                raise UnsupportedError(
                     "equal items (not of uniqueItems) can only be enforced over values that are finitely many and few",
                     keyword="uniqueItems",
                 )
@@ -119,7 +120,7 @@ def unique_expression(writer: ArrayWriter, constraint: ArrayConstraint) -> Expre
         if len(edges) > MAX_EDGES:
             if not constraint.repeated:
                 return None
-            raise BudgetExceeded(f"uniqueItems over {len(numbers)} values is too large", keyword="uniqueItems")
+            raise BudgetExceededError(f"uniqueItems over {len(numbers)} values is too large", keyword="uniqueItems")
     writer.spend(len(edges), "uniqueItems")
     return grammar.seq([text.array_open, grammar.network(len(states), 0, finals, edges), text.array_close])
 

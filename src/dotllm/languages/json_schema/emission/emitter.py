@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dotllm import cancellation
-from dotllm.errors import BudgetExceeded, SpecError
+from dotllm.errors import BudgetExceededError, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.algebra.algebra import SCHEMA, Algebra
 from dotllm.languages.json_schema.algebra.normal_form import (
@@ -98,11 +98,13 @@ class Emitter:
         """Count the edges of an automaton against the budget of the whole grammar.
 
         Raises:
-            BudgetExceeded: all edges are spent.
+            BudgetExceededError: all edges are spent.
         """
         self.edges_left -= edges
         if self.edges_left < 0:
-            raise BudgetExceeded(f"the grammar has more than {self.options.budget.total_edges} edges", keyword=keyword)
+            raise BudgetExceededError(
+                f"the grammar has more than {self.options.budget.total_edges} edges", keyword=keyword
+            )
 
     def _alternatives(self, form: NormalForm) -> Expression:
         choices = self.constants(form)

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.charset import CharSet
-from dotllm.errors import InvalidSpec, SpecError
+from dotllm.errors import InvalidSpecError, SpecError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.options import Options
@@ -90,7 +90,7 @@ class JsonText:
         """A member whose key the schema names, and the white space after it.
 
         Raises:
-            InvalidSpec: the key is no Unicode text.
+            InvalidSpecError: the key is no Unicode text.
         """
         if not _NOT_RAW_IN_KEYS.search(name):
             if self.context.forbidden is not None and not self.context.forbidden.admits(name):
@@ -100,7 +100,7 @@ class JsonText:
                 return self.grammar.seq([self.grammar.literal(key + b":"), value])
             return self.grammar.seq([self.grammar.literal(key), self._colon, value, self.whitespace])
         if not is_unicode(name):
-            raise InvalidSpec(f"the key {name!r} is not Unicode text", keyword="properties")
+            raise InvalidSpecError(f"the key {name!r} is not Unicode text", keyword="properties")
         return self.member(StringLanguage.finite([name]), value)
 
     def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:
@@ -141,8 +141,8 @@ class JsonText:
 
 
 def whitespace(grammar: Grammar, options: Options) -> Expression:
-    """The white space between two tokens. Raises `InvalidSpec` for a pattern that is no regular expression, or matches
-    what is no white space at all."""
+    """The white space between two tokens. Raises `InvalidSpecError` for a pattern that is no regular expression, or
+    matches what is no white space at all."""
     if options.whitespace_pattern is not None:
         try:
             found = regex_to_expression(options.whitespace_pattern, grammar, search=False)
@@ -186,7 +186,7 @@ def _blank_part(pattern: str) -> Dfa | None:
     ``\\s`` also matches form feeds and no-break spaces, which JSON does not allow: they are left out.
 
     Raises:
-        InvalidSpec: no text is left, or ``pattern`` matches characters that are no white space at all.
+        InvalidSpecError: no text is left, or ``pattern`` matches characters that are no white space at all.
     """
     if _PLAINLY_BLANK.fullmatch(pattern):  # with any count, also one that is too large for an automaton
         return None
@@ -197,5 +197,5 @@ def _blank_part(pattern: str) -> Dfa | None:
     other = (every - _spaces()).shortest() or (other if blank.is_empty() else "")
     if other:
         wrong = next(character for character in other if character not in _BLANK)
-        raise InvalidSpec(f"{wrong!r} (U+{ord(wrong):04X}) is no white space of JSON, which is [ \\t\\n\\r]")
+        raise InvalidSpecError(f"{wrong!r} (U+{ord(wrong):04X}) is no white space of JSON, which is [ \\t\\n\\r]")
     return blank

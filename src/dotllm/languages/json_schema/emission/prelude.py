@@ -28,7 +28,8 @@ from dotllm.languages.json_schema.strings import additional_keys
 
 
 def from_prelude(grammar: Grammar, options: Options) -> JsonText:
-    """The pieces of documents for ``grammar``. Raises `InvalidSpec` or `Unsupported` for the pattern of white space."""
+    """The pieces of documents for ``grammar``. Raises `InvalidSpecError` or `UnsupportedError` for the pattern of white
+    space."""
     if not grammar.is_new:
         return JsonText(grammar, options)
     prelude = _prelude(

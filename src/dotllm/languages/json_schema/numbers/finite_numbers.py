@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.numbers.number_text import ByteNetwork, NumberConstraint, magnitudes, trimmed
 from dotllm.languages.json_schema.numbers.real_set import RealSet
 
@@ -38,7 +38,8 @@ def is_finite(number: bytes) -> bool:
 
 @lru_cache(maxsize=1024)
 def finite_magnitudes(numbers: RealSet, constraint: NumberConstraint) -> ByteNetwork:
-    """`magnitudes` without the texts that may not be read as finite numbers. Raises `BudgetExceeded` as it does."""
+    """`magnitudes` without the texts that may not be read as finite numbers. Raises `BudgetExceededError` as it
+    does."""
     found = magnitudes(numbers, constraint)
     return found if constraint.integer else _finite(found)
 
@@ -47,7 +48,7 @@ def _finite(network: ByteNetwork) -> ByteNetwork:
     """The texts of ``network`` that are such numbers: the product of two automata.
 
     Raises:
-        BudgetExceeded: the automaton has too many states.
+        BudgetExceededError: the automaton has too many states.
     """
     head = 3 + int(network.layout[2])
     finals = set(network.layout[3:head].tolist())
@@ -66,7 +67,9 @@ def _finite(network: ByteNetwork) -> ByteNetwork:
                 state = (target, after)
                 if state not in ids:
                     if len(ids) >= MAX_STATES:
-                        raise BudgetExceeded(f"the numbers need more than {MAX_STATES} states", keyword="multipleOf")
+                        raise BudgetExceededError(
+                            f"the numbers need more than {MAX_STATES} states", keyword="multipleOf"
+                        )
                     ids[state] = len(ids)
                     queue.append(state)
                 here[ids[state]] = here.get(ids[state], 0) | symbols & some

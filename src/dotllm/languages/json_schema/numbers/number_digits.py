@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import gcd
 from typing import Any, TypeAlias
 
-from dotllm.errors import BudgetExceeded, Unsupported
+from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.languages.json_schema.numbers.real_set import Cut, Exact, RealSet
 
 # A state of a reader: hashable; its first member says which kind it is, and so what the others are. None: a dead state.
@@ -43,7 +43,7 @@ def decimal_places(value: Exact) -> int:
     """How many digits after the point ``value`` needs.
 
     Raises:
-        Unsupported: ``value`` has no finite decimal form.
+        UnsupportedError: ``value`` has no finite decimal form.
     """
     rest, places = value.denominator, 0
     twos = fives = 0
@@ -52,7 +52,7 @@ def decimal_places(value: Exact) -> int:
     while rest % 5 == 0:
         rest, fives = rest // 5, fives + 1
     if rest != 1:
-        raise Unsupported(f"{value} has no finite decimal form", keyword="number")
+        raise UnsupportedError(f"{value} has no finite decimal form", keyword="number")
     places = max(twos, fives)
     return places
 
@@ -249,7 +249,7 @@ class Residues:
         """One residue for all that have the same future (of 1000 residues modulo 1000 only 4 differ).
 
         Raises:
-            BudgetExceeded: the residues take more than `MAX_RESIDUE_WORK`.
+            BudgetExceededError: the residues take more than `MAX_RESIDUE_WORK`.
         """
         if self.places[which]:
             return residue
@@ -263,7 +263,7 @@ class Residues:
         future.append(at)
         self._work_left -= len(future)
         if self._work_left < 0:
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 f"telling the multiples of a number of {len(future):,} digits takes too much work",
                 keyword="multipleOf",
             )

@@ -22,7 +22,7 @@ _NOT_NEGATIVE = ~_NEGATIVE
 
 
 def number_expression(language: NumberLanguage, context: Context) -> Expression:
-    """The texts of a language, as one rule of the grammar shared by all uses. Raises `BudgetExceeded` for huge
+    """The texts of a language, as one rule of the grammar shared by all uses. Raises `BudgetExceededError` for huge
     multipleOf."""
     found = context.memo.get(language)
     if found is None:

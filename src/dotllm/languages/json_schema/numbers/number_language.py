@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, gcd, lcm
 
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 from dotllm.languages.json_schema.numbers.number_text import NumberConstraint
 from dotllm.languages.json_schema.numbers.real_set import EMPTY_SET, EVERYTHING, Exact, Interval, RealSet, exact
 
@@ -80,11 +80,11 @@ class NumberLanguage:
         """The multiples of ``divisor`` > 0.
 
         Raises:
-            InvalidSpec: ``divisor`` is not positive.
+            InvalidSpecError: ``divisor`` is not positive.
         """
         step = exact(divisor)
         if step <= 0:
-            raise InvalidSpec(f"multipleOf must be greater than 0, not {divisor}", keyword="multipleOf")
+            raise InvalidSpecError(f"multipleOf must be greater than 0, not {divisor}", keyword="multipleOf")
         return cls(((NumberConstraint(False, step), EVERYTHING),))
 
     @classmethod
@@ -237,7 +237,7 @@ def _canonical(parts: Iterable[tuple[NumberConstraint, RealSet]]) -> frozenset[t
     """One set per constraint, snapped to the step, without what is empty or contained in a wider constraint.
 
     Raises:
-        BudgetExceeded: there are too many parts.
+        BudgetExceededError: there are too many parts.
     """
     union: dict[NumberConstraint, RealSet] = {}
     for constraint, numbers in parts:
@@ -246,7 +246,7 @@ def _canonical(parts: Iterable[tuple[NumberConstraint, RealSet]]) -> frozenset[t
             if simple is not None:
                 union[simple] = union[simple] | numbers if simple in union else numbers
     if len(union) > MAX_PARTS:
-        raise BudgetExceeded(f"a combination of more than {MAX_PARTS} kinds of numbers", keyword="multipleOf")
+        raise BudgetExceededError(f"a combination of more than {MAX_PARTS} kinds of numbers", keyword="multipleOf")
     for constraint, numbers in list(union.items()):
         if constraint.step is not None:
             numbers = union[constraint] = _snapped(numbers, constraint.step)
@@ -283,7 +283,7 @@ def _simplified(constraint: NumberConstraint) -> NumberConstraint | None:
 def _without_excluded_ends(constraint: NumberConstraint, numbers: RealSet) -> RealSet:
     """Drop the bounded intervals in which every candidate is excluded, so that emptiness is seen.
 
-    Raises `BudgetExceeded` if that takes more than 20,000 candidates.
+    Raises `BudgetExceededError` if that takes more than 20,000 candidates.
     """
     kept: list[Interval] = []
     for interval in numbers.intervals():
@@ -305,7 +305,7 @@ def _some_member(interval: Interval, constraint: NumberConstraint) -> bool:
     # Most often the first or the second is no multiple: each of not_steps is a proper multiple of the step.
     for tried, k in enumerate(range(first, last + 1)):
         if tried > MAX_CANDIDATES:
-            raise BudgetExceeded("a bounded range in which almost every number is excluded", keyword="multipleOf")
+            raise BudgetExceededError("a bounded range in which almost every number is excluded", keyword="multipleOf")
         if not any(_is_multiple(k * constraint.step, step) for step in constraint.not_steps):
             return True
     return False

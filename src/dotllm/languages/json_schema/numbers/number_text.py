@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.numbers.number_digits import (
     DIGIT_GROUPS,
@@ -77,7 +77,8 @@ def magnitudes(numbers: RealSet, constraint: NumberConstraint) -> ByteNetwork:
     """The unsigned texts of the members >= 0 of ``numbers`` that have this constraint.
 
     Raises:
-        BudgetExceeded: the automaton has more than `MAX_STATES` (multipleOf with a large denominator or numerator).
+        BudgetExceededError: the automaton has more than `MAX_STATES` (multipleOf with a large denominator or
+            numerator).
     """
     ends = _ends(numbers) if constraint == _INTEGER else None
     if ends is not None:
@@ -94,7 +95,7 @@ def magnitudes(numbers: RealSet, constraint: NumberConstraint) -> ByteNetwork:
             at = ids.get(target)
             if at is None:
                 if len(ids) >= MAX_STATES:
-                    raise BudgetExceeded(f"the numbers need more than {MAX_STATES} states", keyword="multipleOf")
+                    raise BudgetExceededError(f"the numbers need more than {MAX_STATES} states", keyword="multipleOf")
                 at = ids[target] = len(ids)
                 queue.append(target)
             grouped[at] = grouped.get(at, 0) | symbols

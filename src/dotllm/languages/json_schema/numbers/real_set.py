@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
-from dotllm.errors import BudgetExceeded, InvalidSpec
+from dotllm.errors import BudgetExceededError, InvalidSpecError
 
 # An exact rational; an int wherever it is integral, which is faster (equal values hash alike in both types).
 Exact: TypeAlias = int | Fraction
@@ -30,14 +30,14 @@ def exact(value: int | float | Decimal | Fraction) -> Exact:
     """The rational a JSON number stands for. A float means its shortest decimal form (0.1 is one tenth).
 
     Raises:
-        InvalidSpec: the value is no finite number.
-        BudgetExceeded: the number has too many digits.
+        InvalidSpecError: the value is no finite number.
+        BudgetExceededError: the number has too many digits.
     """
     if isinstance(value, bool):
-        raise InvalidSpec(f"{value} is not a number")
+        raise InvalidSpecError(f"{value} is not a number")
     if isinstance(value, int):
         if value.bit_length() > _MAX_BITS:
-            raise BudgetExceeded(f"a number has more than {MAX_DIGITS:,} digits")
+            raise BudgetExceededError(f"a number has more than {MAX_DIGITS:,} digits")
         return value
     if isinstance(value, float):
         if value.is_integer() and abs(value) < 1e15:
@@ -45,14 +45,14 @@ def exact(value: int | float | Decimal | Fraction) -> Exact:
         value = Decimal(repr(value))
     if isinstance(value, Decimal):
         if not value.is_finite():
-            raise InvalidSpec(f"{value} is not a JSON number")
+            raise InvalidSpecError(f"{value} is not a JSON number")
         last = value.as_tuple().exponent
         if value.adjusted() > MAX_DIGITS or (isinstance(last, int) and last < -MAX_DIGITS):
-            raise BudgetExceeded(f"the number {value:.20g} has more than {MAX_DIGITS:,} digits")
+            raise BudgetExceededError(f"the number {value:.20g} has more than {MAX_DIGITS:,} digits")
         try:
             value = Fraction(value)
         except InvalidOperation:  # pragma: no cover - is_finite() has excluded it
-            raise InvalidSpec(f"{value} is not a JSON number") from None
+            raise InvalidSpecError(f"{value} is not a JSON number") from None
     return value.numerator if value.denominator == 1 else value
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.algebra import objects
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import FALSE, TRUE, KeyClass, ObjectConstraint, value_of
@@ -56,7 +56,7 @@ def expanded(
                 try:
                     pending.extend([(part, some, split) for part in _partition_by_value(algebra, one, discriminator)])
                     continue
-                except BudgetExceeded:  # too many kinds of values: one excluded constraint after the other, then
+                except BudgetExceededError:  # too many kinds of values: one excluded constraint after the other, then
                     pass
             rest = one._replace(negated=one.negated[1:])
             pending.extend(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.grammar.grammar import Expression
 from dotllm.languages.json_schema.algebra.normal_form import FALSE, TRUE, Clause, Node, ObjectConstraint, value_of
 from dotllm.languages.json_schema.algebra.partition import partition_by
@@ -98,7 +98,7 @@ class _MemberAutomaton:
         """Walk all states that can be reached, then hand the automaton over.
 
         Raises:
-            BudgetExceeded: the automaton has too many edges.
+            BudgetExceededError: the automaton has too many edges.
         """
         grammar, text = self.writer.grammar, self.writer.text
         skip = grammar.empty()
@@ -119,7 +119,9 @@ class _MemberAutomaton:
             else:
                 self._expand(state, number)
             if len(self.edges) > limit:
-                raise BudgetExceeded(f"an object needs an automaton of more than {limit} edges", keyword=self.keyword)
+                raise BudgetExceededError(
+                    f"an object needs an automaton of more than {limit} edges", keyword=self.keyword
+                )
         self.writer.spend(len(self.edges), self.keyword)
         return text.object(2 + len(self.numbers), (1,), self.edges, self.keyword if self._is_stateful else None)
 
@@ -276,7 +278,7 @@ class _MemberAutomaton:
 
 
 def general_expression(writer: ObjectWriter, constraint: ObjectConstraint) -> Expression:
-    """The texts of the objects of any constraint. Raises `BudgetExceeded` if that takes too many states."""
+    """The texts of the objects of any constraint. Raises `BudgetExceededError` if that takes too many states."""
     return _MemberAutomaton(writer, constraint).expression()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_STRING,
     FALSE,
@@ -52,7 +52,7 @@ def with_few_named(constraint: ObjectConstraint) -> tuple[ObjectConstraint, list
     these there is always one more key.
 
     Raises:
-        BudgetExceeded: too many keys are needed out of a finite class.
+        BudgetExceededError: too many keys are needed out of a finite class.
     """
     while True:
         key_classes = key_classes_of(constraint)
@@ -64,7 +64,7 @@ def with_few_named(constraint: ObjectConstraint) -> tuple[ObjectConstraint, list
             properties={**constraint.properties, **nodes}, mentioned=constraint.mentioned.union(names)
         )
     if constraint.minimum > MAX_FEW_KEYS and any(language.dfa().is_finite() for language, _, _ in key_classes):
-        raise BudgetExceeded(
+        raise BudgetExceededError(
             f"at least {constraint.minimum} keys out of finitely many that are not named", keyword="minProperties"
         )
     return constraint, key_classes

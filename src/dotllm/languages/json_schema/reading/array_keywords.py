@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.languages.json_schema.algebra import arrays
 from dotllm.languages.json_schema.algebra.normal_form import ANY_ARRAY, TRUE, ArrayConstraint, Contains, Node
 from dotllm.languages.json_schema.reading.dialect import Dialect
@@ -17,7 +17,7 @@ def array_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope)
     """What the keywords of arrays say; None if no array satisfies them.
 
     Raises:
-        InvalidSpec: a keyword has a malformed value.
+        InvalidSpecError: a keyword has a malformed value.
     """
     prefix: tuple[Node, ...] = ()
     rest = TRUE
@@ -39,7 +39,7 @@ def array_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope)
         contains = (Contains(reader.node(schema["contains"], scope), low, high),)
     unique = schema.get("uniqueItems", False)
     if not isinstance(unique, bool):
-        raise InvalidSpec("uniqueItems must be a boolean", keyword="uniqueItems")
+        raise InvalidSpecError("uniqueItems must be a boolean", keyword="uniqueItems")
     constraint = ArrayConstraint(
         prefix, rest, count(schema, "minItems") or 0, count(schema, "maxItems"), contains, unique
     )

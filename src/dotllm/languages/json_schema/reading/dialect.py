@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from dotllm.errors import InvalidSpec, Unsupported
+from dotllm.errors import InvalidSpecError, UnsupportedError
 
 
 class Dialect(IntEnum):
@@ -90,22 +90,23 @@ def dialect_named(name: str) -> Dialect:
     """``"2020-12"``, ``"7"``, ``"draft-07"`` … or a ``$schema`` URI.
 
     Raises:
-        InvalidSpec: there is no such dialect.
+        InvalidSpecError: there is no such dialect.
     """
     found = _BY_NAME.get(name)
     if found is None:
         found = _BY_URI.get(name.split("://")[-1].rstrip("#"))
     if found is None:
-        raise InvalidSpec(f"unknown JSON Schema dialect {name!r}; known: 4, 6, 7, 2019-09, 2020-12")
+        raise InvalidSpecError(f"unknown JSON Schema dialect {name!r}; known: 4, 6, 7, 2019-09, 2020-12")
     return found
 
 
 def detect(schema: object, default: Dialect) -> Dialect:
-    """The dialect a (sub-)schema declares with ``$schema``, else ``default``. `Unsupported` if it is a foreign one.
+    """The dialect a (sub-)schema declares with ``$schema``, else ``default``. `UnsupportedError` if it is a foreign
+    one.
 
     Raises:
-        InvalidSpec: ``$schema`` is no string.
-        Unsupported: ``$schema`` names a dialect that is not known.
+        InvalidSpecError: ``$schema`` is no string.
+        UnsupportedError: ``$schema`` names a dialect that is not known.
     """
     if not isinstance(schema, dict):
         return default
@@ -113,13 +114,13 @@ def detect(schema: object, default: Dialect) -> Dialect:
         return default
     declared = schema["$schema"]
     if not isinstance(declared, str):
-        raise InvalidSpec("$schema must be a string", keyword="$schema")
+        raise InvalidSpecError("$schema must be a string", keyword="$schema")
     name = declared.split("://")[-1].rstrip("#")
     if name == _LATEST or not name:
         return default
     found = _BY_URI.get(name)
     if found is None:
-        raise Unsupported(
+        raise UnsupportedError(
             f"$schema {declared!r} is not a dialect dotllm knows (drafts 4, 6, 7, 2019-09, 2020-12)", keyword="$schema"
         )
     return found

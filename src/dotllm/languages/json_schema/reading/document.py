@@ -22,7 +22,7 @@ from referencing import Registry, Specification
 from referencing.exceptions import NoSuchAnchor, PointerToNowhere, Unresolvable
 from referencing.jsonschema import DynamicAnchor, specification_with
 
-from dotllm.errors import InvalidSpec, Pointer, SpecError, Unsupported, escaped
+from dotllm.errors import InvalidSpecError, Pointer, SpecError, UnsupportedError, escaped
 from dotllm.languages.json_schema.reading.dialect import Dialect, detect
 from dotllm.suggestions import did_you_mean
 
@@ -84,11 +84,11 @@ class Document:
         """What ``$ref``, ``$dynamicRef`` or ``$recursiveRef`` leads to.
 
         Raises:
-            InvalidSpec: the reference points to nothing in a known document.
-            Unsupported: the reference leads to a document that is not here.
+            InvalidSpecError: the reference points to nothing in a known document.
+            UnsupportedError: the reference leads to a document that is not here.
         """
         if not isinstance(reference, str):
-            raise InvalidSpec(f"{keyword} must be a string", keyword=keyword)
+            raise InvalidSpecError(f"{keyword} must be a string", keyword=keyword)
         key = (keyword, reference, scope)
         found = self._followed.get(key)
         if found is None:
@@ -132,7 +132,7 @@ class Document:
         """Follow a pointer from the root; None when it passes through another resource (a sub-schema with an id).
 
         Raises:
-            InvalidSpec: the reference points to nothing.
+            InvalidSpecError: the reference points to nothing.
         """
         at = self.root
         for token in fragment[1:].split("/"):
@@ -148,8 +148,8 @@ class Document:
         """Through the registry: (schema, scope, whether the reference named a dynamic anchor).
 
         Raises:
-            InvalidSpec: the reference points to nothing.
-            Unsupported: the reference leads to a document that is not here.
+            InvalidSpecError: the reference points to nothing.
+            UnsupportedError: the reference leads to a document that is not here.
         """
         registry = self._load()
         if reference.startswith("#"):
@@ -171,7 +171,7 @@ class Document:
             raise self._nothing_there(keyword, reference) from None
         except (Unresolvable, KeyError):
             where = "" if uri in ("", reference) else f" ({uri!r})"
-            raise Unsupported(
+            raise UnsupportedError(
                 f"{keyword} {reference!r} leads to another document{where}, which is never fetched",
                 keyword=keyword,
                 code="remote_reference",
@@ -182,9 +182,9 @@ class Document:
         dialect = self._dialect_of(registry, base, scope.dialect)
         return contents, self._within(scope, base, dialect), dynamic
 
-    def _nothing_there(self, keyword: str, reference: str) -> InvalidSpec:
+    def _nothing_there(self, keyword: str, reference: str) -> InvalidSpecError:
         """The refusal of ``reference``, with the definition or anchor that it may have meant."""
-        return InvalidSpec(
+        return InvalidSpecError(
             f"{keyword} {reference!r} points to nothing",
             keyword=keyword,
             code="unknown_reference",
@@ -210,7 +210,7 @@ class Document:
 
     def _follow_recursive(self, reference: str, scope: Scope) -> ScopedSchema:
         if reference != "#":
-            raise InvalidSpec('$recursiveRef can only be "#"', keyword="$recursiveRef")
+            raise InvalidSpecError('$recursiveRef can only be "#"', keyword="$recursiveRef")
         registry = self._load()
         contents, inner, _ = self._look_up("$recursiveRef", "#", scope)
         if isinstance(contents, dict) and contents.get("$recursiveAnchor") is True:
@@ -237,7 +237,7 @@ class Document:
         keyword = _name_of_identifier(dialect)
         try:
             return _joined(base, identifier, keyword)[0]
-        except InvalidSpec as error:
+        except InvalidSpecError as error:
             raise error.at(self.pointer(schema) / keyword, keyword) from None
 
     def _dialect_of(self, registry: Registry[Any], base: str, default: Dialect) -> Dialect:
@@ -256,7 +256,7 @@ class Document:
         """The registry of everything this document contains, crawled once.
 
         Raises:
-            InvalidSpec: the identifiers cannot be read.
+            InvalidSpecError: the identifiers cannot be read.
         """  # noqa: DOC501 - SpecError is its base
         if self._registry is None:
             specification = _specification(self.scope.dialect)
@@ -266,7 +266,9 @@ class Document:
             except SpecError:
                 raise
             except Exception as error:  # whatever a malformed document makes the library raise
-                raise InvalidSpec(f"the identifiers of the document cannot be read: {error}", keyword="$id") from error
+                raise InvalidSpecError(
+                    f"the identifiers of the document cannot be read: {error}", keyword="$id"
+                ) from error
             self._registry = registry
             self._foreign = frozenset(meta_schemas)
             for uri in registry:
@@ -315,12 +317,12 @@ def _joined(base: str, reference: str, keyword: str) -> tuple[str, str]:
     """What ``reference`` stands for beside ``base``: the URI and its fragment.
 
     Raises:
-        InvalidSpec: ``reference`` is no URI reference.
+        InvalidSpecError: ``reference`` is no URI reference.
     """
     try:
         uri, fragment = urldefrag(urljoin(base, reference))
     except ValueError as error:
-        raise InvalidSpec(f"{keyword} {reference!r} is no URI reference: {error}", keyword=keyword) from None
+        raise InvalidSpecError(f"{keyword} {reference!r} is no URI reference: {error}", keyword=keyword) from None
     return uri, fragment
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
@@ -32,7 +32,7 @@ def form_of_values(algebra: Algebra, values: Iterable[Any]) -> NormalForm:
     """Exactly these JSON values (numbers as int, float, Decimal or Fraction).
 
     Raises:
-        InvalidSpec: one is no JSON value, or a key of it is no Unicode text.
+        InvalidSpecError: one is no JSON value, or a key of it is no Unicode text.
     """
     constants = 0
     strings: list[str] = []
@@ -57,7 +57,7 @@ def form_of_values(algebra: Algebra, values: Iterable[Any]) -> NormalForm:
             members = {name: node_of_value(algebra, member) for name, member in value.items()}
             object_constraints.append(ObjectConstraint(members, NO_KEY_CLASSES, frozenset(members), named=ALL_NAMED))
         else:
-            raise InvalidSpec(f"{value!r} is not a JSON value")
+            raise InvalidSpecError(f"{value!r} is not a JSON value")
     return NormalForm(
         constants,
         NumberLanguage.finite(numbers) if numbers else NO_NUMBER,
@@ -68,7 +68,7 @@ def form_of_values(algebra: Algebra, values: Iterable[Any]) -> NormalForm:
 
 
 def node_of_value(algebra: Algebra, value: Any) -> Node:
-    """The node of exactly one JSON value. Raises `InvalidSpec`."""
+    """The node of exactly one JSON value. Raises `InvalidSpecError`."""
     key = ("value", type(value), _Identity(value) if isinstance(value, (list, dict)) else value)
     return algebra.of_form(form_of_values(algebra, [value]), key)
 

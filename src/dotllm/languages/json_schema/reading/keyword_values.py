@@ -1,6 +1,6 @@
 """The values of single keywords: numbers, counts, objects, lists of keys.
 
-A malformed value is an `InvalidSpec` that names its keyword; `keywords` adds the place.
+A malformed value is an `InvalidSpecError` that names its keyword; `keywords` adds the place.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from dotllm.errors import BudgetExceeded, InvalidSpec, SpecError
+from dotllm.errors import BudgetExceededError, InvalidSpecError, SpecError
 from dotllm.languages.json_schema.numbers.number_language import NumberLanguage
 from dotllm.languages.json_schema.numbers.real_set import exact
 from dotllm.languages.surrogates import is_unicode
@@ -52,14 +52,14 @@ def number(schema: dict[str, Any], keyword: str) -> Any:
     """The number a keyword has, None if it is not there.
 
     Raises:
-        InvalidSpec: the value is no number.
-        BudgetExceeded: the number has too many digits.
+        InvalidSpecError: the value is no number.
+        BudgetExceededError: the number has too many digits.
     """  # noqa: DOC501 - a function makes the error
     value = schema.get(keyword)
     if value is None and keyword not in schema:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        raise InvalidSpec(f"{keyword} must be a number", keyword=keyword)
+        raise InvalidSpecError(f"{keyword} must be a number", keyword=keyword)
     if not isinstance(value, int) or value.bit_length() > SMALL:
         try:
             exact(value)
@@ -77,32 +77,32 @@ def count(schema: dict[str, Any], keyword: str) -> int | None:
     """The non-negative integer a keyword has (1.0 is one), None if it is not there.
 
     Raises:
-        InvalidSpec: the value is no non-negative integer.
-        BudgetExceeded: a lower limit is larger than `MAX_LENGTH`.
+        InvalidSpecError: the value is no non-negative integer.
+        BudgetExceededError: a lower limit is larger than `MAX_LENGTH`.
     """
     if keyword not in schema:
         return None
     value = number(schema, keyword)
     if value < 0 or value != int(value):
-        raise InvalidSpec(f"{keyword} must be a non-negative integer", keyword=keyword)
+        raise InvalidSpecError(f"{keyword} must be a non-negative integer", keyword=keyword)
     if value <= MAX_LENGTH:
         return int(value)
     if keyword.startswith("max"):
         return None  # no text is that long
-    raise BudgetExceeded(f"{keyword} is larger than {MAX_LENGTH}", keyword=keyword)
+    raise BudgetExceededError(f"{keyword} is larger than {MAX_LENGTH}", keyword=keyword)
 
 
 def mapping(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
     """The object a keyword has, empty if it is not there.
 
     Raises:
-        InvalidSpec: the value is no object.
+        InvalidSpecError: the value is no object.
     """
     value = schema.get(keyword)
     if value is None and keyword not in schema:
         return {}
     if not isinstance(value, dict):
-        raise InvalidSpec(f"{keyword} must be an object", keyword=keyword)
+        raise InvalidSpecError(f"{keyword} must be an object", keyword=keyword)
     check_keys(value, keyword)
     return value
 
@@ -111,10 +111,10 @@ def name_list(keyword: str, value: Any) -> list[str]:
     """A list of keys.
 
     Raises:
-        InvalidSpec: the value is no list of strings.
+        InvalidSpecError: the value is no list of strings.
     """
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise InvalidSpec(f"{keyword} must be a list of strings", keyword=keyword)
+        raise InvalidSpecError(f"{keyword} must be a list of strings", keyword=keyword)
     check_text(value, keyword)
     return value
 
@@ -123,21 +123,21 @@ def check_keys(value: dict[Any, Any], keyword: str) -> None:
     """Refuse keys that are no strings, as in Python they may be.
 
     Raises:
-        InvalidSpec: a key is no string.
+        InvalidSpecError: a key is no string.
     """
     if {*map(type, value)} <= _STRINGS:  # nearly always
         return
     for name in value:
         if not isinstance(name, str):
-            raise InvalidSpec(f"the key {name!r} is not a string", keyword=keyword)
+            raise InvalidSpecError(f"the key {name!r} is not a string", keyword=keyword)
 
 
 def check_text(names: Iterable[str], keyword: str) -> None:
     """Refuse names that are no Unicode text, which no key of a document can be.
 
     Raises:
-        InvalidSpec: one is no Unicode text.
+        InvalidSpecError: one is no Unicode text.
     """
     if not is_unicode("".join(names)):
         wrong = next(name for name in names if not is_unicode(name))
-        raise InvalidSpec(f"the key {wrong!r} is not Unicode text", keyword=keyword)
+        raise InvalidSpecError(f"the key {wrong!r} is not Unicode text", keyword=keyword)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from typing import Any, get_args
 
-from dotllm.errors import InvalidSpec, Pointer, SpecError
+from dotllm.errors import InvalidSpecError, Pointer, SpecError
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import (
     ANYTHING,
@@ -55,7 +55,7 @@ class Keywords:
 
     def __init__(self, document: Document, algebra: Algebra, options: Options) -> None:
         if options.order not in get_args(Order):
-            raise InvalidSpec(f"order must be one of {get_args(Order)}, not {options.order!r}", keyword="order")
+            raise InvalidSpecError(f"order must be one of {get_args(Order)}, not {options.order!r}", keyword="order")
         self._wrong: Any = None
         self.document = document
         self.algebra = algebra
@@ -75,7 +75,7 @@ class Keywords:
                 return FALSE
             if not isinstance(schema, dict):
                 self._wrong = schema
-                wrong = InvalidSpec(NOT_A_SCHEMA)
+                wrong = InvalidSpecError(NOT_A_SCHEMA)
                 raise wrong if via is None else self.located(wrong, *via)
             if "$id" in schema or "id" in schema:
                 scope = self.document.enter(schema, scope)
@@ -92,7 +92,7 @@ class Keywords:
             via = (schema, reference)
             seen += 1
             if seen > 1000:
-                raise self.located(InvalidSpec("$ref refers to itself without end", keyword="$ref"), *via)
+                raise self.located(InvalidSpecError("$ref refers to itself without end", keyword="$ref"), *via)
             try:
                 schema, scope = self.document.follow(reference, schema[reference], scope)
             except SpecError as error:
@@ -102,10 +102,10 @@ class Keywords:
         """The nodes of a non-empty list of sub-schemas.
 
         Raises:
-            InvalidSpec: the value is no such list.
+            InvalidSpecError: the value is no such list.
         """
         if not isinstance(schemas, list) or not schemas:
-            raise InvalidSpec(f"{keyword} must be a non-empty list of schemas", keyword=keyword)
+            raise InvalidSpecError(f"{keyword} must be a non-empty list of schemas", keyword=keyword)
         return [self.node(schema, scope) for schema in schemas]
 
     def located(self, error: SpecError, schema: dict[str, Any], keyword: str = "") -> SpecError:
@@ -168,10 +168,10 @@ class Keywords:
         """``form`` ∧ one of ``values``.
 
         Raises:
-            InvalidSpec: ``values`` is no list of JSON values.
+            InvalidSpecError: ``values`` is no list of JSON values.
         """  # noqa: DOC501 - a function makes the error
         if not isinstance(values, list):
-            raise InvalidSpec("enum must be a list", keyword="enum")
+            raise InvalidSpecError("enum must be a list", keyword="enum")
         try:
             listed = form_of_values(self.algebra, values)
         except SpecError as error:

@@ -29,7 +29,7 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 
 
 def object_constraint(reader: SchemaReader, schema: dict[str, Any], scope: Scope) -> ObjectConstraint | None:
-    """What the keywords of objects say; None if no object satisfies them. Raises `InvalidSpec`."""
+    """What the keywords of objects say; None if no object satisfies them. Raises `InvalidSpecError`."""
     declared = mapping(schema, "properties")
     properties = {name: reader.node(child, scope) for name, child in declared.items()} if declared else {}
     key_classes = _key_classes(reader, schema, scope, properties)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.languages.json_schema.algebra.algebra import Algebra
 from dotllm.languages.json_schema.algebra.normal_form import (
     ANY_ARRAY,
@@ -62,15 +62,15 @@ def form_of_types(algebra: Algebra, types: Any) -> NormalForm:
     """The values of ``type``.
 
     Raises:
-        InvalidSpec: there is no such type.
+        InvalidSpecError: there is no such type.
     """
     if isinstance(types, str):
         found = TYPES.get(types)
         if found is None:
-            raise InvalidSpec(f"unknown type {types!r}", keyword="type", code="unknown_type", help=_meant(types))
+            raise InvalidSpecError(f"unknown type {types!r}", keyword="type", code="unknown_type", help=_meant(types))
         return found
     if not isinstance(types, list) or not types:
-        raise InvalidSpec("type must be a name or a non-empty list of names", keyword="type")
+        raise InvalidSpecError("type must be a name or a non-empty list of names", keyword="type")
     names = [name for name in types if name != "integer" or "number" not in types]
     return algebra.unite([form_of_types(algebra, name if isinstance(name, str) else repr(name)) for name in names])
 
@@ -79,19 +79,19 @@ def strings_of(schema: dict[str, Any]) -> StringLanguage:
     """The strings with minLength, maxLength, pattern and format.
 
     Raises:
-        InvalidSpec: a keyword has a malformed value.
+        InvalidSpecError: a keyword has a malformed value.
     """
     low, high = count(schema, "minLength") or 0, count(schema, "maxLength")
     out = ANY_STRING if not low and high is None else StringLanguage.length(low, high)
     if "pattern" in schema:
         pattern = schema["pattern"]
         if not isinstance(pattern, str):
-            raise InvalidSpec("pattern must be a string", keyword="pattern")
+            raise InvalidSpecError("pattern must be a string", keyword="pattern")
         out = out & StringLanguage.pattern(pattern)
     if "format" in schema:
         name = schema["format"]
         if not isinstance(name, str):
-            raise InvalidSpec("format must be a string", keyword="format")
+            raise InvalidSpecError("format must be a string", keyword="format")
         language = StringLanguage.format(name)
         if language is not None:
             out = out & language

@@ -23,11 +23,11 @@ class SchemaReader(Protocol):
         ...
 
     def node(self, schema: Any, scope: Scope) -> Node:
-        """The node of a sub-schema. Raises `InvalidSpec`."""
+        """The node of a sub-schema. Raises `InvalidSpecError`."""
         ...
 
     def nodes(self, keyword: str, schemas: Any, scope: Scope) -> list[Node]:
-        """The nodes of a non-empty list of sub-schemas. Raises `InvalidSpec`."""
+        """The nodes of a non-empty list of sub-schemas. Raises `InvalidSpecError`."""
         ...
 
     def not_of(self, schema: Any, scope: Scope) -> Node:

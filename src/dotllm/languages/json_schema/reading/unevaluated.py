@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.languages.json_schema.algebra.normal_form import (
     ALL_NAMED,
     ANY_OBJECT,
@@ -105,14 +105,14 @@ class Unevaluated:
         """A sub-schema that holds: its node with what it evaluates.
 
         Raises:
-            BudgetExceeded: schemas are nested in place too deeply.
+            BudgetExceededError: schemas are nested in place too deeply.
         """
         node = self.reader.node(schema, scope)
         self.algebra.form(node)  # if anything is malformed, it is named now: an "if" alone is read nowhere else
         if not isinstance(schema, dict):
             return [(node, NOTHING_EVALUATED)]
         if depth > MAX_DEPTH:
-            raise BudgetExceeded("schemas nested in place too deeply", keyword=self.keyword, code="too_deep")
+            raise BudgetExceededError("schemas nested in place too deeply", keyword=self.keyword, code="too_deep")
         scope = self.reader.document.enter(schema, scope)
         if "$ref" in schema and scope.dialect < Dialect.DRAFT2019:
             return self._cases(*self.reader.document.follow("$ref", schema["$ref"], scope), depth + 1)
@@ -183,14 +183,14 @@ class Unevaluated:
         """All ways to choose one case of each group.
 
         Raises:
-            BudgetExceeded: there are more than `MAX_CASES`.
+            BudgetExceededError: there are more than `MAX_CASES`.
         """
         groups = [group for group in groups if len(group) > 1 or group[0] != (TRUE, NOTHING_EVALUATED)]
         total = 1
         for group in groups:
             total *= len(group)
         if total > MAX_CASES:
-            raise BudgetExceeded(f"what is evaluated depends on more than {MAX_CASES} cases", keyword=self.keyword)
+            raise BudgetExceededError(f"what is evaluated depends on more than {MAX_CASES} cases", keyword=self.keyword)
         out: list[Case] = []
         for chosen in product(*groups):
             evaluated = NOTHING_EVALUATED

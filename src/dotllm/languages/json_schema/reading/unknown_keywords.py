@@ -47,7 +47,7 @@ def unknown_keywords(schema: Any, default_dialect: str = "2020-12") -> Iterator[
         Each unknown keyword, in the order of the text.
 
     Raises:
-        InvalidSpec: ``default_dialect`` is no known dialect.
+        InvalidSpecError: ``default_dialect`` is no known dialect.
     """
     for node, path, dialect in subschemas(schema, dialect_named(default_dialect)):
         for keyword, value in node.items():

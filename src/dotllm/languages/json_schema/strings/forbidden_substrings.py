@@ -22,7 +22,7 @@ from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.automata.dfa.nfa import NfaBuilder
 from dotllm.charset import CharSet
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.strings.spelling import MUST_ESCAPE, RAW, spellings_of_escaped
 from dotllm.languages.json_schema.strings.string_language import StringLanguage
@@ -65,20 +65,20 @@ def forbidden_substrings(texts: tuple[str, ...]) -> ForbiddenSubstrings:
     """All strings but those that hold one of ``texts``, none of which is empty.
 
     Raises:
-        BudgetExceeded: the texts are too many, or too long.
+        BudgetExceededError: the texts are too many, or too long.
     """
     budget = Budget()
     containing = containing_one_of(texts, budget)
     lacking = ~containing
     if sum(len(set(row)) for row in lacking.rows) > _MAX_EDGES:
-        raise BudgetExceeded("the excluded texts are too many, or too long", keyword="excludes")
+        raise BudgetExceededError("the excluded texts are too many, or too long", keyword="excludes")
     raw, escaped = _raw_edges(lacking), _escape_edges(texts, lacking, budget)
     strings = StringLanguage.automaton(~_some_spelling_in(containing, budget))
     return ForbiddenSubstrings(texts, raw, escaped, len(lacking.table), strings)
 
 
 def containing_one_of(texts: tuple[str, ...], budget: Budget) -> Dfa:
-    """The strings in which one of ``texts`` stands. Raises BudgetExceeded."""
+    """The strings in which one of ``texts`` stands. Raises BudgetExceededError."""
     if not texts:
         return Dfa.never()
     return regex_to_dfa("|".join(map(re.escape, texts)), search=True, budget=budget)
@@ -122,7 +122,9 @@ def _escape_edges(texts: tuple[str, ...], lacking: Dfa, budget: Budget) -> tuple
         # No text goes on in an escape, and none begins there: ``</tool_call>``.
         return tuple((state, escape, lacking.start) for state in states)
     if len(states) > _MAX_IN_ESCAPES:
-        raise BudgetExceeded("excluded texts that may stand in escapes are too many, or too long", keyword="excludes")
+        raise BudgetExceededError(
+            "excluded texts that may stand in escapes are too many, or too long", keyword="excludes"
+        )
     edges = []
     alike: dict[Dfa, Dfa] = {}
     for state in states:

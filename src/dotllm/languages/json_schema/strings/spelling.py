@@ -17,7 +17,7 @@ from json.encoder import encode_basestring
 from typing import NamedTuple
 
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
-from dotllm.errors import InvalidSpec
+from dotllm.errors import InvalidSpecError
 from dotllm.grammar.grammar import Expression, Grammar
 
 MUST_ESCAPE = CharSet.of((0, 0x1F), '"', "\\")
@@ -182,12 +182,12 @@ def quoted(text: str) -> bytes:
     """The canonical spelling of a whole string, quotes included (control characters: short or lower-case hexadecimal).
 
     Raises:
-        InvalidSpec: ``text`` holds half of a surrogate pair, which is no character (RFC 8259 §8.2).
+        InvalidSpecError: ``text`` holds half of a surrogate pair, which is no character (RFC 8259 §8.2).
     """
     try:
         return encode_basestring(text).encode()
     except UnicodeEncodeError:
-        raise InvalidSpec(f"{text!r} holds half of a surrogate pair, which is no Unicode text") from None
+        raise InvalidSpecError(f"{text!r} holds half of a surrogate pair, which is no Unicode text") from None
 
 
 def has_one_spelling(text: str) -> bool:

@@ -96,7 +96,8 @@ def _bytes_of(value: object, *arguments: object) -> int:
 
 @memoised(_bytes_of, limit=_SMALL_MEMO)
 def satisfies(text: str, atom: Atom) -> bool:
-    """Whether a string has one condition. Raises `InvalidSpec`, `Unsupported` or `BudgetExceeded` for its pattern."""
+    """Whether a string has one condition. Raises `InvalidSpecError`, `UnsupportedError` or `BudgetExceededError` for
+    its pattern."""
     if atom.kind == "format":
         return formats.FORMATS[str(atom.content)].accepts(text)
     return _automaton(atom).accepts(text)
@@ -120,7 +121,7 @@ def _is_irregular(atom: Atom) -> bool:
 
 
 def unlimited_dfa(constraint: StringConstraint) -> Dfa:
-    """A constraint without its lengths. Raises `BudgetExceeded`."""
+    """A constraint without its lengths. Raises `BudgetExceededError`."""
     return _unlimited(_without_length(constraint))[0]
 
 
@@ -182,5 +183,5 @@ def _shortest(atom: Atom) -> str | None:
 
 
 def constraint_dfa(constraint: StringConstraint) -> Dfa:
-    """All of a constraint as one automaton. Raises `BudgetExceeded`."""
+    """All of a constraint as one automaton. Raises `BudgetExceededError`."""
     return string_network.limited(unlimited_dfa(constraint), constraint.low, constraint.high)

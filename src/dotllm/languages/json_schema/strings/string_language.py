@@ -57,7 +57,8 @@ class StringLanguage:
     def pattern(cls, source: str) -> StringLanguage:
         """The strings in which the ECMA-262 regular expression ``source`` matches somewhere (it is not anchored).
 
-        It is only read when a question or the grammar needs it; then it may raise `InvalidSpec` or `Unsupported`.
+        It is only read when a question or the grammar needs it; then it may raise `InvalidSpecError` or
+        `UnsupportedError`.
         """
         return cls((StringConstraint(having=frozenset((Atom("pattern", source),))),))
 
@@ -76,7 +77,7 @@ class StringLanguage:
 
     @classmethod
     def finite(cls, values: Iterable[str]) -> StringLanguage:
-        """Exactly these strings. Raises `InvalidSpec` for one that is no Unicode text (a lone surrogate)."""
+        """Exactly these strings. Raises `InvalidSpecError` for one that is no Unicode text (a lone surrogate)."""
         return cls((), values)
 
     @classmethod
@@ -155,7 +156,7 @@ class StringLanguage:
             yield unlimited_dfa(constraint), constraint.low, constraint.high
 
     def dfa(self) -> Dfa:
-        """The language as one automaton. Raises `BudgetExceeded`."""
+        """The language as one automaton. Raises `BudgetExceededError`."""
         return union_of([*map(constraint_dfa, self.constraints), *([Dfa.literals(self.values)] if self.values else [])])
 
     def __eq__(self, other: object) -> bool:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dotllm.automata.dfa import Budget, Dfa
 from dotllm.automata.dfa.lower import dfa_to_grammar
 from dotllm.charset import CharSet
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.strings.length_kernels import FAR, count_characters, distances
 from dotllm.languages.json_schema.strings.spelling import (
@@ -109,17 +109,17 @@ def repeat(grammar: Grammar, character: Expression, low: int, high: int | None) 
     """``low`` to ``high`` characters. No text has 2**30 of them, so a larger ``high`` is that limit.
 
     Raises:
-        BudgetExceeded: ``low`` is larger than `MAX_LENGTH`.
+        BudgetExceededError: ``low`` is larger than `MAX_LENGTH`.
     """
     if low > MAX_LENGTH:
-        raise BudgetExceeded(f"strings of at least {low} characters", keyword="minLength")
+        raise BudgetExceededError(f"strings of at least {low} characters", keyword="minLength")
     return grammar.repeat(character, low, None if high is None else min(high, MAX_LENGTH))
 
 
 def content(grammar: Grammar, dfa: Dfa, low: int = 0, high: int | None = None) -> Expression:
     """What stands between the quotes, for the strings of ``dfa`` with ``low`` to ``high`` characters.
 
-    Raises `BudgetExceeded` if the automaton has to count to more than the budget allows.
+    Raises `BudgetExceededError` if the automaton has to count to more than the budget allows.
     """
     if low or high is not None:
         low, high = bounds(dfa, low, high)
@@ -151,7 +151,7 @@ def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
     """The strings of ``dfa`` with ``low`` to ``high`` characters, counted state by state.
 
     Raises:
-        BudgetExceeded: the automaton has too many states.
+        BudgetExceededError: the automaton has too many states.
     """
     low, high = bounds(dfa, low, high)
     if not low and high is None:
@@ -170,13 +170,13 @@ def limited(dfa: Dfa, low: int, high: int | None) -> Dfa:
             break
         if capacity == limit:
             what = f"a pattern or format of {low} to {'any number of' if high is None else high} characters"
-            raise BudgetExceeded(f"{what} needs an automaton of more than {limit:,} states", keyword=keyword)
+            raise BudgetExceededError(f"{what} needs an automaton of more than {limit:,} states", keyword=keyword)
         capacity = min(4 * capacity, limit)
     accepting = (origin[:states] >= 0) & dfa.accepting[np.maximum(origin[:states], 0)]
     try:
         return Dfa.of_table(dfa.alphabet, table[:states], accepting, 1, budget, "a pattern with a length")
-    except BudgetExceeded as error:
-        raise BudgetExceeded(error.message, keyword=keyword) from None
+    except BudgetExceededError as error:
+        raise BudgetExceededError(error.message, keyword=keyword) from None
 
 
 def counting(
@@ -284,7 +284,7 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
     That is: every loop reads one character out of a set, is left by nothing and may end anywhere.
 
     Raises:
-        BudgetExceeded: the automaton has too many states.
+        BudgetExceededError: the automaton has too many states.
     """
     edges, uses, sets = group_edges(dfa.table)
     characters = [dfa.alphabet.charset(_bits(words)) for words in sets.tolist()]
@@ -325,7 +325,7 @@ def _counted(grammar: Grammar, dfa: Dfa, low: int, high: int | None) -> Expressi
                 pending.append(key)
             out.append((here, read_one[charset], numbers[key]))
         if states > budget:
-            raise BudgetExceeded(f"a pattern with a length needs more than {budget:,} states", keyword="maxLength")
+            raise BudgetExceededError(f"a pattern with a length needs more than {budget:,} states", keyword="maxLength")
     return grammar.network(states, 0, finals, out)
 
 

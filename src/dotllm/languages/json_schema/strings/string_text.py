@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from dotllm.errors import BudgetExceeded
+from dotllm.errors import BudgetExceededError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.context import Context
 from dotllm.languages.json_schema.strings import additional_keys, formats, spelling, string_network
@@ -122,7 +122,7 @@ def _pattern(grammar: Grammar, constraint: StringConstraint, source: str) -> Exp
     """One pattern with a length: repetitions stay counted where the pattern allows it.
 
     Raises:
-        BudgetExceeded: its automaton has too many states.
+        BudgetExceededError: its automaton has too many states.
     """
     try:
         return regex_to_expression(
@@ -136,7 +136,7 @@ def _pattern(grammar: Grammar, constraint: StringConstraint, source: str) -> Exp
             minimum=constraint.low,
             maximum=constraint.high,
         )
-    except BudgetExceeded:
+    except BudgetExceededError:
         if (constraint.low, constraint.high) == (0, None):
             raise
         return string_network.content(grammar, unlimited_dfa(constraint), constraint.low, constraint.high)

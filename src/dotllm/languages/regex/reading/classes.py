@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from dotllm.charset import CharSet
-from dotllm.errors import BudgetExceeded, Offset, SpecError
+from dotllm.errors import BudgetExceededError, Offset, SpecError
 from dotllm.languages.regex import unicode
 from dotllm.languages.regex.reading.escapes import EscapeScanner
 from dotllm.languages.regex.reading.scanner import Dialect, Flags
@@ -52,7 +52,7 @@ class ClassScanner(EscapeScanner):
     def _count(self, ranges: int) -> None:
         self._work += ranges + 10
         if self._work > _MAX_WORK:
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 "character classes of too many ranges", location=Offset(self.at), keyword="character class"
             )
 
@@ -82,7 +82,7 @@ class ClassScanner(EscapeScanner):
                 self.at += 2
                 if text[self.at] == "[":
                     if len(stack) >= MAX_NESTED_CLASSES:
-                        raise BudgetExceeded(
+                        raise BudgetExceededError(
                             f"classes nested deeper than {MAX_NESTED_CLASSES}",
                             location=Offset(self.at),
                             keyword="nesting",

@@ -27,7 +27,7 @@ import re
 from typing import NamedTuple
 
 from dotllm.charset import ANY_CHAR, CharSet
-from dotllm.errors import BudgetExceeded, InvalidSpec, Offset
+from dotllm.errors import BudgetExceededError, InvalidSpecError, Offset
 from dotllm.languages.regex import unicode
 from dotllm.languages.regex.reading.escapes import named_set
 from dotllm.languages.regex.reading.groups import Group, GroupScanner
@@ -77,17 +77,17 @@ def parse(pattern: str, dialect: Dialect = "python", flags: Flags | None = None)
     """The syntax tree of ``pattern``.
 
     Raises:
-        InvalidSpec: ``pattern`` is no regular expression.
-        Unsupported: ``pattern`` has a construct that is none in the sense of automata; ``keyword`` names it.
-        BudgetExceeded: ``pattern`` is longer than `MAX_LENGTH`, or nested deeper than `MAX_NESTING`.
+        InvalidSpecError: ``pattern`` is no regular expression.
+        UnsupportedError: ``pattern`` has a construct that is none in the sense of automata; ``keyword`` names it.
+        BudgetExceededError: ``pattern`` is longer than `MAX_LENGTH`, or nested deeper than `MAX_NESTING`.
         ValueError: there is no such dialect.
     """
     if not isinstance(pattern, str):
-        raise InvalidSpec(f"a regular expression must be a string, not {type(pattern).__name__}", keyword="regex")
+        raise InvalidSpecError(f"a regular expression must be a string, not {type(pattern).__name__}", keyword="regex")
     if dialect not in _DOTS:
         raise ValueError(f"dialect must be one of {tuple(_DOTS)}, not {dialect!r}")
     if len(pattern) > MAX_LENGTH:
-        raise BudgetExceeded(f"a regular expression of more than {MAX_LENGTH:,} characters", keyword="length")
+        raise BudgetExceededError(f"a regular expression of more than {MAX_LENGTH:,} characters", keyword="length")
     return _Parser(pattern, dialect, flags or Flags()).parse()
 
 
@@ -115,7 +115,7 @@ class _Parser(GroupScanner):
                 opened = self.open_group(start)
                 if opened is not None:
                     if len(stack) >= MAX_NESTING:
-                        raise BudgetExceeded(
+                        raise BudgetExceededError(
                             f"groups nested deeper than {MAX_NESTING}", location=Offset(start), keyword="nesting"
                         )
                     stack.append(group)
@@ -212,7 +212,7 @@ class _Parser(GroupScanner):
         """``node`` with the quantifier that stands here, if any.
 
         Raises:
-            BudgetExceeded: a count is too large.
+            BudgetExceededError: a count is too large.
         """
         text = self.text
         while self.flags.verbose and self.at < len(text) and (text[self.at].isspace() or text[self.at] == "#"):
@@ -235,7 +235,7 @@ class _Parser(GroupScanner):
             if high is not None and high < low:
                 raise self.invalid("the counts of a repetition are out of order")
             if max(low, high or 0) >= COUNT_LIMIT:
-                raise BudgetExceeded(
+                raise BudgetExceededError(
                     f"a repetition of more than {COUNT_LIMIT - 1}", location=Offset(self.at), keyword="repetition"
                 )
         else:
@@ -254,7 +254,7 @@ class _Parser(GroupScanner):
     def _atomic(self, body: Node, start: int) -> Node:
         self.atomic += 1
         if self.atomic > MAX_ATOMIC:
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 f"more than {MAX_ATOMIC} atomic groups or possessive quantifiers",
                 location=Offset(start),
                 keyword="atomic group",

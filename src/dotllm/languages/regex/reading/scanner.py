@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from dotllm.errors import InvalidSpec, Offset, Unsupported
+from dotllm.errors import InvalidSpecError, Offset, UnsupportedError
 
 Dialect = Literal["python", "ecma"]
 
@@ -29,17 +29,17 @@ class Scanner:
         self.dialect: Dialect = dialect
         self.flags = flags
 
-    def invalid(self, what: str, at: int | None = None) -> InvalidSpec:
+    def invalid(self, what: str, at: int | None = None) -> InvalidSpecError:
         """The text is no regular expression."""
         offset = self.at if at is None else at
-        return InvalidSpec(
+        return InvalidSpecError(
             f"invalid regular expression: {what}", location=Offset(offset), keyword="regex", code="syntax"
         )
 
-    def unsupported(self, what: str, at: int, why: str = "is not regular") -> Unsupported:
+    def unsupported(self, what: str, at: int, why: str = "is not regular") -> UnsupportedError:
         """``what``, which stands at offset ``at``, is refused, and ``why``."""
         message = f"unsupported in a regular expression: {what} ({self.text[at : at + 8]!r}) {why}"
-        return Unsupported(message, location=Offset(at), keyword=what)
+        return UnsupportedError(message, location=Offset(at), keyword=what)
 
     def nul(self) -> str:
         """A NUL as an ordinary character; refused in ``python``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.grammar.fragment import Fragment
 from dotllm.grammar.grammar import Grammar
 from dotllm.languages.json_schema.strings import string_network
@@ -51,11 +51,11 @@ def find(name: str) -> Format | None:
     """The format of this name (names are case-sensitive), or None: then ``format`` is an annotation.
 
     Raises:
-        Unsupported: no automaton can decide this standard format.
+        UnsupportedError: no automaton can decide this standard format.
     """
     reason = _UNDECIDABLE.get(name)
     if reason is not None:
-        raise Unsupported(f"format {name!r} cannot be enforced: {reason}", keyword="format")
+        raise UnsupportedError(f"format {name!r} cannot be enforced: {reason}", keyword="format")
     return FORMATS.get(name)
 
 
@@ -79,7 +79,8 @@ def build_ahead() -> None:
 
 @lru_cache(maxsize=32)  # the largest hold some hundred kilobytes
 def fragment_of_length(name: str, low: int, high: int | None) -> Fragment:
-    """The same for strings of ``low`` to ``high`` characters only. Raises `BudgetExceeded` or `Unsupported`."""
+    """The same for strings of ``low`` to ``high`` characters only. Raises `BudgetExceededError` or
+    `UnsupportedError`."""
     grammar = Grammar()
     known = FORMATS[name]
     if known.longest is not None:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from dotllm.automata.dfa import Dfa
-from dotllm.errors import Unsupported
+from dotllm.errors import UnsupportedError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.regex import regex_to_dfa
 
@@ -32,10 +32,10 @@ class Format(NamedTuple):
         """The language without its limit of length; built once per process.
 
         Raises:
-            Unsupported: the format is not regular.
+            UnsupportedError: the format is not regular.
         """
         if self.build is not None:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"format {self.name!r} is not a regular language and cannot be combined with other conditions",
                 keyword="format",
             )

@@ -13,7 +13,7 @@ import re
 from functools import partial
 
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet
-from dotllm.errors import InvalidSpec, Unsupported
+from dotllm.errors import InvalidSpecError, UnsupportedError
 from dotllm.grammar.grammar import Expression, Grammar
 from dotllm.languages.json_schema.strings.formats.format import Format
 from dotllm.languages.json_schema.strings.spelling import character, text_inside
@@ -43,9 +43,9 @@ def is_pattern(text: str) -> bool:
         return False
     try:
         parse(text, "ecma", None)
-    except InvalidSpec:
+    except InvalidSpecError:
         return False
-    except Unsupported:
+    except UnsupportedError:
         return True
     return True
 
