@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import operator
 import os
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import time
 from pathlib import Path
 from typing import TextIO
 
+import numba as nb
 import pytest
+from numba.core.registry import cpu_target
 
 from dotllm import jit
 
@@ -215,3 +218,13 @@ def test_progress_on_a_terminal_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp
     both = jit.SECONDS["grammar"] + jit.SECONDS["index"]
     assert f"1/2 (grammar), about {both} s left" in said
     assert f"2/2 (index), about {jit.SECONDS['index']} s left" in said
+
+
+def test_numba_is_as_it_was_for_other_packages() -> None:
+    """Numba passes lists of types in places, as where it compiles ``prange``."""
+    context = cpu_target.typing_context
+    context.refresh()
+    add = context.resolve_value_type(operator.add)
+    assert type(add).get_call_type is jit._resolve
+    asked = jit._resolve_once(add, context, [nb.int64, nb.int64], {})
+    assert asked == jit._resolve_once(add, context, (nb.int64, nb.int64), {}) == nb.int64(nb.int64, nb.int64)

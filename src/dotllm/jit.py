@@ -295,9 +295,11 @@ def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags:
         numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = directory, f"{__name__}.BySourceHash"
         collecting = gc.isenabled()
         gc.disable()  # a compiler makes little garbage in cycles; looking for it takes a tenth of the time
+        BaseFunction.get_call_type = _resolve_once
         try:
             return numba.njit(*signature, nogil=True, **flags)(function)
         finally:
+            BaseFunction.get_call_type = _resolve
             if collecting:
                 gc.enable()
             numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
@@ -308,8 +310,13 @@ _resolved: dict[Any, Any] = {}
 
 
 def _resolve_once(function: BaseFunction, context: Any, arguments: Any, by_name: Any) -> Any:
-    """What a call of ``function`` with such types means, which is looked up among all its meanings only once."""
-    key = function, context, arguments
+    """What a call of ``function`` with such types means, which is looked up among all its meanings only once.
+
+    Numba asks dozens of templates what an operator means, for each operation and again whenever a variable of a loop
+    has been typed: a fifth of the time to compile. This takes Numba's place while a kernel of ours is compiled; other
+    packages' functions are compiled as ever, but for those that another thread compiles at that moment.
+    """
+    key = function, context, tuple(arguments)
     signature = None if by_name else _resolved.get(key)
     if signature is None:
         signature = _resolve(function, context, arguments, by_name)
@@ -317,10 +324,6 @@ def _resolve_once(function: BaseFunction, context: Any, arguments: Any, by_name:
             _resolved[key] = signature
     return signature
 
-
-# Numba asks dozens of templates what an operator means, for each operation and again whenever a variable of a loop has
-# been typed: a fifth of the time to compile.
-BaseFunction.get_call_type = _resolve_once
 
 Decorator = Callable[[Callable[..., Any]], Any]
 
