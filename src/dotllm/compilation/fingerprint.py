@@ -15,7 +15,7 @@ from dotllm._version import __version__
 
 PACKAGE = Path(__file__).parent.parent
 # What decides the contents of an index. The vocabulary is here for its trie; its tokens are fingerprinted apart.
-ENGINE_PACKAGES = ("automata", "grammar", "index", "languages", "vocabulary")
+ENGINE_PACKAGES = ("allocate", "automata", "grammar", "index", "languages", "vocabulary")
 # Beside these, the modules at the root, which the packages share, and how a specification becomes a call of the engine.
 ENGINE_FILES = ("*.py", "system/*.py", "compilation/compiler.py", "compilation/specification.py")
 
