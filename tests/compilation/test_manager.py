@@ -494,7 +494,7 @@ def test_one_log_line_per_compile(make_manager: Make, caplog: pytest.LogCaptureF
     lines = [json.loads(record.getMessage().removeprefix("compile ")) for record in caplog.records]
     assert [line["outcome"] for line in lines] == ["ok", "refused"]
     assert lines[0]["key"] == manager.key(good) and lines[0]["level"] == "compile" and lines[0]["bytes"] == 77
-    assert lines[1]["error"] == "Unsupported: no (at /a)"
+    assert lines[1]["error"] == "UnsupportedError: no (at /a)"
 
 
 def test_many_threads_many_specifications(make_manager: Make, compiler: fake_engine.Compiler) -> None:

@@ -18,6 +18,7 @@ from dotllm import Index, Vocabulary
 from dotllm.arrays import Int32
 from dotllm.automata.machine import layout as at
 from dotllm.index.storage.file import _PARTS, _SAVED
+from dotllm.index.storage.verify_arena import WAY_ARRAYS
 from tests.index.walk_damaged import HEAD, SCHEMA, indexes, vocabulary, walk
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,7 @@ def saved(of: Vocabulary) -> bytes:
     ):
         _ = guide.mask_row
         assert guide.advance(token)
+    _ = index.guide().tokens_to_finish  # finds the shortest ways
     return index.to_bytes()
 
 
@@ -59,7 +61,7 @@ def joined(header: Any, parts: list[Int32]) -> bytes:
 
 def region(parts: list[Int32], number: int) -> Int32:
     """The entries of a region, [n, width]."""
-    return parts[2 + _SAVED.index(number)].reshape(-1, at.WIDTH[number])
+    return parts[3 + _SAVED.index(number)].reshape(-1, at.WIDTH[number])
 
 
 def triples(parts: list[Int32], kind: int) -> Int32:
@@ -79,6 +81,14 @@ def set_in(number: int, row: int, column: int, value: int) -> Edit:
 def set_value(kind: int, value: int) -> Edit:
     def edit(parts: list[Int32]) -> None:
         parts[1][triples(parts, kind)[0]] = value
+
+    return edit
+
+
+def set_way(array: int, value: int) -> Edit:
+    def edit(parts: list[Int32]) -> None:
+        ways = parts[2].reshape(WAY_ARRAYS, -1)
+        ways[array, np.argmax(ways[array] > 0)] = value
 
     return edit
 
@@ -125,6 +135,11 @@ def a_frame_set_that_stands_on_itself(parts: list[Int32]) -> None:
         set_automaton(14, 256),  # class of a byte
         set_automaton(17, 1 << 20),  # start
         set_automaton(5, 1 << 20),  # the first edge of a node
+        set_way(0, -2),  # cost
+        set_way(1, 1 << 24),  # edge
+        set_way(2, 256),  # byte
+        set_way(3, 1 << 24),  # node that comes next
+        set_way(4, 1 << 24),  # the same where a level has just begun
         set_in(at.POOL, 5, 0, 1 << 24),
         set_in(at.STATE, 3, at.S_OFFSET, 1 << 24),
         set_in(at.STATE, 3, at.S_LENGTH, -2),
