@@ -16,6 +16,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from dotllm import allocate
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.kinds import N_ACCEPT, N_BYTE, N_CALL, N_END, N_ENTER, N_RETURN, N_TOKENS
 from dotllm.automata.machine import layout as L
@@ -192,27 +193,27 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
     """
     n = I(mem[L.H_NODES])
     kind, cost_of, after_of, begin_of = mem[L.H_KIND], mem[L.H_WAY_COST], mem[L.H_WAY_AFTER], mem[L.H_WAY_BEGIN]
-    mem[cost_of : cost_of + n] = MOST
-    for array in (mem[L.H_WAY_CHOICE], mem[L.H_WAY_BYTE], after_of, begin_of):
-        mem[array : array + n] = -1
-    none = np.empty(0, np.int64)
-    reads = np.empty(list_reads(mem, none), np.int64)
+    for node in range(n):
+        mem[cost_of + node], mem[after_of + node], mem[begin_of + node] = MOST, -1, -1
+        mem[mem[L.H_WAY_CHOICE] + node], mem[mem[L.H_WAY_BYTE] + node] = -1, -1
+    none = allocate.longs(0)
+    reads = allocate.longs(list_reads(mem, none))
     list_reads(mem, reads)
     # Linked lists: of each target who reads it, of each node the targets in whose closures it is.
     count = reads.shape[0] // 3
-    first_read, next_read = np.full(n, -1, np.int32), np.empty(count, np.int32)
+    first_read, next_read = allocate.filled_ints(n, -1), allocate.ints(count)
     for i in range(count):
         next_read[i] = first_read[reads[3 * i]]
         first_read[reads[3 * i]] = i
     size = mem[mem[L.H_CLOSURE_START] + n]
-    first_holder, next_holder = np.full(n, -1, np.int32), np.empty(size, np.int32)
-    holder = np.empty(size, np.int32)
+    first_holder, next_holder = allocate.filled_ints(n, -1), allocate.ints(size)
+    holder = allocate.ints(size)
     list_holders(mem, first_holder, next_holder, holder)
 
-    acc = np.full(n, -1, np.int64)
-    needed = np.zeros(n, np.int64)  # parts of an unordered sequence
-    tentative = np.full(n, 1 << 40, np.int64)
-    heap = np.empty(n + 2 * count + 16, np.int64)
+    acc = allocate.filled_longs(n, -1)
+    needed = allocate.zero_longs(n)  # parts of an unordered sequence
+    tentative = allocate.filled_longs(n, 1 << 40)
+    heap = allocate.longs(n + 2 * count + 16)
     waiting = I(0)
     for node in range(n):
         k = mem[kind + node]
