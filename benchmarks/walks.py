@@ -139,15 +139,26 @@ def _with_python_patterns(schema: Any) -> Any:
     return out
 
 
+_CLASSES = {
+    r"\d": "0-9",
+    r"\s": r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff",
+    r"\w": "0-9A-Z_a-z",
+}
+
+
 def python_pattern(pattern: str) -> str:
-    """A regular expression of ECMA-262 for Python, whose dot matches more line ends and whose ``$`` also matches before
-    a last line feed."""
+    """A regular expression of ECMA-262 for Python, whose dot matches more line ends, whose ``$`` also matches before a
+    last line feed, and whose ``\\d``, ``\\s`` and ``\\w`` hold other characters. (``[\\S]``, ``[\\D]`` and ``[\\W]``
+    stay Python's.)"""
     out, in_class, i = "", False, 0
     while i < len(pattern):
         char = pattern[i : i + 2] if pattern[i] == "\\" else pattern[i]
         i += len(char)
         if in_class:
             in_class = char != "]"
+            char = _CLASSES.get(char, char)
+        elif char.lower() in _CLASSES:
+            char = f"[{'^' * char[1].isupper()}{_CLASSES[char.lower()]}]"
         elif char == "[":
             in_class = True
         elif char == ".":

@@ -16,6 +16,8 @@ from benchmarks.walks import parse, python_pattern, validator
         (r"^\.$", ["."], ["a", ".\n"]),
         ("^[.$]$", [".", "$"], ["a"]),
         (r"^[\].]$", ["]", "."], ["a"]),
+        (r"^\d[\d_]$", ["01", "1_"], ["\u0660\u0660", "1\u0660"]),
+        (r"^\S\s\W$", ["a\ufeff\xe4", "\x85 -"], ["a\x85-", "\ufeff -", "a a"]),
     ],
 )
 def test_patterns(pattern: str, matched: list[str], not_matched: list[str]) -> None:
