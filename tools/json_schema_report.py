@@ -113,10 +113,14 @@ TEXT = f"""
   space of JSON, at most {MAX_WHITESPACE} characters between two tokens. `disable_any_whitespace` leaves none;
   `whitespace_pattern` replaces it, by what it matches of JSON's white space. A pattern that matches anything but white
   space is refused.
-* **`json.dumps(…, ensure_ascii=False)`** writes documents as they are allowed, with an `indent` that fits and the keys
-  in the order above, but for three kinds of floats: integral ones under `type: integer` (`1.0`), those with an exponent
-  under `multipleOf` (`1e-08`), and `-0.0` where nothing negative is allowed. Without `ensure_ascii=False` that holds
-  only where keys, and strings with a condition but their length, hold only ASCII (but DEL): all else is escaped.
+* **`json.dumps(…, ensure_ascii=False)`** writes documents as they are allowed, but for these, which it or a formatter
+  may write and which are not allowed:
+  * nesting deeper than 16 levels at `indent=2`, 8 levels at `indent=4` or a tab;
+  * anything around the document: the line break at the end of a file, a byte order mark;
+  * two spaces or a tab on one line (columns that are aligned), an empty line, a blank at the end of a line;
+  * keys in another order than above (`sort_keys`), unless `property_order="any"`;
+  * escapes (`ensure_ascii`, `\\/`) in keys, and in strings with a condition but their length; unpaired surrogates;
+  * `1.0` and `1e3` under `type: integer`, `1e-08` under `multipleOf`, `-0.0` where nothing negative is allowed, `NaN`.
 * **Strings** without a condition but their length may be spelled in any way of RFC 8259; all others, and keys, raw
   where JSON allows that. Lengths count code points. Unpaired surrogates are not Unicode text and not allowed.
 * **Integers** (`type: integer`) are written without fraction and exponent. Other numbers may be written in any way
