@@ -146,12 +146,6 @@ class Guide:
         """The mask, int32 [words], with ``tokens_left`` as `write_mask` has it; None: that of `mask_row`."""
         return self.index.mask_within(self.config, tokens_left)
 
-    def mask_row_within(self, tokens_left: int) -> int:
-        """`mask_row` with ``tokens_left`` as `write_mask` has it; a row that only a limit needs is good for an epoch
-        (see `TokenSpace`)."""
-        mask = self.mask_within(tokens_left)
-        return self.mask_row if mask is None else self.index.space.intern(mask)
-
     def allowed_tokens(self) -> Iterable[int]:
         """The ids of all tokens allowed next (for inspection; the mask is what to use)."""
         import numpy as np
