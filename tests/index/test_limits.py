@@ -48,6 +48,7 @@ SCHEMAS = [
     {"type": "object", "properties": {"name": {"type": "string", "minLength": 3}, "age": {"type": "integer"}}, "required": ["name", "age"]},
     {"type": "array", "items": {"type": "array", "items": {"enum": [12, 345]}, "minItems": 2, "maxItems": 5}, "minItems": 3},
     {"type": "string", "pattern": "^(ab|é)+x$", "minLength": 5, "maxLength": 60},
+    {"type": "string", "pattern": "b$", "maxLength": 2},
     {"type": "string", "maxLength": 4},
     {"type": "number", "minimum": -3, "maximum": 70},
     {"anyOf": [{"type": "array", "items": {"type": "boolean"}, "minItems": 4}, {"type": "object", "required": ["abc"]}]},

@@ -120,6 +120,12 @@ def allow_overlapping(
             break
         k += 1
         new_env = I(mem[L.H_OUT])
+        if is_limited:  # what the loop can end in time, it and others can
+            fit = fits(mem, trie, after, new_env)
+            if fit < 0:
+                return fit
+            if fit == 0:
+                return walk(mem, trie, 0, trie.main_end, loop, handle, out)
         alone = select(mem, after, number, 1)
         if alone < 0:
             return alone
@@ -127,12 +133,6 @@ def allow_overlapping(
             break
         endless = alone == state and new_env == env
         state, env = alone, new_env
-        if is_limited:  # what the loop alone can end in time, it and others can
-            fit = fits(mem, trie, state, env)
-            if fit < 0:
-                return fit
-            if fit == 0:
-                return walk(mem, trie, 0, trie.main_end, loop, handle, out)
     if (endless or k >= longest) and table[L.K_WORDS_END] != L.WORDS_NOWHERE:
         if is_limited:
             done = walk(mem, trie, charsets.unfinished_low, charsets.unfinished_high, loop, handle, out)
