@@ -24,6 +24,7 @@ import pytest
 
 from dotllm.vllm_plugin import settings
 
+os.environ["DOTLLM_END_IN_REASONING"] = "allow"  # as in vLLM: a request that reasons has no mask
 settings.BACKEND = "xgrammar"  # before any module of ours has read it
 settings.is_ours = lambda backend: backend in ("auto", "xgrammar")
 
