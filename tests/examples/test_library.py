@@ -15,15 +15,15 @@ ALL = sorted(EXAMPLES.glob("*.py"))
 WITH_SERVER = [path for path in ALL if "OPENAI_BASE_URL" in path.read_text()]
 STARTS_VLLM = [EXAMPLES / "offline_llm.py"]
 IN_PROCESS = [path for path in ALL if path not in (*WITH_SERVER, *STARTS_VLLM)]
-OPTIONAL = ("instructor", "outlines")
-"""Packages that one example needs each; it runs where they are installed. (requirements/ has no outlines.)"""
+OPTIONAL = ("instructor", "langchain_openai", "outlines")
+"""Packages that one example needs each; it runs where they are installed (``make test-clients`` installs them)."""
 
 pytest.importorskip("transformers")
 
 
 def skip_unless_installed(path: Path) -> None:
     for package in OPTIONAL:
-        if f"import {package}\n" in path.read_text():
+        if f"import {package}\n" in path.read_text() or f"from {package} import" in path.read_text():
             pytest.importorskip(package)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dotllm.demo.server import CPU_ENVIRONMENT, Server
-from tests.examples.test_library import STARTS_VLLM, WITH_SERVER, skip_unless_installed
+from tests.examples.test_library import EXAMPLES, STARTS_VLLM, WITH_SERVER, skip_unless_installed
 
 pytestmark = pytest.mark.serve
 
@@ -31,3 +32,15 @@ def test_runs_an_engine(path: Path, demo_model: Path) -> None:
     command, environment = [sys.executable, path, demo_model], {**os.environ, **CPU_ENVIRONMENT}
     done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=600)
     assert done.stdout.count(" -> ") == 3, done.stdout + done.stderr
+
+
+def test_zod_runs_on_node(api_server: Server, tmp_path: Path) -> None:
+    modules = os.environ.get("DOTLLM_NODE_MODULES")
+    if modules is None:
+        pytest.skip("no packages of npm: run make test-clients")
+    (tmp_path / "node_modules").symlink_to(Path(modules).resolve())
+    script = shutil.copy(EXAMPLES / "zod_client.mjs", tmp_path)
+    environment = {**os.environ, "OPENAI_BASE_URL": f"{api_server.url}/v1", "OPENAI_API_KEY": "-"}
+    done = subprocess.run(["node", script], env=environment, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "format: stop" in done.stdout and "tool: report" in done.stdout
