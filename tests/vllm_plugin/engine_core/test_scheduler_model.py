@@ -125,10 +125,13 @@ class Worker:
         output, names, samples, constrained = self.waiting
         drafts, masks, at = output.scheduled_spec_decode_tokens, {}, 0
         if grammar_output is not None:
-            for name in grammar_output.structured_output_request_ids:
+            ids, bitmask = grammar_output.structured_output_request_ids, grammar_output.grammar_bitmask
+            block = 1 + self.scheduler.num_spec_tokens
+            has_blocks = len(bitmask) == block * len(ids)  # as since 0.33, whatever is drafted
+            for name in ids:
                 count = 1 + len(drafts.get(name, ()))
-                masks[name] = grammar_output.grammar_bitmask[at : at + count]
-                at += count
+                masks[name] = bitmask[at : at + count]
+                at += block if has_blocks else count
         self.unmasked[id(output)] = constrained - masks.keys()
         sampled = [
             self._sample(name, masks.get(name), drafts.get(name, ())) if does else []
