@@ -624,6 +624,11 @@ def test_reasons_become_the_answer(error: Exception, status: int, message: str) 
     assert answer.code == status and message in answer.message
     assert errors.as_exception(output("error", None)) is None
     assert errors.as_exception(output("stop", "\n")) is None
+    # Since 0.33 such an output has an error as well, which would become an exception without the refusal's code.
+    reasons = (errors.encode(error), None)
+    of_engine = [SimpleNamespace(error=RequestError("", ""), stop_reason=reason) for reason in reasons]
+    errors._process_outputs(None, of_engine, original=lambda _, outputs: outputs)  # type: ignore[arg-type]
+    assert [one.error is None for one in of_engine] == [True, False]
     offline = output("error", errors.encode(error)), output("error", None), output("stop", "\n")
     for told in offline:
         errors.tell(told)

@@ -182,6 +182,16 @@ HOOK = scheduler_mixins.hook(
 )
 
 
+@HOOK.replaces("vllm.v1.engine.output_processor:OutputProcessor.process_outputs")
+def _process_outputs(
+    self: object, engine_core_outputs: list[EngineCoreOutput], *args: Any, original: Original, **kwargs: Any
+) -> Any:
+    for output in engine_core_outputs:
+        if getattr(output, "error", None) is not None and decode(output.stop_reason) is not None:
+            output.error = None  # it would become an exception without the refusal's code
+    return original(self, engine_core_outputs, *args, **kwargs)
+
+
 @HOOK.replaces("vllm.v1.engine.output_processor:RequestOutputCollector.put")
 def _put(self: object, output: RequestOutput, *, original: Original) -> None:
     # Of n answers each ends for itself, and an output is finished when the last one is: so all are looked at.
