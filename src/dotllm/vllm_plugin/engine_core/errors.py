@@ -188,7 +188,7 @@ def _process_outputs(
 ) -> Any:
     for output in engine_core_outputs:
         if getattr(output, "error", None) is not None and decode(output.stop_reason) is not None:
-            output.error = None  # it would become an exception without the refusal's code
+            output.error = None  # type: ignore[attr-defined] # an exception without the refusal's code
     return original(self, engine_core_outputs, *args, **kwargs)
 
 
