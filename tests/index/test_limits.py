@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections import deque
@@ -132,6 +133,16 @@ def test_exactly_what_plans_allow(name: str, make: Callable[[Vocabulary], Index]
             assert guide.advance(random.choice(fitting))
             left -= 1
             seen += 1
+
+
+def test_the_least_stays_the_least() -> None:
+    """Less is refused, also when it is known that every token would leave enough: their plans are others."""
+    few = Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), b"ab", b"aaa", None], eos_token_ids=[258])
+    index = Index.from_json_schema({"type": "string", "pattern": "[ab]{2}$", "maxLength": 5}, few)
+    needed = index.tokens_to_finish()
+    for left in (needed - 1, needed, needed - 1):
+        with contextlib.nullcontext() if left == needed else pytest.raises(TooFewTokensError):
+            index.guide().mask_within(left)
 
 
 def can_end(index: Index, config: int, left: int, impossible: dict[int, int]) -> bool:

@@ -10,7 +10,7 @@ from dotllm.automata.machine.canonical import canonical
 from dotllm.automata.machine.intern import triple_get, triple_put
 from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.masks import find_row
-from dotllm.automata.machine.plans.places import bytes_of
+from dotllm.automata.machine.plans.places import bytes_of, tokens_from
 from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.walk import CHARSETS, CharsetTables
 from dotllm.jit import I1, I2, I, inner_kernel, kernel
@@ -65,7 +65,7 @@ def find_row_within(
 ) -> int:
     """Compute into ``out`` [words] the tokens after which ``config`` can be completed with the ``left`` - 1 tokens that
     remain then (see `plans`). Returns the most tokens that any token allowed without a limit makes necessary behind it,
-    or an error. Ways must have been found.
+    those of ``config`` but one if they are more, or an error. Ways must have been found.
 
     That number is remembered for the configuration; by how many bytes a token brings the end further away, at most, for
     all configurations that share the row, where the rest of the stack does not matter for that.
@@ -77,7 +77,11 @@ def find_row_within(
     mem[L.H_LEFT] = 0
     if consulted < 0:
         return consulted
-    most, most_bytes = I(mem[L.H_MOST]), I(mem[L.H_MOST_BYTES])
+    needed = tokens_from(mem, trie, config)
+    if needed < 0:
+        return needed
+    # a plan may take more tokens than every token's own: a limit below it is refused, whatever is remembered
+    most, most_bytes = max(I(mem[L.H_MOST]), needed - 1), I(mem[L.H_MOST_BYTES])
     done = triple_put(mem, L.T_RISE, config, OF_CONFIG, 0, most)
     key, depth = row_key(mem, state, stack)
     if done >= 0 and key >= 0 and depth >= consulted and adds_alike(mem, stack, depth):
