@@ -329,6 +329,8 @@ DISTINCT = [
     {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "number"}, "s": {"type": "string"}}, "required": ["id"], "additionalProperties": False}, "uniqueItems": True},
     {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 1}, "more": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}, "uniqueItems": True}}, "required": ["tags", "more"]},
     {"anyOf": [{"type": "array", "items": {"type": "string"}, "uniqueItems": True}, {"type": "array", "items": {"type": "integer"}}]},
+    {"type": "array", "prefixItems": [True, {"type": "boolean"}], "minItems": 2, "uniqueItems": True},
+    {"oneOf": [{"properties": {"a": {"enum": [True, "x1"]}}}, {"properties": {"x1": {"enum": [3, -1, "ba"]}}}, {"properties": {"x1": {"type": "null"}}, "additionalProperties": {"type": ["boolean", "null", "array"], "maxItems": 0}}]},
     KEYED,
 ]  # fmt: skip
 
@@ -348,6 +350,24 @@ def test_items_that_must_differ(schema: object, vocabulary: Vocabulary) -> None:
         index.guide().mask_within(needed - 1)
 
 
+@pytest.mark.parametrize("schema", DISTINCT, ids=lambda schema: json.dumps(schema)[:60])
+@pytest.mark.parametrize("vocabulary", [BYTES, FEW], ids=["bytes", "few"])
+def test_whatever_is_taken_leaves_enough(schema: object, vocabulary: Vocabulary) -> None:
+    """Of every token allowed near the least limit, not only of those that a walk takes."""
+    index, random = Index.from_json_schema(schema, vocabulary), Random(1)
+    for more in (0, 1, 3):
+        guide = index.guide()
+        left = guide.tokens_to_finish + more
+        while not guide.is_finished:
+            tokens = allowed(guide, left)
+            for token in tokens:
+                assert guide.advance(token)
+                assert guide.tokens_to_finish < left
+                guide.rollback(1)
+            assert guide.advance(random.choice(tokens))
+            left -= 1
+
+
 def test_a_repetition_is_avoided_in_time() -> None:
     """An item like an earlier one goes on to another, if there is room, and is not begun if there is none."""
     index = Index.from_json_schema(DISTINCT[0], BYTES, any_whitespace=False)
@@ -365,9 +385,17 @@ def test_a_repetition_is_avoided_in_time() -> None:
     assert ord(",") not in allowed(guide, 4) and ord(",") in allowed(guide, 5)
 
 
-def test_several_items_that_must_differ() -> None:
-    """No limit is kept where the shortest array would repeat an item."""
-    index = Index.from_json_schema({"type": "array", "items": {"type": "integer"}, "minItems": 2, "uniqueItems": True}, BYTES)  # fmt: skip
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": {"type": "integer"}, "minItems": 2, "uniqueItems": True},
+        {"type": "object", "properties": {"b": True}, "additionalProperties": {"type": "array"}, "minProperties": 2},
+    ],
+    ids=["items", "keys"],
+)
+def test_several_that_must_differ(schema: object) -> None:
+    """No limit is kept where the shortest array would repeat an item, and one of the shortest objects a key."""
+    index = Index.from_json_schema(schema, BYTES)
     with pytest.raises(UnsupportedError, match="uniqueItems"):
         _ = index.guide().tokens_to_finish
 

@@ -108,7 +108,9 @@ class Paths:
         self.string_conflicts: dict[int, StringConflicts] = {}  # by the id of what holds them; see `masks`
         self.unsafe: dict[object, tuple[int, ...]] = {}  # see `masks`
         self.ways: dict[tuple[int, bool], list[tuple[int, int]]] = {}  # see `plans`
+        self.fewest_tokens: dict[int, bytes] = {}  # texts, by configuration; see `plans`
         self.repeats_nothing: bool | None = None  # see `plans`
+        self.needs_several = False  # the shortest way through an array has several items; see `plans`
 
     @property
     def index(self) -> Walkable:

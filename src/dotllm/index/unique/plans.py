@@ -43,7 +43,20 @@ from dotllm.index.unique.branches import Branch, Branches, one_step, step
 from dotllm.index.unique.conflicts import earlier_values
 from dotllm.index.unique.masks import conflicts_of
 from dotllm.index.unique.paths import Paths
-from dotllm.index.unique.scanner import NAME, OUTSIDE, START, STRING, UNIQUE, WHITESPACE, End, Open, State, feed
+from dotllm.index.unique.scanner import (
+    KEY,
+    NAME,
+    OUTSIDE,
+    START,
+    STRING,
+    UNIQUE,
+    VALUE,
+    WHITESPACE,
+    End,
+    Open,
+    State,
+    feed,
+)
 from dotllm.index.unique.tokens import ROOT, Tokens, listed
 from dotllm.index.walkable import Walkable
 from dotllm.jit import U1, I, inner_kernel, kernel
@@ -123,7 +136,7 @@ def check_shortest_texts(paths: Paths) -> None:
     """Find the shortest ways, and whether those through marked arrays repeat nothing. Hold the index's lock.
 
     Raises:
-        UnsupportedError: one does.
+        UnsupportedError: one does, or is that of an object with several keys.
     """
     index = paths.index
     if paths.repeats_nothing is None:
@@ -133,10 +146,14 @@ def check_shortest_texts(paths: Paths) -> None:
         for opening, target in _behind_openings(index):
             length = index.run(lambda mem, target=target: int(way_text(mem, trie, target, out)))  # type: ignore[misc]
             state: State | End = START[opening]
+            goes_on = False  # behind an item or a key
             for byte in out[:length].tolist():
                 if isinstance(state, State):
+                    goes_on |= state.top.below is None and len(state.top.done) > 0 and state.mode in (KEY, VALUE)
                     state = feed(state, byte)
-            paths.repeats_nothing &= state is OUTSIDE
+            paths.needs_several |= goes_on
+            # one of an object's shortest texts may repeat a key where another does not, so these are not told apart
+            paths.repeats_nothing &= state is OUTSIDE and not (goes_on and opening == ord("{"))
     if not paths.repeats_nothing:
         raise UnsupportedError(
             "no limit on the tokens that are left can be kept: an array with uniqueItems needs several items, or an "
@@ -177,19 +194,37 @@ def plan_of(paths: Paths, tokens: Tokens, branches: Branches) -> Plan:
 
 
 def _plan(paths: Paths, tokens: Tokens, branch: Branch) -> Plan | None:
+    needed = paths.index.tokens_to_finish(branch.config)
     if not isinstance(branch.state, State):
-        return Plan(paths.index.tokens_to_finish(branch.config), b"")
+        return Plan(needed, b"")
     text, is_exact = _plan_text(paths, branch.config)
-    if _repeats_nothing(paths, branch, text):
-        if is_exact:
-            return Plan(paths.index.tokens_to_finish(branch.config), text)
-    else:
+    repeats_nothing = _repeats_nothing(paths, branch, text)
+    spelt = spelling(tokens, text)
+    if repeats_nothing and (is_exact or (spelt is not None and len(spelt) < needed)):
+        return Plan(needed, text)
+    fewest = _text_of_fewest_tokens(paths, tokens, branch.config, needed)
+    if _repeats_nothing(paths, branch, fewest):
+        return Plan(needed, fewest)
+    if not repeats_nothing:
         found = _way_out(paths, branch, keep=True) or _way_out(paths, branch, keep=False)
         if found is None:
             return None
-        text = found[0] + _plan_text(paths, found[1])[0]
-    spelt = spelling(tokens, text)
+        spelt = spelling(tokens, text := found[0] + _plan_text(paths, found[1])[0])
     return None if spelt is None else Plan(len(spelt) + 1, text)
+
+
+def _text_of_fewest_tokens(paths: Paths, tokens: Tokens, config: int, needed: int) -> bytes:
+    """The text of the ``needed`` tokens that end ``config``. It may be longer than the shortest one."""
+    found = paths.fewest_tokens.get(config)
+    if found is None:
+        index, found, after = paths.index, b"", config
+        for left in range(needed, 1, -1):
+            mask = index.mask_within(after, left)
+            token = listed(index.masks[index.mask_row(after)] if mask is None else mask)[0]
+            found += tokens.bytes_of(token)
+            after = index.advance(after, token)
+        paths.fewest_tokens[config] = found
+    return found
 
 
 def _plan_text(paths: Paths, config: int) -> tuple[bytes, bool]:
@@ -311,7 +346,9 @@ def _risky(paths: Paths, tokens: Tokens, branch: Branch, mask: Int32) -> list[in
     """The tokens of a mask after which the shortest way may repeat an item or a key."""
     state = branch.state
     if not isinstance(state, State):
-        return listed(mask & tokens.opening)
+        return listed(mask & (tokens.with_brackets if paths.needs_several else tokens.opening))
+    if paths.needs_several:  # an item may be in the way of one that must follow
+        return listed(mask)
     if not _remembers(state):
         return listed(mask & tokens.going_on)
     if state.mode not in (STRING, NAME) or state.pending:

@@ -16,6 +16,7 @@ from dotllm.vocabulary import Vocabulary
 _GOES_ON = re.compile(rb",")
 _LEAVES_AND_GOES_ON = re.compile(rb'".*,', re.DOTALL)
 _OPENS_AND_GOES_ON = re.compile(rb"[\[{].*,", re.DOTALL)
+_OPENS = re.compile(rb"[\[{]")
 _BREAKS = re.compile(rb'["\\]')
 
 ROOT = -1
@@ -60,6 +61,11 @@ class Tokens:
     def opening(self) -> Int32:
         """Bitmask: tokens in which a comma follows an opening bracket."""
         return self._matching(_OPENS_AND_GOES_ON, b",")
+
+    @cached_property
+    def with_brackets(self) -> Int32:
+        """Bitmask: tokens with an opening bracket."""
+        return self._matching(_OPENS, b"[") | self._matching(_OPENS, b"{")
 
     @cached_property
     def breaking(self) -> Int32:
