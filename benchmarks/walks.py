@@ -131,7 +131,7 @@ def _with_python_patterns(schema: Any) -> Any:
         return [_with_python_patterns(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    out = {key: _with_python_patterns(value) for key, value in schema.items()}
+    out = {key: value if key in ("const", "enum") else _with_python_patterns(value) for key, value in schema.items()}
     if isinstance(out.get("pattern"), str):
         out["pattern"] = python_pattern(out["pattern"])
     if isinstance(out.get("patternProperties"), dict):

@@ -111,6 +111,16 @@ def regex(random: Random, depth: int = 3) -> str:
     return made[:at] + random.choice(SOUP) + made[at:]
 
 
+def bounded_string(random: Random) -> Any:
+    """A schema whose strings have a pattern and bounds, alone or beside others."""
+    made: Any = {"type": "string", "pattern": random.choice(["^", ""]) + regex(random, 2) + random.choice(["$", ""])}
+    if random.random() < 0.7:
+        made["maxLength"] = random.choice([0, 1, 2, 3, 5, 30])
+    if random.random() < 0.4:
+        made["minLength"] = random.choice([0, 1, 2, 3, 5])
+    return random.choice([made, {"type": "array", "items": made, "minItems": 1}, {"properties": {"a": made}, "required": ["a"], "type": "object"}])  # fmt: skip
+
+
 def texts(random: Random, pattern: str) -> list[str]:
     """Short ones, of characters that patterns have."""
     letters = [*TEXT, *[one for one in pattern if one.isalnum()]]

@@ -19,12 +19,13 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pytest
 import regex
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from dotllm import Guide, Index, Vocabulary
-from dotllm.errors import BudgetExceededError, EngineFault, SpecError
+from dotllm.errors import BudgetExceededError, EngineFault, SpecError, TooFewTokensError
 from tests.fuzz import makers, peers
 
 TARGETS: dict[str, Callable[[Random], None]] = {}
@@ -57,6 +58,11 @@ def vocabulary() -> Vocabulary:
     tokens: list[bytes | None] = [bytes([i]) for i in range(256)] + list(words)
     n = len(tokens)
     return Vocabulary.from_bytes([*tokens, None, None], eos_token_ids=[n], special_tokens={"<tool_call>": n + 1})
+
+
+@cache
+def byte_vocabulary() -> Vocabulary:
+    return Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), None], eos_token_ids=[256])
 
 
 def walk(index: Index, random: Random, longest: int = 80) -> bytes | None:
@@ -156,7 +162,7 @@ def schemas(random: Random) -> None:
 @target
 def documents(random: Random) -> None:
     """Against `jsonschema`: in any order of keys, the verdicts on documents near the schema."""
-    from benchmarks.walks import parse
+    from benchmarks.walks import parse, validator
     from tests.languages.json_schema.random_schemas import KEYS, SCALARS, random_document, random_schema
     from tests.languages.json_schema.test_walks import repeats_a_key
 
@@ -170,7 +176,7 @@ def documents(random: Random) -> None:
     made = [json.loads(found) for found in walks] + [random_document(random) for _ in range(6)]
     words = [*KEYS, *(one for one in SCALARS if isinstance(one, str))]
     made += [makers.spoilt(random, document, words) for document in made]
-    judge = Draft202012Validator(schema)
+    judge = validator(schema)
     judged = {}
     for document in made:
         text = json.dumps(document, ensure_ascii=False)
@@ -217,6 +223,56 @@ def structural_tags(random: Random) -> None:
         return
     for _ in range(2):
         walk(index, random)
+
+
+@target
+def limits(random: Random) -> None:
+    """Under a limit, step by step: allowed are the tokens after which the text can be ended in time, and only these. (Of
+    guides that remember what has been read some may be missing.)"""
+    from tests.languages.json_schema.random_schemas import random_schema
+
+    of = random.choice([vocabulary(), byte_vocabulary()])
+    makes: list[Callable[[], Index]] = [
+        lambda: Index.from_regex(makers.regex(random), of),
+        lambda: Index.from_json_schema(makers.bounded_string(random), of),
+        lambda: Index.from_json_schema(
+            random_schema(random, random.choice([1, 2, 3])), of, order=random.choice(["any", "declared"])
+        ),
+        lambda: Index.from_grammar(makers.grammar(random), of),
+        lambda: Index.from_structural_tag(makers.structural_tag(random), of),
+    ]
+    try:
+        index = random.choice(makes)()
+        guide = index.guide()
+        least = guide.tokens_to_finish
+    except SpecError:
+        return
+    for more in (0, 1, 3):
+        guide = index.guide()
+        for left in range(least + more, max(0, least + more - 25), -1):
+            ordinary = list(guide.allowed_tokens())
+            mask = guide.mask_within(left)
+            allowed = ordinary if mask is None else np.flatnonzero(bits(mask)).tolist()
+            fitting = [token for token in ordinary if needed_behind(guide, token) < left]
+            assert set(allowed) <= set(fitting) and allowed, (left, allowed, fitting)
+            assert allowed == fitting or guide.is_stateful, (left, allowed, fitting)
+            assert guide.advance(random.choice(allowed))
+            if guide.is_finished:
+                break
+    with pytest.raises(TooFewTokensError):
+        index.guide().mask_within(least - 1)
+
+
+def bits(mask: Any) -> Any:
+    return np.unpackbits(mask.view(np.uint8), bitorder="little")
+
+
+def needed_behind(guide: Guide, token: int) -> int:
+    """How many tokens suffice behind ``token``."""
+    assert guide.advance(token)
+    needed = guide.tokens_to_finish
+    guide.rollback(1)
+    return needed
 
 
 @target
