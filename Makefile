@@ -25,7 +25,7 @@ API_TESTS := tests/serve/test_api.py tests/serve/test_api_refusals.py tests/serv
 # server's three processes would compile vLLM's and PyTorch's sources again: 15 of 36 seconds of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick model-test fuzz mutants soak audit test-tokenizers test-clients lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report docs dist-test wheel lint-deploy lock clean install install-dev
+.PHONY: demo test test-quick model-test fuzz mutants fleets soak audit test-tokenizers test-clients lint format check-hooks test-sources peer-tests bench-engine bench-maskbench bench-walks bench-blowups bench-serve bench-gpu json-schema-report docs dist-test wheel lint-deploy lock clean install install-dev
 
 demo: install  ## Install everything for a CPU, make a small model, serve it and ask it a structured request.
 	$(BIN)/dotllm demo
@@ -45,6 +45,9 @@ fuzz: install-dev  ## Random input for MINUTES=10; findings are files in .cache/
 
 mutants: install-dev  ## How many of MUTANTS mutants of each file of MODULE the tests notice (docs/testing.md).
 	$(BIN)/python -m tools.mutants $(MODULE) --sample $(MUTANTS) $(ARGS)
+
+fleets: install-dev  ## Whether servers of many processes answer as one does: ARGS="one restart" for some kinds (docs/operations.md).
+	$(BIN)/python -m tests.serve.fleets $(ARGS)
 
 soak: install-dev  ## Mixed and hostile traffic on a server on the CPU for MINUTES=10: memory, latency, and what went wrong.
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) $(ARGS)

@@ -1,0 +1,199 @@
+"""A fleet of processes answers as one process does: `make fleets` starts each kind of fleet that vLLM runs on CPUs.
+
+python -m tests.serve.fleets [KIND ...]     KIND: a key of `KINDS`, all by default. What they write is in .cache/fleets.
+
+Each server is asked the same requests, greedy ones and ones with a seed, twice; ``one`` comes first, and the answers of
+all others are compared with its. The processes of a fleet share one store, and a compile takes a second here, so that a
+line also says how many specifications the fleet has compiled. docs/operations.md has the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from dotllm.demo import model
+from dotllm.demo.server import Server, ServerDied
+from tests.serve import faults
+from tests.serve.raw import complete, metrics, total, until
+from tests.serve.specifications import CASES
+
+FOLDER = Path(".cache/fleets")
+NAMES = ("date", "email", "counters", "look-ahead", "two words", "flat", "array", "tuple", "union", "no tag twice")
+PICKED = [case for case in CASES if case.name in (*NAMES, "nested", "references")]
+REQUESTS = 4 * len(PICKED)
+FAULTS = [{"needle": "", "do": "sleep", "seconds": 1.0}]
+"""A second is longer than the store takes. What compiles faster does not wait for the store's answer."""
+
+
+def connector(name: str, **options: Any) -> tuple[str, str]:
+    """The flags for a KV connector."""
+    config = {"kv_connector": name, "kv_role": "kv_both", "kv_connector_extra_config": options}
+    return "--kv-transfer-config", json.dumps(config)
+
+
+TRACED = '{"mode": 2, "backend": "eager"}'
+KINDS: dict[str, tuple[str, ...]] = {  # what each server is started with
+    "one": (),
+    "no prefix caching": ("--no-enable-prefix-caching",),
+    "API servers": ("--api-server-count", "2"),
+    "data parallel": ("--data-parallel-size", "2"),
+    "data parallel, API servers": ("--data-parallel-size", "2", "--api-server-count", "2"),
+    "tensor parallel": ("--tensor-parallel-size", "2"),
+    # vLLM makes what the second stage receives while it warms up, which it does on CPUs only for traced models.
+    "pipeline parallel": ("--pipeline-parallel-size", "2", "--no-enforce-eager", "--compilation-config", TRACED),
+    "KV connector": connector("ExampleConnector", shared_storage_path=str(FOLDER / "kv")),
+    "pause": (),
+    "sleep": (),
+    "restart": (),
+}
+
+
+def ask(server: Server, number: int) -> tuple[int, str, str]:
+    """Status, answer, and how it ended (or what is wrong with it) of request ``number``."""
+    case = PICKED[number % len(PICKED)]
+    greedy = number // len(PICKED) % 2 == 0
+    try:
+        answer = complete(
+            server, "fleet", prompt=f"Write {case.name} once more, please. " * 6 + str(number), seed=number,
+            temperature=0.0 if greedy else 1.0, max_tokens=80, structured_outputs=case.offline(),
+        )  # fmt: skip
+    except (OSError, HTTPException) as error:  # the server has been killed
+        return 0, "", repr(error)
+    if answer.status != 200:
+        return answer.status, "", str(answer.body)[:300]
+    reason = answer.body["choices"][0]["finish_reason"]
+    if reason == "stop":
+        try:
+            case.judge(answer.text)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"[:300]
+    return answer.status, answer.text, reason
+
+
+def ask_all(server: Server) -> list[Any]:
+    """A dozen at once."""
+    with ThreadPoolExecutor(len(PICKED)) as pool:
+        return list(pool.map(lambda number: ask(server, number), range(REQUESTS)))
+
+
+@contextmanager
+def interrupted(server: Server) -> Iterator[list[Any]]:
+    """All requests; what is inside happens when a quarter is answered. The list has the answers at the end."""
+    answers: list[Any] = []
+    with ThreadPoolExecutor(len(PICKED)) as pool:
+        asked = [pool.submit(ask, server, number) for number in range(REQUESTS)]
+        until(lambda: sum(one.done() for one in asked) >= REQUESTS // 4)
+        assert not all(one.done() for one in asked)
+        yield answers
+        answers += [one.result() for one in asked]
+
+
+def post(server: Server, path: str) -> None:
+    answer = complete(server, "fleet", path=path)
+    assert answer.status == 200, (path, answer.body)
+
+
+def compiles(server: Server) -> tuple[int, int]:
+    """How many specifications the engines compiled, and how many they had from the store."""
+    time.sleep(1.0)  # (/metrics is half a second old)
+    found = metrics(server)
+    ok, cached = (total(found, "dotllm_compiles_total", outcome=outcome) for outcome in ("ok", "cached"))
+    return int(ok), int(cached)
+
+
+def beside_pauses(server: Server) -> dict[str, list[Any]]:
+    found = {}
+    for mode in ("keep", "wait"):
+        with interrupted(server) as answers:
+            post(server, f"/pause?mode={mode}")
+            time.sleep(1.0)
+            post(server, "/resume")
+        found[mode] = answers
+    return found
+
+
+def beside_sleep(server: Server) -> dict[str, list[Any]]:
+    with interrupted(server) as answers:
+        post(server, "/sleep?level=1&mode=keep")
+        post(server, "/wake_up")
+    post(server, "/reset_prefix_cache")
+    return {"asleep": answers, "awake": ask_all(server)}
+
+
+def run(kind: str, made: Path) -> dict[str, Any]:
+    """What the fleet ``kind`` answers, by the time, and how many specifications it compiled."""
+    for name in ("store", "kv", "faults"):
+        shutil.rmtree(FOLDER / name, ignore_errors=True)
+    environment = {
+        "DOTLLM_DISK_BYTES": "0", "DOTLLM_STORE": f"file://{FOLDER.resolve()}/store", "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
+        **faults.environment(FOLDER.resolve() / "faults", FAULTS),
+    }  # fmt: skip
+    flags = ("--max-model-len", "512", "--block-size", "32", "--dtype", "float32", *KINDS[kind])
+
+    def start(name: str) -> Server:
+        return Server(made, FOLDER / f"{name}.log", name="fleet", flags=flags, environment=environment)
+
+    with start(kind) as server:
+        server.wait()
+        for number in range(len(PICKED)):
+            ask(server, number)
+        # A new index is stored after two seconds. Until then another engine compiles the same specification.
+        until(lambda: total(metrics(server), "dotllm_writes_total", level="store") >= len(PICKED))
+        found = {"first": ask_all(server), "again": ask_all(server)}
+        if kind == "pause":
+            found |= beside_pauses(server)
+        if kind == "sleep":
+            found |= beside_sleep(server)
+        compiled, cached = compiles(server)
+        if kind == "restart":
+            with interrupted(server):
+                os.killpg(server.process.pid, signal.SIGKILL)
+            with start("restarted") as second:
+                second.wait()
+                found["restarted"] = ask_all(second)
+                more, cached = compiles(second)
+                compiled += more
+    return {"answers": found, "compiled": compiled, "from the store": cached}
+
+
+def report(kind: str, found: dict[str, Any], of_one: list[Any]) -> bool:
+    """Print what the fleet came to. Returns whether all is as it should be."""
+    answers = found["answers"]
+    wrong = [one for asked in answers.values() for one in asked if one[0] != 200 or one[2] not in ("stop", "length")]
+    same = {
+        time: sum(list(a) == list(b) for a, b in zip(asked, of_one, strict=True)) for time, asked in answers.items()
+    }
+    print(f"{kind}: of {REQUESTS} answers the same as one's: {same}, wrong {len(wrong)} {wrong[:2] or ''}", end="; ")
+    print(f"specifications compiled {found['compiled']}, from the store {found['from the store']}", flush=True)
+    return not wrong and all(number == REQUESTS for number in same.values()) and found["compiled"] == len(PICKED)
+
+
+def main(*kinds: str) -> int:
+    made = model.make(FOLDER / "model", vocabulary_size=1000)
+    good, one = True, FOLDER / "one.json"
+    for kind in kinds or KINDS:
+        try:
+            found = run(kind, made)
+        except (ServerDied, AssertionError, OSError) as error:
+            print(f"{kind}: {type(error).__name__}: {error}", flush=True)
+            good = False
+            continue
+        (FOLDER / f"{kind}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False))
+        good &= report(kind, found, json.loads(one.read_text())["answers"]["first"])
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
