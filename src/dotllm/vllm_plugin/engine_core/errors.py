@@ -188,7 +188,8 @@ def _process_outputs(
 ) -> Any:
     for output in engine_core_outputs:
         if getattr(output, "error", None) is not None and decode(output.stop_reason) is not None:
-            output.error = None  # type: ignore[attr-defined] # an exception without the refusal's code
+            # vLLM would make an exception of it, which has no place for the refusal's code; `_put` makes ours.
+            output.error = None  # type: ignore[attr-defined]
     return original(self, engine_core_outputs, *args, **kwargs)
 
 
