@@ -12,7 +12,7 @@ import numpy as np
 
 from dotllm.arrays import Int32
 from dotllm.automata.machine.layout import FINISHED, INITIAL
-from dotllm.errors import TooFewTokensError
+from dotllm.errors import TooFewTokensError, UnsupportedError
 from dotllm.index.guide import Guide, write_mask
 from dotllm.index.unique import masks, plans
 from dotllm.index.unique.branches import Branch, Branches, walk
@@ -173,7 +173,11 @@ class UniqueGuide(Guide):
 
     def _planned(self) -> plans.Plan:
         if self._plan is None or self._plan[0] is not self._branches:
-            self._plan = (self._branches, plans.plan_of(self._paths, self._tokens, self._branches))
+            plan = plans.plan_of(self._paths, self._tokens, self._branches)
+            if plan is None:
+                message = "no limit can be kept: no item is found that no earlier one equals"
+                raise UnsupportedError(message, keyword="uniqueItems")
+            self._plan = (self._branches, plan)
         return self._plan[1]
 
     @property
@@ -195,7 +199,8 @@ class UniqueGuide(Guide):
 
             def fits(branch: Branch, token: int) -> bool:
                 after = self._after((branch,), token)
-                return bool(after) and plans.plan_of(self._paths, self._tokens, after).needed < tokens_left
+                found = plans.plan_of(self._paths, self._tokens, after) if after else None
+                return found is not None and found.needed < tokens_left
 
             out = np.zeros_like(self.mask)
             for branch in self._branches:

@@ -77,6 +77,9 @@ def by_id(mem: Int32, config: int, token_rows: Int32, token: int) -> int:
     return resolved(mem, raw, I(mem[at + 1]))
 
 
+ANY_STEPS = 1 << 60
+
+
 class Paths:
     """See the module. `of` gives the one of an index."""
 
@@ -109,6 +112,8 @@ class Paths:
         self.unsafe: dict[object, tuple[int, ...]] = {}  # see `masks`
         self.ways: dict[tuple[int, bool], list[tuple[int, int]]] = {}  # see `plans`
         self.fewest_tokens: dict[int, bytes] = {}  # texts, by configuration; see `plans`
+        self.plan_texts: dict[int, tuple[bytes, bool]] = {}  # by configuration; see `plans`
+        self.search_steps = ANY_STEPS  # that searches may still take; see `plans`
         self.repeats_nothing: bool | None = None  # see `plans`
         self.needs_several = False  # the shortest way through an array has several items; see `plans`
 

@@ -6,7 +6,9 @@ is the next shortest. An item that is complete stays. Outside nothing is remembe
 marked array's shortest text is tested once for not repeating an item itself.
 
 The mask under a limit is the automaton's, without the tokens after which a plan would have to avoid an earlier item,
-unless one is found for them. At most `_MOST_TRIED` are tried; the others are left out.
+unless one is found for them. At most `_MOST_TRIED` are tried, and all their searches share `_MOST_OF_MASK` steps; the
+others are left out. A search that comes to its end finds what it would find without these bounds, so a plan is found
+again behind its token.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from dotllm.index.limits import find_shortest_ways, is_tight, trie_of
 from dotllm.index.unique.branches import Branch, Branches, one_step, step
 from dotllm.index.unique.conflicts import earlier_values
 from dotllm.index.unique.masks import conflicts_of
-from dotllm.index.unique.paths import Paths
+from dotllm.index.unique.paths import ANY_STEPS, Paths
 from dotllm.index.unique.scanner import (
     KEY,
     NAME,
@@ -62,6 +64,7 @@ from dotllm.index.walkable import Walkable
 from dotllm.jit import U1, I, inner_kernel, kernel
 
 _MOST_STEPS = 20_000  # of a search
+_MOST_OF_MASK = 2_000  # of all searches for a mask
 _MOST_TEXT = 1 << 12  # bytes of a marked array's shortest text
 _MOST_TRIED = 64  # tokens
 _SPARE = 64  # tokens in which an item can become another than all earlier ones, if these are few
@@ -179,18 +182,10 @@ def _behind_openings(index: Walkable) -> Iterator[tuple[int, int]]:
             yield int(mem[mem[L.H_EDGE_BYTES] + edges[node]]) & 255, int(b[call])
 
 
-def plan_of(paths: Paths, tokens: Tokens, branches: Branches) -> Plan:
-    """The shortest plan that is found. Hold the index's lock.
-
-    Raises:
-        UnsupportedError: none is found.
-    """
+def plan_of(paths: Paths, tokens: Tokens, branches: Branches) -> Plan | None:
+    """The shortest plan that is found. Hold the index's lock."""
     plans = [plan for branch in branches for plan in (_plan(paths, tokens, branch),) if plan is not None]
-    if not plans:
-        raise UnsupportedError(
-            "no limit can be kept: no item is found that no earlier one equals", keyword="uniqueItems"
-        )
-    return min(plans, key=lambda plan: plan.needed)
+    return min(plans, key=lambda plan: plan.needed, default=None)
 
 
 def _plan(paths: Paths, tokens: Tokens, branch: Branch) -> Plan | None:
@@ -229,9 +224,12 @@ def _text_of_fewest_tokens(paths: Paths, tokens: Tokens, config: int, needed: in
 
 def _plan_text(paths: Paths, config: int) -> tuple[bytes, bool]:
     """The automaton's plan for ``config``, and whether it is the one that its tokens are counted of."""
-    index, trie, out = paths.index, trie_of(paths.index.space), np.empty(_MOST_TEXT, np.uint8)
-    length = index.run(lambda mem: int(plan_text(mem, trie, config, out)))
-    return out[:length].tobytes(), not index.mem[L.H_OUT]
+    found = paths.plan_texts.get(config)
+    if found is None:
+        index, trie, out = paths.index, trie_of(paths.index.space), np.empty(_MOST_TEXT, np.uint8)
+        length = index.run(lambda mem: int(plan_text(mem, trie, config, out)))
+        found = paths.plan_texts[config] = out[:length].tobytes(), not index.mem[L.H_OUT]
+    return found
 
 
 def _repeats_nothing(paths: Paths, branch: Branch, text: bytes) -> bool:
@@ -250,7 +248,8 @@ def _way_out(paths: Paths, start: Branch, *, keep: bool) -> tuple[bytes, int] | 
     ties = count()  # the later first, as what is deeper (branches are not compared)
     heap: list[tuple[int, int, int, int, Branch, bytes]] = [(0, 0, 0, 0, start, b"")]
     for _ in range(_MOST_STEPS):
-        if not heap:
+        paths.search_steps -= 1
+        if not heap or paths.search_steps < 0:
             return None
         _, _, _, at, branch, text = heappop(heap)
         if not isinstance(branch.state, State):
@@ -336,9 +335,13 @@ def within(
     out: Int32 = mask.copy() if limited is None else mask & limited
     risky = _risky(paths, tokens, branch, out)
     risky.sort(key=lambda token: (len(tokens.bytes_of(token)), token))
-    for i, token in enumerate(risky):
-        if i >= _MOST_TRIED or not fits(branch, token):
-            out[token >> 5] &= ~np.uint32(1 << (token & 31)).view(np.int32)
+    paths.search_steps = _MOST_OF_MASK
+    try:
+        for i, token in enumerate(risky):
+            if i >= _MOST_TRIED or paths.search_steps < 0 or not fits(branch, token):
+                out[token >> 5] &= ~np.uint32(1 << (token & 31)).view(np.int32)
+    finally:
+        paths.search_steps = ANY_STEPS
     return out
 
 
