@@ -211,6 +211,10 @@ def test_ahead_of_time(vocabulary: Vocabulary, tmp_path: Path, processes: int) -
     assert results["bad"].refused and "InvalidSpec" in results["bad"].error
     assert results["json_schema"].accepted == 1 and results["json_object"].accepted == 1
     assert all(one.nbytes > 0 for name, one in results.items() if name != "bad")
+    tokens = [len(vocabulary.encode(text.encode())) for text in (example, '{"a": 1}')]
+    assert results["json_object"].masks == tokens[1] + 1, "one before each token, and one behind the last"
+    assert tokens[0] + 1 < results["json_schema"].masks <= sum(tokens) + 2 and not results["bad"].masks
+    assert all(0 <= one.seconds < 600 for one in results.values())
     # A server with an empty disk finds them in the store, warm.
     manager = manager_on(vocabulary, tmp_path / "empty", store=options.store, store_timeout=30.0)
     manager._engine = ENGINE._replace(compile=lambda *arguments: threading.Event().wait(30))  # the store must answer

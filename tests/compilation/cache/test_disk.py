@@ -107,6 +107,12 @@ def test_bytes_used_are_known_while_somebody_writes(tmp_path: Path) -> None:
     assert seen == [8192] and cache.used == 12288
 
 
+def test_entries_up_to_the_bound_are_adopted(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 8192)
+    assert cache.adopt(key_of(1), b"x" * 8192) and cache.adopt(key_of(2), b"x" * 8193) is None
+    assert cache.usage() == (8192, 1) and cache.used == 8192, "what is too large makes no room for itself"
+
+
 def test_size_known_only_after_writing(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 100_000)
     for number in range(20):
@@ -189,6 +195,7 @@ def test_full_disk_and_failing_save(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise RuntimeError("a bug in save")
 
     assert cache.put(key_of(1), full, 10) is None
+    assert not list((tmp_path / "incoming").iterdir())
     assert cache.put(key_of(1), broken, 10) is None
     assert metrics.value("dotllm_writes", "disk", "failed") == 2
     assert put(cache, 1, b"x") and cache.usage() == (4096, 1)
@@ -276,6 +283,8 @@ def test_manager_replaces_an_entry_its_loader_refuses(make_manager, compiler: fa
     specification = fake_engine.spec(id=1)
     first = make_manager(disk_bytes=MIB)
     first._stored.disk.put(first.key(specification), lambda path: path.write_text("not an index") and None, 10)
+    assert first._stored.from_disk(first.key(specification)) is None
+    assert first._stored.disk.usage() == (0, 0) and first.metrics.value("dotllm_cache_entries_ignored", "disk") == 1
     assert first.submit(specification).result(5).level == "compile"
     first.close()
     assert make_manager(disk_bytes=MIB).submit(specification).result(5).level == "disk"

@@ -18,3 +18,17 @@ def test_an_index_that_has_shrunk_is_measured_too() -> None:
         index.nbytes = size
         assert grown(cache.measured()) == [(entry, size + beside)]
         assert cache.resize(grown(cache.measured())) == [] and cache.nbytes == size + beside
+
+
+def test_the_least_recently_used_go_and_are_counted() -> None:
+    entries = [Compiled(str(n), fake_engine.spec(), fake_engine.FakeIndex("", 1000), "compile") for n in range(4)]
+    size = entries[0].nbytes
+    cache = MemoryCache(3 * size)
+    for entry in (*entries[:3], entries[0]):  # to put it again is to use it
+        cache.put(entry)
+    assert cache.nbytes == 3 * size and cache.evictions == 0, "exactly the bound"
+    assert cache.get("1") is entries[1]
+    cache.put(entries[3])
+    assert cache.get("2") is None and cache.evictions == 1 and len(cache.measured()) == 3
+    assert cache.evict(0.67) == [entries[0], entries[1]] and cache.evictions == 3
+    assert cache.evict(0.01) == [entries[3]] and cache.evict(1.0) == [] and cache.nbytes == 0

@@ -35,6 +35,9 @@ def test_what_nobody_has_does_not_count() -> None:
     del some[0], index
     gc.collect()
     assert held.count([cached]) == 50  # type: ignore[list-item]
+    known_by_the_cache = Sized(50)
+    assert held.count([cached, known_by_the_cache]) == 50  # type: ignore[list-item]
+    assert held.count([cached]) == 100 and not held.is_full(list), "the other one is beyond the cache now: the limit"  # type: ignore[list-item]
 
 
 def test_beyond_the_bound_nothing_new_is_compiled(make_manager: Make) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from dotllm.compilation.accounting.metrics import Metrics
 from dotllm.compilation.cache import write_back
+from dotllm.compilation.cache.disk import DiskCache
 from dotllm.compilation.cache.write_back import WriteBack
 
 WORK = 0.004  # seconds of a write
@@ -77,6 +78,31 @@ def test_a_flush_ends_in_time() -> None:
     assert time.monotonic() - began < 5
     assert len(disk.written) < 2000
     writes.close()
+
+
+def test_an_entry_that_is_not_the_one_written_is_not_published(tmp_path: Path) -> None:
+    """Another process may have replaced it, or damaged it."""
+    published: list[str] = []
+    store = SimpleNamespace(publish=lambda key, data: published.append(key) or True, flush=lambda timeout: True)
+    disk = DiskCache(tmp_path, 1 << 20)
+    writes = WriteBack(
+        disk, store, lambda index: index.warmth, interval=9.0, new_bytes=0, secret=b"", metrics=Metrics()
+    )  # type: ignore[arg-type]
+    for number, spoils in enumerate([False, True]):
+        one = compiled(number)
+        one.key, one.index.save = f"{number:064x}", lambda path: path.write_bytes(b"index") and None
+        if spoils:
+            disk.put = lambda *args: spoilt(DiskCache.put(disk, *args))  # type: ignore[method-assign]
+        writes.watch(one, stored=False)
+        writes.flush(5)
+    assert published == [f"{0:064x}"]
+    writes.close()
+
+
+def spoilt(path: Path | None) -> Path:
+    assert path is not None
+    path.write_bytes(b"damaged")
+    return path
 
 
 def test_what_has_grown_is_written_again_and_then_seldom() -> None:
