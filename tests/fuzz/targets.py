@@ -27,6 +27,7 @@ from jsonschema.exceptions import SchemaError
 from dotllm import Guide, Index, Vocabulary
 from dotllm.errors import BudgetExceededError, EngineFault, SpecError, TooFewTokensError
 from tests.fuzz import makers, peers
+from tests.fuzz.walks import byte_vocabulary, reads, vocabulary, walk
 
 TARGETS: dict[str, Callable[[Random], None]] = {}
 CALLERS_FAULT = (TypeError, ValueError, IndexError, OverflowError)
@@ -35,57 +36,6 @@ CALLERS_FAULT = (TypeError, ValueError, IndexError, OverflowError)
 def target(function: Callable[[Random], None]) -> Callable[[Random], None]:
     TARGETS[function.__name__] = function
     return function
-
-
-@cache
-def vocabulary() -> Vocabulary:
-    """Every byte, some words and special tokens."""
-    words = [
-        b'{"',
-        b'":',
-        b'",',
-        b"true",
-        b"ab",
-        b"aaa",
-        b"12",
-        b"\xc3\xa9",
-        b"\xa9a",
-        b"]}",
-        b"0.",
-        b"<tool>",
-        b"\n\n",
-    ]
-    tokens: list[bytes | None] = [bytes([i]) for i in range(256)] + list(words)
-    n = len(tokens)
-    return Vocabulary.from_bytes([*tokens, None, None], eos_token_ids=[n], special_tokens={"<tool_call>": n + 1})
-
-
-@cache
-def byte_vocabulary() -> Vocabulary:
-    return Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), None], eos_token_ids=[256])
-
-
-def walk(index: Index, random: Random, longest: int = 80) -> bytes | None:
-    """A text of the index, or None if none was found in so many tokens."""
-    guide, text, end = index.guide(), b"", index.vocabulary.eos_token_ids[0]
-    for step in range(longest):
-        allowed = list(guide.allowed_tokens())
-        assert allowed, f"a dead end behind {text!r}"
-        assert (end in allowed) == guide.can_finish
-        if guide.can_finish and (step > 25 or random.random() < 0.3):
-            return text
-        token = random.choice([one for one in allowed if one != end] or allowed)
-        assert guide.accepts([token]) == 1 and guide.advance(token), (text, token)
-        if token == end:
-            return text
-        text += index.vocabulary.token_bytes(token) or b""
-    return None
-
-
-def reads(index: Index, text: bytes) -> bool:
-    """Whether the index has ``text``, byte by byte."""
-    guide = index.guide()
-    return all(map(guide.advance, text)) and guide.can_finish
 
 
 @target
