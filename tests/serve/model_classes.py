@@ -9,7 +9,7 @@ from typing import Any
 
 HIDDEN, LAYERS, HEADS = 128, 2, 4
 LINEAR = {f"linear_{name}": value for name, value in (
-    ("num_value_heads", 4), ("num_key_heads", 2), ("key_head_dim", 32), ("value_head_dim", 32),
+    ("num_value_heads", 4), ("num_key_heads", 2), ("key_head_dim", 64), ("value_head_dim", 64),
 )}  # fmt: skip
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 SMALL_EXPERTS = {**EXPERTS, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64}

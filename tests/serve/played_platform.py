@@ -27,6 +27,9 @@ def prepare(*, second: bool, asynchronous: bool) -> None:
 
     vllm_metadata.patch_version()
     from vllm.platforms.cpu import CpuPlatform
+    from vllm.v1.sample.ops import topk_topp_sampler
+
+    topk_topp_sampler.HAS_TRITON = False  # the interpreter cannot run this kernel; vLLM has it in PyTorch, too
 
     original: Any = CpuPlatform.check_and_update_config.__func__
 

@@ -44,6 +44,7 @@ class Engine:
     """vLLM's, in this process."""
 
     def __init__(self, model: str, **options: Any) -> None:
+        self.always = {"top_k": 20} if options.get("return_sampling_mask") else {}  # (vLLM refuses others then)
         from vllm import LLM
         from vllm.config.reasoning import ReasoningConfig
 
@@ -75,7 +76,9 @@ class Engine:
 
         structured = StructuredOutputsParams(**(constraint or {"regex": REGEX}))
         try:
-            params = SamplingParams(**{"temperature": 1.0, "max_tokens": 80, **more}, structured_outputs=structured)
+            params = SamplingParams(
+                **{"temperature": 1.0, "max_tokens": 80, **self.always, **more}, structured_outputs=structured
+            )
             outputs = self.llm.generate([f"{prompt}{i}" for i in range(count)], params, use_tqdm=False)
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
@@ -90,7 +93,7 @@ class Engine:
                 for answer in answers
                 if answer.logprobs
             ],
-            "masks": [None if mask is None else [[*map(int, step)] for step in mask] for mask in masks],
+            "masks": [None if mask is None else mask.token_ids for mask in masks],
         }
 
 
@@ -106,7 +109,7 @@ def asked_of_all(engine: Engine) -> dict[str, Any]:
         "json": engine.ask(constraint=COMPACT),
         "logprobs": engine.ask(logprobs=3, prompt_logprobs=1),
         "repetition": engine.ask(constraint={"regex": "(ab){30}"}, repetition_detection=repetition),
-        "budget": engine.ask(prompt="<think>Let me see", thinking_token_budget=6, temperature=0.0),
+        "budget": engine.ask(prompt="<think>Let me see", thinking_token_budget=6),
         "no budget": engine.ask(prompt="<think>Let me see", thinking_token_budget=0),
         "budget in the answer": engine.ask(thinking_token_budget=0),
         "allowed": engine.ask(allowed_token_ids=[b, digit]),
