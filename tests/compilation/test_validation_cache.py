@@ -41,6 +41,7 @@ def test_good_ones_pass_and_are_checked_once(monkeypatch: pytest.MonkeyPatch) ->
         ("choice", '["a", ""]', InvalidSpecError),
         ("choice", '["\\ud800"]', InvalidSpecError),
         ("grammar", "start: nowhere", InvalidSpecError),
+        ("grammar", 'start: "a" start', InvalidSpecError),  # no text ends
         ("structural_tag", '{"format": {"type": "nonsense"}}', SpecError),
     ],
 )

@@ -248,7 +248,8 @@ def test_a_refusal_is_not_held_back_by_a_dead_store(make_manager: Make, transpor
 
 def test_store_comes_back(transport: FakeTransport, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dotllm.compilation.breaker.FIRST_PAUSE_S", 0.1)
-    store = SharedStore(transport, timeout=0.2)
+    metrics = Metrics()
+    store = SharedStore(transport, timeout=0.2, metrics=metrics)
     store.breaker._pause = 0.1
     answers: list[bytes | None] = []
     transport.error = OSError("down")
@@ -256,12 +257,12 @@ def test_store_comes_back(transport: FakeTransport, monkeypatch: pytest.MonkeyPa
         before = len(answers)
         store.fetch("a" * 64, answers.append)
         wait_for(lambda before=before: len(answers) > before)
-    assert store.breaker.is_open
+    assert store.breaker.is_open and metrics.value("dotllm_store_available", store.name) == 0
     transport.error = None
     time.sleep(0.15)
     store.fetch("a" * 64, answers.append)
     wait_for(lambda: len(answers) == FAILURES + 1)
-    assert not store.breaker.is_open
+    assert not store.breaker.is_open and metrics.value("dotllm_store_available", store.name) == 1
     store.close()
 
 
