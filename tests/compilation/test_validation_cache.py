@@ -38,6 +38,8 @@ def test_good_ones_pass_and_are_checked_once(monkeypatch: pytest.MonkeyPatch) ->
         ("json_schema", "{", InvalidSpecError),
         ("json_schema", '{"type": "array", "contains": {"type": "null"}, "uniqueItems": true}', UnsupportedError),
         ("choice", "[]", InvalidSpecError),
+        ("choice", '{"a": 1}', InvalidSpecError),
+        ("choice", '["a", 1]', InvalidSpecError),
         ("choice", '["a", ""]', InvalidSpecError),
         ("choice", '["\\ud800"]', InvalidSpecError),
         ("grammar", "start: nowhere", InvalidSpecError),

@@ -20,6 +20,12 @@ def test_an_index_that_has_shrunk_is_measured_too() -> None:
         assert cache.resize(grown(cache.measured())) == [] and cache.nbytes == size + beside
 
 
+def test_texts_of_specifications_count() -> None:
+    index = fake_engine.FakeIndex("", 100)
+    short, long = (Compiled("k", fake_engine.spec(id="x" * n), index, "compile").nbytes for n in (1, 1001))
+    assert short > 100 and long == short + 1000
+
+
 def test_the_least_recently_used_go_and_are_counted() -> None:
     entries = [Compiled(str(n), fake_engine.spec(), fake_engine.FakeIndex("", 1000), "compile") for n in range(4)]
     size = entries[0].nbytes
