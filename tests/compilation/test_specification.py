@@ -79,6 +79,19 @@ def current_fingerprint() -> str:
     return fingerprint.engine_fingerprint()
 
 
+def test_the_fingerprint_follows_contents_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "PACKAGE", tmp_path)
+    file = tmp_path / "index" / "a.py"
+    file.parent.mkdir()
+    found = []
+    for text in ("x = 1", "x = 2", "x = 22"):
+        file.write_text(text)
+        found.append(fingerprint.engine_fingerprint.__wrapped__())
+    file.rename(file.with_name("b.py"))
+    found.append(fingerprint.engine_fingerprint.__wrapped__())
+    assert len(set(found)) == 4
+
+
 READS = r"""
 import sys
 from pathlib import Path
