@@ -46,11 +46,11 @@ def asked(*names: str, called: str | None) -> Any:
     return request
 
 
-def refuse(request: Any) -> None:
+def refuse(request: Any, notation: str | None = None) -> None:
     """What happens where a parser has made the request's constraint of its tools."""
 
     class Parser:
-        _tool_parser = None
+        _tool_parser = SimpleNamespace(structural_tag_model=notation)
         model_tokenizer = SimpleNamespace(
             all_special_tokens=["<|im_end|>"], added_tokens_decoder={7: SimpleNamespace(content="[END]", special=True)}
         )
@@ -96,6 +96,21 @@ def test_a_number_that_no_json_has_is_refused_with_its_tool() -> None:
     request.tools[1].function.parameters = {"const": 1e400}
     request.tools[1].function.strict = False  # vLLM leaves its schema to the prompt
     refuse(request)
+
+
+@pytest.mark.parametrize("notation", ["hy_v4", "kimi_k3"])
+def test_a_strict_tool_that_its_notation_leaves_free_is_refused(notation: str) -> None:
+    """vLLM's tag for it takes arguments that are not valid under the tool's schema."""
+    from vllm.exceptions import VLLMValidationError
+
+    serve("auto")
+    with pytest.raises(VLLMValidationError, match=r"tools\[1\] is strict"):
+        request = asked("f", "g", called="g")
+        request.tools[0].function.strict = False
+        refuse(request, notation)
+    request.tools[1].function.strict = False
+    refuse(request, notation)
+    refuse(asked("f", "g", called="g"), "hermes")
 
 
 def test_other_backends_keep_vllms_behaviour() -> None:

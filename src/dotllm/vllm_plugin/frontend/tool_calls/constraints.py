@@ -4,8 +4,8 @@ vLLM's parsers turn tools, and the constraint beside them, into one constraint (
 or, with parsers that have no notation of their own, a JSON Schema. This module rewrites that constraint, so that vLLM's
 parsers can read each call back (`tag_rewrite`). It also restores two things that vLLM loses. The first is how the
 request wants its JSON written (``disable_any_whitespace`` and similar options). The second is a Lark grammar: vLLM lets
-xgrammar translate it, and what xgrammar's dialect lacks is refused or changes its meaning. (Since 0.33 a parser that
-has its notation from the model's ``response_template`` makes such a tag of any constraint.)
+xgrammar translate it, and what xgrammar's dialect lacks is refused or changes its meaning. (Since 0.33 ``BeamParser``
+makes such a tag of any constraint.)
 
 A call that ``tool_choice`` demands is enforced or refused. vLLM itself lets the model write anything in two cases: the
 tool parser describes no notation that a constraint could be made of, or the ``tool_choice`` of a Responses request
@@ -31,6 +31,8 @@ from dotllm.vllm_plugin.vllm_types import SamplingParams, StructuredOutputsParam
 _PARSER = "vllm.parser.abstract_parser"
 _SCHEMA_OF_CALLS = "tool_calling_response"
 """The name of the format that vLLM gives a Responses request, with parsers that ask for a JSON Schema."""
+_LOOSE = ("hy_v4", "kimi_k3")
+"""Notations that vLLM describes without the schemas of arguments, or without all of them."""
 
 HOOK = Hook(
     name="tool-constraints",
@@ -96,6 +98,13 @@ def refuse_unenforced(request: Any, params: SamplingParams) -> None:
         )
 
 
+def _refuse_strict(tools: Iterable[Any]) -> None:
+    for i, tool in enumerate(tools):
+        if getattr(getattr(tool, "function", tool), "strict", False):
+            what = "the server's tool parser describes its notation without the schemas of arguments"
+            refuse(f"tools[{i}] is strict, and {what}: leave strict out, and check the arguments", "tools")
+
+
 @HOOK.replaces(
     f"{_PARSER}:DelegatingParser.adjust_request",
     "vllm.parser.response_template:ResponseTemplateParser.adjust_request",
@@ -112,6 +121,8 @@ def _adjust_request(self: Any, request: Any, *, original: Original) -> Any:
         adjusted.text = None
     # 0.33's parsers of templates put theirs beside what a Responses request says itself
     after = getattr(adjusted, "_parser_structured_outputs", None) or adjusted.structured_outputs
+    if getattr(self._tool_parser, "structural_tag_model", None) in _LOOSE:
+        _refuse_strict(adjusted.tools or ())
     if after is not None and after is not before:
         complete(after, before, adjusted.tools, partial(_special_tokens, getattr(self, "model_tokenizer", None)))
     return adjusted
