@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import dotllm.vllm_plugin
 
@@ -50,14 +51,16 @@ def main() -> None:
     result["failed"] = [[choice.text, choice.finish_reason, choice.stop_reason] for choice in ended]
     result["after"] = generate(choice=["alive"])
 
-    def beams(width: int, choice: list[str]) -> list[str]:
+    def beams(width: int, **constraint: Any) -> list[str]:
         params = BeamSearchParams(
-            beam_width=width, max_tokens=20, structured_outputs=StructuredOutputsParams(choice=choice)
+            beam_width=width, max_tokens=20, structured_outputs=StructuredOutputsParams(**constraint)
         )
         return [sequence.text for sequence in llm.beam_search([{"prompt": "Hello"}], params)[0].sequences]
 
-    result["beams"] = beams(2, ["one", "two", "three"])
-    result["ends of beams"] = beams(8, ["7"])
+    result["beams"] = beams(2, choice=["one", "two", "three"])
+    result["ends of beams"] = beams(8, choice=["7"])
+    array = {"type": "array", "items": {"const": 1}, "minItems": 3, "maxItems": 3}
+    result["beams of compact JSON"] = beams(4, json=array, disable_any_whitespace=True)
     print("RESULT " + json.dumps(result))
 
 

@@ -174,7 +174,7 @@ def test_offline_beams_end_where_vllm_ends_them(all_ends: bool, monkeypatch: pyt
         llm_engine=SimpleNamespace(vllm_config=engine("auto")),
         model_config=SimpleNamespace(get_vocab_size=lambda: 3),
     )
-    params = SimpleNamespace(_backend=None, json=None, json_object=None, regex="a")
+    params = sampling(regex="a").structured_outputs
     offline.BeamSearchOfflineMixin._init_beam_search_structured_output(llm, params, None)  # type: ignore[arg-type]
     assert [arguments["ends_of_model"] for arguments in made] == [all_ends]
 

@@ -94,15 +94,6 @@ def test_options_of_ours_that_there_are_not_are_refused() -> None:
         assert requests.of_sampling_params(fine, config()).options == ()
 
 
-def test_vllms_keys() -> None:
-    from enum import Enum
-
-    options = Enum("StructuredOutputOptions", "JSON JSON_OBJECT REGEX GRAMMAR CHOICE STRUCTURAL_TAG")
-    kinds = [requests.of_key(option, "x", config()).kind for option in options]
-    expected = [Kind.JSON_SCHEMA, Kind.JSON_OBJECT, Kind.REGEX, Kind.GRAMMAR, Kind.CHOICE, Kind.STRUCTURAL_TAG]
-    assert kinds == expected
-
-
 @pytest.mark.parametrize(
     ("fields", "word"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from enum import Enum
 from typing import Protocol
 
 from dotllm.compilation.specification import Kind, OptionValue, Specification
@@ -126,17 +125,8 @@ def of_params(
         raise InvalidSpecError(f"{name} is not JSON: {error}", keyword=kind.value, code="not_json") from None
 
 
-def of_key(request_type: Enum, text: str, config: StructuredOutputsConfig) -> Specification:
-    """The specification in vLLM's ``(StructuredOutputOptions, text)``; the server's options, no per-request ones."""
-    kind = KINDS[request_type.name.lower()]
-    return Specification.create(kind, text, _json_options(kind, config))
-
-
 def _json_options(
-    kind: Kind,
-    config: StructuredOutputsConfig | None,
-    params: StructuredOutputsParams | None = None,
-    order: object = None,
+    kind: Kind, config: StructuredOutputsConfig | None, params: StructuredOutputsParams, order: object
 ) -> dict[str, OptionValue]:
     """What decides the text of a JSON document besides its schema, as `Index.from_json_schema` names it; the server
     (``config``) or the request may ask for it."""

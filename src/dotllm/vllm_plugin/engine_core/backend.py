@@ -12,7 +12,6 @@ from vllm.v1.structured_output.backend_types import StructuredOutputBackend, Str
 from dotllm.compilation import Compiled, Specification
 from dotllm.device_masks.sender import StepMasks
 from dotllm.index.token_space import TokenSpace
-from dotllm.vllm_plugin import specification as requests
 from dotllm.vllm_plugin.answer_limit import AnswerLimit
 from dotllm.vllm_plugin.engine_core import coalesced, per_process
 from dotllm.vllm_plugin.engine_core.request_grammar import RequestGrammar
@@ -25,6 +24,7 @@ class EngineBackend(StructuredOutputBackend):
 
     ends_of_model: bool = True
     """Whether all tokens that the model's generation config names end a text, or the tokenizer's own alone."""
+    searched: Specification | None = None  # what `compile_grammar` compiles
 
     def __post_init__(self) -> None:
         self._ends = per_process.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
@@ -53,19 +53,15 @@ class EngineBackend(StructuredOutputBackend):
 
         return self.compiler.submit(specification, make)
 
-    def compile_grammar(
-        self, request_type: Enum, grammar_spec: str, stop_token_ids: set[int] | None = None, **_: object
-    ) -> StructuredOutputGrammar:
-        """vLLM's own way in, used by beam search: compile now. (vLLM passes no per-request options here, nor the tokens
-        that end a text: those are the model's.)
+    def compile_grammar(self, request_type: Enum, grammar_spec: str) -> StructuredOutputGrammar:
+        """vLLM's own way in, used by beam search: compile now. (What vLLM passes lacks the options of the request.)
 
         Raises:
             dotllm.errors.SpecError: the specification is refused.
         """
-        specification = requests.of_key(request_type, grammar_spec, self.vllm_config.structured_outputs_config)
-        stops, vocabulary = tuple(stop_token_ids or self._ends), self.vocabulary
-        compiled: Compiled = self.compiler.submit(specification).result()
-        return RequestGrammar(compiled, stops, vocabulary)
+        assert self.searched is not None
+        compiled: Compiled = self.compiler.submit(self.searched).result()
+        return RequestGrammar(compiled, self._ends, self.vocabulary)
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> torch.Tensor:
         """int32 [max_num_seqs, ceil(vocab_size / 32)], all tokens allowed."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
+from dotllm.vllm_plugin.specification import of_params
 from dotllm.vllm_plugin.vllm_types import StructuredOutputsParams, VllmConfig
 
 _OFFLINE = "vllm.entrypoints.generate.beam_search.offline"
@@ -38,6 +39,7 @@ def _init_beam_search_structured_output(
     structured_outputs._backend = BACKEND
     backend = EngineBackend(
         vllm_config,
+        searched=of_params(structured_outputs, vllm_config.structured_outputs_config),
         tokenizer=tokenizer,
         vocab_size=self.model_config.get_vocab_size(),
         # With any token that the model's generation config names a beam ends since vLLM 0.33 only.
