@@ -6,6 +6,7 @@ would be part of what is measured.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from dataclasses import dataclass, field
@@ -106,7 +107,7 @@ class HttpTarget:
                     sample.error = f"HTTP {response.status}: {(await response.text())[:300]}"
                 else:
                     await self._read(response, sample)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             sample.error = f"{type(error).__name__}: {error}"
         sample.end = time.perf_counter()
         if sample.error is None and not sample.chunks:

@@ -60,7 +60,7 @@ async def check_beside(specification: Specification, token_names: NamesOfTokens 
     """`check` for event loops, on a thread, for `TIMEOUT_S`: what takes longer is left to the engine. Raises as
     `check`."""
     checked = asyncio.get_running_loop().run_in_executor(_threads, check, specification, token_names)
-    with contextlib.suppress(TimeoutError):  # one that has not begun is cancelled
+    with contextlib.suppress(asyncio.TimeoutError):  # one that has not begun is cancelled
         await asyncio.wait_for(checked, TIMEOUT_S)
 
 
