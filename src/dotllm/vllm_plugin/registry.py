@@ -46,9 +46,9 @@ HOOKS: tuple[Hook, ...] = (
     errors.HOOK,
     warm_start.HOOK,
     manager_hook.HOOK,
-    batch_accept.HOOK,  # after those that change a step's results
-    jump_forward.HOOK,  # after the one that takes them
-    draft_limit.HOOK,
+    draft_limit.HOOK,  # drops drafts before the next one validates them
+    batch_accept.HOOK,
+    jump_forward.HOOK,  # asks the grammars what is forced behind the tokens they took
     cpu_drafts.HOOK,
     cpu_kernels.HOOK,
     cpu_seeds.HOOK,

@@ -30,7 +30,7 @@ MIN_BATCH = 8  # requests; fewer are not worth it
 
 
 class BatchAcceptScheduler(SchedulerMixin):
-    """Goes before vLLM's scheduler, behind those of ours that change the results of a step."""
+    """Goes before vLLM's scheduler and `jump_forward`'s, which asks grammars what is forced behind what they took."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

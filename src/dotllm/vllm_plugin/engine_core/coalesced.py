@@ -35,7 +35,7 @@ def may_be(request: Request, *, keeps_generators: bool) -> bool:
 
     Not where the sampler must see each token, since it counts them or tells how likely they were; nor where the request
     itself has a say in which tokens there are, since the one that spells forced text may not be among them. Stop tokens
-    are looked at one by one (`RequestGrammar.forced_tokens`).
+    are looked at one by one (`RequestGrammar.forced_after`).
 
     keeps_generators: the runner draws for a request with a seed from a generator of its own (V1), so what is drawn
     depends on how often has been drawn before. (V2 draws by position.)

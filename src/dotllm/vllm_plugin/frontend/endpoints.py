@@ -233,4 +233,5 @@ async def _wait_for_output(engine: AsyncLLM, collector: RequestOutputCollector) 
         await engine.abort(collector.request_id, internal=True)
         raise
     if isinstance(collector.output, Exception):
+        await engine.abort(collector.request_id, internal=True)  # of n answers the others, as vLLM does since 0.33
         raise collector.output

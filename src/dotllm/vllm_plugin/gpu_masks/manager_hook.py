@@ -28,7 +28,7 @@ HOOK = Hook(
         Target("vllm.platforms.interface", "Platform.is_pin_memory_available", ("cls",)),
         Target("vllm.v1.structured_output.utils", "strip_speculative_padding", ("token_ids",)),
     ),
-    without_it="masks are found one after another and copied to the GPU in every step, as in vLLM",
+    without_it="masks are found one by one and copied in every step, as in vLLM; answers do not end within max_tokens",
 )
 
 
@@ -89,7 +89,7 @@ def _grammar_bitmask(
     try:
         found = message(self, requests, structured_output_request_ids, scheduled_spec_decode_tokens)
     except Exception:
-        # Bitmasks serve as well; workers take either, in any order.
+        # Bitmasks hold the constraint as well, if no limit; workers take either, in any order.
         logger.exception("masks of a step: falling back to vLLM's bitmasks for this step")
         found = None
     if found is not None:

@@ -12,10 +12,12 @@ vLLM 0.32 and 0.33. To be deleted when llvmlite's handle has no ``__dict__`` of 
 from __future__ import annotations
 
 from dotllm.vllm_plugin.hook import Hook, Original
+from dotllm.vllm_plugin.workarounds import on_cpu
 
 HOOK = Hook(
     name="cpu-kernels",
     summary="a CPU worker starts although Numba is loaded",
+    where=on_cpu,
     without_it="a CPU server may die at its start, depending on which of two threads is first",
 )
 
