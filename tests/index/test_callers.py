@@ -245,3 +245,14 @@ def test_threads(threads: int, guides: list[Guide]) -> None:
     with pytest.raises(ValueError, match="threads"):
         mask_rows(guides, threads=threads)
     assert not mask_rows(guides, threads=2**70)[1]
+
+
+def test_numbers_that_are_no_integers(guides: list[Guide]) -> None:
+    """Which class of guide there is depends on the schema, so each says the same."""
+    for guide in guides:
+        assert not guide.advance(True)
+        for call in (guide.advance, guide.mask_within):
+            with pytest.raises(TypeError, match="integer"):
+                call(2.5)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            guide.accepts([97.0])  # type: ignore[list-item]

@@ -420,3 +420,12 @@ def test_random_regexes(pattern: str, more: int, seed: int) -> None:
     left = index.tokens_to_finish() + more
     _, taken = walk(index, left, Random(seed))
     assert len(taken) <= left
+
+
+@pytest.mark.parametrize("beyond", [2**31, 2**32 + 5, 10**30])
+def test_a_limit_of_any_size_is_no_limit(beyond: int) -> None:
+    """It once wrapped around in a kernel's 32 bits, and its mask was remembered."""
+    guide = Index.from_regex("a|b{20}", BYTES).guide()
+    assert guide.mask_within(beyond) is None
+    mask = guide.mask_within(5)
+    assert mask is not None and np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist() == [97]

@@ -6,6 +6,7 @@ import pytest
 
 from dotllm import Index, Vocabulary
 from dotllm.automata.machine import layout
+from dotllm.errors import BudgetExceededError
 
 VOCABULARY = Vocabulary.from_bytes([bytes([i]) for i in range(256)] + [None], eos_token_ids=[256])
 
@@ -50,3 +51,18 @@ def test_nesting_is_counted_and_given_back() -> None:
     assert depth(index, deep) >= 50
     closed = index.advance_bytes(deep, b"]" * 49 + b", ")
     assert depth(index, closed) == depth(index, index.advance_bytes(start, b"[[], "))
+
+
+def test_a_byte_that_may_end_too_many_rules_is_refused_and_costs_nothing() -> None:
+    """Behind n prefixes a + may belong to each of them: a mask looks at no more than 255 of these."""
+    index = Index.from_grammar('start: e\ne: "-" e | e "+" e | "x"\n', VOCABULARY)
+    guide = index.guide()
+    for _ in range(250):
+        assert guide.advance(ord("-"))
+    assert guide.mask_row >= 0
+    before = index.nbytes
+    for _ in range(50):
+        assert guide.advance(ord("-"))
+    with pytest.raises(BudgetExceededError, match="more than 255 open rules"):
+        _ = guide.mask_row
+    assert index.nbytes < before + (1 << 20)

@@ -75,6 +75,7 @@ def mask_within(index: Walkable, config: int, tokens_left: int) -> Int32 | None:
     Raises:
         TooFewTokensError: the text cannot be ended with so few tokens.
     """
+    tokens_left = min(tokens_left, NEVER)  # (kernels have 32 bits)
     if not is_tight(index, config, tokens_left):
         return None
     needed = tokens_to_finish(index, config)

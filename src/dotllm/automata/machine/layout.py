@@ -5,8 +5,9 @@ copy with no pointer left behind, and because saving a machine is saving one arr
 relative to their region, so regions may move when the arena grows; every access is an ordinary bounds-checkable array
 access (``NUMBA_BOUNDSCHECK=1`` checks them all).
 
-The first HEADER ints are slots, listed below. Then come the NFA's arrays (constant), then the regions in any order,
-each with a capacity and a used count in its own units, then free space (see `memory`).
+The first HEADER ints are slots, listed below. Then come the arrays that do not grow: the NFA's, scratch for each node,
+the ways, the walk's scratch. Then come the regions in any order, each with a capacity and a used count in its own
+units, then free space (see `memory`).
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ UNKNOWN = -1
 FAR_INSIDE = -1  # may leave and may go on, and no token can change that
 FAR_BELOW = -2  # must go on, and no token can change that
 
+BASE_CELLS = 256  # handles below this are cells of the real stack, by depth (see `walk`)
+
 # configurations with fixed numbers
 FINISHED, INITIAL = 0, 1
 
@@ -113,6 +116,7 @@ FULL = -16  # FULL - region: grow that region and call again (everything done so
 OUT_OF_FUEL = -2
 FAULT = -4  # an invariant does not hold: a bug
 TOO_FAR = -5  # no text is short enough to be planned
+TOO_DEEP = -6  # one byte may end too many levels of the stack
 
 NEEDS_WORDS = -1024  # NEEDS_WORDS - number: make the words that exit this character set, and call again
 

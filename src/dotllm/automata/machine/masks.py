@@ -29,8 +29,8 @@ from dotllm.automata.machine.layout import MEM
 from dotllm.automata.machine.loop_masks import allow_set, select
 from dotllm.automata.machine.plans.places import fits
 from dotllm.automata.machine.plans.trie import TRIE, Trie
-from dotllm.automata.machine.walk import BASE_CELLS, CHARSETS, CharsetTables, base_cell, local_apply, walk
-from dotllm.automata.machine.wide_loop import NOT_HERE, mask_via_self_loop
+from dotllm.automata.machine.walk import CHARSETS, CharsetTables, base_cell, local_apply, walk
+from dotllm.automata.machine.wide_loop import NOT_APPLICABLE, mask_via_self_loop
 from dotllm.jit import I1, I2, I, inner_kernel, kernel
 
 
@@ -64,8 +64,8 @@ def find_row(
     for i in range(words):
         out[i] = 0
     mem[L.H_CONSULTED] = 0
-    mem[L.H_LOCAL] = BASE_CELLS
-    if mem[L.CAP_LOCAL] < 2 * BASE_CELLS:
+    mem[L.H_LOCAL] = L.BASE_CELLS
+    if mem[L.CAP_LOCAL] < 2 * L.BASE_CELLS:
         return L.FULL - L.LOCAL
     handle = base_cell(mem, 0, stack)
     if handle < 0:
@@ -79,7 +79,7 @@ def find_row(
             return rest
     if rest > 0:
         done = mask_via_self_loop(mem, trie, charsets, rest, handle, out)
-        if done == NOT_HERE:
+        if done == NOT_APPLICABLE:
             done = walk(mem, trie, 0, trie.main_end, rest, handle, out)
         if done < 0:
             return done

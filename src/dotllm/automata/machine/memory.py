@@ -141,6 +141,9 @@ def recover(mem: Int32, code: int) -> Int32:
         return grow(mem, L.FULL - code)
     if code == L.TOO_FAR:
         raise BudgetExceededError("the shortest text is too long to be planned", keyword="length")
+    if code == L.TOO_DEEP:
+        message = f"a token may end more than {L.BASE_CELLS - 1} open rules at once"
+        raise BudgetExceededError(message, keyword="nesting", code="too_deep")
     if code == L.OUT_OF_FUEL:
         raise BudgetExceededError("one step of the automaton needs too much work", keyword="steps")
     raise EngineFault(f"internal fault {code} of the automaton; please report the specification")

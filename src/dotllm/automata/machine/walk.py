@@ -26,7 +26,6 @@ from dotllm.jit import I1, I2, I, inner_kernel
 _LONG_WALK = 4096  # nodes
 
 CELL = 6  # ints: symbol, handle below, real stack, how deep that is (+ 1), first cell of a bucket, next one of its own
-BASE_CELLS = 256  # local handles below this are cells of the real stack, by depth
 
 
 @inner_kernel(I(MEM, I), inlined=True)
@@ -48,8 +47,8 @@ def alike(mem: Int32, symbol: int) -> int:
 def base_cell(mem: Int32, depth: int, stack: int) -> int:
     """Make the walk's cell for the real stack cell ``stack``, ``depth`` symbols down. Returns its handle, or an
     error."""
-    if depth >= BASE_CELLS:
-        return L.FULL - L.LOCAL
+    if depth >= L.BASE_CELLS:
+        return L.TOO_DEEP
     symbol = I(0)
     if stack != 0:
         symbol = alike(mem, mem[mem[L.AT_STACK] + 3 * stack])
@@ -77,7 +76,7 @@ def push_local(mem: Int32, symbol: int, below: int) -> int:
     cells, new = mem[L.AT_LOCAL], I(mem[L.H_LOCAL])
     mine = bucket(mem, symbol, below)
     first = I(mem[cells + CELL * mine + 4])
-    filled = BASE_CELLS <= first < new
+    filled = L.BASE_CELLS <= first < new
     if filled:
         filled = bucket(mem, mem[cells + CELL * first], mem[cells + CELL * first + 1]) == mine
     if not filled:
@@ -100,7 +99,7 @@ def push_local(mem: Int32, symbol: int, below: int) -> int:
 def local_below(mem: Int32, handle: int) -> int:
     """The handle of the stack below a handle."""
     at = mem[L.AT_LOCAL] + CELL * handle
-    if handle >= BASE_CELLS or mem[at + 1] >= 0:
+    if handle >= L.BASE_CELLS or mem[at + 1] >= 0:
         return I(mem[at + 1])
     below = base_cell(mem, handle + 1, mem[mem[L.AT_STACK] + 3 * mem[at + 2] + 1])
     if below >= 0:

@@ -7,6 +7,7 @@ back and forking work as in a `Guide`. Its masks depend on the items read, so no
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import index as as_integer
 
 import numpy as np
 
@@ -26,7 +27,7 @@ _BEGINNING: Branches = (Branch(INITIAL, OUTSIDE),)
 
 
 class UniqueGuide(Guide):
-    """See the module. Not branch-safe, as a `Guide`."""
+    """See the module. Not thread-safe, as a `Guide`."""
 
     __slots__ = ("_branches", "_mask", "_past", "_paths", "_plan", "_tokens")
 
@@ -72,7 +73,7 @@ class UniqueGuide(Guide):
 
     def _after(self, branches: Branches, token: int) -> Branches:
         """The branches after a token; (): the token is not allowed."""
-        index = self.index
+        index, token = self.index, as_integer(token)
         if not 0 <= token < index.space.size:
             return ()
         data = self._tokens.bytes_of(token)
@@ -189,6 +190,7 @@ class UniqueGuide(Guide):
 
     def mask_within(self, tokens_left: int) -> Int32 | None:
         """As `Guide.mask_within`; of the tokens after which an earlier item is in the way some may be missing."""
+        tokens_left = as_integer(tokens_left)
         with self.index.lock:
             plans.check_shortest_texts(self._paths)
             if self.is_finished or plans.is_far(self._paths, self._branches, tokens_left):
