@@ -11,7 +11,7 @@ from enum import IntEnum
 class NodeKind(IntEnum):
     """What happens at a node; ``a`` and ``b`` are the two ints of the node."""
 
-    PLAIN = 0  # nothing: only ever reached through closures
+    PLAIN = 0  # nothing: epsilons lead on from it; in no closure, but it may have one
     BYTE = 1  # has byte edges
     CALL = 2  # push return node b, continue at a (a rule's start)
     ENTER = 3  # push the counter of loop a, continue at its body (b = 0), or at one of its parts, which begin at b

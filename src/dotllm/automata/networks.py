@@ -22,8 +22,8 @@ from dotllm.jit import I1, I, inner_kernel
 
 @inner_kernel(I(I1, I1, I), inlined=True)
 def on_edge(kind: Int32, children: Int32, edge: int) -> int:
-    """The expression on an edge (source, expression, target); its complement where it is a character set that is taken
-    once on the way: a large one is worth tables only where it loops."""
+    """The expression on an edge (source, expression, target); ~expression if it is a character set and the edge is no
+    loop. No set is marked there then: tables pay only where a set loops."""
     expression = I(children[edge + 1])
     return ~expression if children[edge] != children[edge + 2] and kind[expression] == K.CHARS else expression
 

@@ -1,8 +1,10 @@
 """The nondeterministic pushdown automaton of a grammar, as one flat array.
 
-Nodes are the *significant* nodes only in effect: epsilon edges are gone, replaced by closure lists. Every node has
-one action, its kind. The arrays of all this stand one behind the other in the order of `NfaArray`, which is that of
-their slots in the arena of the machine (`automata.machine`): making an arena is one copy.
+Epsilon edges are gone. Where a node can be jumped to, its closure lists the nodes with an action that are reached from
+it. Nodes without an action keep their numbers, but are in no closure. A node's action is its kind. As some actions call
+other parts and return, this is a recursive transition network (W. A. Woods, 1970). Its arrays stand one behind the
+other in the order of `NfaArray`, which is that of their slots in the arena of the machine (`automata.machine`): making
+an arena is one copy.
 """
 
 from __future__ import annotations

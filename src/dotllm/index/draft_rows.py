@@ -51,8 +51,9 @@ def configs_along(
 ) -> int:
     """out[starts[g] + g + j]: the configuration of guide g after j of its drafts[starts[g]:starts[g + 1]], or NOWHERE.
 
-    codes[g]: not 0 (if it is, guide g is left as it is); then 0, or the error of a kernel (see run.advance): that guide
-    must be done again. Returns 0; or what `check_configurations` says, and nothing has been done.
+    codes [guides], in and out. In: 0, guide g is done and is skipped; anything else, walk it. Out: 0, or the error of
+    `automata.machine.run.advance`, after which guide g must be walked again. Returns 0; or what `check_configurations`
+    says, and nothing has been done.
     """
     wrong = check_configurations(machines, configs)
     if wrong < 0:

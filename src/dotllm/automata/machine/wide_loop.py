@@ -21,7 +21,7 @@ from dotllm.automata.machine.step import step
 from dotllm.automata.machine.walk import CHARSETS, CharsetTables, inspect_set, local_apply, take_character, walk
 from dotllm.jit import I1, I2, I, inner_kernel
 
-NOT_HERE = 1  # result: this does not resolve_stack, nothing has been done
+NOT_APPLICABLE = 1  # result: the state is not of this kind; nothing has been done
 _PROBES = np.frombuffer(b"aek0M_ q", np.uint8)  # first bytes that most likely lead into the loop
 _MOST_STEPS = 512  # spent on finding out where the characters beyond ASCII lead
 
@@ -146,7 +146,8 @@ def mask_via_self_loop(
     handle: int,
     out: Int32,
 ) -> int:
-    """Allow in ``out`` what (state, handle) allows, as `walk` over the whole trie does. 0, NOT_HERE, or an error."""
+    """Allow in ``out`` what (state, handle) allows, as `walk` over the whole trie does. 0, NOT_APPLICABLE, or an
+    error."""
     loop = I(0)
     loop_handle = I(0)
     number = I(-1)
@@ -163,7 +164,7 @@ def mask_via_self_loop(
         if number >= 0:
             break
     if number < 0:
-        return NOT_HERE
+        return NOT_APPLICABLE
     # Every token that begins with characters of the set, as if the first of them led into the loop …
     table = charsets.sets[number]
     row = charsets.rows[number * L.K_ROWS].copy()

@@ -18,7 +18,7 @@ def group_by(n: int, keys: Int32, values: Int32, m: int, starts: Int32, out: Int
         starts[keys[i]] += 1
     for i in range(n):
         starts[i + 1] += starts[i]
-    for i in range(m - 1, -1, -1):  # from the back: then what ends as the end of a group ends as its start
+    for i in range(m - 1, -1, -1):  # backwards: starts[k], the end of group k now, becomes its start
         starts[keys[i]] -= 1
         out[starts[keys[i]]] = values[i]
 

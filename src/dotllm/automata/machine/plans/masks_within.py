@@ -64,8 +64,9 @@ def find_row_within(
     out: Int32,
 ) -> int:
     """Compute into ``out`` [words] the tokens after which ``config`` can be completed with the ``left`` - 1 tokens that
-    remain then (see `plans`). Returns the most tokens that any token allowed without a limit makes necessary behind it,
-    those of ``config`` but one if they are more, or an error. Ways must have been found.
+    remain then (see `plans`). Returns how many tokens suffice after whichever token comes next: the maximum over all
+    tokens that the mask without a limit allows, and at least those that ``config`` needs less one; or an error. Ways
+    must have been found. left: below 2**31.
 
     That number is remembered for the configuration; by how many bytes a token brings the end further away, at most, for
     all configurations that share the row, where the rest of the stack does not matter for that.

@@ -142,7 +142,8 @@ def take(heap: Int64, n: int) -> int:
 def worth(mem: Int32, node: int, acc: Int64) -> int:
     """What a node that is no BYTE is worth, or -1: something that it needs is not known yet.
 
-    acc: of an ENTER whose body is parts or ways out what these cost so far.
+    acc[node], of the ENTER of an unordered sequence or a counted network: the cost of its required parts, or of its
+    cheapest transition; below 0 while it is unknown.
     """
     kind, x, y = mem[mem[L.H_KIND] + node], I(mem[mem[L.H_A] + node]), I(mem[mem[L.H_B] + node])
     if kind == N_END:
