@@ -2,8 +2,8 @@
 
 ``StructuredOutputManager.grammar_init`` is where vLLM starts compiling for a new request. If the engine's backend is
 ``auto``, we put our backend and our future there, and vLLM's manager does the rest. We touch nothing inside the
-manager, because most releases rewrite it. We do not use vLLM's thread pool: it has half as many threads as CPUs, so one
-slow compile delays those of all requests.
+manager, because most releases rewrite it. We do not use vLLM's thread pool: it has no limit of time or queue, and
+compiles equal specifications again.
 """
 
 from __future__ import annotations

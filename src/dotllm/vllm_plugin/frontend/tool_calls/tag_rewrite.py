@@ -5,8 +5,8 @@ The functions change a parsed tag in place. `constraints` parses and dumps it, o
 *Marks.* vLLM's tool parsers look for their marks anywhere in the text of a call. A string may contain ``</tool_call>``,
 and a user may talk any model into writing one. Hermes' parser ends the call there, and returns half of the arguments,
 no call, or a call that nobody made. A mark that is a special token does the same harm if a model spells it in ordinary
-tokens. vLLM excludes marks only for parsers that follow a model's ``response_template`` (0.33: ``excludes`` of a
-structural tag's ``json_schema``); this module does so for all parsers. A mark is a text in pointed brackets, in a fixed
+tokens. vLLM excludes marks in free text for some parsers, and in JSON for ``BeamParser`` alone (0.33); this module does
+so in the JSON of all parsers. A mark is a text in pointed brackets, in a fixed
 text of the tag. If it names the tool (``<function=name>``), only the part before the name counts. No string may hold a
 mark, no raw string what begins a parameter. A JSON string may hold it escaped (``\\u003c/tool_call>``).
 
