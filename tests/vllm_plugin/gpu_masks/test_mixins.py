@@ -30,9 +30,9 @@ def test_the_class_is_vllms_with_ours_before_it(vllm_config: Any, index: Index) 
     assert [base.__name__ for base in found.__bases__] == [
         pending_grammars.PendingGrammarsScheduler.__name__,
         errors.FailureScheduler.__name__,
+        draft_limit.DraftLimitScheduler.__name__,
         batch_accept.BatchAcceptScheduler.__name__,
         jump_forward.JumpForwardScheduler.__name__,
-        draft_limit.DraftLimitScheduler.__name__,
         "AsyncScheduler",
     ]
     assert type(an_engine(vllm_config, index).scheduler) is found
