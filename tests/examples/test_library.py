@@ -40,7 +40,9 @@ def test_runs(
     assert capsys.readouterr().out.strip()
 
 
-@pytest.mark.parametrize("path", sorted(path for path in EXAMPLES.iterdir() if path.is_file()), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(path for path in EXAMPLES.iterdir() if path.is_file()), ids=lambda path: path.name
+)
 def test_fits_a_screen(path: Path) -> None:
     assert path.read_text().count("\n") <= 60
     assert path.suffix != ".py" or path.read_text().startswith('"""')
