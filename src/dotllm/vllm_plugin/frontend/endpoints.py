@@ -226,12 +226,12 @@ async def _add_request(
 
 
 async def _wait_for_output(engine: AsyncLLM, collector: RequestOutputCollector) -> None:
-    """Until there is something; raises it if it is an error. Who goes away meanwhile ends the request, as in vLLM."""
+    """Until there is something; raises it if it is an error. An error, or who goes away meanwhile, ends the request and
+    its n answers, as in vLLM."""
     try:
         await collector.ready.wait()
-    except asyncio.CancelledError:
+        if isinstance(collector.output, Exception):
+            raise collector.output
+    except (Exception, asyncio.CancelledError):
         await engine.abort(collector.request_id, internal=True)
         raise
-    if isinstance(collector.output, Exception):
-        await engine.abort(collector.request_id, internal=True)  # of n answers the others, as vLLM does since 0.33
-        raise collector.output
