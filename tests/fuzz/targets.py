@@ -27,7 +27,8 @@ from jsonschema.exceptions import SchemaError
 from dotllm import Guide, Index, Vocabulary
 from dotllm.errors import BudgetExceededError, EngineFault, SpecError, TooFewTokensError
 from tests.fuzz import makers, peers
-from tests.fuzz.walks import byte_vocabulary, reads, vocabulary, walk
+from tests.fuzz.walks import reads, vocabulary, walk
+from tests.languages.json_schema.verdicts import byte_vocabulary
 
 TARGETS: dict[str, Callable[[Random], None]] = {}
 CALLERS_FAULT = (TypeError, ValueError, IndexError, OverflowError)

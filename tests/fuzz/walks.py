@@ -1,4 +1,4 @@
-"""The vocabularies that targets are compiled for, and texts of an index: random ones, and whether it has one."""
+"""The vocabulary that targets are compiled for, and texts of an index: random ones, and whether it has one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,6 @@ def vocabulary() -> Vocabulary:
     tokens: list[bytes | None] = [bytes([i]) for i in range(256)] + list(words)
     n = len(tokens)
     return Vocabulary.from_bytes([*tokens, None, None], eos_token_ids=[n], special_tokens={"<tool_call>": n + 1})
-
-
-@cache
-def byte_vocabulary() -> Vocabulary:
-    return Vocabulary.from_bytes([*(bytes([i]) for i in range(256)), None], eos_token_ids=[256])
 
 
 def walk(index: Index, random: Random, longest: int = 80) -> bytes | None:
