@@ -8,8 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_INDEX ?=
 TORCH := $(shell grep '^torch==' requirements/cpu.txt)
 PYTEST ?=
-# Processes that run the tests; 0 runs them in pytest's own.
-WORKERS ?= 2
+# Processes that run the tests; 0 runs them in pytest's own. One more than two cores: tests wait for their servers.
+WORKERS ?= 3
 # A folder of tokenizers for test-tokenizers, in place of those it fetches.
 TOKENIZERS ?=
 # Sequences of each model-based test; minutes of fuzzing; what is mutated, and how many mutants of each file.
@@ -160,4 +160,6 @@ $(VENV)/.installed: requirements/cpu.txt pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 	$(PIP) install --no-deps -r requirements/dev.txt
+	@# Machine code and byte code are made once here. Else all processes of the tests would make them at the same time.
+	-$(BIN)/python -m tests.serve.zygote </dev/null
 	touch $@

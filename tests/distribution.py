@@ -1,10 +1,10 @@
-"""How `make test` spreads the tests over its processes (pytest-xdist, ``-n 2 --dist loadfile``).
+"""How `make test` spreads the tests over its processes (pytest-xdist, ``-n 3 --dist loadfile``).
 
 A file's tests stay in one process, since its fixtures (a server, a model, tables of a vocabulary) would be made again in
 another. Two things go beyond what ``loadfile`` does by itself:
 
 * Files that ask the same server of ``tests/serve/conftest.py`` are one unit, or each process would start that server.
-* What takes longest begins first, so that at the end both processes are busy with files of seconds. A unit's size says
+* What takes longest begins first, so that at the end all processes are busy with files of seconds. A unit's size says
   nothing about its time here (a file of one test may start two servers), so the order is written down.
 
 Both tables cost time when they are out of date, nothing else: every test runs wherever it is put.
@@ -27,24 +27,34 @@ SAME_SERVER = {
     "tests/serve/test_examples.py": "the server with parsers",
 }
 LONGEST_FIRST = (
-    "tests/serve/test_speculation.py",
-    "tests/serve/test_shared_store.py",
-    "tests/serve/test_coalescence.py",
-    "tests/serve/test_security.py",
-    "tests/serve/test_answers_that_end.py",
-    "tests/serve/test_inspector.py",
     "the plain server",
     "the server with parsers",
-    "tests/serve/test_overlap.py",
-    "tests/serve/test_overlap_reasoning.py",
-    "tests/serve/test_advisories_more.py",
-    "tests/vllm_plugin/test_import.py",
+    "tests/serve/test_coalescence.py",
     "tests/serve/test_coalescence_law.py",
-    "tests/serve/test_engine_core.py",
-    "tests/serve/test_offline.py",
-    "tests/cli/test_passthrough.py",
-    "tests/vllm_plugin/gpu_masks/test_rare_orders.py",
+    "tests/serve/test_speculation.py",
     "tests/compilation/test_real_engine.py",
+    "tests/serve/test_answers_that_end.py",
+    "tests/compilation/workers/test_process.py",
+    "tests/serve/test_shared_store.py",
+    "tests/serve/test_security.py",
+    "tests/serve/test_overlap.py",
+    "tests/serve/test_offline.py",
+    "tests/vllm_plugin/frontend/tool_calls/test_tool_parsers.py",
+    "tests/serve/test_model_classes.py",
+    "tests/serve/test_sampler_features.py",
+    "tests/serve/test_advisories_more.py",
+    "tests/cli/test_ends.py",
+    "tests/serve/test_overlap_reasoning.py",
+    "tests/vllm_plugin/engine_core/test_scheduler_model.py",
+    "tests/compilation/test_manager_model.py",
+    "tests/examples/test_library.py",
+    "tests/serve/test_other_backends.py",
+    "tests/serve/test_inspector.py",
+    "tests/serve/test_run_batch.py",
+    "tests/serve/test_engine_core.py",
+    "tests/cli/test_passthrough.py",
+    "tests/index/test_guide_model.py",
+    "tests/vllm_plugin/gpu_masks/test_rare_orders.py",
     "tests/test_jit.py",
 )
 

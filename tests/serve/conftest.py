@@ -1,6 +1,6 @@
 """Real servers for all tests of this folder: vLLM on the CPU, a model with random weights, the backend left at auto.
 
-``server`` is plain; ``api_server`` has a tool parser and a reasoning parser.
+``server`` is plain; ``api_server`` has a tool parser and a reasoning parser, and starts as users start theirs (`zygote`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dotllm.demo.server import Server
-from tests.serve import api_model
+from tests.serve import api_model, zygote
 
 NAME = "random"
 API_FLAGS = (
@@ -24,11 +24,11 @@ API_FLAGS = (
 
 
 @pytest.fixture(scope="session")
-def server(large_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(plain_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("server")
     flags = ("--max-model-len", "8192", "--max-num-batched-tokens", "1024")
     environment = {"DOTLLM_DISK_BYTES": "0"}  # every index is compiled here and now
-    with Server(large_model, directory / "log", name=NAME, flags=flags, environment=environment) as running:
+    with zygote.Server(plain_model, directory / "log", name=NAME, flags=flags, environment=environment) as running:
         running.wait()
         yield running
         assert running.healthy(), f"the server did not survive its tests:\n{running.log_tail(60)}"

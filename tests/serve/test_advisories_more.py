@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from dotllm.demo.server import Server
 from dotllm.system.cache_directory import user_cache_directory
 from tests.serve.raw import complete, metrics, together, total, until
+from tests.serve.zygote import Server
 
 pytestmark = pytest.mark.serve
 

@@ -73,11 +73,11 @@ def test_three_answers_to_each_of_two_prompts(client: Any, case: Case) -> None:
         case.judge(choice.text)
 
 
-def test_a_runaway_of_whitespace_is_impossible(client: Any, large_model: Path) -> None:
+def test_a_runaway_of_whitespace_is_impossible(client: Any, plain_model: Path) -> None:
     """The model is told to prefer white space over everything else, and still has to come to the end."""
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(large_model)
+    tokenizer = AutoTokenizer.from_pretrained(plain_model)
     blanks = [token for token in range(len(tokenizer)) if re.fullmatch(r"[ \n\t\r]+", tokenizer.decode([token]))]
     assert len(blanks) > 3
     bias = {str(token): 100.0 for token in blanks[:300]}
@@ -129,11 +129,11 @@ def test_compact_json_on_request(client: Any) -> None:
         assert re.fullmatch(r'\{"name":"(?:[^"\\]|\\.)*","age":[0-9]+,"level":"(low|mid|high)"\}', text), text
 
 
-def test_a_stop_token_never_cuts_an_answer(client: Any, large_model: Path) -> None:
+def test_a_stop_token_never_cuts_an_answer(client: Any, plain_model: Path) -> None:
     """A stop token that is ordinary text may only come where the answer is complete."""
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(large_model)
+    tokenizer = AutoTokenizer.from_pretrained(plain_model)
     stops = [tokenizer.encode(vowel, add_special_tokens=False)[0] for vowel in "aeiou"]
     for _ in range(4):
         reply = client.completions.create(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dotllm.demo.server import Server
 from tests.serve import api_model, ending_load
 from tests.serve.conftest import API_FLAGS, NAME
 from tests.serve.raw import metrics, total, until
+from tests.serve.zygote import Server
 
 pytestmark = pytest.mark.serve
 

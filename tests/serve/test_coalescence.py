@@ -7,11 +7,11 @@ in `coalescence_script.py`; requests are preempted there and aborted in the midd
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dotllm.demo import model
 from tests.serve import scripts
 
 pytestmark = pytest.mark.serve
@@ -31,11 +31,14 @@ NOT_COALESCED = (
 
 
 @pytest.fixture(scope="module")
-def results(demo_model: Path) -> dict[str, Any]:
-    """What the script found, by runner."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the script found, by runner. Triton's interpreter takes its time for each token of the vocabulary."""
+    small = model.make(tmp_path_factory.mktemp("coalescence") / "model", vocabulary_size=1000)
     environment = {"DOTLLM_COALESCENCE": "canonical"}
     return {
-        runner: scripts.run("coalescence_script.py", demo_model, runner, environment=environment)[0]
+        runner: scripts.run(
+            "coalescence_script.py", small, runner, environment=environment, imports_vllm_itself=runner[:2] == "V2"
+        )[0]
         for runner in RUNNERS
     }
 
@@ -45,24 +48,19 @@ def result(request: pytest.FixtureRequest, results: dict[str, Any]) -> Any:
     return results[request.param]
 
 
-def test_entered_text_is_what_would_have_been_generated(result: Any) -> None:
+def test_entered_text_is_what_would_have_been_generated(result: Any, results: dict[str, Any]) -> None:
     """At temperature 0, token by token, preempted requests and the neighbours of one that is aborted included."""
+    masks = results["V1"]["masks"]
     for run in ("greedy", "batch", "free"):
-        assert result["entered"][run]["ids"] == result["masks"][run]["ids"]
-    assert result["entered"]["batch"]["preemptions"] and result["masks"]["batch"]["preemptions"]
+        assert result["entered"][run]["ids"] == masks[run]["ids"]
+    assert result["entered"]["batch"]["preemptions"] and masks["batch"]["preemptions"]
     for name in ("a", "b", "c"):
-        assert result["entered"]["abort"][name] == result["masks"]["abort"][name]
+        assert result["entered"]["abort"][name] == masks["abort"][name]
     assert len(result["entered"]["abort"]["aborted"]) < 46, "it had not come to its end"
 
 
-def test_runners_agree(results: dict[str, Any]) -> None:
-    for run in ("greedy", "batch", "free"):
-        answers = [results[runner]["entered"][run]["ids"] for runner in RUNNERS]
-        assert answers[0] == answers[1] == answers[2]
-
-
 def test_fewer_steps(results: dict[str, Any]) -> None:
-    """48 tokens, seven of which are free; asynchronously the first token of what is forced is in flight anyway."""
+    """51 tokens, seven of which are free; asynchronously the first token of what is forced is in flight anyway."""
     for runner, result in results.items():
         tokens = len(result["entered"]["greedy"]["ids"][0])
         at_once = not runner.endswith("async")

