@@ -240,6 +240,14 @@ def test_schemas_of_a_file(tmp_path: Path) -> None:
         (Constraint("", "choice", ["x", "xy"]), "xy", "y"),
         (Constraint("", "json_schema", {"type": "integer"}), "3", '"3"'),
         (Constraint("", "json_schema", {"type": "integer"}), "3", "3,"),
+        (Constraint("", "json_schema", {"type": "integer"}), "1.0e2", "1.5e0"),
+        (Constraint("", "json_schema", {"multipleOf": 0.01, "enum": [0.14, 1e300, 0.145]}), "0.140", "0.145"),
+        (
+            Constraint("", "json_schema", {"exclusiveMinimum": 0.5}),
+            "1.0e9999999999999999999",
+            "-1.0e9999999999999999999",
+        ),
+        (Constraint("", "json_schema", {"multipleOf": 0.5, "minimum": 1}), "1.0e300", "-1.0e300"),
     ],
 )
 def test_judges(constraint: Constraint, right: str, wrong: str) -> None:

@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,29 @@ class Constraint:
             return None if re.fullmatch(self.value, text) else "does not match"
         if self.kind == "choice":
             return None if text in self.value else "is none of the choices"
+        try:
+            return self._schema_fault(text, _exact)
+        except ArithmeticError:  # an exponent of 20 digits, or 1e300 beside a multiple of 0.01
+            return self._schema_fault(text, float)
+
+    def _schema_fault(self, text: str, number: Callable[[str], Any]) -> str | None:
         import jsonschema
 
         try:
-            data = json.loads(text)
+            data = json.loads(text, parse_float=number)
         except ValueError as error:
             return f"is not JSON: {error}"
-        validator = jsonschema.validators.validator_for(self.value, default=jsonschema.Draft202012Validator)
-        found = next(validator(self.value).iter_errors(data), None)
+        schema = json.loads(json.dumps(self.value), parse_float=number)
+        validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        found = next(validator(schema).iter_errors(data), None)
         return None if found is None else f"breaks the schema: {found.message[:200]}"
+
+
+def _exact(text: str) -> Decimal | int:
+    """0.14 is a multiple of 0.01, but not as a float. (To jsonschema a decimal is no integer, not even 1.0.)"""
+    number = Decimal(text)
+    is_integer = number == number.to_integral_value() and number.adjusted() < 400
+    return int(number) if is_integer else number
 
 
 def closed_object(**properties: Schema) -> Schema:
