@@ -85,8 +85,8 @@ class OffloadCompiler(Protocol):
     def try_compile(
         self, specification: Specification, cancelled: threading.Event, patience_s: float
     ) -> CompiledIndex | None:
-        """`compile` if that can begin soon on this host, else None. Soon is before the compile that began last takes
-        longer than ``patience_s`` seconds. Starts a process in the background as `ensure_worker` does."""
+        """`compile` if that can begin soon on this host, else None. Soon is while compiles begin, the last of them at
+        most ``patience_s`` seconds ago, and in a few times that. Starts a process as `ensure_worker` does."""
 
     def close(self) -> None:
         """End all processes."""

@@ -65,8 +65,8 @@ MEASURED_AT_ONCE = 256  # some 0.3 ms
 REPORT_DELAY_S = 0.005
 # Specifications this many times as large as the smallest offloaded ones wait for a process that has yet to start.
 OFFLOAD_WAIT_FACTOR = 8
-# With `always_offload`: seconds that the last compile in a process may take while others wait for that process. After
-# that their own threads compile, and take the GIL from the engine's loop.
+# With `always_offload`: seconds that the last compile in a process may take while others wait for that process (four
+# times that in all). After that their own threads compile, and take the GIL from the engine's loop.
 OFFLOAD_PATIENCE_S = 0.25
 
 

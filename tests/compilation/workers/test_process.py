@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from fake_engine import spec
 
 from dotllm.cancellation import Cancelled
+from dotllm.compilation import manager as manager_module
 from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTimeout, ProcessDied, QueueFull
 from dotllm.compilation.jobs.job import JobState
 from dotllm.compilation.workers import process, wire
@@ -458,8 +460,11 @@ def test_a_process_that_starts_while_all_ends(make: Any, monkeypatch: pytest.Mon
         compiler.compile(spec(id=1), NEVER)
 
 
-def test_a_burst_waits_for_processes(make: Any, make_manager: Any, compiler: fake_engine.Compiler) -> None:
+def test_a_burst_waits_for_processes(
+    make: Any, make_manager: Any, compiler: fake_engine.Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Threads that compile would take the interpreter's lock from the loop, and be done no sooner."""
+    monkeypatch.setattr(manager_module, "OFFLOAD_PATIENCE_S", 5.0)  # (other work may keep the machine busy)
     offload = make(processes=2)
     manager = make_manager(offload=offload, compile_processes=2, compile_threads=1)
     manager.always_offload()
@@ -485,6 +490,64 @@ def test_nobody_waits_for_processes_that_take_long(make: Any) -> None:
     assert time.monotonic() - start < 0.1
     busy.join()
     assert compiler.try_compile(spec(id=4), NEVER, 0.2).text == spec(id=4).text
+
+
+def test_a_burst_waits_as_long_as_compiles_begin(make: Any) -> None:
+    """Each caller's patience ended a fixed time after it had come, however fast the process worked."""
+    compiler = make()
+    compiler.compile(spec(id=0), NEVER)
+    specifications = [spec(id=number, sleep=0.15) for number in range(6)]
+    with ThreadPoolExecutor(6) as callers:
+        found = list(callers.map(lambda one: compiler.try_compile(one, NEVER, 0.4), specifications))
+    assert [index and index.text for index in found] == [one.text for one in specifications]
+
+
+def test_who_is_not_waited_for_any_more_takes_no_process(make: Any) -> None:
+    """A store that answers first cancels the compiles of a burst; each of them killed a process when it got its turn."""
+    compiler = make()
+    compiler.compile(spec(id=0), NEVER)
+    (worker,) = compiler._all
+    cancelled = threading.Event()
+    with ThreadPoolExecutor(4) as callers:
+        busy = callers.submit(compiler.try_compile, spec(id=1, sleep=0.4), NEVER, 0.4)
+        until(lambda: not compiler._idle)
+        others = [callers.submit(compiler.try_compile, spec(id=2, sleep=1), cancelled, 0.6) for _ in range(3)]
+        time.sleep(0.1)
+        cancelled.set()
+        for other in others:
+            with pytest.raises(Cancelled):
+                other.result(5)
+        assert busy.result(5).text == spec(id=1, sleep=0.4).text
+    with pytest.raises(Cancelled):
+        compiler.compile(spec(id=3, sleep=1), cancelled)
+    assert compiler.compile(spec(id=4), NEVER) and compiler._all == {worker}
+
+
+def test_nobody_waits_for_ever_while_compiles_begin(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MOST_TURNS", 2)
+    compiler = make()
+    compiler.compile(spec(id=0), NEVER)
+    with ThreadPoolExecutor(9) as callers:
+        began = time.monotonic()
+        found = list(callers.map(lambda n: compiler.try_compile(spec(id=n, sleep=0.4), NEVER, 0.8), range(9)))
+    assert None in found and any(found) and time.monotonic() - began < 9 * 0.4, "all nine, one after another"
+
+
+def test_a_process_goes_on_while_what_it_made_is_loaded(make: Any) -> None:
+    may_load = threading.Event()
+
+    def load(data: bytes, vocabulary: Any) -> Any:
+        index = fake_engine.load(data, vocabulary)
+        if index.text == spec(id=1).text:
+            may_load.wait(10)
+        return index
+
+    compiler = make(load=load)
+    with ThreadPoolExecutor(1) as caller:
+        first = caller.submit(compiler.compile, spec(id=1), NEVER)
+        assert compiler.compile(spec(id=2), NEVER) and not first.done()
+        may_load.set()
+        assert first.result(10).text == spec(id=1).text
 
 
 def test_an_idle_process_that_dies_is_not_asked(make: Any) -> None:

@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 # How often a waiting caller looks whether its compile is still wanted.
 POLL_S = 0.05
+MOST_TURNS = 4  # A caller of `ProcessCompiler.try_compile` waits this many times its patience for a turn.
+NOBODY_WAITS = "no request waits for this specification any more"
 START_TIMEOUT_S = 120.0
 PIPE_BYTES = 1 << 20  # the most that Linux grants without privileges
 
@@ -191,19 +193,26 @@ class ProcessCompiler:
             self._start_ahead()
 
     def try_compile(self, specification: Specification, cancelled: threading.Event, patience_s: float) -> Any:
-        """`compile` in a process that is idle, or will be before the compile that began last takes longer than
-        ``patience_s`` seconds; None if there is none. Starts a process in the background as `ensure_worker` does."""
+        """`compile` in a process that is idle or soon will be; None if all are at compiles that began more than
+        ``patience_s`` seconds ago, or none came free in `MOST_TURNS` times that. (If the callers of a burst compiled on
+        their own threads, they would take the interpreter from those who send to the processes and read from them.)
+        Starts a process in the background as `ensure_worker` does. Raises what `compile` raises."""  # noqa: DOC501
         self.ensure_worker()
-        deadline = self._last_began + patience_s
-        if not self._free.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            return None
+        last = time.monotonic() + MOST_TURNS * patience_s
+        left: Callable[[], float] = lambda: max(0.0, min(self._last_began + patience_s, last) - time.monotonic())  # noqa: E731
+        while not self._free.acquire(timeout=min(POLL_S, left())):
+            if cancelled.is_set():
+                raise Cancelled(NOBODY_WAITS)
+            if not left():
+                return None
         try:
             with self._given_back:
-                self._given_back.wait_for(lambda: self._idle or not self._all, deadline - time.monotonic())
+                self._given_back.wait_for(lambda: self._idle or not self._all, left())
                 worker = self._idle_worker()
-            return None if worker is None else self._compile_or_retry(worker, specification, cancelled)
+            reply = None if worker is None else self._compile_or_retry(worker, specification, cancelled)
         finally:
             self._free.release()
+        return None if reply is None else self._load(reply, self._vocabulary)
 
     def compile(self, specification: Specification, cancelled: threading.Event) -> Any:
         """Compile in an idle process; wait for one if all are busy.
@@ -218,11 +227,12 @@ class ProcessCompiler:
         """
         while not self._free.acquire(timeout=POLL_S):
             if cancelled.is_set():
-                raise Cancelled("no request waits for this specification any more")
+                raise Cancelled(NOBODY_WAITS)
         try:
-            return self._compile_or_retry(self._take(cancelled), specification, cancelled)
+            reply = self._compile_or_retry(self._take(cancelled), specification, cancelled)
         finally:
             self._free.release()
+        return self._load(reply, self._vocabulary)  # while the process compiles for the next caller
 
     def close(self) -> None:
         """Kill all processes; compiles under way fail."""
@@ -235,8 +245,9 @@ class ProcessCompiler:
         for worker in workers:
             worker.process.kill()
 
-    def _compile_or_retry(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> Any:
-        """`_compile`, once more in another process if ``worker`` dies: that need not be the specification's fault."""
+    def _compile_or_retry(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> bytes:
+        """`_compile`, and once more in another process if ``worker`` dies: that need not be the specification's fault.
+        Raises what `compile` raises."""  # noqa: DOC501
         try:
             return self._compile(worker, specification, cancelled)
         except ProcessDied as death:
@@ -248,9 +259,12 @@ class ProcessCompiler:
         except ProcessDied as death:
             raise ProcessDied(death.status, again=True) from None
 
-    def _compile(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> Any:
+    def _compile(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> bytes:
+        if cancelled.is_set():  # a process that had begun would have to be killed
+            self._give_back(worker)
+            raise Cancelled(NOBODY_WAITS)
         try:
-            index = self._ask(worker, specification, cancelled)
+            reply = self._ask(worker, specification, cancelled)
         except BaseException as error:
             # A refusal leaves the process as good as new; after anything else it is gone or busy.
             if isinstance(error, _Refused):
@@ -259,15 +273,15 @@ class ProcessCompiler:
             self._drop(worker)
             raise
         self._give_back(worker)
-        return index
+        return reply
 
-    def _ask(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> Any:
+    def _ask(self, worker: _Worker, specification: Specification, cancelled: threading.Event) -> bytes:
         self._last_began = time.monotonic()
         worker.send({"specification": specification.to_json()})
         reply = self._wait(worker, self._timeout, cancelled)
         if "error" in reply:
             raise _Refused(wire.unpack_error(reply["error"]))
-        return self._load(reply["index"], self._vocabulary)
+        return bytes(reply["index"])
 
     def _wait(self, worker: _Worker, timeout: float, cancelled: threading.Event) -> dict[str, Any]:
         deadline = time.monotonic() + timeout
@@ -280,7 +294,7 @@ class ProcessCompiler:
             if reply is not None:
                 return reply
             if cancelled.is_set():
-                raise Cancelled("no request waits for this specification any more")
+                raise Cancelled(NOBODY_WAITS)
             if time.monotonic() >= deadline:
                 raise CompileTimeout.beyond(timeout)
 
@@ -290,7 +304,7 @@ class ProcessCompiler:
             while (idle := self._idle_worker()) is None and self._starting:
                 self._given_back.wait(POLL_S)
                 if cancelled.is_set():
-                    raise Cancelled("no request waits for this specification any more")
+                    raise Cancelled(NOBODY_WAITS)
         return self._start(cancelled) if idle is None else idle
 
     def _start(self, cancelled: threading.Event | None = None) -> _Worker:
