@@ -40,6 +40,21 @@ def test_round_trip_is_warm(tmp_path: Path, bytes_vocabulary: Vocabulary) -> Non
     assert (again.states, again.configurations) == visited
 
 
+def test_an_index_of_many_states(bytes_vocabulary: Vocabulary) -> None:
+    """Its tables have room for more than a small one's: every word is found again, and no other."""
+    words = [f"{number * 7919 % 10000:04}{number}" for number in range(700)]
+    index = Index.from_choice(words, bytes_vocabulary)
+    for word in words:
+        assert index.advance_bytes(index.guide().config, word.encode()) >= 0
+    again = Index.from_bytes(index.to_bytes(), bytes_vocabulary)
+    assert again.states == index.states > 2000
+    for word in words:
+        for text, found in ((word, True), (word[:-1] + "x", False), (word + "0", word + "0" in words)):
+            config = again.advance_bytes(again.guide().config, text.encode())
+            assert (config >= 0 and again.can_finish(config)) == found
+    assert again.states == index.states
+
+
 def test_bytes_are_what_a_file_holds(tmp_path: Path, bytes_vocabulary: Vocabulary) -> None:
     index = Index.from_json_schema(SCHEMA, bytes_vocabulary)
     before = rows(index)

@@ -148,6 +148,23 @@ def intern_row(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32,
     return number
 
 
+@kernel(
+    nb.boolean(
+        nb.int32[:, ::1], nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.int32[:, ::1],
+        nb.int32[::1],
+    )
+)  # fmt: skip
+def intern_rows(rows: Int32, used: Int64, table: Int64, meta: Int64, free: Int32, some: Int32, numbers: Int32) -> bool:
+    """`intern_row` for all of ``some`` int32 [n, words]: their numbers go to ``numbers`` int32 [n]. False: the table is
+    full, and no number is known. Hold the lock."""
+    for i in range(some.shape[0]):
+        number = intern_row(rows, used, table, meta, free, row_hash(some[i]), some[i])
+        if number < 0:
+            return False
+        numbers[i] = number
+    return True
+
+
 @kernel(nb.int64(nb.int64[::1], nb.int64[:, ::1], nb.int64[:, ::1], nb.int32[::1], nb.boolean[::1]))
 def free_rows(used: Int64, table: Int64, meta: Int64, free: Int32, known: Bool) -> int:
     """Free the rows that are neither ``known`` (bool [rows]) nor interned in this epoch or the last. Returns how many.

@@ -27,7 +27,7 @@ from dotllm.automata.machine import layout as L
 from dotllm.charset import ANY_CHAR, MAX_CODE_POINT, CharSet, living_characters
 from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.index.charset_choice import PassedOver, worth_tables
-from dotllm.index.mask_table import END_ROW, EPOCH, FREE, META_VERSION, USED, free_rows, intern_row, row_hash
+from dotllm.index.mask_table import END_ROW, EPOCH, FREE, META_VERSION, USED, free_rows, intern_rows
 from dotllm.system.lazy_memory import reserved
 from dotllm.vocabulary import Vocabulary
 from dotllm.vocabulary.charset_table import CharsetTable
@@ -125,7 +125,7 @@ class TokenSpace:
         """Whether guides of some index are stateful (`Guide.is_stateful`)."""
         self._table = np.zeros((1 << (2 * capacity - 1).bit_length(), 2), np.int64)
         self.row_store = (self.rows, self.rows_used, self._table, self._row_meta, self._free)
-        """What `intern_row` takes."""
+        """What `intern_row` and `intern_rows` take."""
         only_end = np.zeros(self.words, np.int32)
         np.bitwise_or.at(
             only_end, self.eos >> 5, np.left_shift(np.uint32(1), (self.eos & 31).astype(np.uint32)).view(np.int32)
@@ -134,12 +134,15 @@ class TokenSpace:
 
     def intern(self, row: Int32) -> int:
         """The number of a row with this content. Raises BudgetExceededError when the table is full."""
-        tag = row_hash(row)
+        return int(self.intern_all(row[None])[0])
+
+    def intern_all(self, rows: Int32) -> Int32:
+        """`intern` for rows int32 [n, words]: int32 [n]."""
+        numbers = np.empty(len(rows), np.int32)
         with self.lock:
-            number = int(intern_row(*self.row_store, tag, row))
-        if number < 0:
-            raise self.full()
-        return number
+            if not intern_rows(*self.row_store, rows, numbers):
+                raise self.full()
+        return numbers
 
     def spells_nothing(self) -> UnsupportedError:
         """The error of a mask without any token, which only vocabularies without a token for each byte can have."""

@@ -209,8 +209,7 @@ def _load(header: dict[str, Any], numbers: Int32, vocabulary: Vocabulary, make: 
     if not unpack_rows(numbers[rows_at:], rows):
         raise ValueError("damaged index: mask rows")
     with space.lock:
-        renumber = np.array([space.intern(row) for row in rows], np.int32)
-        renumber_rows(mem, renumber, END_ROW)
+        renumber_rows(mem, space.intern_all(rows), END_ROW)
         return make(mem, vocabulary, token_sets, charsets, unique_nodes)
 
 
