@@ -181,7 +181,6 @@ class Request(Protocol):
     request_id: str
     resumable: bool
     sampling_params: Any  # `SamplingParams`; None where something is pooled
-    spec_token_ids: list[int]
     status: Enum  # a ``RequestStatus``
     structured_output_request: StructuredOutputRequest | None
     use_structured_output: bool

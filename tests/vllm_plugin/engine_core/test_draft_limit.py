@@ -49,6 +49,9 @@ def test_larger_batches_verify_the_drafts_of_free_requests_only(
 
     monkeypatch.setattr(draft_limit, "most_drafting", lambda _: 2)
     bench = Bench(vllm_config)
+    counted: list[float] = []
+    metrics = bench.manager.backend.compiler.metrics
+    metrics.add = lambda name, *, amount: name == "dotllm_drafts_dropped" and counted.append(amount)
 
     def drafted() -> dict[str, list[int]]:
         names = list(bench.scheduler.requests)
@@ -63,7 +66,7 @@ def test_larger_batches_verify_the_drafts_of_free_requests_only(
     add("a", 0)
     bench.add("free", 10, start=100, max_tokens=20)
     bench.step()
-    assert drafted() == {"a": [5, 6], "free": [5, 6]}
+    assert drafted() == {"a": [5, 6], "free": [5, 6]} and not counted
     for request in bench.scheduler.requests.values():
         request.spec_token_ids = []
     bench.step()
@@ -71,3 +74,4 @@ def test_larger_batches_verify_the_drafts_of_free_requests_only(
     bench.step()
     bench.scheduler.requests["a"].spec_token_ids = [9]
     assert drafted() == {"a": [], "free": [5, 6], "b": []}
+    assert counted == [4]

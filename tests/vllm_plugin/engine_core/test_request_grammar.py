@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
 from dotllm import Index, Vocabulary  # noqa: E402  # after the checks for what they need
+from dotllm.compilation import Specification  # noqa: E402
+from dotllm.compilation.compiled import Compiled  # noqa: E402
 from dotllm.errors import BudgetExceededError, InvalidSpecError, UnsupportedError  # noqa: E402
 from dotllm.grammar import Grammar  # noqa: E402
 from dotllm.index import Guide  # noqa: E402
@@ -96,6 +98,27 @@ def test_rollback_across_the_end(vocabulary: Vocabulary) -> None:
         grammar.rollback(0)
         assert grammar.accept_tokens("r", [B, C, last])
         assert grammar.is_terminated()
+
+
+def test_rollback_of_single_tokens(vocabulary: Vocabulary) -> None:
+    for stops, last in (((), EOS), ((EOT,), EOT)):
+        grammar = make(vocabulary, literal("abc"), stops)
+        for tokens in ([A], [A, BC], [A, BC, last]):
+            grammar.reset()
+            before = mask(grammar)
+            for token in tokens:
+                before = mask(grammar)
+                assert grammar.accept_tokens("r", [token])
+            grammar.rollback(1)
+            assert mask(grammar) == before and not grammar.is_terminated()
+
+
+@pytest.mark.parametrize("beyond", [10, 31, 32, 63, 64, 100])
+def test_stop_tokens_that_no_mask_has_a_place_for_change_nothing(vocabulary: Vocabulary, beyond: int) -> None:
+    """A client may name any number; rows have a bit for 32."""
+    grammar = make(vocabulary, literal("ab"), (EOT, beyond))
+    assert mask(grammar) == {A, AB} and grammar.accept_tokens("r", [AB])
+    assert mask(grammar) == {EOS, EOT} and not grammar.failed
 
 
 def test_tokens_after_the_end_are_ignored(vocabulary: Vocabulary) -> None:
@@ -295,9 +318,28 @@ def test_a_text_that_no_token_goes_on_with_ends_its_request_with_a_400() -> None
     assert "no tokens that spell" in str(grammar.error)
 
 
-def test_the_mask_covers_a_row_that_is_wider_than_needed() -> None:
+@pytest.mark.parametrize("forced", [False, True])
+def test_the_mask_covers_a_row_that_is_wider_than_needed(*, forced: bool) -> None:
     wide = Vocabulary.from_bytes([b"a", None], eos_token_ids=1, size=100)
-    grammar = make(wide, literal("a"))
-    bitmask = torch.full((1, 4), -1, dtype=torch.int32)
+    index = Index.from_grammar_object(literal("aa"), wide)
+    grammar = RequestGrammar(index.guide(), (), wide, spells_forced_text=forced)
+    bitmask = torch.full((1, 7), -1, dtype=torch.int32)
     grammar.fill_bitmask(bitmask, 0)
-    assert bitmask.numpy().view(np.uint8).sum() == 1
+    assert bitmask.tolist() == [[1, 0, 0, 0, 0, 0, 0]]
+
+
+def test_a_guide_that_comes_late_makes_no_failed_request_plain(vocabulary: Vocabulary) -> None:
+    index, calls = Index.from_regex("ab*", vocabulary), iter([BudgetExceededError("full")])
+
+    def guide() -> Guide:
+        for error in calls:
+            raise error
+        return index.guide()
+
+    compiled = Compiled("", Specification.create("regex", "ab*"), index, "compile")
+    grammar = RequestGrammar(compiled, (), vocabulary)
+    object.__setattr__(grammar, "_compiled", SimpleNamespace(guide=guide))
+    assert not grammar.is_terminated() and grammar.failed, "contained"
+    assert grammar.guide.index is index and not grammar.is_plain
+    assert RequestGrammar(compiled, (), vocabulary).is_plain
+    assert not RequestGrammar(compiled, (EOT,), vocabulary).is_plain

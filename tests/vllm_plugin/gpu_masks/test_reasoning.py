@@ -188,6 +188,24 @@ def test_tokens_that_would_end_the_reasoning_wrongly_are_masked(
         index.space.collect()
 
 
+def test_what_a_reasoning_must_not_say_is_found_once(
+    manager: Any, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the request's parameters are the same: a session that goes on gets new ones."""
+    monkeypatch.setenv("DOTLLM_END_IN_REASONING", "forbid")
+    one, found = request(index, [1, 2], [], False), []
+    monkeypatch.setattr(rows, "masked_ends", lambda _, asked: found.append(asked) or (3,))
+
+    def masked() -> list[int]:
+        message = rows.message_of(manager, manager.backend.step_masks, [one], ())
+        assert message is not None
+        return forbidden(index, message.slots[0])
+
+    assert masked() == masked() == [3, 7, EOS] and found == [one]
+    one.sampling_params = SimpleNamespace(all_stop_token_ids={EOS, 40, END})
+    assert masked() == [3, 40, EOS] and found == [one, one]
+
+
 def test_an_end_that_belongs_to_the_answer_is_taken_by_the_grammar(manager: Any, index: Index) -> None:
     """As that of a tool call: sampled freely, and the grammar begins with it."""
     manager._get_constraint_bounds = lambda one, tokens: (1, 2)
@@ -226,7 +244,8 @@ def limited(manager: Any, index: Index, left: int, more: int = 0, said: tuple[in
     one.max_tokens, one.sampling_params.min_tokens = 10**6, 0
     limit = AnswerLimit(manager, one, more)
     limit.begin(one, 10**9, index.tokens_to_finish())
-    one.structured_output_request._grammar.limit = limit
+    grammar = one.structured_output_request._grammar
+    grammar.limit, grammar.is_plain = limit, False
     one.max_tokens = left
     return one
 

@@ -78,6 +78,7 @@ def test_limits_that_suffice_are_found_in_one_call(
         for one in grammars[:2]:
             one.limit = AnswerLimit.__new__(AnswerLimit)
             one.limit._changed = 0
+            one.is_plain = False
         asked.clear()
         rows = rows_of_step(grammars, drafts, lefts)[1].tolist()
         return rows, [grammars.index(one) for one in asked]

@@ -47,8 +47,9 @@ def vocabulary() -> Vocabulary:
 
 def request(index: Index | None, ended: bool | None = None) -> Any:
     grammar = None if index is None else RequestGrammar(index.guide(), (), index.vocabulary)
+    structured = SimpleNamespace(grammar=grammar, _grammar=grammar, reasoning_ended=ended)
     return SimpleNamespace(
-        structured_output_request=SimpleNamespace(grammar=grammar, _grammar=grammar, reasoning_ended=ended)
+        structured_output_request=structured, sampling_params=object(), max_tokens=16, num_output_tokens=0, num_tokens=8
     )
 
 
@@ -56,7 +57,7 @@ class Manager:
     """vLLM's ``StructuredOutputManager``, as far as it is asked."""
 
     reasoner_cls: Any = Parser
-    vllm_config = SimpleNamespace(structured_outputs_config=SimpleNamespace(backend="auto"))
+    vllm_config = SimpleNamespace(model_config=SimpleNamespace(max_model_len=64))
 
     def _get_reasoner(self, request: Any) -> Any:
         return Parser()
@@ -77,10 +78,12 @@ def forbidden_in(row: Any) -> list[int]:
     return [token for token in range(EOS + 1) if not int(row[token >> 5]) >> (token & 31) & 1]
 
 
+@pytest.mark.parametrize("limited", [False, True], ids=["no limits", "another request had a limit"])
 def test_only_ends_that_the_grammar_does_not_begin_with(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, limited: bool
 ) -> None:
     monkeypatch.setattr(implicit_ends, "needed", lambda: True)
+    monkeypatch.setattr(RequestGrammar, "limited", limited)
     monkeypatch.setenv("DOTLLM_END_IN_REASONING", "allow")
     word, call = Index.from_regex("[a-z]{2}", vocabulary), Index.from_regex("<[a-z]>", vocabulary)
     asked = {

@@ -1,12 +1,11 @@
 """The tokens of a step are accepted by all grammars in one call, and drafts validated.
 
-vLLM asks each request's grammar to accept its token, in Python, one after another: at 256 requests that is 0.6 ms of a
-step, most of it the way into the engine and back. Here `advance_along` moves them all (0.1 ms) before vLLM looks at
-the results, and vLLM's own calls find that done (`RequestGrammar.accepted_ahead`). With speculation a step has several
-tokens for a request, and vLLM asks before, which drafts the grammar allows: that is known ahead in the same way
-(`RequestGrammar.allowed_ahead`). The special cases are left to vLLM's calls: stop tokens, tokens that a grammar does
-not allow, tokens after its end, guides that remember, requests that reason, and results that were in flight when their
-request was preempted (these may not count).
+vLLM asks each request's grammar to accept its token, one after another: 0.6 ms of a step of 256 requests, most of it
+the way into the engine and back. Here `advance_along` moves them all (0.1 ms) before vLLM looks at the results, and
+vLLM's own calls find that done (`RequestGrammar.accepted_ahead`). With speculation a step has several tokens for a
+request, and vLLM asks before which drafts the grammar allows: `RequestGrammar.allowed_ahead`. vLLM's calls are left
+the special cases: stop tokens, tokens that a grammar does not allow or that come after its end, guides that remember,
+requests that reason, and results that were in flight when their request was preempted (these may not count).
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ class BatchAcceptScheduler(SchedulerMixin):
 
     def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput) -> Any:
         """The results of a step."""
-        accepted = accept(*self._ready(model_runner_output.req_ids, model_runner_output.sampled_token_ids))
+        is_read = [True]
+        accept(*self._ready(model_runner_output.req_ids, model_runner_output.sampled_token_ids), is_read)
         try:
             return super().update_from_output(scheduler_output, model_runner_output)
         finally:
-            for grammar in accepted:
-                grammar.accepted_ahead = False
+            is_read[0] = False
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
         """The drafts for the next step have come."""
@@ -98,18 +97,14 @@ class BatchAcceptScheduler(SchedulerMixin):
         return (grammars, found) if len(found) >= MIN_BATCH else ([], [])
 
 
-def accept(grammars: list[RequestGrammar], tokens: list[list[int]]) -> list[RequestGrammar]:
-    """Let grammars accept their tokens, one or more; return the grammars that did, with ``accepted_ahead`` set."""
+def accept(grammars: list[RequestGrammar], tokens: list[list[int]], is_read: list[bool]) -> None:
+    """Let grammars accept their tokens, one or more; those that did are ``accepted_ahead`` while ``is_read[0]``."""
     try:
-        accepted = advance_along([grammar.guide for grammar in grammars], tokens)
+        for grammar in compress(grammars, advance_along([grammar.guide for grammar in grammars], tokens)):
+            grammar.accepted_in = is_read
     except Exception as error:  # nothing may cross into vLLM's loop; who has moved and who has not is not known
         for grammar in grammars:
             grammar.fail("accept", error)
-        return []
-    found = list(compress(grammars, accepted))
-    for grammar in found:
-        grammar.accepted_ahead = True
-    return found
 
 
 def why_not(scheduler: vllm_types.Scheduler) -> str:
@@ -139,8 +134,7 @@ def _accept_tokens(
     *,
     original: Original,
 ) -> bool:
-    """vLLM asks this for every request and token, and it takes several calls to come to a grammar (2 of 20 us a request
-    and step): the answer is known where `accept` has been there before, and for free requests."""
+    """Several calls lead to a grammar, for every token: the answer is known where `accept` has been, and if free."""
     structured = request.structured_output_request
     if structured is None:
         return True

@@ -6,9 +6,8 @@ with three drafts each need twice as many tokens, and their step, without a grap
 docs/decisions/drafts.md). So where 1 + K tokens for every running request are more than the largest graph holds, drafts
 of constrained requests are not scheduled. Which drafts are verified changes nothing but the number of steps.
 
-If the user has set ``num_speculative_tokens_per_batch_size``, the user decides how many drafts a batch gets, and this
-hook does nothing. Drafts of unconstrained requests are vLLM's business; so is asynchronous scheduling, where they never
-leave the device.
+If the user has set ``num_speculative_tokens_per_batch_size``, this hook does nothing. Drafts of unconstrained requests
+are vLLM's business; so is asynchronous scheduling, where they never leave the device.
 """
 
 from __future__ import annotations

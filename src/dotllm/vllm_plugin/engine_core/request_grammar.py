@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, wraps
-from typing import ClassVar, TypeVar, cast
+from functools import wraps
+from typing import Any, ClassVar, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 Bitmask = npt.NDArray[np.int32]
 
+_NEVER = (False,)
 _MEMO = 1 << 12  # rows that are remembered for an index
 _MOST_NAMED = 8  # stop tokens in a message
 _rows_with_stops: WeakKeyDictionary[Walkable, dict[tuple[tuple[int, ...], int, int, int], int]] = WeakKeyDictionary()
@@ -62,15 +63,23 @@ class RequestGrammar(StructuredOutputGrammar):
 
     A token that stops generation must not come before the text is complete, or the answer would be cut. EOS is the
     guide's business; ``stop_token_ids`` are those of this request (EOS, and what its parameters name). Each is allowed
-    where the text may end; before that only where the grammar itself asks for that very token, as a structural tag may,
-    and is complete with it. So an EOS token beyond the tokenizer's own is treated as a stop token where the grammar
-    speaks of it.
+    where the text may end; before that only where the grammar itself asks for that very token and is complete with it,
+    as a structural tag may. So an EOS token beyond the tokenizer's own is a stop token where the grammar speaks of it.
     """
 
-    failures: ClassVar[int] = 0
-    """how many times one of them has `failed`"""
+    __slots__ = (
+        "_compiled", "_eos", "_further_eos", "_vocabulary", "accepted_in", "allowed_ahead", "error", "failed", "guide",
+        "is_plain", "limit", "spelling", "spells_forced_text", "stopped", "stops",
+    )  # fmt: skip
+    # (All of a batch are looked at several times a step: a dictionary would take twice the memory reads.)
     limited: ClassVar[bool] = False
     """whether one of them has had a limit"""
+    guide: Guide
+    """made when first needed, when the prompt has been run: by then a warmer index may have come from the store"""
+    spelling: ForcedSpelling | None
+    """how forced text is spelt; None where the model spells it as it likes"""
+    is_plain: bool
+    """whether its mask is that of its guide's configuration, as long as the text has not ended"""
 
     def __init__(
         self,
@@ -93,37 +102,41 @@ class RequestGrammar(StructuredOutputGrammar):
         self._further_eos = tuple(token for token in self._eos[1:] if token in stop_token_ids)
         self.stopped = False
         """Whether a further stop token has ended the text."""
-        self.failed = False
-        """Whether an internal error has ended this request."""
+        self.failed = False  # whether an internal error has ended this request
         self.error: Exception | None = None
         """Why it is ended: an error of the engine, or a token that is not allowed (see `errors`)."""
         self.spells_forced_text = spells_forced_text
-        self.accepted_ahead = False
-        """Whether this step's tokens were accepted ahead of vLLM's call, by `batch_accept`."""
-        self.allowed_ahead = -1
-        """How many of its drafts it allows, where `batch_accept` has found that ahead of vLLM's call."""
+        self.accepted_in: Sequence[bool] = _NEVER
+        """Whether the step is being read whose tokens `batch_accept` let it accept, ahead of vLLM's call: one cell."""
+        self.allowed_ahead = -1  # how many of its drafts it allows, where `batch_accept` has found that
         if isinstance(guide, Compiled):
             self._compiled = guide
         else:
-            self.guide = guide
-            self._look_for_ends(guide.index)
+            self._begin(guide)
 
-    @cached_property
-    def guide(self) -> Guide:
-        """The guide, for those who ask or move many in one call.
+    def __getattr__(self, name: str) -> Any:
+        """What is known with the guide, which is made when it is first needed."""
+        if name not in ("guide", "is_plain", "spelling"):
+            raise AttributeError(name)
+        self._begin(self._compiled.guide())
+        return getattr(self, name)
 
-        Made when first needed, when the prompt has been run: by then a warmer index may have come from the store.
-        """
-        guide: Guide = self._compiled.guide()
-        self._look_for_ends(guide.index)
-        return guide
-
-    def _look_for_ends(self, index: Walkable) -> None:
-        """Further EOS tokens that the grammar speaks of are stop tokens from now on."""
+    def _begin(self, guide: Guide) -> None:
+        """Take the guide. Further EOS tokens that the grammar speaks of are stop tokens from now on."""
+        index = guide.index
         if self._further_eos and index.token_sets:
-            named = [token for token in self._further_eos if any(_get(row, token) for row in index.token_rows)]
+            named = [token for token in self._further_eos if any(is_set(row, token) for row in index.token_rows)]
             if named:
                 self.stops = tuple(sorted({*self.stops, *named}))
+        spells = self.spells_forced_text and not guide.is_stateful
+        self.spelling = ForcedSpelling.of(index) if spells else None
+        self.is_plain = not (self.failed or self.stops or self.limit is not None or spells or guide.is_stateful)
+        self.guide = guide  # last: who finds it finds all
+
+    @property
+    def accepted_ahead(self) -> bool:
+        """Whether the tokens of the step whose results are being read have been accepted."""
+        return self.accepted_in[0]
 
     @contained(bool)
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
@@ -193,11 +206,6 @@ class RequestGrammar(StructuredOutputGrammar):
         """Back to the first token."""
         self.stopped = False
         self.guide.reset()
-
-    @cached_property
-    def spelling(self) -> ForcedSpelling | None:
-        """How forced text is spelt; None where the model spells it as it likes."""
-        return ForcedSpelling.of(self.guide.index) if self.spells_forced_text and not self.guide.is_stateful else None
 
     @contained(tuple)
     def forced_after(self, token: int, left: int) -> Sequence[int]:
@@ -296,7 +304,7 @@ class RequestGrammar(StructuredOutputGrammar):
         """
         can_finish = guide.can_finish
         for token in self.stops:
-            _set(row, token, can_finish or (_get(row, token) and self._ends_with(token, guide)))
+            _set(row, token, can_finish or (is_set(row, token) and self._ends_with(token, guide)))
         return bool(row.any())
 
     def _why_not(self, token: int) -> Exception:
@@ -316,18 +324,13 @@ class RequestGrammar(StructuredOutputGrammar):
 
     def fail(self, where: str, error: Exception) -> None:
         """An error of the engine ends this request."""
-        self.failed = True
-        RequestGrammar.failures += 1
+        self.failed, self.is_plain = True, False
         if isinstance(error, SpecError):
             logger.error("ending this request: %s", error)
         else:
             logger.error("internal error in %s, ending this request: %s", where, error, exc_info=error)
         error = without_frames(error)
         self.error = self.error or error
-
-
-def _get(row: Bitmask, token: int) -> bool:
-    return token >> 5 < row.size and bool(row[token >> 5] >> (token & 31) & 1)
 
 
 def _set(row: Bitmask, token: int, allowed: bool) -> None:

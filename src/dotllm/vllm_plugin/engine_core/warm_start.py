@@ -2,8 +2,7 @@
 
 Loading Numba's compiled kernels takes a fraction of a second (compiling them, once per machine, some seconds) and the
 vocabulary of a tokenizer as long, the processes that compile a second each. The engine core prepares all of this in a
-thread that it starts before anything else. The front end prepares what it needs itself. The first request waits for
-what is not ready yet.
+thread that it starts first; the front end prepares what it needs. The first request waits for what is not ready yet.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends, masked_e
 
 Drafts = Sequence[Sequence[int]]
 """By request its draft tokens, padded with -1; none where nothing is drafted."""
+_MASKED = "_dotllm_masked_in_reasoning"  # attribute of a ``StructuredOutputRequest``
 
 
 def rows_of_step(
@@ -32,8 +33,8 @@ def rows_of_step(
     """(counts, rows) for the grammars of a step. ``lefts``: how many tokens each may still generate, the drafts
     included; needed where one of them has a limit.
 
-    A text that has ended has no mask (with ``ignore_eos`` generation goes on freely), as vLLM has it. A grammar that
-    fails ends its request, and may only produce the end until then.
+    A text that has ended has no mask (with ``ignore_eos`` generation goes on freely). A grammar that fails ends its
+    request, and may only produce the end until then.
     """
     guides = [g.guide for g in grammars]
     counts, configs = np.ones(len(grammars), np.int32), None
@@ -51,7 +52,10 @@ def rows_of_step(
         limits = [NO_LIMIT if g.limit is None else left for g, left in zip(grammars, lefts, strict=True)]
         tight = tight_guides(guides, limits, configs, counts)
     epoch = guides[0].index.space.epoch if guides else 0
-    for i, (grammar, guide) in enumerate(zip(grammars, guides, strict=True)):
+    for i, grammar in enumerate(grammars):
+        guide = grammar.guide
+        if grammar.is_plain and guide.config != FINISHED:
+            continue
         if grammar.limit is not None and i not in tight:
             grammar.limit.note(lefts[i], -1)
         if grammar.stops or i in tight or grammar.failed or guide.config == FINISHED or guide.is_stateful:
@@ -129,11 +133,8 @@ def message_of(
 def _reasoning_rows(
     manager: StructuredOutputManager, sender: StepMasks, request: Request, drafts: Sequence[int], left: int
 ) -> list[int]:
-    """The rows of a request that reasons, before each of ``drafts`` and behind them: a token that would end its whole
-    answer is not allowed, nor one that begins an answer which its constraint forbids."""
-    masked = masked_ends(manager, request)
-    if not ends_in_reasoning():
-        masked += tuple(sorted(request.sampling_params.all_stop_token_ids.difference(reasoning_end(manager, request))))
+    """The rows of a request that reasons, before each of ``drafts`` and behind them."""
+    masked = _masked_in_reasoning(manager, request)
     grammar: Any = getattr(request.structured_output_request, "_grammar", None)
     limit = getattr(grammar, "limit", None)  # a grammar that is still compiled has none
     if limit is None:
@@ -152,9 +153,22 @@ def _reasoning_rows(
     return rows
 
 
+def _masked_in_reasoning(manager: StructuredOutputManager, request: Request) -> tuple[int, ...]:
+    """What ``request`` must not say while it reasons: a token that would end its whole answer, or one that begins an
+    answer which its constraint forbids. Found once: the grammar does not advance before the reasoning ends."""
+    structured, parameters = request.structured_output_request, request.sampling_params
+    known = getattr(structured, _MASKED, None)
+    if known is None or known[0] is not parameters:  # (a session that goes on may have other stop tokens)
+        masked = masked_ends(manager, request)
+        if not ends_in_reasoning():
+            masked += tuple(sorted(parameters.all_stop_token_ids.difference(reasoning_end(manager, request))))
+        known = parameters, masked
+        setattr(structured, _MASKED, known)
+    return known[1]
+
+
 def _grammars(asked: Sequence[Request]) -> list[RequestGrammar] | None:
-    structured = [request.structured_output_request for request in asked]
-    grammars = [one._grammar for one in structured if one is not None]
+    grammars = [one._grammar for request in asked if (one := request.structured_output_request) is not None]
     if set(map(type, grammars)) != {RequestGrammar}:  # a compile that nobody has looked at since it ended, or others'
-        grammars = [one.grammar for one in structured if one is not None]
+        grammars = [one.grammar for request in asked if (one := request.structured_output_request) is not None]
     return grammars if set(map(type, grammars)) == {RequestGrammar} else None

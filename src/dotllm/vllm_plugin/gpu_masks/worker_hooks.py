@@ -3,9 +3,8 @@
 Both model runners call something named ``apply_grammar_bitmask``: V1 a function, V2 a method of the object that holds
 its buffers.
 
-Triton compiles a kernel at its first launch. That takes some 0.3 s, and a whole batch would wait. So we launch our
-kernel once during the warm-up of the V2 runner, right after vLLM masks the logits of made-up requests with a bitmask.
-This launch masks nothing.
+Triton compiles a kernel at its first launch, some 0.3 s for which a batch would wait. So we launch our kernel once, to
+mask nothing, in the warm-up of the V2 runner, right after vLLM masks the logits of made-up requests with a bitmask.
 """
 
 from __future__ import annotations

@@ -14,10 +14,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dotllm.vllm_plugin.settings import is_ours
 from dotllm.vllm_plugin.vllm_types import Request, StructuredOutputManager
-
-_MASKED = "masked_reasoning_end_ids"  # attribute of a ``StructuredOutputRequest``, vLLM's own since 0.33
 
 
 def implicit_ends(reasoner: object) -> tuple[int, ...]:
@@ -35,13 +32,8 @@ def masked_ends(manager: StructuredOutputManager, request: Request) -> tuple[int
     if not needed():
         return manager._masked_reasoning_ends(request)  # type: ignore[attr-defined, no-any-return]  # since 0.33
     structured: Any = request.structured_output_request
-    if not is_ours(manager.vllm_config.structured_outputs_config.backend):
-        return ()
-    if getattr(structured, _MASKED, None) is None:
-        ends = implicit_ends(manager._get_reasoner(request))
-        masked = tuple(token for token in ends if not structured.grammar.validate_tokens([token]))
-        setattr(structured, _MASKED, masked)
-    return getattr(structured, _MASKED)  # type: ignore[no-any-return]
+    ends = implicit_ends(manager._get_reasoner(request))
+    return tuple(token for token in ends if not structured.grammar.validate_tokens([token]))
 
 
 @cache
@@ -49,4 +41,4 @@ def needed() -> bool:
     """Whether the installed vLLM does not mask such ends."""
     from vllm.v1.structured_output.request import StructuredOutputRequest
 
-    return not hasattr(StructuredOutputRequest, _MASKED)
+    return not hasattr(StructuredOutputRequest, "masked_reasoning_end_ids")
