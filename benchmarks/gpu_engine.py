@@ -65,6 +65,7 @@ class SharedEngine(EngineTarget):
         try:
             parameters = parameters_of(request, RequestOutputKind.FINAL_ONLY)
             parameters.logit_bias = None if self.logit_bias is None else dict(self.logit_bias)
+            parameters.skip_clone = True  # as a server's: they are made for this request
             if self.backend == "dotllm" and parameters.structured_outputs is not None:
                 # As a server does: its engine gives the verdict. (Offline our front end compiles half before it sends.)
                 claim(parameters.structured_outputs)
