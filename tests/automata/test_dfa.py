@@ -47,7 +47,7 @@ def language(dfa: Dfa) -> set[str]:
     return {word for word in WORDS if dfa.accepts(word)}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(automata, st.integers(0, 2**12))
 def test_sets_of_classes_beyond_ascii(dfa: Dfa, bits: int) -> None:
     """Nor does it matter which sets have been asked for before."""
@@ -69,7 +69,7 @@ def test_boolean_operations_are_set_operations(a: Dfa, b: Dfa) -> None:
     assert (a - b).is_empty() == ((a | b) == b)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(automata, automata)
 def test_concatenation_and_reversal(a: Dfa, b: Dfa) -> None:
     in_a, in_b = language(a), language(b)
@@ -79,7 +79,7 @@ def test_concatenation_and_reversal(a: Dfa, b: Dfa) -> None:
     assert a.reverse().reverse() == a
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(automata, st.integers(0, 3), st.one_of(st.none(), st.integers(0, 3)))
 def test_repeat_is_repeated_concatenation(a: Dfa, minimum: int, maximum: int | None) -> None:
     short = {word for word in language(a) if len(word) <= 3}
@@ -90,7 +90,7 @@ def test_repeat_is_repeated_concatenation(a: Dfa, minimum: int, maximum: int | N
     assert {word for word in language(a.repeat(minimum, maximum)) if len(word) <= 3} == expected
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(automata)
 def test_questions_agree_with_each_other(a: Dfa) -> None:
     count = a.count()
@@ -133,6 +133,16 @@ def test_literals(words: list[str], others: list[str]) -> None:
 
 def test_like_suffixes_are_shared() -> None:
     assert len(Dfa.literals([f"{i:03}-tail" for i in range(1000)])) == 4 + 5
+
+
+EDGES = [0, 1, 0x7F, 0x80, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFE, 0x10FFFF]
+
+
+@pytest.mark.parametrize(("low", "high"), list(itertools.combinations_with_replacement(EDGES, 2)))
+def test_the_ends_of_a_set(low: int, high: int) -> None:
+    dfa = Dfa.chars(CharSet.of((low, high)))
+    for code in EDGES:
+        assert dfa.accepts(chr(code)) == (low <= code <= high) == (not (~dfa).accepts(chr(code)))
 
 
 def test_surrogates_are_in_no_language() -> None:

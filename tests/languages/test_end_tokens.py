@@ -9,6 +9,8 @@ import pytest
 from dotllm import Index, InvalidSpecError, Vocabulary
 from dotllm.compilation import Kind, Specification
 from dotllm.compilation.compiler import build
+from dotllm.grammar import Grammar
+from dotllm.grammar.end_tokens import keep_last
 
 END, SECOND, TOOL = 256, 257, 258
 SPECIAL = {"<|im_end|>": END, "<|endoftext|>": SECOND, "<|tool|>": TOOL}
@@ -171,3 +173,22 @@ def test_a_server_compiles_them_so(vocabulary: Vocabulary) -> None:
     assert reads(build(Specification.from_value(Kind.STRUCTURAL_TAG, tag), vocabulary), f"a{NAME}b")
     with pytest.raises(InvalidSpecError, match="an end token cannot stand inside an answer"):
         build(Specification.from_value(Kind.GRAMMAR, f'start: "a" {NAME} "b"'), vocabulary)
+
+
+@pytest.mark.parametrize("last", ["x", ""])
+def test_an_end_token_before_an_edge_of_a_network_that_may_be_empty(vocabulary: Vocabulary, last: str) -> None:
+    """Two ways to the final state: one that may say nothing behind the token, and one that must say something."""
+    for must in (False, True):
+        grammar = Grammar()
+        token, tail = grammar.tokens([END, TOOL]), grammar.literal("t")
+        edges = [(0, grammar.literal("a"), 1), (1, token, 2), (2, tail if must else grammar.optional(tail), 3)]
+        finals, states = [3], 4
+        if last:
+            edges.append((3, grammar.optional(grammar.literal(last)), 4))
+            finals, states = [4], 5
+        grammar.start = grammar.network(states, 0, finals, edges)
+        keep_last(grammar, {END: "<|im_end|>", SECOND: "<|endoftext|>"})
+        index = Index.from_grammar_object(grammar, vocabulary)
+        assert reads(index, "a", TOOL, "t") and reads(index, "a", TOOL) != must
+        guide = index.guide()
+        assert guide.advance(ord("a")) and (END in guide.allowed_tokens()) != must

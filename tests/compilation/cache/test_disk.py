@@ -107,6 +107,24 @@ def test_bytes_used_are_known_while_somebody_writes(tmp_path: Path) -> None:
     assert seen == [8192] and cache.used == 12288
 
 
+def test_what_goes_while_it_is_counted_hides_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = DiskCache(tmp_path, MIB)
+    numbers = [number << 248 for number in range(8)]  # on different shelves
+    for number in numbers:
+        put(cache, number, b"x")
+    scandir, asked = os.scandir, []
+
+    def gone_at_first(path: str) -> object:
+        asked.append(path)
+        if len(asked) == 2:  # of the first shelf
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    assert cache.usage() == (8 * 4096, 8)
+    monkeypatch.setattr(os, "scandir", gone_at_first)
+    assert cache.usage() == (7 * 4096, 7)
+
+
 def test_entries_up_to_the_bound_are_adopted(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 8192)
     assert cache.adopt(key_of(1), b"x" * 8192) and cache.adopt(key_of(2), b"x" * 8193) is None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fake_engine
 
+from dotllm.compilation.cache.failures import FailureCache
 from dotllm.compilation.cache.memory import MemoryCache, grown
 from dotllm.compilation.compiled import Compiled
+from dotllm.compilation.jobs.table import JobTable
 
 
 def test_an_index_that_has_shrunk_is_measured_too() -> None:
@@ -18,6 +20,23 @@ def test_an_index_that_has_shrunk_is_measured_too() -> None:
         index.nbytes = size
         assert grown(cache.measured()) == [(entry, size + beside)]
         assert cache.resize(grown(cache.measured())) == [] and cache.nbytes == size + beside
+
+
+def test_a_warmer_index_counts_with_its_size() -> None:
+    colder, warmer = (fake_engine.FakeIndex("", size) for size in (100, 700))
+    entry, better = (Compiled("k", fake_engine.spec(), index, "compile") for index in (colder, warmer))
+    memory = MemoryCache(10_000)
+    table = JobTable(memory, FailureCache(1.0, 1), lambda job: None)
+    memory.put(entry)
+    before = memory.nbytes
+
+    def warmth(one: Compiled) -> int:
+        return one.index.nbytes
+
+    assert table.upgrade(better, warmth) is entry and entry.index is warmer and memory.nbytes == before + 600
+    assert table.upgrade(better, warmth) is None, "as warm as what is there"
+    assert table.upgrade(Compiled("other", fake_engine.spec(), warmer, "disk"), warmth) is None
+    assert memory.nbytes == before + 600
 
 
 def test_texts_of_specifications_count() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
+from dotllm.vllm_plugin.engine_core import forced_tokens
 from dotllm.vllm_plugin.engine_core.forced_tokens import ForcedSpelling
 
 
@@ -34,6 +35,39 @@ def test_a_guide_follows_what_has_been_forgotten() -> None:
     assert ForcedSpelling().follow(forgotten, tokens) and spelling.follow(known, tokens)
     assert forgotten.config == known.config != guide.config
     assert not ForcedSpelling().follow(guide, (3,))
+
+
+@pytest.mark.parametrize("remembered", [1 << 16, 3])
+def test_from_wherever_it_is_asked_it_is_the_same_text_and_spelling(
+    monkeypatch: pytest.MonkeyPatch, remembered: int
+) -> None:
+    """A rest that has been spelt before is the end of what is spelt later; what is remembered has a bound."""
+    monkeypatch.setattr(forced_tokens, "_MEMO", remembered)
+    tokens: list[bytes | None] = [*(bytes([i]) for i in range(256)), *WORDS, None]
+    index = Index.from_regex("[xy]alphabetalpha", Vocabulary.from_bytes(tokens, eos_token_ids=len(tokens) - 1))
+    text = b"xalphabetalpha"
+    for order in range(20):
+        spelling, starts = ForcedSpelling(), random.Random(order).sample(range(1, 13), 5)
+        told: dict[int, tuple[int, ...]] = {}
+        for start in starts:
+            guide = index.guide()
+            assert all(guide.advance(byte) for byte in text[:start])
+            found = spelling.after(index, guide.config)
+            spelt = b"".join(tokens[token] or b"" for token in found)
+            assert text[start:].startswith(spelt)
+            assert start + len(spelt) >= len(b"xalphabet"), "behind that a token may reach over the end"
+            told[start] = found
+            if remembered > len(text):
+                assert spelling.after(index, guide.config) == found
+                for other, rest in told.items():  # where this spelling comes through an earlier start, it goes on as it
+                    passed = [start + sum(len(tokens[token] or b"") for token in found[:i]) for i in range(len(found))]
+                    assert other not in passed or found[passed.index(other) :] == rest
+    spelling = ForcedSpelling()
+    for start in reversed(range(1, 13)):
+        guide = index.guide()
+        assert all(guide.advance(byte) for byte in text[:start])
+        spelling.after(index, guide.config)
+    assert (len(spelling._tokens) < 10) == (remembered < 10)
 
 
 WORDS = [b"al", b"pha", b"alpha", b"ph", b"bet", b"ta", b"alphabet", b"be"]

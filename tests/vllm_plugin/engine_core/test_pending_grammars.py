@@ -190,6 +190,17 @@ def test_prompt_runs_and_waits_where_its_grammar_is_needed(bench: Bench) -> None
     assert bench.tokens_of("a") == [7] * 4 and not bench.scheduler._pending
 
 
+def test_who_goes_on_at_once_is_new_to_the_worker(bench: Bench) -> None:
+    """vLLM's first runner is sent all tokens of a request that had no part in the step before; it has dropped it."""
+    pending = Pending()
+    bench.add("a", 60, pending)
+    assert bench.step() == {"a": 60} and bench.tokens_of("a") == []
+    pending.set_result(Grammar())
+    scheduled = bench.scheduler.schedule()
+    assert not bench.scheduler.use_v2_model_runner
+    assert scheduled.scheduled_cached_reqs.all_token_ids == {"a": list(range(60))}
+
+
 def test_grammar_that_comes_during_the_prompt_costs_nothing(bench: Bench) -> None:
     pending = Pending()
     bench.add("a", 100, pending)
@@ -636,6 +647,39 @@ def test_reasons_become_the_answer(error: Exception, status: int, message: str) 
     assert [told.outputs[0].stop_reason for told in offline[1:]] == [None, "\n"]
 
 
+@pytest.mark.parametrize(
+    ("changed_with_left", "reason"), [(None, None), (0, None), (3, "dotllm: closed within max_tokens")]
+)
+def test_an_answer_that_its_limit_has_changed_says_so(
+    bench: Bench, changed_with_left: int | None, reason: str | None
+) -> None:
+    """It ends by a stop token with two of its four tokens left; another mask than without the limit came with three."""
+    from dotllm.vllm_plugin.answer_limit import AnswerLimit
+
+    class Ends(Grammar):
+        limit: AnswerLimit | None = None
+
+        def is_terminated(self) -> bool:
+            return len(self.accepted) > 1
+
+    pending, grammar = Pending(), Ends()
+    pending.set_result(grammar)
+    request = bench.add("a", 10, pending, stop_token_ids=[9])
+    bench.add("free", 10, start=1000, stop_token_ids=[9])
+    if changed_with_left is not None:
+        grammar.limit = AnswerLimit(bench.manager, request, 0)
+        grammar.limit.note(4, -1)
+        grammar.limit.note(3, 0 if changed_with_left else -1)
+    counted: list[str] = []
+    bench.manager.backend.compiler.metrics.add = lambda name, **_: counted.append(name)
+    bench.says |= {"a": [7, 9], "free": [7, 9]}
+    for _ in range(3):
+        bench.step()
+    assert [bench.finish_reason(name) for name in ("a", "free")] == ["stop", "stop"]
+    assert bench.outputs["a"][-1].stop_reason == (reason or 9) and bench.outputs["free"][-1].stop_reason == 9
+    assert counted.count("dotllm_answers_closed") == (reason is not None)
+
+
 class RequestError(NamedTuple):
     """vLLM's, where it has none."""
 
@@ -820,6 +864,12 @@ def test_a_stand_in_asked_too_early_answers_late_and_right() -> None:
     threading.Timer(0.1, future.set_result, (grammar,)).start()
     assert late.validate_tokens([3]) == [3]
     assert late.accept_tokens("r", [4]) and grammar.accepted == [4]
+    asked: list[Any] = []
+    grammar.rollback = asked.append  # type: ignore[method-assign]
+    grammar.fill_bitmask = lambda *given: asked.append(given)  # type: ignore[method-assign]
+    late.rollback(2)
+    late.fill_bitmask("masks", 5)  # type: ignore[arg-type]
+    assert asked == [2, ("masks", 5)]
 
 
 def test_a_compile_that_was_withdrawn_or_failed_has_no_grammar() -> None:

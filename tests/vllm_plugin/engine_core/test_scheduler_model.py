@@ -481,10 +481,11 @@ def test_requests(
 ) -> None:
     monkeypatch.setenv("DOTLLM_COALESCENCE", "off")
     machine = type("Machine", (Requests,), {"config": make_config(asynchronous, drafts), "patch": monkeypatch})
-    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # each failure is said, as it should
+    logging.disable(logging.CRITICAL)  # each failure is said, as it should
     gc.collect()
     gc.freeze()  # what is there now need not be looked through after every sequence
     try:
         run_state_machine_as_test(machine, settings=sequences(125, steps=25))  # type: ignore[no-untyped-call]
     finally:
         gc.unfreeze()
+        logging.disable(logging.NOTSET)  # (an assignment to the manager would leave what loggers remember of it)

@@ -51,6 +51,11 @@ OPEN = {"type": "object"}
             ['{"x":{"a":1,"c":1}}', '{"y":1}'],
         ),
         ({"allOf": [NAMED_A, {"patternProperties": {"^b": INTEGER}}]}, ['{"a":1,"bb":1}'], ['{"a":1,"c":1}', '{"bb":"x"}']),
+        (
+            {"allOf": [{"patternProperties": {"^a": INTEGER}}, {"patternProperties": {"^b": INTEGER}}]},
+            ['{"aa":1,"bb":1}', '{"b":1}', "{}"],
+            ['{"c":1}', '{"aa":"x"}', '{"bb":"x"}'],
+        ),
         ({**NAMED_A, "if": {"required": ["a"]}, "then": NAMED_B}, ['{"a":1,"b":1}', "{}"], ['{"b":1}']),
         ({**NAMED_A, "dependentSchemas": {"a": NAMED_B}}, ['{"a":1,"b":1}'], ['{"b":1}', '{"a":1,"c":1}']),
         (
