@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import logging
 import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests import redis_process
@@ -21,6 +23,11 @@ if os.environ.get("PYTEST_XDIST_WORKER"):
     # Left to itself, vLLM binds its worker to the first core: those of two servers, one for each process of the tests,
     # would share it while the second core idles.
     os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+
+
+# How long an example takes is the machine's business: other tests run at the same time.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -44,6 +51,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("serve"):
             item.add_marker(pytest.mark.skip(reason="vLLM is not installed"))
+
+
+@pytest.fixture(autouse=True)
+def _our_log_reaches_caplog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a test has registered the plugin, our logger is below vLLM's, which tells the root logger nothing."""
+    monkeypatch.setattr(logging.getLogger("dotllm"), "parent", logging.getLogger())
 
 
 @pytest.fixture(scope="session")
@@ -70,12 +83,14 @@ def demo_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def large_model(tmp_path_factory: pytest.TempPathFactory, tekken_json: bytes | None, demo_model: Path) -> Path:
-    """A model on the tekken vocabulary if that is at hand, else the demo model."""
+def plain_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, demo_model: Path) -> Path:
+    """The demo model; with ``VOCABULARY=large`` one on the tekken vocabulary."""
     from dotllm.demo import model
 
-    if tekken_json is None:
+    if os.environ.get("VOCABULARY") != "large":
         return demo_model
+    tekken_json = request.getfixturevalue("tekken_json")
+    assert tekken_json is not None, "there is no tekken vocabulary beside the repository"
     return model.make_with_tokenizer(tmp_path_factory.mktemp("tekken") / "model", tekken_json, eos_token="</s>")
 
 

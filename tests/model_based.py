@@ -17,7 +17,6 @@ def sequences(in_ci: int, steps: int) -> settings:
         max_examples=int(asked or in_ci),
         stateful_step_count=steps,
         derandomize=not asked,
-        deadline=None,  # another process may have the core
         suppress_health_check=list(HealthCheck),
         print_blob=True,
         report_multiple_bugs=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dotllm import Index, InvalidSpecError, UnsupportedError, Vocabulary
@@ -23,7 +23,6 @@ def of_characters(characters: str) -> Vocabulary:
     return Vocabulary.from_bytes([*(c.encode() for c in characters), None], eos_token_ids=len(characters))
 
 
-@settings(deadline=None)
 @given(st.text(ASCII, min_size=1, max_size=4), PARTS)
 def test_refused_if_and_only_if_no_text_of_the_tokens_satisfies_it(
     characters: str, parts: list[tuple[str, str]]

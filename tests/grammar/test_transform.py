@@ -173,9 +173,35 @@ def test_recursion_without_a_base_is_named(text: str) -> None:
 
 def test_an_undefined_rule_is_named() -> None:
     g = Grammar()
-    g.start = g.alt([g.literal("x"), g.call(g.rule("missing"))])
+    there = [g.rule(f"there{i}") for i in range(9)]
+    for rule in there:
+        g.define(rule, g.literal("y"))
+    g.start = g.alt([g.literal("x"), *map(g.call, there), g.call(g.rule("missing"))])
     with pytest.raises(InvalidSpecError, match="missing"):
         prepare(g)
+
+
+def test_a_rule_that_is_defined_and_never_ends_is_named_as_that() -> None:
+    g = Grammar()
+    fine, endless = g.rule("fine"), g.rule("endless")
+    g.define(fine, g.literal("x"))
+    g.define(endless, g.seq([g.literal("y"), g.call(endless)]))
+    g.start = g.seq([g.call(fine), g.call(endless)])
+    with pytest.raises(InvalidSpecError, match="no text can complete 'endless'") as refusal:
+        prepare(g)
+    assert refusal.value.code != "unknown_rule"
+
+
+def test_as_many_parts_as_can_be_counted() -> None:
+    for more, fits in ((-1, True), (0, False)):
+        g = Grammar()
+        part, comma = g.literal("x"), g.literal(",")
+        parts = [part] * ((1 << 15) + more)
+        if fits:
+            g.unordered(parts[:3], parts[3:10], parts[10:], comma)
+        else:
+            with pytest.raises(ValueError, match="too many"):
+                g.unordered(parts[:3], parts[3:10], parts[10:], comma)
 
 
 def test_a_chain_of_left_recursive_rules_is_fast() -> None:

@@ -79,7 +79,7 @@ def test_walks_end_and_are_valid(schema: dict[str, Any], order: Any, vocabulary:
 KEYS = st.sampled_from(["a", "b", "ab", "c", "cc", "", "é", "\n", '"', "x\\"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(KEYS, max_size=4), st.booleans())
 def test_verdicts(keys: list[str], compact: bool) -> None:
     """Of ``{"minProperties": 2}``: all different, and two of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dotllm import Vocabulary
@@ -12,7 +12,6 @@ from dotllm.index.token_space import TokenSpace
 PIECES = st.text('ab{"', min_size=1, max_size=4).map(str.encode)
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(st.lists(PIECES, min_size=1, max_size=12, unique=True), st.lists(PIECES, min_size=1, max_size=6))
 def test_it_ends_where_a_longer_token_could_take_over(more: list[bytes], spelling: list[bytes]) -> None:
     tokens: list[bytes | None] = [*dict.fromkeys([*more, *spelling, *(bytes([b]) for b in b'ab{"')]), None]

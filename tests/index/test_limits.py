@@ -411,7 +411,7 @@ regexes = st.recursive(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(regexes, st.integers(0, 6), st.integers(0, 2**32))
 @example("((a|ab)|[^a])([ab]|([ab])*)é", 0, 0)
 def test_random_regexes(pattern: str, more: int, seed: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dotllm import Index, Vocabulary
@@ -14,7 +14,6 @@ VOCABULARY = Vocabulary.from_bytes([*(bytes([byte]) for byte in range(256)), Non
 INDEX = Index.from_regex("[0-4][ab]c*", VOCABULARY)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 5), min_size=257, max_size=257), st.integers(1, 40))
 def test_bounds_hold_the_truth(weights: list[float], likeliest: int) -> None:
     total = sum(map(math.exp, weights))

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dotllm import Index, Vocabulary
@@ -72,7 +72,6 @@ def test_groups_of_an_enum_and_of_a_string(inspector: Inspector) -> None:
     assert [group["meaning"] for group in answer["groups"]] == ["", "the end of the string", "an escaped character"]
 
 
-@settings(deadline=None)
 @given(st.text('{}[]",:19 aé.\n', max_size=12))
 def test_groups_are_all_that_the_mask_allows(text: str) -> None:
     vocabulary = Vocabulary.from_bytes([*(bytes([b]) for b in range(256)), b"12", b'a"', None], eos_token_ids=258)
@@ -204,7 +203,6 @@ def values(value: Any, pointer: str, write: list[str]) -> list[tuple[int, str]]:
     return found
 
 
-@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)

@@ -33,7 +33,7 @@ def test_exactly_the_choices(choices: list[str], others: list[str]) -> None:
     assert not any(accepts(grammar, other.encode()) for other in others)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.text("ab\u00e9", min_size=1, max_size=4), min_size=1, max_size=6), st.text("ab\u00e9", max_size=5))
 def test_any_strings(choices: list[str], text: str) -> None:
     grammar = choice_to_grammar(choices)

@@ -32,7 +32,7 @@ FAR = re.compile(rb"[0-9][eE][-+]?[0-9]{3}")  # numbers beyond a double, several
 @example(627472, 1, False)  # a number whose fraction is lost in a float
 @example(1184836388, 2, True)  # an array of distinct objects without a limit
 @example(7009895, 2, False)  # a limit behind a loop that no further character may follow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_walk_ends_and_is_valid(seed: int, depth: int, any_order: bool) -> None:
     random = Random(seed)
     schema = random_schema(random, depth)

@@ -149,7 +149,7 @@ def test_counted_repetition_is_not_unrolled() -> None:
         assert len(grammar) + len(grammar.children) < 25
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(alphabet=st.sampled_from(list("ab()[]{}|*+?^$.\\,-&<>=!:1#dwsbpBx")), max_size=12))
 def test_any_text_is_an_answer_or_a_named_error(pattern: str) -> None:
     for route in ROUTES.values():

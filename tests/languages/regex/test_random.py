@@ -53,7 +53,7 @@ def judged(pattern: str, search: bool, texts: list[str]) -> list[str]:
     return [text for text in texts if match(text)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(plain, st.booleans())
 def test_plain_expressions(pattern: str, search: bool) -> None:
     compiled = re.compile(pattern, re.ASCII)
@@ -64,7 +64,7 @@ def test_plain_expressions(pattern: str, search: bool) -> None:
     check_grammar(pattern, search, [text for text in expected if text in SHORT])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(assertions, st.booleans())
 def test_expressions_with_assertions(pattern: str, search: bool) -> None:
     expected = judged(pattern, search, TEXTS)
@@ -83,7 +83,7 @@ def check_grammar(pattern: str, search: bool, expected: list[str]) -> None:
     assert [text for text in SHORT if accepts(grammar, text.encode())] == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(plain, st.booleans(), st.integers(0, 4), st.one_of(st.none(), st.integers(0, 5)))
 def test_bounds_on_the_length(pattern: str, search: bool, minimum: int, maximum: int | None) -> None:
     dfa = regex_to_dfa(pattern, search=search) & Dfa.length(minimum, maximum)
@@ -92,7 +92,7 @@ def test_bounds_on_the_length(pattern: str, search: bool, minimum: int, maximum:
     assert [text for text in SHORT if accepts(grammar, text.encode())] == [text for text in SHORT if dfa.accepts(text)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(assertions)
 def test_spelling_of_characters_is_the_callers(pattern: str) -> None:
     """Every character doubled: the language of the doubled texts, by both routes."""

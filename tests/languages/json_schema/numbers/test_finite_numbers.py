@@ -79,7 +79,7 @@ _TEXTS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=_TEXTS, schema=st.sampled_from(SCHEMAS))
 def test_the_rest_is_what_the_schema_says(text: str, schema: Any) -> None:
     """Of a set with numbers in any notation exactly the texts of the rule are left; single values keep more."""

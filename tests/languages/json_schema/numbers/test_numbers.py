@@ -118,7 +118,7 @@ def judged(tree: object, value: Fraction) -> bool:
 
 
 @given(combinations(), st.lists(numbers, min_size=1, max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_algebra(combination: tuple[NumberLanguage, object], values: list[int | float | Decimal]) -> None:
     language, tree = combination
     for value in values:
@@ -148,7 +148,7 @@ def texts(draw: st.DrawFn) -> str:
 
 
 @given(combinations(), st.lists(texts(), min_size=1, max_size=10))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_texts_against_values(combination: tuple[NumberLanguage, object], candidates: list[str]) -> None:
     language, tree = combination
     accepts = acceptor(language)
@@ -169,7 +169,7 @@ def test_texts_against_values(combination: tuple[NumberLanguage, object], candid
 
 
 @given(combinations(), numbers)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_serialisers_print_is_accepted(combination: tuple[NumberLanguage, object], value: int | Decimal) -> None:
     language, _ = combination
     value = int(value) if value == int(value) else float(value)

@@ -31,7 +31,7 @@ def grammar_of(schema: Any, texts: tuple[str, ...]) -> Grammar:
     return grammar
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(texts=_TEXTS, value=st.text(_LETTERS, max_size=6))
 def test_a_value_is_left_out_if_a_spelling_of_it_holds_a_text(texts: tuple[str, ...], value: str) -> None:
     spellings = [""]
@@ -44,7 +44,7 @@ def test_a_value_is_left_out_if_a_spelling_of_it_holds_a_text(texts: tuple[str, 
     assert forbidden_substrings(texts).strings.contains(value) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     texts=_TEXTS,
     inside=st.lists(

@@ -114,7 +114,7 @@ def is_date(text: str) -> bool:
 
 
 @given(some_edits(["2024-02-29", "1900-02-28", "0000-12-31", "9999-04-30"], "0123456789-T "))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_date(text: str) -> None:
     assert formats.FORMATS["date"].accepts(text) == is_date(text)
 
@@ -137,7 +137,7 @@ def is_ip(kind: Any, text: str) -> bool:
 
 
 @given(some_edits(["1.2.3.4", "255.255.255.255", "0.10.99.200"], "0123456789. "))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_ipv4(text: str) -> None:
     assert formats.FORMATS["ipv4"].accepts(text) == is_ip(ipaddress.IPv4Address, text)
 
@@ -147,7 +147,7 @@ def test_ipv4(text: str) -> None:
         ["::", "1::", "::1", "1:2:3:4:5:6:7:8", "1:2:3::8", "::ffff:1.2.3.4", "1:2:3:4:5:6:1.2.3.4"], "0129aFg:.%"
     )
 )
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 def test_ipv6(text: str) -> None:
     assert formats.FORMATS["ipv6"].accepts(text) == is_ip(ipaddress.IPv6Address, text)
 
@@ -164,7 +164,7 @@ def test_leap_seconds_by_brute_force() -> None:
 
 
 @given(some_edits(["2024-02-29T12:30:59Z", "1999-12-31t23:59:59.123+01:30"], "0123456789-:TZ.+ "))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_date_time(text: str) -> None:
     shape = re.fullmatch(
         r"(.{10})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?([Zz]|[+-]([0-9]{2}):([0-9]{2}))", text
@@ -180,7 +180,7 @@ def test_date_time(text: str) -> None:
 
 
 @given(some_edits(["2eb8aa08-aa98-11ea-b4aa-73b441d16380", "2EB8AA08-AA98-11EA-B4AA-73B441D16380"], "0af-Gg{"))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_uuid(text: str) -> None:
     expected = re.fullmatch("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text) is not None
     assert formats.FORMATS["uuid"].accepts(text) == expected
@@ -225,7 +225,7 @@ URIS = [
 
 
 @given(some_edits(URIS, "aZ0:/?#[]@!%4{\\é "))
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 def test_uri(text: str) -> None:
     assert formats.FORMATS["uri"].accepts(text) == uri_parts(text)
 

@@ -76,7 +76,7 @@ def judged(tree: object, text: str) -> bool:
 
 
 @given(combinations(), st.lists(TEXTS, min_size=1, max_size=8))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_algebra_and_texts(combination: tuple[StringLanguage, object], candidates: list[str]) -> None:
     language, tree = combination
     listed = language.finite_values(20)
@@ -93,14 +93,14 @@ def test_algebra_and_texts(combination: tuple[StringLanguage, object], candidate
 
 
 @given(combinations(), TEXTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_automaton(combination: tuple[StringLanguage, object], text: str) -> None:
     language, tree = combination
     assert language.dfa().accepts(text) == judged(tree, text)
 
 
 @given(st.lists(st.text('abcé"\n_', max_size=5), max_size=12), st.lists(st.text('abcé"\n_', max_size=6), max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_all_but_some_names(names: list[str], others: list[str]) -> None:
     accepts = acceptor(S.excluding(names), as_key=True)
     for text in [*names, *others]:
@@ -139,7 +139,7 @@ def test_pattern_with_length(pattern: str, low: int, high: int | None, inside: l
     assert [text for text in outside if accepts(spelled(text))] == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     pattern=st.sampled_from(
         [

@@ -6,6 +6,7 @@ the constraint becomes an index, and the text goes back to the parser, whose cal
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
@@ -185,8 +186,13 @@ _ENDS = {
 
 def spelled(text: str, vocabulary: Vocabulary) -> list[int]:
     """In ordinary tokens of one byte each."""
-    single = {vocabulary.token_bytes(i): i for i in range(vocabulary.size)}
+    single = single_bytes(vocabulary)
     return [single[bytes([byte])] for byte in text.encode()]
+
+
+@functools.cache
+def single_bytes(vocabulary: Vocabulary) -> dict[bytes | None, int]:
+    return {vocabulary.token_bytes(i): i for i in range(vocabulary.size)}
 
 
 def walk_with(text: str, index: Index, end: list[int], generator: random.Random) -> list[int] | None:
