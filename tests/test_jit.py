@@ -111,14 +111,14 @@ def test_who_waits_for_a_lock_says_whose_it_is_and_in_the_end_compiles_without_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(jit, "LOCK_NOTICE_S", 0.1)
-    monkeypatch.setattr(jit, "LOCK_PATIENCE_S", 0.5)
+    monkeypatch.setattr(jit, "LOCK_PATIENCE_S", 2.0)
     monkeypatch.setattr(jit, "_waited_in_vain", set())
     with held_lock(tmp_path, "4711"):
         with jit._alone(str(tmp_path), lambda: False):
             said = capsys.readouterr().err.splitlines()
         began = time.monotonic()
         with jit._alone(str(tmp_path), lambda: False):
-            assert time.monotonic() - began < 0.4, "it does not wait for the next kernel, too"
+            assert time.monotonic() - began < 1.5, "it does not wait for the next kernel, too"
     assert len(said) == 2 and "process 4711 holds the lock" in said[0] and str(tmp_path) in said[0]
     assert "compiling without it" in said[1]
     with jit._alone(str(tmp_path), lambda: False):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 
 import pytest
 
@@ -14,6 +13,7 @@ from dotllm.grammar.analysis import analyse
 from dotllm.grammar.kinds import ExpressionKind
 from dotllm.grammar.reference import Recogniser, accepts
 from dotllm.grammar.transform import children_of, prepare
+from tests.effort import at_most
 from tests.grammar.random_grammars import ALPHABET, random_grammar
 
 
@@ -213,9 +213,8 @@ def test_a_chain_of_left_recursive_rules_is_fast() -> None:
         below = g.call(rules[i + 1]) if i + 1 < levels else g.literal("n")
         g.define(rule, g.alt([g.seq([g.call(rule), g.literal(f"<{i}>"), below]), below]))
     g.start = g.call(rules[0])
-    started = time.process_time()
-    prepared = prepare(g)
-    assert time.process_time() - started < 2
+    with at_most(2):
+        prepared = prepare(g)
     assert accepts(prepared, b"n<3>n<999>n<0>n")
     assert not accepts(prepared, b"n<3>n<1000>n")
 
@@ -250,10 +249,8 @@ def test_a_component_of_forty_rules() -> None:
 
 
 def test_a_component_too_large_is_refused_by_name() -> None:
-    started = time.process_time()
-    with pytest.raises(BudgetExceededError, match="'r0', 'r1'"):
+    with at_most(5), pytest.raises(BudgetExceededError, match="'r0', 'r1'"):
         prepare(ring(1_000))
-    assert time.process_time() - started < 5
 
 
 def test_deep_nesting_is_iterative() -> None:

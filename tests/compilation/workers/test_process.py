@@ -479,15 +479,15 @@ def test_a_burst_waits_for_processes(
 def test_nobody_waits_for_processes_that_take_long(make: Any) -> None:
     compiler = make()
     compiler.compile(spec(id=0), NEVER)
-    busy = threading.Thread(target=compiler.try_compile, args=(spec(id=1, sleep=1.0), NEVER, 0))
+    busy = threading.Thread(target=compiler.try_compile, args=(spec(id=1, sleep=2.5), NEVER, 0))
     busy.start()
     until(lambda: not compiler._idle)
     start = time.monotonic()
-    assert compiler.try_compile(spec(id=2), NEVER, 0.2) is None
-    assert 0.1 < time.monotonic() - start < 0.9, "it has only just begun"
+    assert compiler.try_compile(spec(id=2), NEVER, 0.8) is None
+    assert 0.1 < time.monotonic() - start < 2.2, "it has only just begun"
     start = time.monotonic()
-    assert compiler.try_compile(spec(id=3), NEVER, 0.2) is None
-    assert time.monotonic() - start < 0.1
+    assert compiler.try_compile(spec(id=3), NEVER, 0.8) is None
+    assert time.monotonic() - start < 0.6
     busy.join()
     assert compiler.try_compile(spec(id=4), NEVER, 0.2).text == spec(id=4).text
 
@@ -608,7 +608,7 @@ def test_offloaded_compiles_wait_in_a_queue_and_hold_no_thread(make: Any, make_m
     for number in range(20):
         start = time.monotonic()
         assert manager.submit(spec(id=f"small {number}")).result(5)
-        assert time.monotonic() - start < 0.5
+        assert time.monotonic() - start < 3, "the queue takes 20 s"
     assert len(manager._threads) <= 2, "no thread was started for those that wait"
     manager._publish(0.0)
     assert manager.metrics.value("dotllm_queue_depth") >= 30
