@@ -171,6 +171,9 @@ def test_in_a_process_it_is_the_same_index(vocabulary: Vocabulary, monkeypatch: 
         assert [walk(far, seed) for seed in range(20)] == [walk(here, seed) for seed in range(20)]
         with pytest.raises(InvalidSpecError):
             compiler.compile(Specification.create("regex", "(a"), threading.Event())
+        with pytest.raises(InvalidSpecError, match="refers to itself"):  # of a kind that only its reader knows
+            looped = Specification.create("json_schema", '{"dependentSchemas": {"a": {"$ref": "#"}}}')
+            compiler.compile(looped, threading.Event())
     finally:
         compiler.close()
 

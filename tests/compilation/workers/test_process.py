@@ -24,7 +24,17 @@ from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTi
 from dotllm.compilation.jobs.job import JobState
 from dotllm.compilation.workers import process, wire
 from dotllm.compilation.workers.process import PIPE_BYTES, ProcessCompiler
-from dotllm.errors import BudgetExceededError, LineColumn, Location, Offset, Pointer, UnsupportedError
+from dotllm.errors import (
+    BudgetExceededError,
+    InvalidSpecError,
+    LineColumn,
+    Location,
+    Offset,
+    Pointer,
+    SpecError,
+    UnsupportedError,
+)
+from dotllm.languages.json_schema.algebra.algebra import Loop
 
 NEVER = threading.Event()
 
@@ -87,6 +97,14 @@ def test_a_refusal_is_told_as_data(location: Location | None) -> None:
     told = wire.unpack_error(json.loads(json.dumps(wire.pack_error(error, 0))))
     assert isinstance(told, UnsupportedError)
     assert (str(told), told.location, told.keyword) == (str(error), location, "not")
+
+
+@pytest.mark.parametrize("kind", [Loop, InvalidSpecError, UnsupportedError, BudgetExceededError, CompileTimeout])
+def test_a_refusal_of_any_kind_stays_one(kind: type[SpecError]) -> None:
+    """A subclass that the other side has never heard of was told as a failure of ours: HTTP 500 for a bad schema."""
+    told = wire.unpack_error(json.loads(json.dumps(wire.pack_error(kind("refused", keyword="$ref"), 0))))
+    assert isinstance(told, SpecError) and isinstance(told, kind.__mro__[1] if kind is Loop else kind)
+    assert (str(told), told.code) == ("refused", kind.default_code)
 
 
 def test_time_limit_kills(make: Any) -> None:

@@ -15,6 +15,7 @@ from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTi
 _REFUSALS: dict[str, type[errors.SpecError]] = {
     error.__name__: error
     for error in (
+        errors.SpecError,
         errors.InvalidSpecError,
         errors.UnsupportedError,
         errors.BudgetExceededError,
@@ -22,6 +23,7 @@ _REFUSALS: dict[str, type[errors.SpecError]] = {
         CompileMemory,
     )
 }
+_KINDS = frozenset(_REFUSALS.values())
 
 
 def pack_vocabulary(vocabulary: Any) -> bytes:
@@ -55,7 +57,7 @@ def unpack_vocabulary(data: bytes) -> Any:
 
 
 def pack_error(error: BaseException, memory: int) -> dict[str, Any]:
-    """A failure as data; a named refusal keeps all it says.
+    """A failure as data. A refusal keeps all it says; of a subclass that only we know, what it is a kind of is named.
 
     memory: bytes that a compile may have. To want more is a refusal.
     """
@@ -63,7 +65,7 @@ def pack_error(error: BaseException, memory: int) -> dict[str, Any]:
         error = CompileMemory.beyond(memory)
     if isinstance(error, errors.SpecError):
         return {
-            "type": type(error).__name__,
+            "type": next(kind.__name__ for kind in type(error).__mro__ if kind in _KINDS),
             "message": error.message,
             "location": pack_location(error.location),
             "keyword": error.keyword,
