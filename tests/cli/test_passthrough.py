@@ -50,6 +50,18 @@ def test_without_vllm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     assert "hooks" in capsys.readouterr().out
 
 
+def test_a_checkout_that_is_not_installed_serves_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """vLLM would serve without us, and say nothing."""
+    points = importlib.metadata.EntryPoints(
+        importlib.metadata.EntryPoint(name, "another:register", "vllm.general_plugins") for name in ("lora", "dot")
+    )
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **selected: points.select(**selected))
+    assert passthrough.main(["serve", "m"]) == 1
+    assert "pip install ." in capsys.readouterr().err
+
+
 def test_help_imports_nothing_of_vllm() -> None:
     program = "import sys; from dotllm.cli import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

