@@ -79,10 +79,11 @@ format: install-dev
 check-hooks: install  ## Compare our hooks with the sources of the vLLM releases we support (downloads their wheels).
 	$(BIN)/python tools/check_hooks.py
 
-test-sources: install-dev  ## The tests of the API and the plugin on a release without a CPU build (its Python sources, installed libraries): VLLM=0.33.0.
+test-sources: install-dev  ## The tests of the API, the Rust front end and the plugin on a release without a CPU build (its Python sources, installed libraries): VLLM=0.33.0.
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps orjson
 	$(BIN)/python tools/release_sources.py $(VLLM) .cache/vllm-$(VLLM)
-	PYTHONPATH=.cache/vllm-$(VLLM) $(BIN)/python -m pytest $(API_TESTS) tests/vllm_plugin $(PYTEST)
+	PYTHONPATH=.cache/vllm-$(VLLM) $(BIN)/python -m pytest $(API_TESTS) tests/serve/test_rust_frontend.py \
+		tests/vllm_plugin $(PYTEST)
 
 peer-tests: install-dev  ## vLLM's own tests of structured requests, run on our backend (downloads its source distribution).
 	$(BIN)/python tools/peer_tests.py $(ARGS)

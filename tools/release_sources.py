@@ -5,6 +5,7 @@
 
 The Python sources are the release's own, the compiled libraries those of the installed CPU build. Our hooks are in
 Python, and what vLLM's CPU worker calls of the libraries seldom changes; what a GPU's worker calls is not tried so.
+vLLM's Rust front end comes along, which the CPU build of no release has: it needs no GPU.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 
 from check_hooks import find_wheel
 
+RUST_FRONT_END = "vllm/vllm-rs"
+
 
 def main() -> int:
     """See the module."""
@@ -29,6 +32,7 @@ def main() -> int:
     shutil.rmtree(arguments.folder, ignore_errors=True)
     with zipfile.ZipFile(find_wheel(arguments.version, arguments.wheels)) as wheel:
         wheel.extractall(arguments.folder, filter(is_source, wheel.namelist()))
+    (arguments.folder / RUST_FRONT_END).chmod(0o755)
     for library in installed().rglob("*.so"):
         shutil.copy(library, arguments.folder / "vllm" / library.relative_to(installed()))
     describe(arguments.folder, arguments.version)
@@ -36,9 +40,9 @@ def main() -> int:
 
 
 def is_source(name: str) -> bool:
-    """Whether a file of the wheel is taken: no compiled libraries and programs, nor what is for GPUs alone."""
+    """Whether a file of the wheel is taken: no compiled libraries, nor what is for GPUs alone."""
     foreign = name.startswith("vllm/third_party/") and not name.endswith(".py")
-    return name.startswith("vllm/") and not name.endswith((".so", "/vllm-rs")) and not foreign
+    return name.startswith("vllm/") and not name.endswith(".so") and not foreign
 
 
 def installed() -> Path:
