@@ -63,6 +63,7 @@ class Soak:
         self.statuses: Counter[str] = Counter()
         self.wrong: list[str] = []
         self.stop = threading.Event()
+        requests.ask_vllm({"model": self.model})  # imports vLLM, half a minute that is none of the clients'
 
     def client(self, number: int) -> None:
         chance = random.Random(number)
