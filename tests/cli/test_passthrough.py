@@ -59,7 +59,17 @@ def test_a_checkout_that_is_not_installed_serves_nothing(
     )
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **selected: points.select(**selected))
     assert passthrough.main(["serve", "m"]) == 1
-    assert "pip install ." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "pip install ." in said and "warning" not in said
+
+
+def test_a_newer_vllm_is_served_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(vllm_metadata, "vllm_version", lambda: "0.99.1")
+    monkeypatch.setattr(vllm_metadata, "is_plugin", lambda: False)  # goes no further
+    assert passthrough.main(["serve", "m"]) == 1
+    assert "0.99.1 is installed; `dotllm hooks`" in capsys.readouterr().err
 
 
 def test_help_imports_nothing_of_vllm() -> None:

@@ -88,8 +88,8 @@ def _vllm() -> Finding:
     fault = releases.too_old(found)
     if fault:
         return Finding("vLLM", False, found, fault)
-    is_known = any(found.startswith(release) for release in releases.SUPPORTED)
-    return Finding("vLLM", True, f"{found}, {'supported' if is_known else f'not tried (supported: {supported})'}")
+    tried = "supported" if vllm_metadata.is_tried(found) else f"not tried (supported: {supported})"
+    return Finding("vLLM", True, f"{found}, {tried}")
 
 
 def _kernels() -> Finding:

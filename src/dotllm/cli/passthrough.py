@@ -53,6 +53,12 @@ def main(argv: list[str]) -> int:
     if fault:
         print(f"dotllm: {fault}", file=sys.stderr)
         return 1
+    if not vllm_metadata.is_tried(version):
+        print(
+            f"dotllm: warning: dotllm is tested with vLLM {' and '.join(releases.SUPPORTED)}, and {version} is "
+            "installed; `dotllm hooks` says what of dotllm does not fit it.",
+            file=sys.stderr,
+        )
     if not vllm_metadata.is_plugin():
         print(
             "dotllm: vLLM would not find dotllm, and serve without it: no installed package named dotllm declares its "

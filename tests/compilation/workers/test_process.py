@@ -542,7 +542,7 @@ def test_who_is_not_waited_for_any_more_takes_no_process(make: Any) -> None:
 
 
 def test_nobody_waits_for_ever_while_compiles_begin(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "MOST_TURNS", 2)
+    monkeypatch.setattr(process, "PATIENCE_FACTOR", 2)
     compiler = make()
     compiler.compile(spec(id=0), NEVER)
     with ThreadPoolExecutor(9) as callers:

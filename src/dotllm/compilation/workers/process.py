@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 # How often a waiting caller looks whether its compile is still wanted.
 POLL_S = 0.05
-MOST_TURNS = 4  # A caller of `ProcessCompiler.try_compile` waits this many times its patience for a turn.
+PATIENCE_FACTOR = 4  # A caller of `ProcessCompiler.try_compile` waits this many times its patience in all.
 NOBODY_WAITS = "no request waits for this specification any more"
 START_TIMEOUT_S = 120.0
 PIPE_BYTES = 1 << 20  # the most that Linux grants without privileges
@@ -194,12 +194,15 @@ class ProcessCompiler:
 
     def try_compile(self, specification: Specification, cancelled: threading.Event, patience_s: float) -> Any:
         """`compile` in a process that is idle or soon will be; None if all are at compiles that began more than
-        ``patience_s`` seconds ago, or none came free in `MOST_TURNS` times that. (If the callers of a burst compiled on
-        their own threads, they would take the interpreter from those who send to the processes and read from them.)
-        Starts a process in the background as `ensure_worker` does. Raises what `compile` raises."""  # noqa: DOC501
+        ``patience_s`` seconds ago, or none came free in `PATIENCE_FACTOR` times that. (If the callers of a burst
+        compiled on their own threads, they would take the interpreter from those who send to the processes and read
+        from them.) Starts a process in the background as `ensure_worker` does. Raises as `compile`."""  # noqa: DOC501
         self.ensure_worker()
-        last = time.monotonic() + MOST_TURNS * patience_s
-        left: Callable[[], float] = lambda: max(0.0, min(self._last_began + patience_s, last) - time.monotonic())  # noqa: E731
+        last = time.monotonic() + PATIENCE_FACTOR * patience_s
+
+        def left() -> float:
+            return max(0.0, min(self._last_began + patience_s, last) - time.monotonic())
+
         while not self._free.acquire(timeout=min(POLL_S, left())):
             if cancelled.is_set():
                 raise Cancelled(NOBODY_WAITS)
