@@ -187,7 +187,8 @@ def test_whatever_the_memory_limit_is_it_is_a_refusal_that_names_it(vocabulary: 
         Specification.from_value("json_schema", {"enum": [f"{i}" * 5 for i in range(20_000)]}),
     )
     outcomes = set()
-    for memory in (1 << 20, 3 << 20, 10 << 20, 30 << 20, 1 << 30):
+    # The first ends even the process that reads the last one, the second is too little for some, the third enough for all.
+    for memory in (1 << 20, 3 << 20, 1 << 30):
         compiler = ProcessCompiler(vocabulary, processes=1, timeout=3600, memory=memory)
         try:
             for specification in specifications:
