@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,25 +48,43 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def ignores_interrupts(pid: int) -> bool:
+    """As a process of the pool does from its beginning, since Ctrl-C is its parent's business."""
+    ignored = re.search(r"^SigIgn:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return ignored is not None and bool(int(ignored[1], 16) >> (signal.SIGINT - 1) & 1)
+
+
+def end_a_compile(signum: signal.Signals, status: int, folder: Path, model: Path) -> None:
+    """A compile with two processes ends of ``signum`` with ``status``, and so do they."""
+    command = ["compile", str(folder / "many.jsonl"), "--jobs", "2", "--json", "--tokenizer", str(model)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dotllm", *command, "--cache-dir", str(folder / signum.name)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline(), process.stderr.read()  # the first result: it compiles
+    began = children(process.pid)
+    assert len(began) >= 2
+    limit = time.monotonic() + 120
+    while not all(map(ignores_interrupts, began)):  # until both processes of the pool do
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    os.killpg(process.pid, signum) if signum == signal.SIGINT else process.send_signal(signum)
+    assert process.wait(60) == status
+    limit = time.monotonic() + 60
+    while left := [pid for pid in began if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < limit, f"{signum.name}: {left} run on"
+        time.sleep(0.1)
+    assert "Traceback" not in process.stderr.read(), signum.name
+
+
 def test_a_compile_that_is_ended_leaves_no_process(tmp_path: Path, demo_model: Path) -> None:
     schema = {"type": "object", "properties": {f"k{n}": {"type": "string", "maxLength": n + 1} for n in range(300)}}
     (tmp_path / "many.jsonl").write_text(
         "\n".join(json.dumps({"json_schema": {**schema, "title": str(n)}}) for n in range(400))
     )
-    for signum, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
-        command = ["compile", str(tmp_path / "many.jsonl"), "--jobs", "2", "--json", "--tokenizer", str(demo_model)]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dotllm", *command, "--cache-dir", str(tmp_path / signum.name)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.readline()  # the first result: both processes of the pool are there
-        began = children(process.pid)
-        assert len(began) >= 2
-        os.killpg(process.pid, signum) if signum == signal.SIGINT else process.send_signal(signum)
-        assert process.wait(60) == status
-        limit = time.monotonic() + 60
-        while left := [pid for pid in began if Path(f"/proc/{pid}").exists()]:
-            assert time.monotonic() < limit, f"{signum.name}: {left} run on"
-            time.sleep(0.1)
-        assert "Traceback" not in process.stderr.read(), signum.name
+    ends = ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9))
+    with ThreadPoolExecutor(len(ends)) as threads:
+        for end in [threads.submit(end_a_compile, *end, tmp_path, demo_model) for end in ends]:
+            end.result()
