@@ -13,6 +13,7 @@ import pytest
 
 from dotllm.demo.server import CPU_ENVIRONMENT, Server
 from tests.examples.test_library import EXAMPLES, STARTS_VLLM, WITH_SERVER, skip_unless_installed
+from tests.serve import zygote
 
 pytestmark = pytest.mark.serve
 
@@ -30,8 +31,8 @@ def test_runs(
 @pytest.mark.parametrize("path", STARTS_VLLM, ids=lambda path: path.name)
 def test_runs_an_engine(path: Path, demo_model: Path) -> None:
     command, environment = [sys.executable, path, demo_model], {**os.environ, **CPU_ENVIRONMENT}
-    done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=600)
-    assert done.stdout.count(" -> ") == 3, done.stdout + done.stderr
+    status, said = zygote.run(command, environment)
+    assert status == 0 and said.count(" -> ") == 3, said
 
 
 def test_zod_runs_on_node(api_server: Server, tmp_path: Path) -> None:

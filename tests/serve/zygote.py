@@ -5,8 +5,8 @@ Here one process for each of pytest's has done it (a zygote, as Android calls it
 `popen` runs in a fork of it, with arguments, environment, session and output of its own. The engine core and the worker
 are forks again, as those of vLLM's ``LLM`` are on a GPU; vLLM's servers and its CPU builds spawn them.
 
-How a server is started is thus not what these tests see. The server with parsers (`conftest.api_server`) and the offline
-example start in the usual way, and with ``STARTS=real`` everything does.
+How a server is started is thus not what these tests see. The server with parsers (`conftest.api_server`) starts in the
+usual way, and with ``STARTS=real`` everything does.
 
     python -m tests.serve.zygote      A question, a line of JSON, on stdin; its answer on stdout. See `Zygote`.
 """
@@ -40,7 +40,8 @@ PRELOADED = (
     "vllm.entrypoints.cli.main", "vllm.entrypoints.cli.serve", "vllm.entrypoints.openai.api_server",
     "vllm.utils.system_utils", "vllm.v1.engine.core", "vllm.v1.engine.utils", "vllm.v1.engine.coordinator",
     "vllm.v1.executor.multiproc_executor", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama",
-    "vllm.entrypoints.llm", "transformers.models.auto.tokenization_auto",
+    "vllm.entrypoints.llm", "transformers.models.auto.tokenization_auto", "torch._dynamo.trace_rules",
+    "vllm.model_executor.layers.quantization.online.base",
 )  # fmt: skip
 
 
@@ -162,6 +163,7 @@ def main() -> None:
 
 def _preload() -> None:
     """Import our engine, then vLLM as the command line does; let vLLM fork its processes."""
+    import gc
     import multiprocessing
 
     from dotllm.cli import passthrough, vllm_metadata  # noqa: F401
@@ -175,6 +177,8 @@ def _preload() -> None:
     for module in [module for name, module in sys.modules.items() if name.startswith("vllm.")]:
         if "get_mp_context" in vars(module):
             module.get_mp_context = functools.partial(multiprocessing.get_context, "fork")  # type: ignore[attr-defined]
+    gc.collect()
+    gc.freeze()  # a fork collects what is its own; with all that was imported it takes seconds
 
 
 def _become(question: dict[str, Any], output: int) -> None:
