@@ -3,13 +3,15 @@
 python coalescence_script.py MODEL RUNNER     RUNNER: V1, "V1 async" or "V2 async". Prints one JSON object.
 
 The same is asked of the same engine in three modes: text is ``entered`` wherever it can be; nothing is entered under the
-same ``masks``; coalescence is ``off``. All of it is asked of V1 only, since each step of the others takes long. The KV
-cache is too small for a batch, so that requests are preempted.
+same ``masks``; coalescence is ``off``. All of it is asked of V1 only, since each step of the others takes long: of what
+may be asked beside a constraint they are asked `DIFFERENT` alone, unless COALESCENCE=all. The KV cache is too small for
+a batch, so that requests are preempted.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +37,8 @@ SCHEMA = {
 }
 COMPACT = {"json": SCHEMA, "disable_any_whitespace": True}
 PROMPTS = [f"Request number {i}" for i in range(6)]
+DIFFERENT = ("seed", "seeds of several", "stop token in JSON", "stop string inside", "few tokens", "at least")
+"""What a runner may treat in a way of its own: draws, and ends among tokens that were entered."""
 
 
 class Engine:
@@ -159,7 +163,8 @@ def combinations(engine: Engine) -> dict[str, dict[str, Any]]:
         "ignores the end": {"ignore_eos": True, "max_tokens": 80},
     }
     if RUNNER != "V1":
-        return coalesced
+        every = os.environ.get("COALESCENCE") == "all"
+        return coalesced if every else {name: coalesced[name] for name in DIFFERENT}
     return coalesced | {  # what needs other kernels of the sampler, not all of which Triton's interpreter runs
         "few candidates": {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "min_p": 0.01},
         "single letters allowed": {"constraint": alpha, "allowed_token_ids": letters(engine)},

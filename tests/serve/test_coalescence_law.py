@@ -26,7 +26,7 @@ PROMPT = "Hello"
 DRAFTED = tuple(f"{state}{a}{b}" for state in ("on", "off") for a in "abcd" for b in "abcd")
 DRAFTED_REGEX = "(on|off)[a-d]{2}"
 DRAFTING_PROMPT = "Hello onab offcd onac offbb onad"
-SAMPLES = 3000
+SAMPLES, DRAFTED_SAMPLES = 3000, 1500  # enough to notice the temperature that the tests try
 LOGIT_SPREAD = 6  # the weights are random and their logits all alike: this makes some tokens likelier than others
 
 Law = dict[tuple[int, ...], float]
@@ -96,18 +96,18 @@ def p_value(counts: Counter[tuple[int, ...]], expected: Law) -> float:
     return float(torch.special.gammaincc(freedom, torch.tensor(statistic / 2, dtype=torch.float64)))
 
 
-def sampled(model: Path, regex: str, said: str, speculation: Any = None, coalescence: str = "off") -> Any:
+def sampled(model: Path, regex: str, said: str, samples: int, speculation: Any = None, coalescence: str = "off") -> Any:
     from transformers import AutoTokenizer
 
     prompt = [str(token) for token in AutoTokenizer.from_pretrained(model)(said)["input_ids"]]
-    arguments = (model, regex, json.dumps(speculation), SAMPLES, *prompt)
+    arguments = (model, regex, json.dumps(speculation), samples, *prompt)
     environment = {"DOTLLM_COALESCENCE": coalescence}
     found, _ = scripts.run("coalescence_law_script.py", *arguments, environment=environment, timeout_s=500)
     return found
 
 
 def test_the_law_is_that_of_decoding_under_the_canonical_masks(model: Path) -> None:
-    expected, found = law(model), sampled(model, REGEX, PROMPT, coalescence="canonical")
+    expected, found = law(model), sampled(model, REGEX, PROMPT, SAMPLES, coalescence="canonical")
     assert sum(expected.values()) == pytest.approx(1, abs=1e-9)
     counts = Counter(tuple(ids[:-1]) for ids in found["ids"])
     assert len(counts) >= len(TEXTS)
@@ -119,10 +119,10 @@ def test_the_law_is_that_of_decoding_under_the_canonical_masks(model: Path) -> N
 def test_speculation_keeps_the_law_of_decoding_under_the_masks(model: Path) -> None:
     """Drafts of which some are kept, some are not likely enough, and some are not allowed."""
     speculation = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 2}
-    found = sampled(model, DRAFTED_REGEX, DRAFTING_PROMPT, speculation)
+    found = sampled(model, DRAFTED_REGEX, DRAFTING_PROMPT, DRAFTED_SAMPLES, speculation)
     expected, hotter = (law(model, t, texts=DRAFTED, forced="", said=DRAFTING_PROMPT) for t in (1.0, 1.2))
     assert sum(expected.values()) == pytest.approx(1, abs=1e-9)
     counts = Counter(tuple(ids[:-1]) for ids in found["ids"])
     assert p_value(counts, expected) > 1e-3
     assert p_value(counts, hotter) < 1e-3, "the test would not notice a change of the law"
-    assert found["kept"] > SAMPLES / 20
+    assert found["kept"] > DRAFTED_SAMPLES / 20
