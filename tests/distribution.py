@@ -4,8 +4,8 @@ A file's tests stay in one process, since its fixtures (a server, a model, table
 another. Two things go beyond what ``loadfile`` does by itself:
 
 * Files that ask the same server of ``tests/serve/conftest.py`` are one unit, or each process would start that server.
-* What takes longest begins first, so that at the end all processes are busy with files of seconds. A unit's size says
-  nothing about its time here (a file of one test may start two servers), so the order is written down.
+* What takes longest begins first, spread over the run, so that at the end no process is left with much. A unit's size
+  says nothing about its time here (a file of one test may start two servers), so the order is written down.
 
 Both tables cost time when they are out of date, nothing else: every test runs wherever it is put.
 """
@@ -66,9 +66,15 @@ def unit(nodeid: str) -> str:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Sort the collected tests into the order in which their units begin."""
-    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: places.get(unit(item.nodeid), len(places)))
+    """Sort the collected tests into the order in which their units begin.
+
+    Tests of servers wait much, and the others do not. So the others are spread among them, and the cores stay busy.
+    """
+    units = list(dict.fromkeys(unit(item.nodeid) for item in items))
+    others = [name for name in units if name not in LONGEST_FIRST]
+    places = {name: place / len(LONGEST_FIRST) for place, name in enumerate(LONGEST_FIRST)}
+    places |= {name: (1 + place) / len(others) for place, name in enumerate(others)}
+    items.sort(key=lambda item: places[unit(item.nodeid)])
 
 
 class Units(LoadScopeScheduling):  # type: ignore[misc]
