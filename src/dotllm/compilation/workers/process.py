@@ -33,8 +33,7 @@ from dotllm.compilation.workers import wire
 
 logger = logging.getLogger(__name__)
 
-# How often a waiting caller looks whether its compile is still wanted.
-POLL_S = 0.05
+POLL_S = 0.05  # How often a waiting caller looks whether its compile is still wanted.
 PATIENCE_FACTOR = 4  # A caller of `ProcessCompiler.try_compile` waits this many times its patience in all.
 NOBODY_WAITS = "no request waits for this specification any more"
 START_TIMEOUT_S = 120.0
@@ -194,9 +193,8 @@ class ProcessCompiler:
 
     def try_compile(self, specification: Specification, cancelled: threading.Event, patience_s: float) -> Any:
         """`compile` in a process that is idle or soon will be; None if all are at compiles that began more than
-        ``patience_s`` seconds ago, or none came free in `PATIENCE_FACTOR` times that. (If the callers of a burst
-        compiled on their own threads, they would take the interpreter from those who send to the processes and read
-        from them.) Starts a process in the background as `ensure_worker` does. Raises as `compile`."""  # noqa: DOC501
+        ``patience_s`` seconds ago, or none came free in `PATIENCE_FACTOR` times that. (Compiles on the callers' own
+        threads would take the interpreter from those who talk to the processes.) Raises as `compile`."""  # noqa: DOC501
         self.ensure_worker()
         last = time.monotonic() + PATIENCE_FACTOR * patience_s
 
