@@ -1,7 +1,7 @@
 """How many faults put into our functions on purpose the tests notice; a share for each file.
 
     python -m tools.mutants src/dotllm/compilation/cache [--sample 10] [--seed 0] [--tests "tests/…"] [--seconds 30]
-    python -m tools.mutants src/dotllm/automata/dfa/kernels --python-kernels
+    python -m tools.mutants src/dotllm/automata/machine --python-kernels --longest 4
 
 A fault changes an operator, a constant, a condition, or drops a call. No file is touched: this process imports the
 tests, and each mutant is a fork of it in which the function has other code. So a mutant costs the tests that call the
@@ -20,6 +20,7 @@ import cProfile
 import gc
 import importlib
 import random
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -200,12 +201,12 @@ class Mutate:
         self.rows: list[str] = []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        baseline = forked(lambda: [measured(session, number) for number in range(len(session.items))], 1200, 3600)
+        longest, numbers = self.options.longest, range(len(session.items))
+        baseline = forked(lambda: [measured(session, number, longest) for number in numbers], 3600, 7200)
         tests = sorted([test for test in baseline if test is not None], key=lambda test: test.seconds)
         seconds = sum(test.seconds for test in tests)
-        print(
-            f"{len(tests)} tests of {seconds:.0f} s; left out, as they fail: {len(baseline) - len(tests)}", flush=True
-        )
+        left_out = len(baseline) - len(tests)
+        print(f"{len(tests)} tests of {seconds:.0f} s; left out, as they fail or take longer: {left_out}", flush=True)
         for file in self.files:
             found = mutants(file, self.options.python_kernels)
             chosen = random.Random(self.options.seed).sample(found, min(self.options.sample, len(found)))
@@ -252,8 +253,16 @@ def fails(session: pytest.Session, number: int) -> bool:
     return any(report.failed for report in runtestprotocol(session.items[number], log=False, nextitem=None))
 
 
-def measured(session: pytest.Session, number: int) -> Test | None:
-    """A test without a mutant; None if it fails."""
+class TooLong(BaseException):
+    """Raised in a test that takes longer than it may; what catches an Exception lets it pass."""
+
+
+def end_test(_signal: int, _frame: object) -> None:
+    raise TooLong
+
+
+def measured(session: pytest.Session, number: int, longest: float) -> Test | None:
+    """A test without a mutant; None if it fails, or takes more than ``longest`` seconds of a core."""
     called: set[CodeType] = set()
 
     def note(frame: Any, event: str, _: object) -> None:
@@ -264,7 +273,10 @@ def measured(session: pytest.Session, number: int) -> Test | None:
     profiler = cProfile.Profile(builtins=False)  # of this thread, with less work for each call
     threading.setprofile(note)
     profiler.enable()
+    signal.signal(signal.SIGPROF, end_test)
+    signal.setitimer(signal.ITIMER_PROF, longest)
     failed = fails(session, number)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     profiler.disable()
     threading.setprofile(None)  # type: ignore[arg-type]
     called.update(entry.code for entry in profiler.getstats() if isinstance(entry.code, CodeType))
@@ -284,6 +296,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tests", default="", help="in place of those of TESTS")
     parser.add_argument("--seconds", type=float, default=30, help="of tests for a mutant")
+    parser.add_argument("--longest", type=float, default=30, help="seconds of a test; longer ones are left out")
     parser.add_argument("--python-kernels", action="store_true")
     options = parser.parse_args()
     if options.python_kernels:

@@ -103,6 +103,36 @@ def test_the_automaton_does_not_grow_with_the_output() -> None:
     assert sizes[0] == sizes[-1]
 
 
+def test_a_rule_that_is_another_which_may_be_empty() -> None:
+    grammar = Grammar()
+    outer, inner = grammar.rule("outer"), grammar.rule("inner")
+    grammar.define(inner, grammar.optional(grammar.literal("b")))
+    grammar.define(outer, grammar.call(inner))
+    grammar.start = grammar.seq([grammar.literal("a"), grammar.call(outer), grammar.literal("z")])
+    index = Index.from_grammar_object(grammar, random_vocabulary(Random(3)))
+    for text, expected in ((b"az", True), (b"abz", True), (b"abbz", False), (b"a", False)):
+        config = index.advance_bytes(index.guide().config, text)
+        assert (config >= 0 and index.can_finish(config)) == expected
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_rule_is_pushed_behind_the_loop_that_begins_with_it(is_first: bool) -> None:
+    """Or the frames of one of both ways to the inmost rule would be lost."""
+    grammar = Grammar()
+    outer, middle, inner = (grammar.rule(name) for name in ("outer", "middle", "inner"))
+    grammar.define(inner, grammar.literal("a"))
+    grammar.define(middle, grammar.seq([grammar.call(inner), grammar.literal("b")]))
+    grammar.define(outer, grammar.seq([grammar.call(middle), grammar.literal("c")]))
+    loop = grammar.repeat(grammar.seq([grammar.call(outer), grammar.literal("z")]), 30, None)
+    ways = [loop, grammar.call(outer)]
+    grammar.start = grammar.alt(ways if is_first else ways[::-1])
+    index = Index.from_grammar_object(grammar, random_vocabulary(Random(4)))
+    for text in (b"abc", b"abcz", b"abczabcz"):
+        assert index.advance_bytes(index.guide().config, text) >= 0
+    assert index.can_finish(index.advance_bytes(index.guide().config, b"abc"))
+    assert index.can_finish(index.advance_bytes(index.guide().config, b"abcz" * 30))
+
+
 @pytest.mark.parametrize("depth", [10, 2000])
 def test_nesting_is_not_recursion(depth: int) -> None:
     grammar = Grammar()

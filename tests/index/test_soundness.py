@@ -7,7 +7,8 @@ import random
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ import pytest
 
 from dotllm import Index, Vocabulary
 from dotllm.arrays import Int32
+from dotllm.automata.kinds import HEAD as NFA_HEAD
+from dotllm.automata.kinds import N_ACCEPT, N_CALL, N_END, N_ENTER, N_PLAIN, N_TOKENS, NfaArray
 from dotllm.automata.machine import layout as at
 from dotllm.index.storage.file import _PARTS, _SAVED
+from dotllm.index.storage.restore import unpack_rows
 from dotllm.index.storage.verify_arena import WAY_ARRAYS
+from dotllm.index.storage.verify_nfa import verify_nfa
 from tests.index.walk_damaged import HEAD, SCHEMA, indexes, vocabulary, walk
 
 ROOT = Path(__file__).parents[2]
@@ -222,3 +227,86 @@ def test_damaged_numbers_crash_nobody() -> None:
     refused, walked = map(int, ran.stdout.split())
     assert refused > ROUNDS // 2
     assert walked > ROUNDS // 20
+
+
+def automata(of: Vocabulary) -> Iterator[tuple[Int32, int, int]]:
+    """The block of an automaton, and how many character and token sets it refers to."""
+    for index in indexes(of):
+        header, parts = parts_of(index.to_bytes())
+        yield parts[0], len(header["charsets"]), len(header["token_sets"])
+
+
+def test_the_bounds_of_all_numbers_of_an_automaton(of: Vocabulary) -> None:
+    """The first and the last number of each array, one below what it may be and one above: nothing behind an array is
+    read."""
+    assert sum(1 for _ in automata(of)) > 4
+    for block, charsets, token_sets in automata(of):
+        assert verify_nfa(block, charsets, token_sets)
+        nodes, edges = (int(block[part + 1] - block[part]) for part in (NfaArray.KIND, NfaArray.EDGE_BYTES))
+        closures = int(block[NfaArray.CLOSURE + 1] - block[NfaArray.CLOSURE])
+        bounds = {
+            NfaArray.KIND: (N_PLAIN, N_ACCEPT + 1), NfaArray.CHARSET: (-1, charsets), NfaArray.EDGE_START: (0, edges + 1),
+            NfaArray.EDGE_BYTES: (0, 1 << 16), NfaArray.EDGE_TARGET: (0, nodes), NfaArray.CLOSURE_START: (0, closures + 1),
+            NfaArray.CLOSURE: (0, nodes), NfaArray.LOOP_BODY: (0, nodes), NfaArray.LOOP_AFTER: (0, nodes),
+            NfaArray.CLASS_OF: (0, int(block[NFA_HEAD - 2] - block[NfaArray.CLASS_BYTE])), NfaArray.CLASS_BYTE: (0, 256),
+        }  # fmt: skip
+        for part, (low, high) in bounds.items():
+            for place in {block[part], block[part + 1] - 1} if block[part] < block[part + 1] else ():
+                for number in (low - 1, high):
+                    assert not verify_nfa(changed(block, place, number), charsets, token_sets), (part, number)
+        for number in (-1, nodes):
+            assert not verify_nfa(changed(block, NFA_HEAD - 1, number), charsets, token_sets)  # the start
+        for part in range(NFA_HEAD - 1):
+            for number in (block[part] - 1, block[part] + 1):
+                assert not verify_nfa(changed(block, part, number), charsets, token_sets), part
+
+
+def test_the_bounds_of_what_nodes_refer_to(of: Vocabulary) -> None:
+    tried = dict.fromkeys((N_CALL, N_TOKENS, N_ENTER, N_END), 0)
+    for block, charsets, token_sets in automata(of):
+        loops = int(block[NfaArray.LOOP_BODY + 1] - block[NfaArray.LOOP_BODY])
+        nodes = int(block[NfaArray.A] - block[NfaArray.KIND])
+        for node, kind in enumerate(block[block[NfaArray.KIND] : block[NfaArray.A]].tolist()):
+            if kind not in tried:
+                continue
+            tried[kind] += 1
+            first = {N_CALL: nodes, N_TOKENS: token_sets}.get(kind, loops)
+            wrong = [(NfaArray.A, -1), (NfaArray.A, first)]
+            loop = block[block[NfaArray.A] + node]
+            if kind in (N_CALL, N_TOKENS):
+                wrong += [(NfaArray.B, -1), (NfaArray.B, nodes)]
+            elif block[block[NfaArray.LOOP_MIN] + loop] < 0 or block[block[NfaArray.LOOP_MAX] + loop] < -1:
+                wrong += [(NfaArray.B, nodes), (NfaArray.B, -nodes)]
+            for part, number in wrong:
+                assert not verify_nfa(changed(block, block[part] + node, number), charsets, token_sets), (kind, number)
+    assert min(tried.values()) > 0
+
+
+def changed(numbers: Int32, place: int, number: int) -> Int32:
+    out = numbers.copy()
+    out[place] = number
+    return out
+
+
+def test_rows_of_masks_are_unpacked_or_refused() -> None:
+    """Each row is the differences to one before it, or to nothing."""
+    packed = [[-1, 2, 0, 2, 5, -7], [0, 1, 1, 9], [1, 2, 0, 2, 0, 0], [1, 3, 0, 1, 2, 1, 2, 3], [0, 0]]
+    expected = [[5, 0, -7], [5, 9, -7], [0, 9, 0], [1, 2, 3], [5, 0, -7]]
+    rows = np.zeros((5, 3), np.int32)
+    assert unpack_rows(np.array([*chain(*packed)], np.int32), rows)
+    assert rows.tolist() == expected
+    for damaged in (
+        [[-2, 1, 0, 1]],  # no such row
+        [[-1, 1, 0, 1], [1, 0]],  # the row itself
+        [[-1, -1]],
+        [[-1, 4, 0, 1, 2, 0, 1, 1, 1, 1]],  # more words than a row has
+        [[-1, 1, -1, 1]],
+        [[-1, 1, 3, 1]],  # no such word
+        [[-1, 1, 0, 0]],  # allows nothing
+        [[-1, 1, 0, 1], [0, 1, 0, 0]],
+    ):
+        numbers = np.array([*chain(*damaged)], np.int32)
+        assert not unpack_rows(numbers, np.zeros((len(damaged), 3), np.int32)), damaged
+    whole = np.array([*chain(*packed)], np.int32)
+    for end in range(len(whole)):
+        assert not unpack_rows(whole[:end], np.zeros((5, 3), np.int32)), end
