@@ -20,10 +20,10 @@ import cProfile
 import gc
 import importlib
 import random
-import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -201,8 +201,11 @@ class Mutate:
         self.rows: list[str] = []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        longest, numbers = self.options.longest, range(len(session.items))
-        baseline = forked(lambda: [measured(session, number, longest) for number in numbers], 3600, 7200)
+        longest = self.options.longest
+        baseline = [
+            forked(partial(measured, session, number), longest, 3 * longest + 10)
+            for number in range(len(session.items))
+        ]
         tests = sorted([test for test in baseline if test is not None], key=lambda test: test.seconds)
         seconds = sum(test.seconds for test in tests)
         left_out = len(baseline) - len(tests)
@@ -253,16 +256,8 @@ def fails(session: pytest.Session, number: int) -> bool:
     return any(report.failed for report in runtestprotocol(session.items[number], log=False, nextitem=None))
 
 
-class TooLong(BaseException):
-    """Raised in a test that takes longer than it may; what catches an Exception lets it pass."""
-
-
-def end_test(_signal: int, _frame: object) -> None:
-    raise TooLong
-
-
-def measured(session: pytest.Session, number: int, longest: float) -> Test | None:
-    """A test without a mutant; None if it fails, or takes more than ``longest`` seconds of a core."""
+def measured(session: pytest.Session, number: int) -> Test | None:
+    """A test without a mutant; None if it fails."""
     called: set[CodeType] = set()
 
     def note(frame: Any, event: str, _: object) -> None:
@@ -273,10 +268,7 @@ def measured(session: pytest.Session, number: int, longest: float) -> Test | Non
     profiler = cProfile.Profile(builtins=False)  # of this thread, with less work for each call
     threading.setprofile(note)
     profiler.enable()
-    signal.signal(signal.SIGPROF, end_test)
-    signal.setitimer(signal.ITIMER_PROF, longest)
     failed = fails(session, number)
-    signal.setitimer(signal.ITIMER_PROF, 0)
     profiler.disable()
     threading.setprofile(None)  # type: ignore[arg-type]
     called.update(entry.code for entry in profiler.getstats() if isinstance(entry.code, CodeType))

@@ -9,6 +9,7 @@ import pytest
 
 from dotllm import jit
 from dotllm.cli import doctor, vllm_metadata
+from dotllm.vllm_plugin import releases
 
 
 def findings(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, dict[str, object]]]:
@@ -38,3 +39,11 @@ def test_what_is_wrong_says_what_to_do(
     assert set(wrong) == {"vLLM", "kernels", "cache", "tokenizer"}
     assert "dotllm warmup" in wrong["kernels"] and "DOTLLM_CACHE_DIR" in wrong["cache"]
     assert "the last dotllm for it" in wrong["vLLM"] and "nowhere" in wrong["tokenizer"]
+
+
+def test_a_checkout_that_is_not_installed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dotllm serve` refuses it."""
+    monkeypatch.setattr(vllm_metadata, "vllm_version", lambda: f"{releases.SUPPORTED[0]}.0")
+    monkeypatch.setattr(vllm_metadata, "is_plugin", lambda: False)
+    status, found = findings(capsys)
+    assert status == 1 and "pip install ." in str(found["vLLM"]["help"])

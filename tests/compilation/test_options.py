@@ -56,6 +56,13 @@ def test_a_bad_value_is_named() -> None:
         parse_switch("maybe")
 
 
+def test_a_cluster_needs_processes_beside_it() -> None:
+    ray = {"DOTLLM_COMPILE_ON": "ray://auto"}
+    assert CompilationOptions.from_environment(ray).compile_on == "ray://auto"
+    with pytest.raises(ValueError, match="DOTLLM_COMPILE_ON: needs compile processes"):
+        CompilationOptions.from_environment({**ray, "DOTLLM_COMPILE_PROCESSES": "0"})
+
+
 def test_off_the_network_by_default() -> None:
     options = CompilationOptions()
     assert not options.store and not options.compile_on

@@ -88,6 +88,8 @@ def _vllm() -> Finding:
     fault = releases.too_old(found)
     if fault:
         return Finding("vLLM", False, found, fault)
+    if not vllm_metadata.is_plugin():
+        return Finding("vLLM", False, found, vllm_metadata.NOT_A_PLUGIN)
     tried = "supported" if vllm_metadata.is_tried(found) else f"not tried (supported: {supported})"
     return Finding("vLLM", True, f"{found}, {tried}")
 

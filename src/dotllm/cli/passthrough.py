@@ -60,11 +60,7 @@ def main(argv: list[str]) -> int:
             file=sys.stderr,
         )
     if not vllm_metadata.is_plugin():
-        print(
-            "dotllm: vLLM would not find dotllm, and serve without it: no installed package named dotllm declares its "
-            "plugin. Install it (`pip install .` in a checkout); to have it on PYTHONPATH is not enough.",
-            file=sys.stderr,
-        )
+        print(f"dotllm: {vllm_metadata.NOT_A_PLUGIN}", file=sys.stderr)
         return 1
     argv = options.export(options.take_from_file(rewrite(argv), os.environ), os.environ)  # flags win
     if argv[:1] == ["serve"] and options.wants_help(argv):

@@ -90,8 +90,8 @@ class CompilationOptions:
         default_factory=lambda: max(2, min(cpu_quota.usable() // 4, MOST_PROCESSES)),
         metadata={
             "metavar": "N",
-            "help": "compile processes, started when needed; 0: only threads compile (default: a quarter of the CPUs, "
-            f"2 to {MOST_PROCESSES})",
+            "help": "compile processes, started with the server; 0: only threads compile "
+            f"(default: a quarter of the CPUs, 2 to {MOST_PROCESSES})",
             "parse": int,
         },
     )
@@ -115,7 +115,10 @@ class CompilationOptions:
                 values[spec.name] = spec.metadata["parse"](text)
             except ValueError as error:
                 raise ValueError(f"{variable}: {error}") from None
-        return cls(**values)
+        made = cls(**values)
+        if made.compile_on and made.compile_processes <= 0:  # (they compile while the cluster does not answer)
+            raise ValueError(f"{variable_name('compile_on')}: needs compile processes, and there are to be none")
+        return made
 
     @property
     def disk_directory(self) -> Path:

@@ -1,5 +1,4 @@
-"""Plugs dotllm into vLLM; the only package that imports vllm, and it does so only inside functions or in modules that a
-hook imports.
+"""Plugs dotllm into vLLM, which is imported only inside functions or in modules that a hook imports.
 
 ``register`` is the ``vllm.general_plugins`` entry point: vLLM calls it in each of its processes (front ends, engine
 core, workers) before it builds anything. Every change to vLLM is a `hook.Hook` in a file of its own, listed in

@@ -6,14 +6,7 @@ import functools
 import logging
 
 from dotllm.vllm_plugin import metrics
-from dotllm.vllm_plugin.engine_core import (
-    batch_accept,
-    compile_hook,
-    draft_limit,
-    errors,
-    pending_grammars,
-    warm_start,
-)
+from dotllm.vllm_plugin.engine_core import batch_accept, compile_hook, draft_limit, errors, pending_grammars, warm_start
 from dotllm.vllm_plugin.frontend import (
     beam_search,
     config,

@@ -250,6 +250,21 @@ def test_a_vocabulary_and_a_compiler_for_each_tokenizer_and_width() -> None:
     assert again is not compiler
 
 
+def test_beam_search_in_the_process_of_the_engine_leaves_it_its_compiler(manager: Any) -> None:
+    compiled(manager, request("a"))
+    searched = Specification.create("regex", "ab*")
+    for new in ("[bc]a", "[bc]d"):
+        other = EngineBackend(manager.vllm_config, tokenizer=manager.tokenizer, vocab_size=WIDTH, searched=searched)
+        assert other.compiler is manager.backend.compiler
+        other.destroy()
+        other.destroy()
+        assert compiled(manager, request(new)).accept_tokens("r", [B])
+    compiler = manager.backend.compiler
+    manager.backend.destroy()
+    with pytest.raises(CompilationError, match="closed"):
+        compiler.submit(Specification.create("regex", "cd")).result(20)
+
+
 @pytest.mark.parametrize("gpu", [False, True])
 def test_on_a_gpu_processes_compile(monkeypatch: pytest.MonkeyPatch, *, gpu: bool) -> None:
     from vllm import platforms

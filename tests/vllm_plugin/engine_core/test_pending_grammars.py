@@ -638,13 +638,47 @@ def test_reasons_become_the_answer(error: Exception, status: int, message: str) 
     # Since 0.33 such an output has an error as well, which would become an exception without the refusal's code.
     reasons = (errors.encode(error), None)
     of_engine = [SimpleNamespace(error=RequestError("", ""), stop_reason=reason) for reason in reasons]
-    errors._process_outputs(None, of_engine, original=lambda _, outputs: outputs)  # type: ignore[arg-type]
+    for one in of_engine:
+        one.request_id = "unknown"
+    processor: Any = SimpleNamespace(request_states={})
+    errors._process_outputs(processor, of_engine, original=lambda _, outputs: outputs)
     assert [one.error is None for one in of_engine] == [True, False]
     offline = output("error", errors.encode(error)), output("error", None), output("stop", "\n")
     for told in offline:
         errors.tell(told)
     assert message in offline[0].outputs[0].stop_reason and "{" not in offline[0].outputs[0].stop_reason
     assert [told.outputs[0].stop_reason for told in offline[1:]] == [None, "\n"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "aborted"), [("DELTA", ["1_r", "2_r"]), ("CUMULATIVE", ["1_r", "2_r"]), ("FINAL_ONLY", [])]
+)
+def test_an_error_ends_all_answers_of_a_stream(kind: str, aborted: list[str]) -> None:
+    """Nobody would read the others. A response that is not streamed waits for all of them."""
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+    from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
+    from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
+    from vllm.v1.engine.parallel_sampling import ParentRequest
+
+    params = SamplingParams(n=3, output_kind=RequestOutputKind[kind], detokenize=False)
+    request = EngineCoreRequest("r", [1], None, params, None, 0.0, None, None, None, external_req_id="x")
+    processor: Any = OutputProcessor(None, log_stats=False)
+    parent, collector = ParentRequest(request), RequestOutputCollector(params.output_kind, "r")
+    for i in range(3):
+        name, own = parent.get_child_info(i)
+        child = EngineCoreRequest(name, [1], None, own, None, 0.0, None, None, None, external_req_id="x")
+        processor.add_request(child, None, parent, i, collector)
+    free = EngineCoreRequest("free", [1], None, SamplingParams(), None, 0.0, None, None, None, external_req_id="y")
+    processor.add_request(free, None, None, 0, RequestOutputCollector(RequestOutputKind.DELTA, "free"))
+
+    def process(*outputs: EngineCoreOutput) -> Any:
+        return errors._process_outputs(processor, list(outputs), original=OutputProcessor.process_outputs).reqs_to_abort
+
+    assert process(*(EngineCoreOutput(f"{i}_r", [5]) for i in range(3))) == []
+    reason = errors.encode(CompilationError("boom"))
+    assert sorted(process(EngineCoreOutput("0_r", [], finish_reason=FinishReason.ERROR, stop_reason=reason))) == aborted
+    assert set(processor.request_states) == {"free", *(() if aborted else ("1_r", "2_r"))}
+    assert bool(processor.parent_requests) is not bool(aborted)
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,11 @@ def test_who_may_ask() -> None:
         assert not friction.is_asked_for(other) and (other.vllm_xargs or {}) == before
     with pytest.raises(VLLMValidationError, match="must be true"):
         friction.is_asked_for(request(vllm_xargs={friction.FIELD: "yes"}))
+
+
+def test_a_prompt_that_is_not_text_alone_is_refused() -> None:
+    friction.refuse_what_is_not_text({"type": "token", "prompt_token_ids": [1]})
+    friction.refuse_what_is_not_text("text")
+    for kind in ("multimodal", "embeds", "enc_dec"):
+        with pytest.raises(VLLMValidationError, match="not text alone"):
+            friction.refuse_what_is_not_text({"type": kind})

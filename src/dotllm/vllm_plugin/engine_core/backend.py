@@ -29,7 +29,7 @@ class EngineBackend(StructuredOutputBackend):
     def __post_init__(self) -> None:
         self._ends = per_process.further_ends(self.vllm_config.model_config) if self.ends_of_model else ()
         self.vocabulary = per_process.vocabulary(self.tokenizer, self.vocab_size, self._ends)
-        self.compiler = per_process.compiler(self.vocabulary)
+        self.compiler = per_process.compiler(self.vocabulary, self)
         self._enters_text = not coalesced.why_not(self.vllm_config)
         self.step_masks: StepMasks | None = None
         """Chosen at the first step (see `gpu_masks.manager_hook`): a `RowSender`, or `Bitmasks`."""
@@ -68,8 +68,8 @@ class EngineBackend(StructuredOutputBackend):
         return torch.full((max_num_seqs, self.vocabulary.words), -1, dtype=torch.int32)
 
     def destroy(self) -> None:
-        """Stop compiling; what is new goes to the caches that outlive this process."""
-        per_process.close_compiler(self.vocabulary)
+        """Stop compiling, if no other backend of this process does (offline beam search has its own)."""
+        per_process.close_compiler(self.vocabulary, self)
 
     @property
     def token_space(self) -> TokenSpace:

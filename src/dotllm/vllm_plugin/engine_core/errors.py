@@ -3,13 +3,12 @@
 The engine core compiles every specification of a server, so it also ends the requests that cannot go on: their
 specification is refused, a budget is exceeded, the queue is full, other parameters forbid all that the constraint
 allows, or we have a bug. vLLM only remembers that there was an error, and the client gets "Internal server error".
-(Since 0.33 a failed compile is HTTP 400, even for a full queue or a bug. This module corrects that.) So the scheduler's
-mixin puts the reason into the output's ``stop_reason``, which travels anyway, and the front end turns such an output
-into an exception: a refusal is HTTP 400, a full queue 503, anything else 500, each with its message.
+(Since 0.33 a failed compile is HTTP 400, even for a full queue or a bug.) So the scheduler's mixin puts the reason into
+the output's ``stop_reason``, which travels anyway, and the front end turns such an output into an exception: a refusal
+is HTTP 400, a full queue 503, anything else 500, each with its message.
 
-Offline, vLLM raises nothing for a request that has ended with an error, so the outputs of the other requests are not
-lost. The failed request has an output, too, with the finish reason "error". We keep this output, put the message into
-its ``stop_reason``, and log the message.
+Offline, vLLM raises nothing, so the outputs of other requests are not lost. The failed request has one with the finish
+reason "error"; we put the message into its ``stop_reason``, and log it.
 """
 
 from __future__ import annotations
@@ -23,17 +22,11 @@ from typing import Any, NamedTuple
 
 from dotllm.compilation.errors import QueueFull
 from dotllm.errors import InvalidSpecError, SpecError, without_frames
+from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.answer_limit import CLOSED, tokens_left
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
-from dotllm.vllm_plugin.hook import Original
-from dotllm.vllm_plugin.vllm_types import (
-    CompletionOutput,
-    EngineCoreOutput,
-    ModelConfig,
-    Request,
-    RequestOutput,
-    SchedulerMixin,
-)
+from dotllm.vllm_plugin.hook import Original, Target
+from dotllm.vllm_plugin.vllm_types import EngineCoreOutput, ModelConfig, Request, RequestOutput
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +69,7 @@ def decode(stop_reason: object) -> Failure | None:
     return Failure(**json.loads(stop_reason.removeprefix(_MARK)))
 
 
-class FailureScheduler(SchedulerMixin):
+class FailureScheduler(vllm_types.SchedulerMixin):
     """Goes before vLLM's scheduler class: outputs of requests that ended with an error of ours say why."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -142,7 +135,7 @@ def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
     return encode(error, "the constraint could not be followed")
 
 
-def _failed(output: RequestOutput) -> Iterator[tuple[CompletionOutput, Failure]]:
+def _failed(output: RequestOutput) -> Iterator[tuple[vllm_types.CompletionOutput, Failure]]:
     """The completions that have ended with an error of ours."""
     completions = getattr(output, "outputs", None)
     for completion in completions if isinstance(completions, list) else ():  # (of a pooling model it is none)
@@ -179,18 +172,31 @@ HOOK = scheduler_mixins.hook(
     name="request-errors",
     summary="a request that its constraint ends with an error says why",
     without_it='the client is only told "Internal server error"',
+    targets=[
+        Target("vllm.v1.engine.output_processor", "OutputProcessor.abort_requests", ("self", "request_ids", "internal"))
+    ],
 )
 
 
 @HOOK.replaces("vllm.v1.engine.output_processor:OutputProcessor.process_outputs")
 def _process_outputs(
-    self: object, engine_core_outputs: list[EngineCoreOutput], *args: Any, original: Original, **kwargs: Any
+    self: Any, engine_core_outputs: list[EngineCoreOutput], *args: Any, original: Original, **kwargs: Any
 ) -> Any:
+    siblings = []
     for output in engine_core_outputs:
-        if getattr(output, "error", None) is not None and decode(output.stop_reason) is not None:
+        if decode(output.stop_reason) is None:
+            continue
+        if getattr(output, "error", None) is not None:
             # vLLM would make an exception of it, which has no place for the refusal's code; `_put` makes ours.
             output.error = None  # type: ignore[attr-defined]
-    return original(self, engine_core_outputs, *args, **kwargs)
+        state = self.request_states.get(output.request_id)
+        parent = None if state is None or state.queue is None else state.parent_req
+        if parent is not None and not parent.output_aggregator:
+            siblings.append(parent.request_id)
+    processed = original(self, engine_core_outputs, *args, **kwargs)
+    if siblings:  # An exception ends a stream of n answers. vLLM takes it for a refusal, and aborts none of them.
+        processed.reqs_to_abort += self.abort_requests(siblings, internal=True)
+    return processed
 
 
 @HOOK.replaces("vllm.v1.engine.output_processor:RequestOutputCollector.put")

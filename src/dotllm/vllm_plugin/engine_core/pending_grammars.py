@@ -27,19 +27,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dotllm.compilation.options import CompilationOptions
+from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.engine_core import scheduler_mixins
 from dotllm.vllm_plugin.engine_core.compile_hook import backend_of
 from dotllm.vllm_plugin.settings import BACKEND
 from dotllm.vllm_plugin.specification import answer_tokens
-from dotllm.vllm_plugin.vllm_types import (
-    GrammarOutput,
-    Request,
-    Scheduler,
-    SchedulerMixin,
-    SchedulerOutput,
-    StructuredOutputGrammar,
-    StructuredOutputRequest,
-)
 from dotllm.vllm_plugin.workarounds.implicit_ends import implicit_ends
 
 logger = logging.getLogger(__name__)
@@ -52,10 +44,10 @@ COMPILE_WAIT_S = 0.01
 class Pending:
     """A request that was scheduled before its compile had ended."""
 
-    request: Request
-    structured: StructuredOutputRequest
+    request: vllm_types.Request
+    structured: vllm_types.StructuredOutputRequest
     """that of ``request``"""
-    future: Future[StructuredOutputGrammar]
+    future: Future[vllm_types.StructuredOutputGrammar]
     """of its grammar"""
     reasons: bool
     """whether it begins with a reasoning, whose tokens need no mask"""
@@ -68,7 +60,7 @@ class Pending:
         return self.future.done() and not self.future.cancelled() and self.future.exception() is None
 
 
-class PendingGrammarsScheduler(SchedulerMixin):
+class PendingGrammarsScheduler(vllm_types.SchedulerMixin):
     """Gives requests a stand-in for their grammar, and the grammar itself at the first mask."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -79,7 +71,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
         self._lets_reason = not why_no_reasoning(self)
         logger.info("prefill overlaps compilation: %s", f"no ({reason})" if reason else "yes")
 
-    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+    def schedule(self, *args: Any, **kwargs: Any) -> vllm_types.SchedulerOutput:
         """One step. Requests whose compile has ended go on, or are ended."""
         for pending in [pending for pending in self._pending.values() if pending.future.done()]:
             if pending.waits_since is not None:  # vLLM looks itself at what waits
@@ -90,7 +82,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
                 self._let_wait(pending)
         return super().schedule(*args, **kwargs)
 
-    def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
+    def get_grammar_bitmask(self, scheduler_output: vllm_types.SchedulerOutput) -> vllm_types.GrammarOutput | None:
         """The masks of a step that has been launched, which need the grammars; they are timed."""
         scheduled = scheduler_output.num_scheduled_tokens
         needed = [
@@ -142,7 +134,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
         request.is_prefill_chunk = True  # so no step asks for its mask or drafts
         pending.structured.grammar = pending.future
 
-    def _handle_blocked_waiting_request(self, request: Request) -> bool:
+    def _handle_blocked_waiting_request(self, request: vllm_types.Request) -> bool:
         """Whether a waiting request may be scheduled."""
         from vllm.v1.request import RequestStatus
 
@@ -163,7 +155,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
         request.status = RequestStatus.WAITING
         return True
 
-    def _may_run_ahead(self, request: Request, structured: StructuredOutputRequest) -> bool:
+    def _may_run_ahead(self, request: vllm_types.Request, structured: vllm_types.StructuredOutputRequest) -> bool:
         """Whether ``request``, which vLLM keeps waiting, is one of ours that may run without its grammar.
 
         A failed compile has been registered by vLLM just now. Only the raw future tells it from a pending one without
@@ -181,7 +173,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
             and (not (request.has_encoder_inputs or keeps_generator) or self._reasons_first(request, structured))
         )
 
-    def _reasons_first(self, request: Request, structured: StructuredOutputRequest) -> bool:
+    def _reasons_first(self, request: vllm_types.Request, structured: vllm_types.StructuredOutputRequest) -> bool:
         """Whether the constraint of ``request`` begins behind a reasoning that its prompt has not ended. (Not where a
         token of the answer itself may end it: about those the grammar is asked beforehand.)"""
         if not self._lets_reason or structured.reasoning_ended or answer_tokens(request.sampling_params) is not None:
@@ -191,7 +183,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
             return False
         return not reasoner.is_reasoning_end(request.prompt_token_ids or [])
 
-    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> object:
+    def _free_request(self, request: vllm_types.Request, *args: Any, **kwargs: Any) -> object:
         """A request has ended, so its compile is cancelled."""
         pending = self._pending.pop(request.request_id, None)
         future = pending.future if pending else getattr(request.structured_output_request, "_grammar", None)
@@ -200,7 +192,7 @@ class PendingGrammarsScheduler(SchedulerMixin):
         return super()._free_request(request, *args, **kwargs)
 
 
-def why_not(scheduler: Scheduler) -> str:
+def why_not(scheduler: vllm_types.Scheduler) -> str:
     """Why prefill cannot overlap with compilation in this engine; "" if it can. These have not been tried with it."""
     config = scheduler.vllm_config
     checks = (
@@ -215,7 +207,7 @@ def why_not(scheduler: Scheduler) -> str:
     return next((reason for applies, reason in checks if applies), "")
 
 
-def why_no_reasoning(scheduler: Scheduler) -> str:
+def why_no_reasoning(scheduler: vllm_types.Scheduler) -> str:
     """Why grammars of this engine are needed at the end of the prompt even by requests that reason first; "" if not."""
     manager = scheduler.structured_output_manager
     checks = (

@@ -17,6 +17,7 @@ _vocabularies: weakref.WeakKeyDictionary[object, dict[tuple[int, tuple[int, ...]
     weakref.WeakKeyDictionary()
 )
 _compilers: dict[Vocabulary, CompilationManager] = {}
+_holders: dict[Vocabulary, set[int]] = {}  # ids of the backends that compile with it
 _further_ends: dict[int, tuple[ModelConfig, tuple[int, ...]]] = {}  # by the config's id
 
 
@@ -52,8 +53,8 @@ def vocabulary(tokenizer: object, size: int, further_eos: tuple[int, ...]) -> Vo
         return made[key]
 
 
-def compiler(vocabulary: Vocabulary) -> CompilationManager:
-    """The `CompilationManager` of ``vocabulary``: one per process, until `close_compiler`."""
+def compiler(vocabulary: Vocabulary, holder: object = None) -> CompilationManager:
+    """The `CompilationManager` of ``vocabulary``: one per process, until its last ``holder`` closes it."""
     from vllm.platforms import current_platform
 
     from dotllm.compilation import CompilationManager
@@ -64,13 +65,18 @@ def compiler(vocabulary: Vocabulary) -> CompilationManager:
             made = _compilers[vocabulary] = CompilationManager(vocabulary)
             if current_platform.is_cuda_alike():  # to launch a step of a GPU takes Python longer than a compile does
                 made.always_offload()
+        if holder is not None:
+            _holders.setdefault(vocabulary, set()).add(id(holder))
         return made
 
 
-def close_compiler(vocabulary: Vocabulary) -> None:
-    """Close the one of ``vocabulary``; what is new goes to the caches that outlive this process."""
+def close_compiler(vocabulary: Vocabulary, holder: object = None) -> None:
+    """Close the one of ``vocabulary`` (but for others who hold it); what is new goes to caches that outlive us."""
     with _lock:
-        made = _compilers.pop(vocabulary, None)
+        others = _holders.pop(vocabulary, set()) - {id(holder)}
+        if others:
+            _holders[vocabulary] = others
+        made = None if others else _compilers.pop(vocabulary, None)
     if made is not None:
         made.close()
 

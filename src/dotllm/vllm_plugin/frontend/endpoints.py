@@ -9,12 +9,10 @@ HTTP status on every API.
 Two kinds begin before the engine has compiled: reasoning, and responses in the background. These are checked in the
 front end, too, beside its event loop (`validation_cache`), before the response begins.
 
-A completion is constrained from its first token, with or without a reasoning parser. If the server has a reasoning
-parser, vLLM constrains nothing before the reasoning ends. In a chat that is right: the answer comes after the
-reasoning. A completion is one text, and no parser looks for reasoning in it. If the model does not reason there, the
-constraint never begins, and vLLM answers 200 with free text. So we tell the engine that the reasoning of a completion
-has already ended. A rendered request (``/v1/completions/render``) says the same in a field, which reaches
-``/inference/v1/generate``.
+A completion is constrained from its first token, also if the server has a reasoning parser. vLLM would constrain
+nothing before the reasoning ends; but no parser looks for reasoning in a completion, so free text would be its answer.
+We tell the engine that its reasoning has ended. A rendered request (``/v1/completions/render``) says the same in a
+field, which reaches ``/inference/v1/generate``.
 
 A context variable holds what is known of a request while its endpoint runs (`Call`). The endpoint cannot pass it on as
 an argument: vLLM makes the request's parameters, and gives them to its engine, several calls below.
@@ -153,7 +151,7 @@ async def _endpoint(self: object, request: Any, *args: Any, original: Original, 
         message, code = call.located(error.args[0]), getattr(error, "dotllm_code", "")
         if code and type(self).__module__.startswith((_OPENAI, _TOKENS)):  # other APIs have errors of their own
             return refusal_response()(error=error_fields(message, code, call.request, error.parameter))
-        raise VLLMValidationError(message, parameter=error.parameter) from None
+        raise VLLMValidationError(message, parameter=error.parameter, value=error.value) from None
     except (TypeError, UnicodeError):
         if engine_info.serves() and isinstance(request, BaseModel):
             unsupported_fields.refuse_half_characters_of_prompt(request)
@@ -208,6 +206,8 @@ async def _add_request(
         return await original(self, request_id, prompt, params, *args, **kwargs)
     validation.claim(params.structured_outputs)  # the engine decides
     call = _call.get()
+    if call is not None and call.wants_friction:
+        friction.refuse_what_is_not_text(prompt)
     if call is not None and call.is_completion and kwargs.get("reasoning_ended") is None:
         kwargs["reasoning_ended"] = True
     if call is not None:

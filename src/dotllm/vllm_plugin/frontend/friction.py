@@ -65,7 +65,7 @@ async def measure(engine: Any, answer: Answer) -> dict[str, Any]:
         {token: found.logprob for token, found in position.items()}
         for position in positions[len(positions) - len(constrained) :]
     ]
-    return await asyncio.to_thread(_inspector().friction, answer.specification, constrained, likeliest)
+    return await asyncio.to_thread(lambda: _inspector().friction(answer.specification, constrained, likeliest))
 
 
 def is_asked_for(request: Any) -> bool:
@@ -78,6 +78,12 @@ def is_asked_for(request: Any) -> bool:
         validation.refuse(f"vllm_xargs.{FIELD} must be true", "vllm_xargs")
     request.return_token_ids = True
     return True
+
+
+def refuse_what_is_not_text(prompt: object) -> None:
+    """Images, audio and embeddings are not read again. Raises as `validation.refuse`."""
+    if isinstance(prompt, dict) and prompt.get("type", "token") != "token":
+        validation.refuse(f"vllm_xargs.{FIELD}: the prompt is not text alone", "vllm_xargs")
 
 
 async def add(engine: Any, params: Any, lora_request: Any, reasoning_ended: bool | None, response: Any) -> None:

@@ -28,11 +28,7 @@ from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 from dotllm.vllm_plugin.settings import BACKEND, is_ours
 from dotllm.vllm_plugin.specification import ConstrainedParams, of_sampling_params
-from dotllm.vllm_plugin.vllm_types import (
-    ModelConfig,
-    StructuredOutputsConfig,
-    StructuredOutputsParams,
-)
+from dotllm.vllm_plugin.vllm_types import ModelConfig, StructuredOutputsConfig, StructuredOutputsParams
 
 _PARAMS = "vllm.sampling_params"
 
