@@ -335,3 +335,17 @@ def test_what_a_tokenizer_says_to_half_a_surrogate_pair_becomes_a_refusal_of_the
         asyncio.run(endpoint(None, completion_request(prompt="\ud800")))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="TextEncodeInput"):
         asyncio.run(endpoint(None, completion_request(prompt="a")))  # type: ignore[arg-type]
+
+
+def test_an_error_of_vllms_own_is_said_as_vllm_says_it() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    error = VLLMValidationError("temperature must be non-negative", parameter="temperature", value=-1)
+
+    async def create_completion(self: Any, request: Any) -> Any:
+        raise error
+
+    endpoint = partial(endpoints._endpoint, original=create_completion)
+    with pytest.raises(VLLMValidationError) as raised:
+        asyncio.run(endpoint(None, completion_request(prompt="a")))  # type: ignore[arg-type]
+    assert str(raised.value) == str(error)
