@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator
 from dotllm import Index, TooFewTokensError, Vocabulary
 from dotllm.automata.machine.layout import FINISHED
 from dotllm.errors import UnsupportedError
+from dotllm.grammar import Grammar
 from dotllm.index import NO_LIMIT, Guide, fill_masks, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
 from dotllm.index.limits import tight_guides
@@ -224,6 +225,29 @@ def test_keys_in_any_order() -> None:
     for prefix, rest in (("", "{" + whole), ("{", whole), ('{"d":1', "," + whole), ('{"d":1,', whole), ('{"b":""', ',"a":12,"long":true}'), ('{"b":"",', '"a":12,"long":true}'), ('{"b":"","zz":[', '],"a":12,"long":true}'), ('{"long":true,"a":12,"b":"', '"}')):  # fmt: skip
         config = index.advance_bytes(index.guide().config, prefix.encode())
         assert index.tokens_to_finish(config) == len(rest) + 1, prefix
+
+
+@pytest.mark.parametrize(
+    ("required", "separator", "other", "least"),
+    [
+        (["a"], ",", "zz", 2),
+        (["aaa"], ",", "zz", 3),
+        (["a", "b"], ",", "zzzz", 4),
+        (["a", "b"], ",,,,", "zzz", 4),
+        (["a", "bbbb"], ",", "zzz", 4),
+        (["bbbb", "a"], ",", "zzz", 4),
+        (["a", "b", "a"], ",", "zzzzzz", 6),
+        (["a", "b", "a"], ",,", "zzz", 4),
+    ],
+)
+def test_parts_in_any_order_or_a_shorter_text(required: list[str], separator: str, other: str, least: int) -> None:
+    """The shorter way is known from the beginning: all required parts, and a separator between any two."""
+    letters = Vocabulary.from_bytes([b"a", b"b", b"z", b",", None], eos_token_ids=4)
+    grammar = Grammar()
+    parts = grammar.unordered([grammar.literal(part) for part in required], [], [], grammar.literal(separator))
+    grammar.start = grammar.alt([parts, grammar.literal(other)])
+    index = Index.from_grammar_object(grammar, letters)
+    assert index.tokens_to_finish() == least == 1 + min(len(separator.join(required)), len(other))
 
 
 def test_batches() -> None:
