@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dotllm import Index, Vocabulary
+from tests.index.test_limits import allowed, ids
 
 PIECES = [
     "n",
@@ -86,3 +87,18 @@ def test_masks_by_brute_force(schema: object, size: int) -> None:
             assert guide.advance(token) and other.advance(token)
             if guide.is_finished:
                 break
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=[str(schema)[:50] for schema in SCHEMAS])
+def test_masks_under_limits(schema: object) -> None:
+    """A token is allowed if what it leads to can be ended in time."""
+    index, random = Index.from_json_schema(schema, vocabulary(90)), Random(str(schema))
+    for more in (0, 6, 15):
+        guide = index.guide()
+        left = guide.tokens_to_finish + more
+        while not guide.is_finished:
+            ordinary = ids(index.masks[guide.mask_row])
+            fitting = [t for t in ordinary if index.tokens_to_finish(index.advance(guide.config, t)) < left]
+            assert allowed(guide, left) == fitting != []
+            assert guide.advance(random.choice(fitting))
+            left -= 1
