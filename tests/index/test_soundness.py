@@ -106,6 +106,16 @@ def set_automaton(place: int, value: int) -> Edit:
     return edit
 
 
+def a_mask_too_many(number: int, row: int, column: int) -> Edit:
+    """The first number behind those of the masks that the file has."""
+
+    def edit(parts: list[Int32]) -> None:
+        known = (region(parts, at.CONFIG)[:, 2], region(parts, at.STATE)[:, at.S_MEMO], region(parts, at.MEMO))
+        region(parts, number)[row, column] = 1 + max(int(numbers.max()) for numbers in known)
+
+    return edit
+
+
 def take_a_deep_state_to_the_bottom(parts: list[Int32]) -> None:
     configs = region(parts, at.CONFIG)
     deep = int(np.argmax(configs[:, 1]))
@@ -151,11 +161,16 @@ def a_frame_set_that_stands_on_itself(parts: list[Int32]) -> None:
         set_in(at.STATE, 3, at.S_CORE, 1 << 24),
         set_in(at.STATE, 3, at.S_PUSH, 1 << 24),
         set_in(at.STATE, 3, at.S_MEMO, 1 << 24),
+        a_mask_too_many(at.STATE, 3, at.S_MEMO),
+        a_mask_too_many(at.CONFIG, 1, 2),
+        a_mask_too_many(at.MEMO, 0, 0),
         set_in(at.DELTA, 9, 0, 1 << 24),
         set_in(at.FRAMESET, 2, 0, -1),
         set_in(at.FRAME, 2, 0, 1 << 24),
         set_in(at.FRAME, 2, 2, 1 << 24),
         set_in(at.SYMBOL, 1, 1, 1 << 24),
+        set_in(at.STACK, 1, 0, 1 << 24),
+        set_in(at.STACK, 1, 0, -1),
         set_in(at.STACK, 1, 1, 1),  # a stack below itself
         set_in(at.CONFIG, 1, 0, 1 << 24),
         set_in(at.CONFIG, 1, 2, 1 << 24),

@@ -40,6 +40,16 @@ def test_round_trip_is_warm(tmp_path: Path, bytes_vocabulary: Vocabulary) -> Non
     assert (again.states, again.configurations) == visited
 
 
+def test_masks_get_the_numbers_that_they_have_here(bytes_vocabulary: Vocabulary) -> None:
+    """In a file they are counted from zero; here other indexes were before."""
+    for pattern in ("[0-9]+x", "(yes|no)[a-f]"):
+        assert Index.from_regex(pattern, bytes_vocabulary).guide().mask_row > 0
+    index = Index.from_json_schema(SCHEMA, bytes_vocabulary)
+    before = rows(index)
+    again = Index.from_bytes(index.to_bytes(), bytes_vocabulary)
+    assert rows(again) == before
+
+
 def test_an_index_of_many_states(bytes_vocabulary: Vocabulary) -> None:
     """Its tables have room for more than a small one's: every word is found again, and no other."""
     words = [f"{number * 7919 % 10000:04}{number}" for number in range(700)]
