@@ -56,6 +56,27 @@ def test_a_bad_value_is_named() -> None:
         parse_switch("maybe")
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("COMPILE_TIMEOUT", text) for text in ("0", "-1", "nan", "inf", "abc", "1e999")),
+        *(("STORE_TIMEOUT", text) for text in ("0", "nan")),
+        *(("COMPILE_PROCESSES", text) for text in ("-2", "1.5", "two")),
+        ("COMPILE_THREADS", "0"), ("QUEUE_LIMIT", "0"), ("FAILURE_TTL", "-5"), ("STORE_WRITE_INTERVAL", "nan"),
+        ("COMPILE_ON", "http://x"),
+    ],
+)  # fmt: skip
+def test_numbers_out_of_range_are_named(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match=f"DOTLLM_{name}: '{text}' is not "):
+        CompilationOptions.from_environment({f"DOTLLM_{name}": text})
+
+
+def test_numbers_at_the_end_of_their_range() -> None:
+    least = {"COMPILE_TIMEOUT": 0.001, "COMPILE_PROCESSES": 0, "COMPILE_THREADS": 1, "QUEUE_LIMIT": 1, "FAILURE_TTL": 0}
+    options = CompilationOptions.from_environment({f"DOTLLM_{name}": str(value) for name, value in least.items()})
+    assert [getattr(options, name.lower()) for name in least] == [*least.values()]
+
+
 def test_a_cluster_needs_processes_beside_it() -> None:
     ray = {"DOTLLM_COMPILE_ON": "ray://auto"}
     assert CompilationOptions.from_environment(ray).compile_on == "ray://auto"

@@ -7,10 +7,13 @@ core), and the environment is what it inherits. Field ``disk_bytes`` is flag ``-
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,44 @@ def parse_switch(text: str) -> bool:
     raise ValueError(f"{text!r}: expected on or off")
 
 
+def parse_count(text: str, least: int = 0) -> int:
+    """A whole number, ``least`` or more.
+
+    Raises:
+        ValueError: ``text`` is something else.
+    """
+    if not text.strip().isdecimal() or int(text) < least:
+        raise ValueError(f"{text!r} is not a whole number from {least} on")
+    return int(text)
+
+
+def parse_seconds(text: str, least: float = 0.0) -> float:
+    """A number of seconds, ``least`` or more.
+
+    Raises:
+        ValueError: ``text`` is something else.
+    """
+    with contextlib.suppress(ValueError):
+        if least <= float(text) < math.inf:
+            return float(text)
+    raise ValueError(f"{text!r} is not a number of seconds from {least:g} on")
+
+
+def parse_cluster(text: str) -> str:
+    """An address of a Ray cluster.
+
+    Raises:
+        ValueError: ``text`` is something else.
+    """
+    if not text.startswith("ray://"):
+        raise ValueError(f"{text!r} is not an address of a Ray cluster (examples: ray://host:10001, ray://auto)")
+    return text
+
+
+_parse_some = partial(parse_count, least=1)
+_parse_timeout = partial(parse_seconds, least=0.001)
+
+
 def _option(default: Any, metavar: str, help_text: str, parse: Any = str) -> Any:
     metadata = {"metavar": metavar, "help": help_text, "parse": parse}
     return field(default=default, metadata=metadata)
@@ -77,11 +118,13 @@ class CompilationOptions:
     disk_bytes: int = _option(1 * GIB, "SIZE", "bound of the on-disk cache; 0 turns it off", parse_bytes)
     cache_dir: str = _option("", "PATH", "where the on-disk cache lives (default: ~/.cache/dotllm)")
     store: str = _option("", "URL", "shared store: s3://…, gs://…, redis://…, file://…, any fsspec URL (default: none)")
-    store_timeout: float = _option(2.0, "SECONDS", "time limit of one call to the shared store", float)
+    store_timeout: float = _option(2.0, "SECONDS", "time limit of one call to the shared store", _parse_timeout)
     store_readonly: bool = _option(False, "{on,off}", "on: the shared store is only read (default: off)", parse_switch)
     store_secret: str = _option("", "TEXT", "key that stored entries are authenticated with (better by environment)")
-    compile_threads: int = _option(2, "N", "compile threads (more start when these are held up)", int)
-    compile_timeout: float = _option(20.0, "SECONDS", "a compile that takes longer is given up or killed", float)
+    compile_threads: int = _option(2, "N", "compile threads (more start when these are held up)", _parse_some)
+    compile_timeout: float = _option(
+        20.0, "SECONDS", "a compile that takes longer is given up or killed", _parse_timeout
+    )
     compile_memory: int = _option(1 * GIB, "SIZE", "memory limit of a compile in a separate process", parse_bytes)
     subprocess_threshold_bytes: int = _option(
         32 * KIB, "SIZE", "larger specifications compile in a process", parse_bytes
@@ -92,14 +135,18 @@ class CompilationOptions:
             "metavar": "N",
             "help": "compile processes, started with the server; 0: only threads compile "
             f"(default: a quarter of the CPUs, 2 to {MOST_PROCESSES})",
-            "parse": int,
+            "parse": parse_count,
         },
     )
-    compile_on: str = _option("", "URL", "ray://HOST:PORT or ray://auto: Ray cluster for large specifications")
-    queue_limit: int = _option(4096, "N", "specifications that may wait; more are refused (back-pressure)", int)
+    compile_on: str = _option(
+        "", "URL", "ray://HOST:PORT or ray://auto: Ray cluster for large specifications", parse_cluster
+    )
+    queue_limit: int = _option(4096, "N", "specifications that may wait; more are refused (back-pressure)", _parse_some)
     queue_bytes: int = _option(256 * MIB, "SIZE", "bytes of specifications that may wait", parse_bytes)
-    failure_ttl: float = _option(60.0, "SECONDS", "how long a failed specification is remembered", float)
-    store_write_interval: float = _option(2.0, "SECONDS", "least time between writes of one index (it doubles)", float)
+    failure_ttl: float = _option(60.0, "SECONDS", "how long a failed specification is remembered", parse_seconds)
+    store_write_interval: float = _option(
+        2.0, "SECONDS", "least time between writes of one index (it doubles)", parse_seconds
+    )
     overlap: bool = _option(True, "{on,off}", "on (default): prefill runs while the index compiles", parse_switch)
 
     @classmethod

@@ -563,9 +563,14 @@ def test_a_scheduler_of_somebody_else(vllm_config: Any) -> None:
     ],
 )
 def test_a_request_that_its_constraint_ends_is_told_why(
-    bench: Bench, error: Exception, parameters: dict[str, Any], status: int, message: str
+    bench: Bench,
+    error: Exception,
+    parameters: dict[str, Any],
+    status: int,
+    message: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """At its second token; the other request goes on."""
+    """At its second token; the other request goes on. The log says what the client is told."""
 
     class Ends(Grammar):
         error: Exception | None = None
@@ -586,6 +591,9 @@ def test_a_request_that_its_constraint_ends_is_told_why(
     assert bench.finish_reason("bad") == "error" and bench.tokens_of("free") == [7] * 4
     found = errors.decode(bench.outputs["bad"][-1].stop_reason)
     assert found is not None and found[0] == status and message in found[1]
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("dotllm")] == [
+        f"request bad is ended: {found[1].removeprefix('the constraint could not be followed: ')}"
+    ]
     assert all(output.stop_reason is None for output in bench.outputs["free"])
 
 

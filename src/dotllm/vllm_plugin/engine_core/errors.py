@@ -131,7 +131,8 @@ def _reason(request: Request, processors: tuple[str, ...]) -> str | None:
         forbidding.append(f"the server's logits processors ({', '.join(processors)})")
     if isinstance(error, TokenNotAllowed) and forbidding:
         message = f"{' and '.join(forbidding)} forbid every token with which the constraint allows the text to go on"
-        return encode(InvalidSpecError(message, keyword=forbidding[0], code="conflict"))
+        error = InvalidSpecError(message, keyword=forbidding[0], code="conflict")
+    logger.warning("request %s is ended: %s", request.request_id, error)
     return encode(error, "the constraint could not be followed")
 
 

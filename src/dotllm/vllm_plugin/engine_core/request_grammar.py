@@ -151,7 +151,6 @@ class RequestGrammar(StructuredOutputGrammar):
                 break
             if not self._advance(token):
                 self.error = self.error or self._why_not(token)
-                logger.error("ending request %s: %s", request_id, self.error)
                 self.rollback(advanced)
                 return False
         return not self.failed

@@ -74,8 +74,17 @@ def test_names() -> None:
             refuse(asked("f", name, called=name))
 
 
+def test_a_tool_without_a_name() -> None:
+    from vllm.exceptions import VLLMValidationError
+
+    serve("auto")
+    with pytest.raises(VLLMValidationError, match=r"tools\[1\] has an empty name"):
+        refuse(asked("f", "", called="f"))
+
+
 def test_a_tool_that_is_not_constrained_has_any_name() -> None:
     serve("auto")
+    refuse(asked("", called=None))
     refuse(asked('a"b', called=None))
     refuse(asked('a"b', "f", called="f"))
     request = asked('a"b', called=None)

@@ -79,8 +79,10 @@ def refuse_names(tag: object, tools: Iterable[object], special_tokens: Callable[
     """Refuse a request's tools for names of which no call can be made, where the tag enforces calls of them. Raises as
     `refuse`. ``special_tokens``: names of the tokenizer's."""
     for i, tool in enumerate(tools):
-        name: str = getattr(getattr(tool, "function", tool), "name", None) or ""
-        if _PLAIN_NAME.fullmatch(name):
+        name: str | None = getattr(getattr(tool, "function", tool), "name", None)
+        if name == "":
+            refuse(f"tools[{i}] has an empty name, and a call of it would be lost: name it", "tools")
+        if name is None or _PLAIN_NAME.fullmatch(name):
             continue
         calls = [text for text in _fixed_texts(tag, _HAVE_NAMES) if name in text]
         if not calls:
