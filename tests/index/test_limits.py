@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 
 from dotllm import Index, TooFewTokensError, Vocabulary
 from dotllm.automata.machine.layout import FINISHED
-from dotllm.errors import UnsupportedError
+from dotllm.errors import BudgetExceededError, UnsupportedError
 from dotllm.grammar import Grammar
 from dotllm.index import NO_LIMIT, Guide, fill_masks, mask_rows
 from dotllm.index.draft_rows import NO_MASK, mask_rows_along
@@ -453,3 +453,27 @@ def test_a_limit_of_any_size_is_no_limit(beyond: int) -> None:
     assert guide.mask_within(beyond) is None
     mask = guide.mask_within(5)
     assert mask is not None and np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist() == [97]
+
+
+MANY = {"type": "array", "minItems": 10**9}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [MANY | {"items": MANY}, {"type": "object", "properties": {"a": MANY | {"items": MANY}}, "required": ["a"]}],
+)
+def test_what_no_answer_could_end_is_told(schema: object) -> None:
+    """More bytes than a cost may count: it was an internal fault."""
+    guide = Index.from_json_schema(schema, BYTES).guide()
+    before = guide.index.nbytes
+    with pytest.raises(BudgetExceededError, match="the shortest text is too long"):
+        _ = guide.tokens_to_finish
+    assert guide.index.nbytes < 2 * before, "no memory is spent on it"
+    assert guide.advance(ord("[" if schema == MANY | {"items": MANY} else "{"))
+
+
+def test_automata_of_millions_of_nodes_have_ways() -> None:
+    """The heap had 23 bits for a node."""
+    guide = Index.from_choice(["x" * 9_000_000, "ab"], BYTES).guide()
+    assert guide.advance(ord("a"))
+    assert guide.tokens_to_finish == 2

@@ -277,7 +277,7 @@ class GrammarIndex:
         A limit of so many tokens is kept if each mask is asked for with the tokens that are left (`mask_within`).
 
         Raises:
-            BudgetExceededError: the shortest text is too long to be planned.
+            BudgetExceededError: the shortest text is too long for a plan.
             UnsupportedError: no tokens of the vocabulary spell it.
             TypeError, IndexError: as `check_configuration`.
         """

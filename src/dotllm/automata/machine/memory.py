@@ -140,7 +140,7 @@ def recover(mem: Int32, code: int) -> Int32:
     if code <= L.FULL:
         return grow(mem, L.FULL - code)
     if code == L.TOO_FAR:
-        raise BudgetExceededError("the shortest text is too long to be planned", keyword="length")
+        raise BudgetExceededError("the shortest text is too long for a limit on tokens to be kept", keyword="length")
     if code == L.TOO_DEEP:
         message = f"a token may end more than {L.BASE_CELLS - 1} open rules at once"
         raise BudgetExceededError(message, keyword="nesting", code="too_deep")

@@ -33,6 +33,7 @@ P_WIDTH = 5
 THE_END = 0  # the place behind a text
 NOT_LOOKED_AT = -1  # P_NEXT: the places that follow have not been found
 NEVER = 1 << 29  # tokens of a plan that no tokens spell
+FARTHEST = 1 << 22  # bytes of a plan; the places of more would not fit into an arena
 _CELL = L.WIDTH[L.LOCAL]
 
 
@@ -252,6 +253,8 @@ def solve(mem: Int32, trie: Trie, place: int) -> int:
         node = mem[entry + P_NODE]
         is_byte = mem[mem[L.H_KIND] + node] == N_BYTE
         if mem[entry + P_NEXT] == NOT_LOOKED_AT:
+            if mem[mem[L.H_WAY_COST] + node] > FARTHEST:
+                return L.TOO_FAR
             target = mem[mem[L.H_B] + node]
             if is_byte:
                 choice = mem[mem[L.H_WAY_CHOICE] + node]

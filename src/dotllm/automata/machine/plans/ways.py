@@ -32,7 +32,7 @@ from dotllm.jit import B1, I1, I, inner_kernel, kernel
 
 MOST = 1 << 30  # of a cost; more is as much
 _NO_TOKEN = 1 << 12  # bytes that a byte counts for which is no token by itself
-_NODE_BITS = 23
+_NODE_BITS = 32  # of an entry of the heap; the cost is above them
 _READS_AFTER, _READS_BEGIN, _READS_PART = -1, -2, -3  # how a node reads another one's worth; from 0 on: by this edge
 _PREFERRED = np.frombuffer(b' a0"', np.uint8)
 
@@ -213,7 +213,7 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
 
     acc = allocate.filled_longs(n, -1)
     needed = allocate.zero_longs(n)  # parts of an unordered sequence
-    tentative = allocate.filled_longs(n, 1 << 40)
+    tentative = allocate.filled_longs(n, 2 * MOST)
     heap = allocate.longs(n + 2 * count + 16)
     waiting = I(0)
     for node in range(n):
@@ -273,8 +273,8 @@ def find_ways(mem: Int32, spellable: Bool) -> int:
                             if needed[user] == 0:
                                 acc[user] = -1 - acc[user]
                     value = worth(mem, user, acc)
+                value = min(value, MOST - 1)
                 if 0 <= value < tentative[user]:
-                    value = min(value, MOST - 1)
                     tentative[user] = value
                     put(heap, waiting, value << _NODE_BITS | user)
                     waiting += 1
