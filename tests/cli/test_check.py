@@ -109,6 +109,31 @@ def test_a_bad_line_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture
     assert [line["reason"] for line in lines] == ["", "unreadable", "unreadable", "invalid", ""]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [
+        ("text.json", json.dumps(json.dumps({"type": "integer"})), "invalid_value"),
+        ("null.json", "null", "invalid_value"),
+        ("word.choice", '"abc"', "invalid_value"),
+        ("open.json", "[" * 100_000, "too_deep"),
+        ("deep.json", '{"items":' * 100_000 + "{}" + "}" * 100_000, "too_deep"),
+    ],
+)
+def test_a_file_is_read_once_and_as_a_server_reads_it(
+    name: str, text: str, code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert check.main([str(tmp_path / name), "--json"]) == REFUSED
+    assert json.loads(capsys.readouterr().out)["code"] == code
+
+
+def test_a_line_that_is_nested_too_deeply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "deep.jsonl"
+    path.write_text("[" * 100_000 + '\n{"regex": "a"}\n')
+    assert check.main([str(path)]) == REFUSED
+    assert "deep.jsonl:1: nested too deeply" in capsys.readouterr().out
+
+
 def test_the_vocabulary_is_that_of_a_server(tmp_path: Path) -> None:
     """With all ends that vLLM finds: in the generation config, else in the model's; and of a tokenizer alone, too."""
     from dotllm.cli.specifications import vocabulary_of
@@ -146,7 +171,7 @@ def test_keywords_that_mean_nothing_are_named(tmp_path: Path, capsys: pytest.Cap
     assert "warning: 'requierd' is no keyword of JSON Schema; did you mean \"required\"?" in said
     assert "typo.json:1:62  (/requierd)" in said and '"maxLength"' in said
     assert check.main([str(path), "--strict"]) == REFUSED
-    capsys.readouterr()
+    assert "error: 'requierd' is no keyword" in capsys.readouterr().out
     _, found = verdicts(capsys, str(path))
     assert [warning["pointer"] for warning in found["typo.json"]["warnings"]] == [
         "/requierd",

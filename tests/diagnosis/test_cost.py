@@ -58,6 +58,13 @@ def test_where_answers_grow() -> None:
     ]
 
 
+def test_a_long_chain_of_references_ends_somewhere() -> None:
+    """It was a RecursionError of `dotllm check`."""
+    links = {f"d{i}": {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}, "required": ["a"]} for i in range(5000)}
+    found = [place.pointer for place in growth({"$ref": "#/$defs/d0", "$defs": links | {"d5000": {}}})]
+    assert found[0] == "/$defs/d0" and 50 < len(found) < 1000
+
+
 def test_what_hurts_answers() -> None:
     schema = {"type": "object", "properties": {"answer": {"enum": ["new", "new york", "b"]}, "reasoning": {"type": "string"}}}  # fmt: skip
     found = [*advice(schema, {"any_whitespace": False})]

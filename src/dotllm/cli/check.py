@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
         if arguments.json:
             print(json.dumps(judged.verdict._asdict()), flush=True)
         else:
-            print("\n".join(judged.lines(colour=colour)), flush=True)
+            print("\n".join(judged.lines(strict=arguments.strict, colour=colour)), flush=True)
     if not arguments.json and not documents and total > 1:
         print(f"{total - bad} of {total} are enforced exactly")
     return status

@@ -68,8 +68,8 @@ class Judged(NamedTuple):
     error: SpecError | None = None
     is_missing: bool = False
 
-    def lines(self, *, colour: bool) -> Iterator[str]:
-        """The verdict for people."""
+    def lines(self, *, strict: bool, colour: bool) -> Iterator[str]:
+        """The verdict for people. ``strict``: what means nothing is an error."""
         verdict, source = self.verdict, self.source
         if self.error is not None:
             yield frames.error_frame(self.error, source, colour=colour)
@@ -81,7 +81,8 @@ class Judged(NamedTuple):
         else:
             yield f"{verdict.name}: {verdict.reason}: {verdict.message}"
         for warning in verdict.warnings:
-            yield frames.warning_frame(warning["message"], source, warning["pointer"], colour=colour)
+            level = "error" if strict else "warning"
+            yield frames.warning_frame(warning["message"], source, warning["pointer"], level=level, colour=colour)
         for hint in verdict.advice:
             message = f"{hint['message']} ({hint['page']})"
             yield frames.warning_frame(message, source, hint["pointer"], colour=colour)

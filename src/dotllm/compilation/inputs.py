@@ -11,6 +11,7 @@ each with an optional "examples": […] of outputs (strings, or JSON values) tha
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -143,14 +144,20 @@ def parse(content: str, where: str, kind: Kind, options: Mapping[str, OptionValu
     """One specification of a known kind, the whole of a file; ``where`` it is from, for its name and for BadInput."""
     value: Any = content
     if kind in (Kind.JSON_SCHEMA, Kind.CHOICE, Kind.STRUCTURAL_TAG):
-        value = _json(content, where)
+        with contextlib.suppress(RecursionError):  # the compiler says that it is nested too deeply
+            read = _json(content, where)
+            # (A string would be taken for a text of JSON.)
+            value = content if isinstance(read, str) else read
     elif kind is Kind.REGEX:
         value = content.removesuffix("\n")
     return Input(where, _specification(kind, value, options), (), where, content)
 
 
 def _read_line(where: str, line: str, options: Mapping[str, OptionValue] | None) -> Input:
-    body = _json(line, where)
+    try:
+        body = _json(line, where)
+    except RecursionError:
+        raise BadInput(f"{where}: nested too deeply") from None
     if not isinstance(body, dict):
         raise BadInput(f"{where}: not a JSON object")
     try:
@@ -185,12 +192,13 @@ def _specification(kind: Kind, value: Any, options: Mapping[str, OptionValue] | 
 
 
 def _json(text: str, where: str) -> Any:
+    """The value of a text of JSON. Raises BadInput, and RecursionError for what is nested too deeply."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         message, location = f"{where}: not JSON: {error.msg}", LineColumn(error.lineno, error.colno)
         raise BadInput(message, location=location, path=where, text=text) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise BadInput(f"{where}: not JSON: {error}") from None
 
 

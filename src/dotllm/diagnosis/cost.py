@@ -200,14 +200,16 @@ def prefixes(pointer: str, members: Any) -> Iterator[Advice]:
             return
 
 
-def _parts(root: Any, part: Any, pointer: str, above: tuple[str, ...], seen: set[str]) -> Iterator[tuple[str, Any]]:
-    """Walk a schema and its sub-schemas, what is referred to once.
+def _parts(
+    root: Any, part: Any, pointer: str, above: tuple[str, ...], seen: set[str], depth: int = 0
+) -> Iterator[tuple[str, Any]]:
+    """Walk a schema and its sub-schemas, what is referred to once, and no deeper than `_DEEPEST`.
 
     Yields:
         The JSON Pointer of each, and the sub-schema; None for a reference to what is around it.
     """
     yield pointer, part
-    if not isinstance(part, Mapping) or pointer.count("/") > _DEEPEST:
+    if not isinstance(part, Mapping) or depth > _DEEPEST:
         return
     reference = part.get("$ref")
     if isinstance(reference, str):
@@ -216,19 +218,21 @@ def _parts(root: Any, part: Any, pointer: str, above: tuple[str, ...], seen: set
         elif reference.startswith("#") and reference not in seen:
             seen.add(reference)
             found = _at(root, reference[1:])
-            yield from _parts(root, found, reference[1:], (*above, reference), seen) if found is not None else ()
+            yield from (
+                _parts(root, found, reference[1:], (*above, reference), seen, depth + 1) if found is not None else ()
+            )
         return
     for name in ("items", "additionalProperties", "then", "else"):
         if isinstance(part.get(name), Mapping):
-            yield from _parts(root, part[name], f"{pointer}/{name}", above, seen)
+            yield from _parts(root, part[name], f"{pointer}/{name}", above, seen, depth + 1)
     for name in ("properties", "patternProperties"):
         if isinstance(part.get(name), Mapping):
             for key, value in part[name].items():
-                yield from _parts(root, value, f"{pointer}/{name}/{escaped(key)}", above, seen)
+                yield from _parts(root, value, f"{pointer}/{name}/{escaped(key)}", above, seen, depth + 1)
     for name in ("anyOf", "oneOf", "allOf", "prefixItems"):
         if isinstance(part.get(name), list):
             for i, value in enumerate(part[name]):
-                yield from _parts(root, value, f"{pointer}/{name}/{i}", above, seen)
+                yield from _parts(root, value, f"{pointer}/{name}/{i}", above, seen, depth + 1)
 
 
 def _at(value: Any, pointer: str) -> Any:

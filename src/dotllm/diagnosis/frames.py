@@ -120,11 +120,13 @@ def head(level: str, code: str, message: str, colour: bool) -> str:
     return f"{_RED if level == 'error' else _YELLOW}{shown}{_PLAIN}{_BOLD}: {message}{_PLAIN}"
 
 
-def warning_frame(message: str, source: SourceText, pointer: str, *, colour: bool = False) -> str:
-    """A warning about the value at ``pointer``."""
+def warning_frame(
+    message: str, source: SourceText, pointer: str, *, level: str = "warning", colour: bool = False
+) -> str:
+    """A warning about the value at ``pointer``; ``level``: what it is called."""
     mark = source.mark(Pointer(pointer))
     return "\n".join(
-        [head("warning", "", message, colour), *code_frame(source, [mark] if mark else [], pointer, colour=colour)]
+        [head(level, "", message, colour), *code_frame(source, [mark] if mark else [], pointer, colour=colour)]
     )
 
 

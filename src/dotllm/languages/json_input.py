@@ -35,5 +35,9 @@ def stack_limit(what: str, location: Location | None = None) -> Iterator[None]:
         yield
     except RecursionError:
         raise BudgetExceededError(
-            f"{what} is nested too deeply", location=location, keyword="nesting", code="too_deep"
+            f"{what} is nested too deeply",
+            location=location,
+            keyword="nesting",
+            code="too_deep",
+            help="use fewer levels",
         ) from None

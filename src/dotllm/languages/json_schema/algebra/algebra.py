@@ -189,6 +189,7 @@ class Algebra:
                 f"combining sub-schemas takes more than {self.budget.steps} steps; it is the product of allOf, anyOf, "
                 "oneOf, not and if",
                 keyword="oneOf",
+                help="write the combinations that are meant as one anyOf",
             )
 
     # -- forms ---------------------------------------------------------------------------------------------------------
@@ -275,6 +276,7 @@ class Algebra:
             raise BudgetExceededError(
                 f"anyOf, oneOf, not and if multiply to more than {self.budget.alternatives} alternatives",
                 keyword="anyOf",
+                help="write the combinations that are meant as one anyOf",
             )
 
     def unite(self, forms: Sequence[NormalForm]) -> NormalForm:
@@ -297,7 +299,11 @@ class Algebra:
             array_constraints.extend(form.arrays)
             object_constraints.extend(form.objects)
         if max(len(array_constraints), len(object_constraints)) > self.budget.alternatives:
-            raise BudgetExceededError(f"more than {self.budget.alternatives} alternatives", keyword="anyOf")
+            raise BudgetExceededError(
+                f"more than {self.budget.alternatives} alternatives",
+                keyword="anyOf",
+                help="join those that differ in the value of one property, with an enum",
+            )
         return NormalForm(
             constants, number, string, arrays.united(array_constraints), object_unions.united(object_constraints)
         )

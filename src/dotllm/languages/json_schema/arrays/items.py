@@ -116,7 +116,9 @@ class _ItemAutomaton:
                     self.edges.append((number, self._item(node, number == 0), self._number(after)))
             if len(self.edges) > limit:
                 raise BudgetExceededError(
-                    f"an array needs an automaton of more than {limit} edges", keyword=self.keyword
+                    f"an array needs an automaton of more than {limit} edges",
+                    keyword=self.keyword,
+                    help="lower the numbers of minContains, maxContains, minItems and maxItems",
                 )
         self.writer.spend(len(self.edges), self.keyword)
         network = grammar.network(len(self.numbers), 0, finals, self.edges)

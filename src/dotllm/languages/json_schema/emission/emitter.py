@@ -103,7 +103,9 @@ class Emitter:
         self.edges_left -= edges
         if self.edges_left < 0:
             raise BudgetExceededError(
-                f"the grammar has more than {self.options.budget.total_edges} edges", keyword=keyword
+                f"the grammar has more than {self.options.budget.total_edges} edges",
+                keyword=keyword,
+                help="ask for it in parts, each with a schema of its own",
             )
 
     def _alternatives(self, form: NormalForm) -> Expression:

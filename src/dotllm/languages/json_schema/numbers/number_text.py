@@ -95,7 +95,11 @@ def magnitudes(numbers: RealSet, constraint: NumberConstraint) -> ByteNetwork:
             at = ids.get(target)
             if at is None:
                 if len(ids) >= MAX_STATES:
-                    raise BudgetExceededError(f"the numbers need more than {MAX_STATES} states", keyword="multipleOf")
+                    raise BudgetExceededError(
+                        f"the numbers need more than {MAX_STATES} states",
+                        keyword="multipleOf",
+                        help="use a multipleOf of fewer digits, or a narrower range",
+                    )
                 at = ids[target] = len(ids)
                 queue.append(target)
             grouped[at] = grouped.get(at, 0) | symbols

@@ -120,7 +120,9 @@ class _MemberAutomaton:
                 self._expand(state, number)
             if len(self.edges) > limit:
                 raise BudgetExceededError(
-                    f"an object needs an automaton of more than {limit} edges", keyword=self.keyword
+                    f"an object needs an automaton of more than {limit} edges",
+                    keyword=self.keyword,
+                    help="name fewer properties, or lower minProperties and maxProperties",
                 )
         self.writer.spend(len(self.edges), self.keyword)
         return text.object(2 + len(self.numbers), (1,), self.edges, self.keyword if self._is_stateful else None)
