@@ -1,3 +1,4 @@
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -42,9 +43,9 @@ def test_bad_sizes(text: str) -> None:
 
 def test_environment() -> None:
     options = CompilationOptions.from_environment(
-        {"DOTLLM_DISK_BYTES": "2g", "DOTLLM_STORE": "redis://x", "DOTLLM_OVERLAP": "off", "DOTLLM_STORE_TIMEOUT": "0.5"}
+        {"DOTLLM_DISK_BYTES": "2g", "DOTLLM_STORE": "file:///x", "DOTLLM_OVERLAP": "off", "DOTLLM_STORE_TIMEOUT": "0.5"}
     )
-    assert options.disk_bytes == 2 << 30 and options.store == "redis://x"
+    assert options.disk_bytes == 2 << 30 and options.store == "file:///x"
     assert options.overlap is False and options.store_timeout == 0.5
     assert CompilationOptions.from_environment({"DOTLLM_STORE": ""}) == CompilationOptions()
 
@@ -75,6 +76,14 @@ def test_numbers_at_the_end_of_their_range() -> None:
     least = {"COMPILE_TIMEOUT": 0.001, "COMPILE_PROCESSES": 0, "COMPILE_THREADS": 1, "QUEUE_LIMIT": 1, "FAILURE_TTL": 0}
     options = CompilationOptions.from_environment({f"DOTLLM_{name}": str(value) for name, value in least.items()})
     assert [getattr(options, name.lower()) for name in least] == [*least.values()]
+
+
+def test_stores_without_a_transport_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a server started, and every structured request failed."""
+    for url, why in (("wat://x", "not known"), ("/a/path", "is not a URL"), ("redis://x", "needs another package")):
+        monkeypatch.setitem(sys.modules, "redis", None)
+        with pytest.raises(ValueError, match=f"DOTLLM_STORE: .*{why}"):
+            CompilationOptions.from_environment({"DOTLLM_STORE": url})
 
 
 def test_a_cluster_needs_processes_beside_it() -> None:

@@ -96,6 +96,21 @@ def parse_cluster(text: str) -> str:
     return text
 
 
+def parse_store(text: str) -> str:
+    """The URL of a shared store, for which there is a transport.
+
+    Raises:
+        ValueError: ``text`` is none, or its transport needs a package that is not installed.
+    """
+    from dotllm.compilation.cache import transports
+
+    try:
+        transports.check(text)
+    except ImportError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
 _parse_some = partial(parse_count, least=1)
 _parse_timeout = partial(parse_seconds, least=0.001)
 
@@ -117,7 +132,9 @@ class CompilationOptions:
     )
     disk_bytes: int = _option(1 * GIB, "SIZE", "bound of the on-disk cache; 0 turns it off", parse_bytes)
     cache_dir: str = _option("", "PATH", "where the on-disk cache lives (default: ~/.cache/dotllm)")
-    store: str = _option("", "URL", "shared store: s3://…, gs://…, redis://…, file://…, any fsspec URL (default: none)")
+    store: str = _option(
+        "", "URL", "shared store: s3://…, gs://…, redis://…, file://…, any fsspec URL (default: none)", parse_store
+    )
     store_timeout: float = _option(2.0, "SECONDS", "time limit of one call to the shared store", _parse_timeout)
     store_readonly: bool = _option(False, "{on,off}", "on: the shared store is only read (default: off)", parse_switch)
     store_secret: str = _option("", "TEXT", "key that stored entries are authenticated with (better by environment)")

@@ -11,6 +11,8 @@ from typing import Any
 from dotllm.errors import page
 
 _TOOL = re.compile(r"\(at /tools/(\d+)/((?:tools/\d+/)?)(function/parameters|parameters|input_schema)")
+_BESIDE = re.compile(r"(vllm_xargs|dotllm_|stop|bad_words|allowed_token_ids|kv_transfer_params|chat_template_kwargs)")
+"""How messages begin that are about a field beside the constraint."""
 _STRUCTURED = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 
 
@@ -29,6 +31,9 @@ def param(request: Any, message: str) -> str | None:
     if tool is not None:
         inner = re.sub(r"tools/(\d+)/", r".tools[\1]", tool[2])
         return f"tools[{tool[1]}]{inner}.{tool[3].replace('/', '.')}"
+    beside = _BESIDE.match(message)
+    if beside is not None:
+        return beside[1].replace("dotllm_", "vllm_xargs")
     structured = getattr(request, "structured_outputs", None)
     for kind in _STRUCTURED if structured is not None else ():
         if getattr(structured, kind, None) is not None:

@@ -48,10 +48,8 @@ def refuse_unknown(extra_args: object) -> None:
     which names those that are."""
     for name in extra_args if isinstance(extra_args, dict) else ():
         if isinstance(name, str) and name.startswith("dotllm_") and name not in OURS:
-            there = ", ".join(map(repr, OURS))
-            raise InvalidSpecError(
-                f"vllm_xargs has no field {name!r}; there is {there}", keyword=ORDER, code="unknown_field"
-            )
+            message = f"vllm_xargs has no field {name!r}; there is {', '.join(map(repr, OURS))}"
+            raise InvalidSpecError(message, keyword=name, code="unknown_field")
 
 
 def answer_tokens(params: SamplingParams) -> int | None:

@@ -69,11 +69,14 @@ def test_who_may_ask() -> None:
 
     asking = request()
     assert friction.is_asked_for(asking) and asking.return_token_ids and asking.vllm_xargs == {"other": 1}
-    for other in (request(stream=True), request(vllm_xargs=None), request(vllm_xargs={"other": 1})):
+    for other in (request(vllm_xargs=None), request(vllm_xargs={"other": 1})):
         before = dict(other.vllm_xargs or {})
         assert not friction.is_asked_for(other) and (other.vllm_xargs or {}) == before
     with pytest.raises(VLLMValidationError, match="must be true"):
         friction.is_asked_for(request(vllm_xargs={friction.FIELD: "yes"}))
+    for other in (request(stream=True), SimpleNamespace(vllm_xargs={friction.FIELD: True}, stream=False)):
+        with pytest.raises(VLLMValidationError, match="not streamed"):
+            friction.is_asked_for(other)
 
 
 def test_a_prompt_that_is_not_text_alone_is_refused() -> None:

@@ -43,6 +43,10 @@ def test_the_body(code: str) -> None:
         ({"tools": []}, "no (at /tools/0/tools/2/parameters/type)", "tools[0].tools[2].parameters"),
         ({"text": SimpleNamespace()}, "no", "text.format.schema"),
         ({}, "no", None),
+        ({"text": SimpleNamespace()}, "vllm_xargs has no field 'dotllm_x'", "vllm_xargs"),
+        ({"text": SimpleNamespace()}, "dotllm_finish must be true or false", "vllm_xargs"),
+        ({"text": SimpleNamespace()}, "stop contains half of a surrogate pair", "stop"),
+        ({"text": SimpleNamespace()}, "bad_words forbid every token", "bad_words"),
     ],
 )
 def test_the_field(request_: dict[str, Any], message: str, expected: str | None) -> None:

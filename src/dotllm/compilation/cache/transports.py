@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import zlib
+from importlib import import_module
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -108,14 +109,26 @@ class RedisTransport:
         self._client.set(f"{PREFIX}:{name}", data, ex=self._ttl)
 
 
-def open_transport(url: str, timeout: float) -> Transport:
-    """The transport of a URL. Raises ImportError naming what to install, ValueError for an unknown scheme."""
+_REDIS = ("redis", "rediss", "unix")
+
+
+def check(url: str) -> None:
+    """Whether there is a transport for a URL. Raises ImportError naming what to install, ValueError for another URL."""
     scheme = urlsplit(url).scheme
     if not scheme:
         raise ValueError(f"store {url!r} is not a URL (examples: s3://bucket/path, redis://host:6379/0, file:///path)")
     try:
-        if scheme in ("redis", "rediss", "unix"):
-            return RedisTransport(url, timeout)
-        return FsspecTransport(url, timeout)
+        if scheme in _REDIS:
+            import_module("redis")
+        else:
+            import_module("fsspec").get_filesystem_class(scheme)
     except ImportError as error:
         raise ImportError(f"store {scheme}:// needs another package ({error}): see docs/compilation.md") from error
+    except ValueError as error:
+        raise ValueError(f"store {scheme}://: {error}") from None
+
+
+def open_transport(url: str, timeout: float) -> Transport:
+    """The transport of a URL. Raises as `check`."""
+    check(url)
+    return RedisTransport(url, timeout) if urlsplit(url).scheme in _REDIS else FsspecTransport(url, timeout)

@@ -1,8 +1,7 @@
 """``vllm_xargs.dotllm_friction``: an answer says how much of the model's probability each mask took away.
 
 The model reads the answer again, as a prompt (`dotllm.inspector.friction` says why). So masks, steps and requests that
-do not ask are as they are. Chats and completions that are not streamed know the field. All other requests refuse it, as
-they refuse any field of ours that they do not know.
+do not ask are as they are. Chats and completions that are not streamed know the field, all others refuse it.
 """
 
 from __future__ import annotations
@@ -72,8 +71,10 @@ def is_asked_for(request: Any) -> bool:
     """Whether ``request`` asks for it, which is taken out of it; vLLM then returns the tokens, too. Raises as
     `validation.refuse`."""
     xargs = getattr(request, "vllm_xargs", None)
-    if not xargs or FIELD not in xargs or request.stream or not hasattr(request, "return_token_ids"):
+    if not xargs or FIELD not in xargs:
         return False
+    if request.stream or not hasattr(request, "return_token_ids"):
+        validation.refuse(f"vllm_xargs.{FIELD} is for chats and completions that are not streamed", "vllm_xargs")
     if xargs.pop(FIELD) not in (True, 1):
         validation.refuse(f"vllm_xargs.{FIELD} must be true", "vllm_xargs")
     request.return_token_ids = True
