@@ -121,6 +121,54 @@ def bounded_string(random: Random) -> Any:
     return random.choice([made, {"type": "array", "items": made, "minItems": 1}, {"properties": {"a": made}, "required": ["a"], "type": "object"}])  # fmt: skip
 
 
+def size(random: Random) -> Any:
+    """A number of items, characters or properties: small ones, and those at which something begins to overflow."""
+    if random.random() < 0.5:
+        return random.randint(0, 4)
+    return random.choice(
+        [16, 100, 128, 256, 1000, 2**15 - 1, 2**15, 2**16, 10**6, 2**24, 2**31 - 1, 2**31, 10**9, 2**32, 2**53, 2**63, 10**18, 10**30, 3.0, 1e3, 1e300]
+    )  # fmt: skip
+
+
+def sized(random: Random, depth: int = 3) -> Any:
+    """A schema that is all about numbers."""
+    pick = random.random()
+    if depth == 0 or pick < 0.3:
+        made: Any = {"type": "string"}
+        words = ["minLength", "maxLength"]
+        if random.random() < 0.3:
+            made["pattern"] = random.choice(["^a*$", "^(ab|c)+$", "b$", "^[0-9]{2,5}$"])
+    elif pick < 0.6:
+        made = {"type": "array", "items": random.choice([sized(random, depth - 1), True, {"enum": [1, 22]}])}
+        words = ["minItems", "maxItems"]
+        if random.random() < 0.2:
+            made["contains"] = random.choice([{"const": 1}, True, {"type": "string"}])
+            words += ["minContains", "maxContains"]
+        if random.random() < 0.1:
+            made["uniqueItems"] = True
+    elif pick < 0.85:
+        made = {"type": "object", "properties": {name: sized(random, depth - 1) for name in "ab"}}
+        made["required"] = random.choice([[], ["a"], ["b", "a"]])
+        made["additionalProperties"] = random.choice([False, True, sized(random, depth - 1)])
+        words = ["minProperties", "maxProperties"]
+    elif pick < 0.95:
+        return {random.choice(["anyOf", "oneOf", "allOf"]): [sized(random, depth - 1) for _ in range(2)]}
+    else:
+        made = {"type": random.choice(["integer", "number"])}
+        words = ["minimum", "maximum", "multipleOf", "exclusiveMinimum"]
+    return made | {word: size(random) for word in words if random.random() < 0.5}
+
+
+def sized_regex(random: Random, depth: int = 3) -> str:
+    """A regular expression that is all about numbers."""
+    if depth == 0:
+        return random.choice(["a", "[ab]", "ab", ".", r"\d"])
+    inner = sized_regex(random, depth - 1)
+    low, high = (min(int(size(random)), 10**30) for _ in range(2))
+    times = random.choice([f"{{{low}}}", f"{{{low},}}", f"{{{min(low, high)},{max(low, high)}}}", "*", "?"])
+    return random.choice([f"(?:{inner}){times}", f"(?:{inner}){times}", f"(?:{inner}|b{inner})", f"{inner};{inner}"])
+
+
 def texts(random: Random, pattern: str) -> list[str]:
     """Short ones, of characters that patterns have."""
     letters = [*TEXT, *[one for one in pattern if one.isalnum()]]

@@ -214,6 +214,44 @@ def limits(random: Random) -> None:
         index.guide().mask_within(least - 1)
 
 
+@target
+def sizes(random: Random) -> None:
+    """Numbers up to 10**30 wherever a specification takes one: refused, or walked, and ended if that is short."""
+    from benchmarks.walks import parse, validator
+
+    pattern, schema = makers.sized_regex(random), makers.sized(random)
+    of_regex = random.random() < 0.3
+    of = random.choice([vocabulary(), byte_vocabulary()])
+    try:
+        order = random.choice(["any", "declared"])
+        index = Index.from_regex(pattern, of) if of_regex else Index.from_json_schema(schema, of, order=order)
+        guide, taken = index.guide(), []
+        for _ in range(random.randint(0, 8)):
+            taken.append(random.choice(list(guide.allowed_tokens())))
+            assert guide.advance(taken[-1]), (pattern, schema)
+            if guide.is_finished:
+                break
+        left = guide.tokens_to_finish
+    except SpecError:
+        return
+    while 0 < left < 300:
+        mask = guide.mask_within(left)
+        allowed = list(guide.allowed_tokens()) if mask is None else np.flatnonzero(bits(mask)).tolist()
+        taken.append(random.choice(allowed))
+        assert guide.advance(taken[-1]), (pattern, schema)
+        left -= 1
+        if guide.is_finished:
+            break
+    if guide.is_finished:
+        text = b"".join(of.token_bytes(token) or b"" for token in taken).decode()
+        if not of_regex:
+            assert validator(schema).is_valid(parse(text)), (schema, text)
+        elif not re.search(r"\d{4}", pattern):  # `re` would take all memory
+            assert re.fullmatch(pattern, text, re.ASCII), (pattern, text)
+    else:
+        assert left > 0, (pattern, schema)
+
+
 def bits(mask: Any) -> Any:
     return np.unpackbits(mask.view(np.uint8), bitorder="little")
 

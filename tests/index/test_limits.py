@@ -472,6 +472,26 @@ def test_what_no_answer_could_end_is_told(schema: object) -> None:
     assert guide.advance(ord("[" if schema == MANY | {"items": MANY} else "{"))
 
 
+@pytest.mark.parametrize("order", ["declared", "any"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [MANY, {"const": "ab"}]},
+        {"anyOf": [MANY | {"items": MANY}, {"const": "ab"}]},
+        {"type": "array", "maxItems": 4, "items": {"type": "object", "properties": {"a": {"type": "string", "minLength": 10**9}}}},
+        {"type": "object", "properties": {"a": MANY, "b": {"type": "string", "minLength": 10**7}, "c": {"type": "null"}}, "additionalProperties": False},
+    ],
+)  # fmt: skip
+def test_a_limit_leads_past_what_is_too_far(schema: object, order: str) -> None:
+    index = Index.from_json_schema(schema, FEW, order=order)
+    least = index.guide().tokens_to_finish
+    before = index.nbytes
+    for seed in range(20):
+        text, taken = walk(index, least + seed, Random(seed))
+        assert len(taken) <= least + seed and Draft202012Validator(schema).is_valid(json.loads(text))
+    assert index.nbytes < 4 * before
+
+
 def test_automata_of_millions_of_nodes_have_ways() -> None:
     """The heap had 23 bits for a node."""
     guide = Index.from_choice(["x" * 9_000_000, "ab"], BYTES).guide()

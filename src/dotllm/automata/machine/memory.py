@@ -27,6 +27,8 @@ _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
 _LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used
 _WHOLE = (L.LISTS, L.TRIPLES, L.BUFFER, L.LOCAL)  # regions whose contents are not their first entries
 
+TOO_LONG = "the shortest text is too long for a limit on tokens to be kept"
+
 
 @kernel(nb.void(MEM, nb.int32[:, ::1]))
 def fill_triples(mem: Int32, triples: Int32) -> None:
@@ -140,7 +142,7 @@ def recover(mem: Int32, code: int) -> Int32:
     if code <= L.FULL:
         return grow(mem, L.FULL - code)
     if code == L.TOO_FAR:
-        raise BudgetExceededError("the shortest text is too long for a limit on tokens to be kept", keyword="length")
+        raise BudgetExceededError(TOO_LONG, keyword="length")
     if code == L.TOO_DEEP:
         message = f"a token may end more than {L.BASE_CELLS - 1} open rules at once"
         raise BudgetExceededError(message, keyword="nesting", code="too_deep")

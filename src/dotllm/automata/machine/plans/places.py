@@ -9,6 +9,8 @@ So a configuration that asks for n tokens has a token that leads to one that ask
 its plan leads to items and frames among which are those that the rest of the plan belongs to, and from there on the
 ways are the same. Hence a limit that is kept once is kept to the end.
 
+No plan goes further than a model can write: what is too far to be planned counts as what no tokens spell.
+
 A *place* is where a plan stands: (node, tail), the tail (see `tails`) being the frames below. What is known of a place
 holds wherever a plan comes to it.
 """
@@ -32,8 +34,8 @@ P_NODE, P_TAIL, P_NEXT, P_TOKENS, P_BYTES = range(5)
 P_WIDTH = 5
 THE_END = 0  # the place behind a text
 NOT_LOOKED_AT = -1  # P_NEXT: the places that follow have not been found
-NEVER = 1 << 29  # tokens of a plan that no tokens spell
-FARTHEST = 1 << 22  # bytes of a plan; the places of more would not fit into an arena
+NEVER = 1 << 29  # tokens of a plan that no tokens spell, or that is too far
+FARTHEST = 1 << 21  # bytes of a level, or of the rounds that a loop still asks for; a plan with more has MOST bytes
 _CELL = L.WIDTH[L.LOCAL]
 
 
@@ -135,6 +137,9 @@ def end_round(mem: Int32, node: int, cell: int) -> int:
         return go_later(mem, body, 1, pushed(mem, label, count, below))
     if count + 1 >= low:
         return go_later(mem, after, 0, below)
+    way = I(mem[mem[L.H_WAY_BEGIN] + body])
+    if way >= 0 and (low - count - 1) * I(mem[mem[L.H_WAY_COST] + way]) > FARTHEST:
+        return 0
     return go_later(mem, body, 1, pushed(mem, label, count + 1, below))
 
 
@@ -253,15 +258,15 @@ def solve(mem: Int32, trie: Trie, place: int) -> int:
         node = mem[entry + P_NODE]
         is_byte = mem[mem[L.H_KIND] + node] == N_BYTE
         if mem[entry + P_NEXT] == NOT_LOOKED_AT:
-            if mem[mem[L.H_WAY_COST] + node] > FARTHEST:
-                return L.TOO_FAR
             target = mem[mem[L.H_B] + node]
             if is_byte:
                 choice = mem[mem[L.H_WAY_CHOICE] + node]
                 if choice < 0:
                     return L.FAULT
                 target = mem[mem[L.H_EDGE_TARGET] + choice]
-            links = places_from(mem, target, mem[entry + P_TAIL])
+            links = I(0)
+            if mem[mem[L.H_WAY_COST] + node] <= FARTHEST:
+                links = places_from(mem, target, mem[entry + P_TAIL])
             if links < 0:
                 return links
             mem[entry + P_NEXT] = links
