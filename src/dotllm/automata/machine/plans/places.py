@@ -35,7 +35,7 @@ P_WIDTH = 5
 THE_END = 0  # the place behind a text
 NOT_LOOKED_AT = -1  # P_NEXT: the places that follow have not been found
 NEVER = 1 << 29  # tokens of a plan that no tokens spell, or that is too far
-FARTHEST = 1 << 21  # bytes of a level, or of the rounds that a loop still asks for; a plan with more has MOST bytes
+FARTHEST = 1 << 19  # bytes of a level, or of the rounds that a loop still asks for; a plan with more has MOST bytes
 _CELL = L.WIDTH[L.LOCAL]
 
 
