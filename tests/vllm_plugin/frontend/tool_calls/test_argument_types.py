@@ -39,6 +39,21 @@ def test_types_of_alternatives_are_one_list() -> None:
     assert "properties" not in read({"properties": {"two": two}, "$defs": defs})["two"]
 
 
+def test_what_is_not_named_has_a_schema() -> None:
+    found = read({"properties": {"a": {}}, "additionalProperties": {"type": "integer"}, "patternProperties": {"x": {"type": "null"}}})  # fmt: skip
+    assert found.get("a")["type"] == ["string"] and found.get("b")["type"] == ["integer", "null"]
+    only = read({"additionalProperties": {"type": "integer"}})
+    assert only and only.get("n")["type"] == ["integer"]
+    assert "arguments" in only and "input" in only, "no parser may take them for a wrapper of arguments"
+
+
+def test_alternatives_name_a_property_differently() -> None:
+    one, other = {"properties": {"a": {"type": "integer"}}}, {"properties": {"a": {"type": "null"}, "b": {"const": 1}}}
+    for schema in ({"anyOf": [one, other]}, {"then": one, "else": other}, {"dependentSchemas": {"a": one, "b": other}}):
+        found = read({"type": "object", **schema})
+        assert found["a"]["type"] == ["integer", "null"] and found["b"]["type"] == ["integer"]
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
