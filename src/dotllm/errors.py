@@ -73,7 +73,7 @@ class Pointer:
         return Pointer(self.path, inner)
 
     def __str__(self) -> str:
-        return _joined(self.path, self.inner)
+        return _joined(printable(self.path), self.inner)
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,11 @@ def _joined(place: str, inner: Location | None) -> str:
     return f"{place}: {within}" if place and within else place or within
 
 
+def printable(text: str) -> str:
+    """``text`` with halves of surrogate pairs, which no encoding has, as escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def escaped(name: str) -> str:
     """``name`` as a reference token of a JSON Pointer (RFC 6901, section 3)."""
     return name.replace("~", "~0").replace("/", "~1")
@@ -138,6 +143,7 @@ class SpecError(ValueError):
         help: str = "",
         related: Sequence[Related] = (),
     ) -> None:
+        message, help = printable(message), printable(help)
         what = f"{message}; {help}" if help else message
         super().__init__(what if location is None or not str(location) else f"{what} (at {location})")
         self.message = message

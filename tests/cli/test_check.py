@@ -16,7 +16,7 @@ from dotllm.cli import check
 from dotllm.cli.check import REFUSED, WRONG
 from dotllm.compilation import compiler
 from dotllm.diagnosis.frames import wants_colour
-from dotllm.errors import EngineFault
+from dotllm.errors import EngineFault, InvalidSpecError, Pointer
 
 
 @pytest.fixture
@@ -117,6 +117,7 @@ def test_a_bad_line_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture
         ("word.choice", '"abc"', "invalid_value"),
         ("open.json", "[" * 100_000, "too_deep"),
         ("deep.json", '{"items":' * 100_000 + "{}" + "}" * 100_000, "too_deep"),
+        ("digits.json", '{"minimum": ' + "9" * 5000 + "}", "too_large"),
     ],
 )
 def test_a_file_is_read_once_and_as_a_server_reads_it(
@@ -127,11 +128,25 @@ def test_a_file_is_read_once_and_as_a_server_reads_it(
     assert json.loads(capsys.readouterr().out)["code"] == code
 
 
+def test_halves_of_surrogate_pairs_can_be_shown(tmp_path: Path) -> None:
+    """They ended a whole directory with a traceback: nothing encodes them."""
+    texts = {"key": {"properties": {"\udfff": {"type": "strnig"}}, "\ud800": 1}, "const": {"const": "\ud800"}, "ok": {}}
+    for name, value in texts.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(value))
+    document = ["--document", str(tmp_path / "const.json")]
+    for arguments in ([str(tmp_path)], [str(tmp_path / "ok.json"), *document]):
+        command = [sys.executable, "-m", "dotllm", "check", *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert (ended.returncode, ended.stderr) == (REFUSED, "")
+    error = InvalidSpecError("no '\ud800'", location=Pointer("/\udfff"), help="\ud800")
+    assert str(error) == "no '\\ud800'; \\ud800 (at /\\udfff)"
+
+
 def test_a_line_that_is_nested_too_deeply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "deep.jsonl"
     path.write_text("[" * 100_000 + '\n{"regex": "a"}\n')
     assert check.main([str(path)]) == REFUSED
-    assert "deep.jsonl:1: nested too deeply" in capsys.readouterr().out
+    assert "deep.jsonl:1: not a JSON object, or nested too deeply" in capsys.readouterr().out
 
 
 def test_the_vocabulary_is_that_of_a_server(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import importlib
 import os
 import signal
 import sys
+from io import TextIOWrapper
 
 from dotllm.cli.subcommands import available
 
@@ -24,6 +25,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     own = available()
     if arguments and arguments[0] in own:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):  # a specification may hold what no encoding has, as "\\ud800"
+                stream.reconfigure(errors="backslashreplace")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # child processes are ended
         try:
             return int(importlib.import_module(own[arguments[0]].module).main(arguments[1:]))

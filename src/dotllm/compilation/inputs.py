@@ -11,7 +11,6 @@ each with an optional "examples": […] of outputs (strings, or JSON values) tha
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -144,22 +143,18 @@ def parse(content: str, where: str, kind: Kind, options: Mapping[str, OptionValu
     """One specification of a known kind, the whole of a file; ``where`` it is from, for its name and for BadInput."""
     value: Any = content
     if kind in (Kind.JSON_SCHEMA, Kind.CHOICE, Kind.STRUCTURAL_TAG):
-        with contextlib.suppress(RecursionError):  # the compiler says that it is nested too deeply
-            read = _json(content, where)
-            # (A string would be taken for a text of JSON.)
-            value = content if isinstance(read, str) else read
+        read = _json(content, where)
+        # (A string would be taken for a text of JSON.)
+        value = content if read is None or isinstance(read, str) else read
     elif kind is Kind.REGEX:
         value = content.removesuffix("\n")
     return Input(where, _specification(kind, value, options), (), where, content)
 
 
 def _read_line(where: str, line: str, options: Mapping[str, OptionValue] | None) -> Input:
-    try:
-        body = _json(line, where)
-    except RecursionError:
-        raise BadInput(f"{where}: nested too deeply") from None
+    body = _json(line, where)
     if not isinstance(body, dict):
-        raise BadInput(f"{where}: not a JSON object")
+        raise BadInput(f"{where}: not a JSON object, or nested too deeply, or a number has too many digits")
     try:
         kind, value = _kind_and_value(body, where)
         examples = list(body.get("examples", ()))
@@ -192,14 +187,19 @@ def _specification(kind: Kind, value: Any, options: Mapping[str, OptionValue] | 
 
 
 def _json(text: str, where: str) -> Any:
-    """The value of a text of JSON. Raises BadInput, and RecursionError for what is nested too deeply."""
+    """The value of a text of JSON; None where Python refuses to read it: for its depth, or a number of too many digits,
+    which the compiler says better.
+
+    Raises:
+        BadInput: the text is no JSON.
+    """
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         message, location = f"{where}: not JSON: {error.msg}", LineColumn(error.lineno, error.colno)
         raise BadInput(message, location=location, path=where, text=text) from None
-    except ValueError as error:
-        raise BadInput(f"{where}: not JSON: {error}") from None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _lines(content: str) -> list[str]:

@@ -22,6 +22,7 @@ from dotllm.languages.json_schema.build import parse
 from dotllm.languages.json_schema.reading.dialect import dialect_named
 from dotllm.languages.json_schema.reading.keyword_groups import REFERENCES
 from dotllm.languages.json_schema.reading.subschemas import Path, assertions, pointer, smallest, without
+from dotllm.languages.surrogates import is_unicode
 from dotllm.vocabulary import Vocabulary
 
 MOST_COMPILES = 200
@@ -228,7 +229,7 @@ class _Ablation:
         """Another spelling of the document fits."""
         spelt = json.dumps(value, ensure_ascii=False)
         index = Index.from_json_schema(self.schema, byte_vocabulary(), **options)
-        if not _Walk(index, spelt.encode()).fits:
+        if not is_unicode(spelt) or not _Walk(index, spelt.encode()).fits:
             return None
         return free.stop(
             self.document,

@@ -14,14 +14,17 @@ def read_json(text: str, what: str, location: Location | None = None) -> Any:
     """The value of a JSON text; ``what`` and ``location`` say in a refusal which text it is.
 
     Raises:
-        InvalidSpecError: ``text`` is not JSON, or has an integer of more than 4,300 digits.
-        BudgetExceededError: the value is nested too deeply.
+        InvalidSpecError: ``text`` is not JSON.
+        BudgetExceededError: the value is nested too deeply, or has an integer of more than 4,300 digits.
     """
     with stack_limit(what, location):
         try:
             return json.loads(text)
-        except ValueError as error:
+        except json.JSONDecodeError as error:
             raise InvalidSpecError(f"{what} is not JSON: {error}", location=location, code="not_json") from None
+        except ValueError:
+            message = f"a number of {what} has too many digits"
+            raise BudgetExceededError(message, location=location, keyword="number") from None
 
 
 @contextmanager

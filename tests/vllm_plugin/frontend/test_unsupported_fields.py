@@ -123,6 +123,8 @@ def test_structured_outputs_that_are_no_object(value: Any) -> None:
         ("", "structural_tag is not JSON"),
         ("{", "structural_tag is not JSON"),
         ("[]", "structural_tag is not a JSON object"),
+        ("[" * 100_000, "structural_tag is nested too deeply"),
+        (f"[{'9' * 5000}]", "a number of structured_outputs.structural_tag has too many digits"),
     ],
 )
 def test_structural_tags_that_are_none(tag: Any, message: str) -> None:

@@ -16,13 +16,13 @@ functions, so it is rebound in its module.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 from dotllm.compilation import Specification, validation_cache
 from dotllm.errors import Code, InvalidSpecError, SpecError
+from dotllm.languages.json_input import read_json
 from dotllm.vllm_plugin.engine_core import per_process
 from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.hook import Hook, Original, Target
@@ -125,10 +125,7 @@ def _validate_xgrammar_grammar(sampling_params: ConstrainedParams, *, original: 
 
 
 def require_object(text: str) -> None:
-    """Raise InvalidSpecError for a structural tag that is no JSON object."""
-    try:
-        tag = json.loads(text)
-    except (RecursionError, TypeError, ValueError) as error:
-        raise InvalidSpecError(f"structured_outputs.structural_tag is not JSON: {error}", code="not_json") from None
-    if not isinstance(tag, dict):
-        raise InvalidSpecError("structured_outputs.structural_tag is not a JSON object")
+    """Refuse a structural tag that is no JSON object. Raises as `read_json`."""
+    name = "structured_outputs.structural_tag"
+    if not isinstance(read_json(text, name), dict):
+        raise InvalidSpecError(f"{name} is not a JSON object")
