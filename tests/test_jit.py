@@ -42,6 +42,18 @@ def test_first_run_says_what_it_compiles_and_the_second_is_silent(tmp_path: Path
     assert Path(first.stdout.strip()).is_relative_to(tmp_path)
 
 
+@pytest.mark.parametrize("left", [0, 30])
+def test_damaged_machine_code_is_made_anew(tmp_path: Path, left: int) -> None:
+    """As after a power failure: every process that used it ended with Numba's error."""
+    directory = Path(run(DOTLLM_CACHE_DIR=str(tmp_path)).stdout.strip())
+    index, data = (sorted(directory.glob(f"*.nb{letter}")) for letter in "ic")
+    for file in (index[0], data[1]):
+        file.write_bytes(file.read_bytes()[:left])
+    again = run(DOTLLM_CACHE_DIR=str(tmp_path)).stderr
+    assert again.count("is damaged, and made anew") == 2, again
+    assert not run(DOTLLM_CACHE_DIR=str(tmp_path)).stderr
+
+
 def test_a_directory_that_cannot_be_made_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     answer = run(DOTLLM_CACHE_DIR=str(tmp_path / "file" / "cache"), TMPDIR=str(tmp_path))

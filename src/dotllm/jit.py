@@ -296,8 +296,17 @@ def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags:
         collecting = gc.isenabled()
         gc.disable()  # a compiler makes little garbage in cycles; looking for it takes a tenth of the time
         BaseFunction.get_call_type = _resolve_once
+        declare = numba.njit(*signature, nogil=True, **flags)
         try:
-            return numba.njit(*signature, nogil=True, **flags)(function)
+            return declare(function)
+        except Exception as error:
+            damaged = list(Path(directory).glob(_index_files(function).removesuffix("nbi") + "*"))
+            if not damaged:
+                raise
+            _say(f"the machine code of {function.__qualname__} in {directory} is damaged, and made anew: {error!r}")
+            for file in damaged:
+                file.unlink(missing_ok=True)
+            return declare(function)
         finally:
             BaseFunction.get_call_type = _resolve
             if collecting:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from dotllm.cli import options
@@ -37,9 +39,8 @@ def test_a_flag_is_told_what_it_is_near(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         options.export(["--dotllm-coalesence", "off"], {})
     assert 'did you mean "--dotllm-coalescence"?' in capsys.readouterr().err
-    assert options.refused({"DOTLLM_COMPILE_THREADS": "x"}).startswith(
-        "--dotllm-compile-threads, DOTLLM_COMPILE_THREADS"
-    )
+    for flag, variable in (("compile-threads", "COMPILE_THREADS"), ("store-timeout", "STORE_TIMEOUT")):
+        assert options.refused({f"DOTLLM_{variable}": "x"}).startswith(f"--dotllm-{flag}, DOTLLM_{variable}: ")
 
 
 def test_every_option_is_in_the_help() -> None:
@@ -84,3 +85,14 @@ def test_the_help_has_every_option_once() -> None:
         < text.index("Limits:")
         < text.index("Advanced:")
     )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["inspect --port 99999", "demo --port 70000", "check --vocab-size 9999999999 x", "compile --jobs 0 x", "warmup --vocab-size -5"],
+)  # fmt: skip
+def test_numbers_of_subcommands_out_of_range(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name, *rest = arguments.split()
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"dotllm.cli.{name}").main(rest)
+    assert ended.value.code == 2 and "is not a whole number from" in capsys.readouterr().err

@@ -78,6 +78,13 @@ def test_numbers_at_the_end_of_their_range() -> None:
     assert [getattr(options, name.lower()) for name in least] == [*least.values()]
 
 
+def test_sizes_that_are_too_little_or_too_much() -> None:
+    with pytest.raises(ValueError, match="DOTLLM_COMPILE_MEMORY: '0' is too little: at least 64MiB"):
+        CompilationOptions.from_environment({"DOTLLM_COMPILE_MEMORY": "0"})
+    with pytest.raises(ValueError, match=r"DOTLLM_DISK_BYTES: '9+' is not a size"):
+        CompilationOptions.from_environment({"DOTLLM_DISK_BYTES": "9" * 5000})
+
+
 def test_stores_without_a_transport_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a server started, and every structured request failed."""
     for url, why in (("wat://x", "not known"), ("/a/path", "is not a URL"), ("redis://x", "needs another package")):

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
-from dotllm.cli.subcommands import CommandParser
+from dotllm.cli.subcommands import MOST_TOKENS, CommandParser, whole
 from dotllm.cli.verdicts import Judged, fit, judge, unreadable
 from dotllm.compilation.inputs import BadInput, Input, files_of, parse, read_file
 from dotllm.compilation.specification import Kind, OptionValue
@@ -79,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--strict", action="store_true", help="refuse keywords and formats that mean nothing")
     parser.add_argument("--tokenizer", metavar="MODEL", help="measure with its vocabulary: a directory or hub name")
-    parser.add_argument("--vocab-size", type=int, metavar="N", help="width of its output (default: its config's)")
+    parser.add_argument(
+        "--vocab-size", type=whole(1, MOST_TOKENS), metavar="N", help="width of its output (default: its config's)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per specification or document")
     return parser
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dotllm.cli.specifications import add_arguments, json_options, vocabulary_of
-from dotllm.cli.subcommands import CommandParser
+from dotllm.cli.subcommands import MOST_TOKENS, CommandParser, whole
 from dotllm.compilation.ahead import Result, compile_ahead
 from dotllm.compilation.inputs import BadInput, read_inputs, read_texts
 from dotllm.compilation.options import CompilationOptions
@@ -57,7 +57,10 @@ def _parser() -> argparse.ArgumentParser:
     add_arguments(parser)
     parser.add_argument("--tokenizer", required=True, metavar="MODEL", help="the model served: a directory or hub name")
     parser.add_argument(
-        "--vocab-size", type=int, metavar="N", help="width of the model's output (default: its config's)"
+        "--vocab-size",
+        type=whole(1, MOST_TOKENS),
+        metavar="N",
+        help="width of the model's output (default: its config's)",
     )
     parser.add_argument("--store", metavar="URL", default="", help="shared store to fill (default: $DOTLLM_STORE)")
     parser.add_argument("--cache-dir", metavar="PATH", default="", help="cache on disk to fill (default: the user's)")
@@ -69,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXTS",
         help="sample outputs: a .jsonl (a JSON value a line), another file (one output) or a directory of these",
     )
-    parser.add_argument("--jobs", type=int, default=cpu_quota.usable(), metavar="N", help="processes (default: CPUs)")
+    parser.add_argument(
+        "--jobs", type=whole(1, 1024), default=cpu_quota.usable(), metavar="N", help="processes (default: CPUs)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per specification, no progress bar")
     return parser
 

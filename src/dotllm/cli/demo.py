@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from dotllm.cli.subcommands import CommandParser
+from dotllm.cli.subcommands import CommandParser, whole
 from dotllm.demo import example, model
 from dotllm.demo.server import Server, ServerDied
 
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     """Status 0: the answer came (and, unless ``--once``, the server ran until it was interrupted)."""
     parser = CommandParser("demo", __doc__)
     parser.add_argument("--directory", type=Path, default=Path(".demo"), help="where model and log go (default: .demo)")
-    parser.add_argument("--port", type=int, default=8000, help="of the server (default: 8000)")
+    parser.add_argument("--port", type=whole(0, 65535), default=8000, help="of the server (default: 8000)")
     parser.add_argument("--once", action="store_true", help="stop the server after the answer")
     parser.add_argument("--model-only", action="store_true", help="only make the model, and print where it is")
     arguments = parser.parse_args(argv)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dotllm.cli.subcommands import CommandParser
+from dotllm.cli.subcommands import CommandParser, whole
 from dotllm.compilation.inputs import KIND_OF_SUFFIX
 from dotllm.compilation.specification import Kind
 
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--text", type=Path, metavar="FILE", help="the text to follow, or its beginning")
     parser.add_argument("--tokenizer", metavar="MODEL", help="a directory or hub name (default: bytes are the tokens)")
     parser.add_argument("--snapshot", type=Path, metavar="FILE", help="write the page with its answers, and end")
-    parser.add_argument("--port", type=int, default=0, help="of the page (default: one that is free)")
+    parser.add_argument("--port", type=whole(0, 65535), default=0, help="of the page (default: one that is free)")
     parser.add_argument("--no-open", action="store_true", help="do not open the browser")
     arguments = parser.parse_args(argv)
     try:

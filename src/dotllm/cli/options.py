@@ -209,7 +209,11 @@ def refused(environment: Mapping[str, str]) -> str | None:
         for setting in SETTINGS:
             setting()
     except ValueError as error:
-        named = next((option for option in OPTIONS if str(error).startswith(option.variable)), None)
+        named = max(
+            (option for option in OPTIONS if str(error).startswith(option.variable)),
+            key=lambda option: len(option.variable),
+            default=None,
+        )
         return str(error) if named is None else f"{named.flag}, {error}"
     return None
 

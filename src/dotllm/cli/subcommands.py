@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from dotllm.suggestions import did_you_mean
@@ -36,6 +37,21 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 def available() -> dict[str, Subcommand]:
     """Our subcommands whose module exists."""
     return {name: sub for name, sub in SUBCOMMANDS.items() if importlib.util.find_spec(sub.module) is not None}
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number of this range."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or len(text) > 18 or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+MOST_TOKENS = 1 << 22
+"""of a vocabulary"""
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from dotllm.cli.subcommands import CommandParser
+from dotllm.cli.subcommands import MOST_TOKENS, CommandParser, whole
 from dotllm.system.cache_directory import user_cache_directory
 
 
@@ -17,7 +17,10 @@ def main(argv: list[str]) -> int:
     parser = CommandParser("warmup", __doc__)
     parser.add_argument("--tokenizer", metavar="MODEL", help="the model to be served: a directory or hub name")
     parser.add_argument(
-        "--vocab-size", type=int, metavar="N", help="width of the model's output (default: its config's)"
+        "--vocab-size",
+        type=whole(1, MOST_TOKENS),
+        metavar="N",
+        help="width of the model's output (default: its config's)",
     )
     arguments = parser.parse_args(argv)
 

@@ -34,10 +34,18 @@ class ProcessDied(CompilationError):
         self.status = status
 
 
-class QueueFull(CompilationError):
-    """Too many specifications wait to be compiled; this one was not taken. Try again later (HTTP 503 in spirit)."""
+class Unavailable(CompilationError):
+    """There is nothing to compile with at the moment. Try again later (HTTP 503 in spirit)."""
 
     passes = True
+
+
+class NoProcess(Unavailable):
+    """No compile process is there, and none starts."""
+
+
+class QueueFull(Unavailable):
+    """Too many specifications wait to be compiled; this one was not taken."""
 
 
 class PinnedMemoryFull(QueueFull):

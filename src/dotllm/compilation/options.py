@@ -28,16 +28,19 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": GIB << 10}
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, least: int = 0) -> int:
     """``"512MiB"``, ``"1.5g"``, ``"4096"`` → bytes. Units are powers of 1024, whatever their spelling.
 
     Raises:
-        ValueError: ``text`` is no size.
+        ValueError: ``text`` is no size, or less than ``least`` bytes.
     """
     match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a size (examples: 512MiB, 2g, 1048576)")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
+    if match is None or len(match[1]) > 18:
+        raise ValueError(f"{text[:40]!r} is not a size (examples: 512MiB, 2g, 1048576)")
+    size = int(float(match[1]) * _UNITS[match[2].lower()])
+    if size < least:
+        raise ValueError(f"{text!r} is too little: at least {format_bytes(least)}")
+    return size
 
 
 def format_bytes(value: int) -> str:
@@ -111,6 +114,7 @@ def parse_store(text: str) -> str:
     return text
 
 
+_parse_memory = partial(parse_bytes, least=64 * MIB)
 _parse_some = partial(parse_count, least=1)
 _parse_timeout = partial(parse_seconds, least=0.001)
 
@@ -142,7 +146,7 @@ class CompilationOptions:
     compile_timeout: float = _option(
         20.0, "SECONDS", "a compile that takes longer is given up or killed", _parse_timeout
     )
-    compile_memory: int = _option(1 * GIB, "SIZE", "memory limit of a compile in a separate process", parse_bytes)
+    compile_memory: int = _option(1 * GIB, "SIZE", "memory limit of a compile in a separate process", _parse_memory)
     subprocess_threshold_bytes: int = _option(
         32 * KIB, "SIZE", "larger specifications compile in a process", parse_bytes
     )
@@ -201,7 +205,7 @@ def describe() -> list[tuple[str, str, str, str]]:
     for spec in fields(CompilationOptions):
         default: Any = spec.default
         text = spec.metadata["help"]
-        if spec.metadata["parse"] is parse_bytes:
+        if spec.metadata["parse"] in (parse_bytes, _parse_memory):
             text += f" (default: {format_bytes(default)})"
         elif isinstance(default, (int, float)) and not isinstance(default, bool):
             text += f" (default: {default:g})"

@@ -11,7 +11,9 @@ from typing import Any
 from dotllm.errors import page
 
 _TOOL = re.compile(r"\(at /tools/(\d+)/((?:tools/\d+/)?)(function/parameters|parameters|input_schema)")
-_BESIDE = re.compile(r"(vllm_xargs|dotllm_|stop|bad_words|allowed_token_ids|kv_transfer_params|chat_template_kwargs)")
+_BESIDE = re.compile(
+    r"(vllm_xargs|dotllm_|stop_token_ids|stop|bad_words|allowed_token_ids|kv_transfer_params|chat_template_kwargs)"
+)
 """How messages begin that are about a field beside the constraint."""
 _STRUCTURED = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 

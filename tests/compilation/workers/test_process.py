@@ -20,7 +20,14 @@ from fake_engine import spec
 
 from dotllm.cancellation import Cancelled
 from dotllm.compilation import manager as manager_module
-from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTimeout, ProcessDied, QueueFull
+from dotllm.compilation.errors import (
+    CompilationError,
+    CompileMemory,
+    CompileTimeout,
+    ProcessDied,
+    QueueFull,
+    Unavailable,
+)
 from dotllm.compilation.jobs.job import JobState
 from dotllm.compilation.workers import process, wire
 from dotllm.compilation.workers.process import PIPE_BYTES, ProcessCompiler
@@ -311,8 +318,9 @@ def test_a_process_that_cannot_start_is_tried_less_and_less_often(
 ) -> None:
     compiler, log = lame
     for number in range(12):
-        with pytest.raises(CompilationError, match="status 3" if number < 3 else "does not start"):
+        with pytest.raises(CompilationError, match="status 3" if number < 3 else "does not start") as error:
             compiler.compile(spec(id=number), NEVER)
+        assert isinstance(error.value, ProcessDied if number < 3 else Unavailable)
     assert len(log.read_text()) == 2 * 3
     for _ in range(50):  # in the background neither
         compiler.ensure_worker()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from benchmarks.stand_ins import a_backend
-from dotllm.compilation.errors import CompilationError, QueueFull
+from dotllm.compilation.errors import CompilationError, NoProcess, QueueFull
 from dotllm.errors import BudgetExceededError, EngineFault, Pointer, UnsupportedError
 from dotllm.vllm_plugin import register
 from dotllm.vllm_plugin.engine_core import errors, pending_grammars
@@ -625,6 +625,7 @@ def test_logits_processors_that_leave_nothing_are_named(vllm_config: Any, monkey
     [
         (UnsupportedError("too large", keyword="memory"), 400, "too large"),
         (QueueFull("full"), 503, "full"),
+        (NoProcess("none starts"), 503, "none starts"),
         (CompilationError("boom"), 500, "could not be compiled: boom"),
         (EngineFault("internal fault -4"), 500, "internal fault -4"),
     ],

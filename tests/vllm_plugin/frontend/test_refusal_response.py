@@ -46,6 +46,7 @@ def test_the_body(code: str) -> None:
         ({"text": SimpleNamespace()}, "vllm_xargs has no field 'dotllm_x'", "vllm_xargs"),
         ({"text": SimpleNamespace()}, "dotllm_finish must be true or false", "vllm_xargs"),
         ({"text": SimpleNamespace()}, "stop contains half of a surrogate pair", "stop"),
+        ({"text": SimpleNamespace()}, "stop_token_ids forbid every token", "stop_token_ids"),
         ({"text": SimpleNamespace()}, "bad_words forbid every token", "bad_words"),
     ],
 )

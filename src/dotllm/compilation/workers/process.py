@@ -26,7 +26,7 @@ from typing import IO, Any
 from dotllm.cancellation import Cancelled
 from dotllm.compilation.breaker import CircuitBreaker
 from dotllm.compilation.compiler import load_index
-from dotllm.compilation.errors import CompilationError, CompileTimeout, ProcessDied
+from dotllm.compilation.errors import CompilationError, CompileTimeout, NoProcess, ProcessDied
 from dotllm.compilation.fingerprint import PACKAGE
 from dotllm.compilation.specification import Specification
 from dotllm.compilation.workers import wire
@@ -314,10 +314,11 @@ class ProcessCompiler:
 
         Raises:
             Cancelled: ``cancelled`` was set meanwhile.
-            CompilationError: the process does not start, or the last one did not a short time ago.
+            NoProcess: the process does not start, or the last one did not a short time ago.
+            CompilationError: it ended, or the compiler is closed.
         """
         if not self._starts.allow(time.monotonic()):
-            raise CompilationError("the compile process does not start; it is tried again within a minute")
+            raise NoProcess("the compile process does not start; it is tried again within a minute")
         try:
             worker = self._started(cancelled or threading.Event())
         except Cancelled:
@@ -328,7 +329,7 @@ class ProcessCompiler:
                 logger.warning("compile processes do not start, and are tried less and less often: %s", error)
             if isinstance(error, CompilationError):
                 raise
-            raise CompilationError(f"the compile process does not start: {type(error).__name__}: {error}") from error
+            raise NoProcess(f"the compile process does not start: {type(error).__name__}: {error}") from error
         except BaseException:
             self._starts.unknown()
             raise
@@ -349,7 +350,9 @@ class ProcessCompiler:
             self._wait(worker, START_TIMEOUT_S, cancelled)
         except CompileTimeout:
             self._drop(worker)
-            raise CompilationError(f"the compile process was not ready within {START_TIMEOUT_S:g} s") from None
+            raise NoProcess(
+                f"the compile process was not ready within {START_TIMEOUT_S:g} s; try again later"
+            ) from None
         except BaseException:
             self._drop(worker)
             raise

@@ -5,7 +5,7 @@ specification is refused, a budget is exceeded, the queue is full, other paramet
 allows, or we have a bug. vLLM only remembers that there was an error, and the client gets "Internal server error".
 (Since 0.33 a failed compile is HTTP 400, even for a full queue or a bug.) So the scheduler's mixin puts the reason into
 the output's ``stop_reason``, which travels anyway, and the front end turns such an output into an exception: a refusal
-is HTTP 400, a full queue 503, anything else 500, each with its message.
+is HTTP 400, a full queue or no compile process 503, anything else 500, each with its message.
 
 Offline, vLLM raises nothing, so the outputs of other requests are not lost. The failed request has one with the finish
 reason "error"; we put the message into its ``stop_reason``, and log it.
@@ -20,7 +20,7 @@ from http import HTTPStatus
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
-from dotllm.compilation.errors import QueueFull
+from dotllm.compilation.errors import Unavailable
 from dotllm.errors import InvalidSpecError, SpecError, without_frames
 from dotllm.vllm_plugin import vllm_types
 from dotllm.vllm_plugin.answer_limit import CLOSED, tokens_left
@@ -57,7 +57,7 @@ class Failure(NamedTuple):
 
 def encode(error: Exception, what: str = "the specification could not be compiled") -> str:
     """An error as a ``stop_reason``; ``what`` it has done, if it is no refusal."""
-    status = 400 if isinstance(error, SpecError) else 503 if isinstance(error, QueueFull) else 500
+    status = 400 if isinstance(error, SpecError) else 503 if isinstance(error, Unavailable) else 500
     text = str(error) if status != 500 else f"{what}: {error}"
     return _MARK + json.dumps(Failure(status, text, getattr(error, "code", ""))._asdict())
 
