@@ -1,6 +1,7 @@
 """Known vulnerabilities of the packages that requirements/ names, with pip-audit (`make audit`).
 
-The exit status is 0 if none is known, 1 if one is, and 2 if nobody could look: without a network, or without pip-audit.
+The exit status is 0 if none is known, 1 if one is, and 2 if not all could be
+looked up: without a network, say, or without pip-audit.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def main() -> int:
         return 1
     if not audited:
         print("NOT AUDITED: the database of vulnerabilities could not be asked.", file=sys.stderr)
-    return 0 if audited else 2
+    return 0 if packages and len(audited) == len(packages) else 2
 
 
 if __name__ == "__main__":

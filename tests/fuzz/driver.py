@@ -24,7 +24,7 @@ from random import Random
 ROOT = Path(__file__).parents[2]
 HANGS_AFTER_S = 120.0
 TURN_S = 20.0
-"""of a target; then comes the next"""
+"""of a target at most; then comes the next"""
 
 
 def case(target: str, seed: int) -> None:
@@ -100,12 +100,13 @@ class Child:
 def run(minutes: float, targets: list[str], first: int, findings: Path) -> int:
     """The number of findings."""
     until = time.monotonic() + 60 * minutes
+    seconds = min(TURN_S, 60 * minutes / len(targets))
     done = dict.fromkeys(targets, 0)
     found = dict.fromkeys(targets, 0)
     one = Child(findings)
     while time.monotonic() < until:
         for target in targets:
-            turn = min(until, time.monotonic() + TURN_S)
+            turn = min(until, time.monotonic() + seconds)
             while time.monotonic() < turn:
                 seed = first + done[target]
                 answer = one.run(target, seed)

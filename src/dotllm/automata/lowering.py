@@ -209,10 +209,18 @@ def automaton(
 
 _ERRORS: dict[int, Callable[[], SpecError]] = {
     TOO_MANY_NODES: partial(
-        BudgetExceededError, f"the grammar needs more than {NODE_BUDGET} automaton nodes", keyword="size"
+        BudgetExceededError,
+        f"the grammar needs more than {NODE_BUDGET} automaton nodes",
+        keyword="size",
+        help="ask for it in parts, each with a specification of its own",
     ),
     UNSATISFIABLE: partial(InvalidSpecError, "nothing can satisfy this specification"),
-    TOO_MANY_CLOSURES: partial(BudgetExceededError, "the grammar needs too many automaton transitions", keyword="size"),
+    TOO_MANY_CLOSURES: partial(
+        BudgetExceededError,
+        "the grammar needs too many automaton transitions",
+        keyword="size",
+        help="ask for it in parts, each with a specification of its own",
+    ),
     LEFT_RECURSIVE: partial(
         UnsupportedError, "the grammar is left-recursive and was not rewritten", keyword="left recursion"
     ),

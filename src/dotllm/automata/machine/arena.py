@@ -14,7 +14,7 @@ from dotllm.automata.machine.closure import close
 from dotllm.automata.machine.closure_worklist import add_closure, begin
 from dotllm.automata.machine.intern import buffer_room, frame, intern_list, singleton
 from dotllm.automata.machine.layout import MEM
-from dotllm.automata.machine.memory import allocate, cleared, constant_part, recover
+from dotllm.automata.machine.memory import LESS_MEMORY, allocate, cleared, constant_part, recover
 from dotllm.automata.machine.run import configuration, resolve_stack
 from dotllm.automata.nfa import Nfa
 from dotllm.errors import BudgetExceededError
@@ -58,7 +58,9 @@ def laid_out(
     scratch = _PER_NODE * n + _PER_DEPTH * (max_token_bytes + 2)
     size = L.HEADER + len(block) - HEAD + scratch + sum(map(mul, capacity, L.WIDTH))
     if size > _MOST:
-        raise BudgetExceededError(f"the automaton needs more than {_MOST * 4 >> 20} MiB", keyword="memory")
+        raise BudgetExceededError(
+            f"the automaton needs more than {_MOST * 4 >> 20} MiB", keyword="memory", help=LESS_MEMORY
+        )
     mem = cleared(size)
     lay_out(mem, block, HEAD, charset_numbers, np.array(capacity, np.int64), max_token_bytes, min(limit, _MOST))
     return mem

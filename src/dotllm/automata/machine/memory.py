@@ -28,6 +28,9 @@ _LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used
 _WHOLE = (L.LISTS, L.TRIPLES, L.BUFFER, L.LOCAL)  # regions whose contents are not their first entries
 
 TOO_LONG = "the shortest text is too long for a limit on tokens to be kept"
+LESS_MEMORY = (
+    "lower the counts of patterns and lengths, name fewer values or properties, or ask without a limit on tokens"
+)
 
 
 @kernel(nb.void(MEM, nb.int32[:, ::1]))
@@ -96,7 +99,9 @@ def grow(mem: Int32, region: int) -> Int32:
     limit = int(mem[L.H_LIMIT])
     if used(mem) + needed > min(len(mem), limit):
         if _copied_size(mem) + needed > limit:
-            raise BudgetExceededError(f"the automaton needs more than {limit * 4 >> 20} MiB", keyword="memory")
+            raise BudgetExceededError(
+                f"the automaton needs more than {limit * 4 >> 20} MiB", keyword="memory", help=LESS_MEMORY
+            )
         mem = _copy(mem, needed)
     for r, count in capacity.items():
         _move(mem, r, count)
@@ -147,5 +152,6 @@ def recover(mem: Int32, code: int) -> Int32:
         message = f"a token may end more than {L.BASE_CELLS - 1} open rules at once"
         raise BudgetExceededError(message, keyword="nesting", code="too_deep")
     if code == L.OUT_OF_FUEL:
-        raise BudgetExceededError("one step of the automaton needs too much work", keyword="steps")
+        message = "one step of the automaton needs too much work"
+        raise BudgetExceededError(message, keyword="steps", help="give fewer alternatives that begin alike")
     raise EngineFault(f"internal fault {code} of the automaton; please report the specification")
