@@ -224,7 +224,7 @@ class ProcessCompiler:
             CompileMemory: the compile needs more memory than the limit.
             Cancelled: ``cancelled`` was set meanwhile.
             ProcessDied: the process died of something else, and so did a second one.
-            CompilationError: no process starts.
+            NoProcess: none starts.
         """
         while not self._free.acquire(timeout=POLL_S):
             if cancelled.is_set():
@@ -309,13 +309,11 @@ class ProcessCompiler:
         return self._start(cancelled) if idle is None else idle
 
     def _start(self, cancelled: threading.Event | None = None) -> _Worker:
-        """Start a process, and wait until it is ready to compile. After failures this is tried less and less often
-        (`breaker`): a start costs a second of a core, and there may be many specifications.
+        """Start a process, and wait until it is ready to compile. After failures this is tried less and less often.
 
         Raises:
             Cancelled: ``cancelled`` was set meanwhile.
             NoProcess: the process does not start, or the last one did not a short time ago.
-            CompilationError: it ended, or the compiler is closed.
         """
         if not self._starts.allow(time.monotonic()):
             raise NoProcess("the compile process does not start; it is tried again within a minute")
@@ -339,9 +337,8 @@ class ProcessCompiler:
         return worker
 
     def _started(self, cancelled: threading.Event) -> _Worker:
-        file = self._vocabulary_file()
-        command = [*self._command, str(file.fileno()), str(self._memory), str(os.getpid())]
-        worker = _Worker(command, file.fileno())
+        file = self._vocabulary_file().fileno()
+        worker = _Worker([*self._command, str(file), str(self._memory), str(os.getpid())], file)
         with self._lock:
             self._all.add(worker)
         try:

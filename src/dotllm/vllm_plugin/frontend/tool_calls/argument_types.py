@@ -5,7 +5,7 @@ type a value shall have, and convert it. They follow no ``$ref`` and do not know
 one comes back as a string, however right the call was (vLLM issue 46924). Pydantic writes a reference for each nested
 model and enumeration.
 
-So we give the parsers properties without references (`languages.json_schema.reading.flat_properties`).
+So we give the parsers properties without references (`languages.json_schema.flat_properties`).
 
 The parsers have a second fault. If a value may be a string, or an object or array, they read any JSON text as the
 latter. Where a string or a list of strings was allowed, the string ``27`` came back as a number, and ``"a"`` lost its
@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from dotllm.languages.json_schema.reading import flat_properties
+from dotllm.languages.json_schema import flat_properties
 from dotllm.vllm_plugin.frontend import engine_info
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 
