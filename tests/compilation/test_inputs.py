@@ -83,6 +83,12 @@ def test_options_go_to_json_kinds_only(tmp_path: Path) -> None:
     assert regex.specification.options == () and schema.specification.options == (("any_whitespace", False),)
 
 
+def test_what_python_does_not_read_is_left_to_the_compiler(tmp_path: Path) -> None:
+    for content in ("[" * 100_000, "9" * 5000):
+        (found,) = read_inputs([write(tmp_path, "a.json", content)])
+        assert found.specification == Specification.create("json_schema", content)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -90,7 +96,7 @@ def test_options_go_to_json_kinds_only(tmp_path: Path) -> None:
         ("a.jsonl", "{}", "a.jsonl:1: none of"),
         ("a.jsonl", '{"regex": "a"}\n[1]', "a.jsonl:2: not a JSON object"),
         ("a.jsonl", '{"response_format": {"type": "text"}}', "constrains nothing"),
-        ("a.json", "[" * 100_000, "not JSON"),
+        ("a.jsonl", "[" * 100_000, "a.jsonl:1: not a JSON object, or nested too deeply"),
     ],
 )
 def test_bad_input_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
