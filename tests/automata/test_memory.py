@@ -60,6 +60,28 @@ def test_the_limit_is_named(vocabulary: Vocabulary) -> None:
         memory.grow(index.mem, layout.POOL)
 
 
+@pytest.mark.parametrize("region", range(layout.REGIONS))
+def test_at_the_limit_a_region_takes_the_place_of_its_smaller_one(vocabulary: Vocabulary, region: int) -> None:
+    text = '{"a": [1, 2, {"b": "x"}], "cc": null}'
+    index = Index.from_json_object(vocabulary)
+    rows = walked(index, text)
+    states, configurations = index.states, index.configurations
+    for _ in range(3):
+        index._set_memory(memory.grow(index.mem, region))
+    before = index.mem
+    grown = memory.grow(before.copy(), region)
+    capacity, larger = (mem[layout.R + 1 : layout.R + 3 * layout.REGIONS : 3] for mem in (before, grown))
+    needed = int(((larger != capacity) * larger) @ np.array(layout.WIDTH))
+    index.mem[layout.H_LIMIT] = memory._copied_size(before) + needed - 1  # with the old one it would be too large
+    index._set_memory(memory.grow(index.mem, region))
+    assert index.mem is not before and memory.used(index.mem) < memory._copied_size(before) + needed
+    assert walked(index, text) == rows
+    assert (index.states, index.configurations) == (states, configurations), "everything was found again"
+    with pytest.raises(BudgetExceededError):
+        for _ in range(9):
+            index._set_memory(memory.grow(index.mem, region))
+
+
 def test_a_broken_invariant_is_no_refusal(vocabulary: Vocabulary) -> None:
     index = Index.from_json_object(vocabulary)
     with pytest.raises(EngineFault, match="fault -4") as found:

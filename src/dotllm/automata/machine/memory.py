@@ -99,9 +99,7 @@ def grow(mem: Int32, region: int) -> Int32:
     limit = int(mem[L.H_LIMIT])
     if used(mem) + needed > min(len(mem), limit):
         if _copied_size(mem) + needed > limit:
-            raise BudgetExceededError(
-                f"the automaton needs more than {limit * 4 >> 20} MiB", keyword="memory", help=LESS_MEMORY
-            )
+            return _filled_to_the_limit(mem, capacity)
         mem = _copy(mem, needed)
     for r, count in capacity.items():
         _move(mem, r, count)
@@ -123,12 +121,40 @@ def _copy(mem: Int32, needed: int) -> Int32:
     return new
 
 
+def _filled_to_the_limit(mem: Int32, grown: dict[int, int]) -> Int32:
+    """The arena with regions of these capacities in the place of their smaller ones, and without free space.
+
+    Raises:
+        BudgetExceededError: it would be larger than its limit.
+    """
+    capacity = [grown.get(r, int(mem[L.R + 3 * r + 1])) for r in range(L.REGIONS)]
+    limit = int(mem[L.H_LIMIT])
+    if int(mem[L.H_FIRST]) + sum(map(mul, capacity, L.WIDTH)) > limit:
+        raise BudgetExceededError(
+            f"the automaton needs more than {limit * 4 >> 20} MiB", keyword="memory", help=LESS_MEMORY
+        )
+    new = allocate(mem[: L.HEADER], constant_part(mem), capacity)
+    for r in sorted(range(L.REGIONS), key=grown.__contains__):
+        part, start = contents(mem, r), int(new[L.R + 3 * r])
+        if r in grown:
+            _fill(new, r, part)
+        else:
+            new[start : start + len(part)] = part
+    return new
+
+
 def _move(mem: Int32, region: int, capacity: int) -> None:
-    """Move a region to the end of what is taken. Tables, whose places depend on their size, are filled anew."""
+    """Move a region to the end of what is taken."""
     part = contents(mem, region)
     start = int(mem[L.H_END])
     mem[L.R + 3 * region], mem[L.R + 3 * region + 1] = start, capacity
     mem[L.H_END] = start + capacity * L.WIDTH[region]
+    _fill(mem, region, part)
+
+
+def _fill(mem: Int32, region: int, part: Int32) -> None:
+    """Put contents into a larger region. Tables, whose places depend on their size, are filled anew."""
+    start = int(mem[L.R + 3 * region])
     if region == L.LISTS:
         rehash_lists(mem)
     elif region == L.TRIPLES:
