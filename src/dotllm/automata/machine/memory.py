@@ -27,7 +27,9 @@ _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
 _LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used
 _WHOLE = (L.LISTS, L.TRIPLES, L.BUFFER, L.LOCAL)  # regions whose contents are not their first entries
 
-TOO_LONG = "the shortest text is too long for a limit on tokens to be kept"
+TOO_LONG = (
+    "the shortest text is too long for a limit on tokens to be kept; ask without one (on a server: dotllm_finish)"
+)
 LESS_MEMORY = (
     "lower the counts of patterns and lengths, name fewer values or properties, or ask without a limit on tokens"
 )
