@@ -291,12 +291,12 @@ def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags:
     with _setting, _alone(directory, is_compiled):
         if not is_compiled():
             shipped_kernels.adopt(Path(directory), _index_files(function))
+        declare = numba.njit(*signature, nogil=True, **flags)
         before = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
         numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = directory, f"{__name__}.BySourceHash"
         collecting = gc.isenabled()
         gc.disable()  # a compiler makes little garbage in cycles; looking for it takes a tenth of the time
         BaseFunction.get_call_type = _resolve_once
-        declare = numba.njit(*signature, nogil=True, **flags)
         try:
             return declare(function)
         except Exception as error:

@@ -218,9 +218,8 @@ def _parts(
         elif reference.startswith("#") and reference not in seen:
             seen.add(reference)
             found = _at(root, reference[1:])
-            yield from (
-                _parts(root, found, reference[1:], (*above, reference), seen, depth + 1) if found is not None else ()
-            )
+            if found is not None:
+                yield from _parts(root, found, reference[1:], (*above, reference), seen, depth + 1)
         return
     for name in ("items", "additionalProperties", "then", "else"):
         if isinstance(part.get(name), Mapping):

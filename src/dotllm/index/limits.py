@@ -15,13 +15,13 @@ import numpy as np
 from dotllm.arrays import Bool, Int32, Int64
 from dotllm.automata.machine.arena import FUEL
 from dotllm.automata.machine.layout import FINISHED, H_FUEL, H_HAS_WAYS
-from dotllm.automata.machine.memory import TOO_LONG
+from dotllm.automata.machine.memory import too_long
 from dotllm.automata.machine.plans.masks_within import enough_tokens, find_row_within
 from dotllm.automata.machine.plans.places import NEVER, bytes_from, tokens_from
 from dotllm.automata.machine.plans.trie import TRIE, Trie
 from dotllm.automata.machine.plans.ways import MOST, find_ways
 from dotllm.automata.machine.walk import CharsetTables
-from dotllm.errors import BudgetExceededError, TooFewTokensError, UnsupportedError
+from dotllm.errors import TooFewTokensError, UnsupportedError
 from dotllm.index.callers import WRONG_COUNT, error_of
 from dotllm.index.guide import Guide
 from dotllm.index.kernels import B1, I1, L1, MACHINE, I, pointer
@@ -51,12 +51,12 @@ def tokens_to_finish(index: Walkable, config: int) -> int:
     Raises:
         UnsupportedError: no tokens of the vocabulary spell the shortest text.
         BudgetExceededError: it is too long.
-    """
+    """  # noqa: DOC501 - a function makes the error
     find_shortest_ways(index)
     trie = trie_of(index.space)
     tokens = index.run(lambda mem: int(tokens_from(mem, trie, config)))
     if tokens >= NEVER and index.run(lambda mem: int(bytes_from(mem, trie, config))) >= MOST:
-        raise BudgetExceededError(TOO_LONG, keyword="length")
+        raise too_long()
     if tokens >= NEVER:
         raise UnsupportedError(
             "no tokens of the vocabulary spell the shortest text, so no limit can be kept", keyword="vocabulary"

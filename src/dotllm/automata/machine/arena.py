@@ -14,10 +14,9 @@ from dotllm.automata.machine.closure import close
 from dotllm.automata.machine.closure_worklist import add_closure, begin
 from dotllm.automata.machine.intern import buffer_room, frame, intern_list, singleton
 from dotllm.automata.machine.layout import MEM
-from dotllm.automata.machine.memory import LESS_MEMORY, allocate, cleared, constant_part, recover
+from dotllm.automata.machine.memory import allocate, cleared, constant_part, recover, too_large
 from dotllm.automata.machine.run import configuration, resolve_stack
 from dotllm.automata.nfa import Nfa
-from dotllm.errors import BudgetExceededError
 from dotllm.jit import I, kernel
 
 DEFAULT_LIMIT = 64 << 20  # ints: 256 MiB per machine
@@ -53,14 +52,12 @@ def laid_out(
 
     Raises:
         BudgetExceededError: the arena would have more ints than an arena may.
-    """
+    """  # noqa: DOC501 - a function makes the error
     n = int(block[NfaArray.A] - block[NfaArray.KIND])
     scratch = _PER_NODE * n + _PER_DEPTH * (max_token_bytes + 2)
     size = L.HEADER + len(block) - HEAD + scratch + sum(map(mul, capacity, L.WIDTH))
     if size > _MOST:
-        raise BudgetExceededError(
-            f"the automaton needs more than {_MOST * 4 >> 20} MiB", keyword="memory", help=LESS_MEMORY
-        )
+        raise too_large(_MOST)
     mem = cleared(size)
     lay_out(mem, block, HEAD, charset_numbers, np.array(capacity, np.int64), max_token_bytes, min(limit, _MOST))
     return mem

@@ -8,8 +8,10 @@ can be 90 MB). Free space is memory the operating system has not given yet.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 from operator import mul
+from types import MappingProxyType
 
 import numba as nb
 import numpy as np
@@ -27,12 +29,21 @@ _GROW_FAST = 1 << 18  # ints: below this a region grows fourfold
 _LARGE = 1 << 20  # ints: from here on free space costs nothing until it is used
 _WHOLE = (L.LISTS, L.TRIPLES, L.BUFFER, L.LOCAL)  # regions whose contents are not their first entries
 
-TOO_LONG = (
-    "the shortest text is too long for a limit on tokens to be kept; ask without one (on a server: dotllm_finish)"
-)
-LESS_MEMORY = (
-    "lower the counts of patterns and lengths, name fewer values or properties, or ask without a limit on tokens"
-)
+
+def too_long() -> BudgetExceededError:
+    """The refusal of a limit on tokens."""
+    message = "the shortest text is too long for a limit on tokens to be kept"
+    return BudgetExceededError(message, keyword="length", help="ask without one (on a server: dotllm_finish)")
+
+
+def too_large(limit: int) -> BudgetExceededError:
+    """The refusal of an arena with more than ``limit`` ints."""
+    return BudgetExceededError(
+        f"the automaton needs more than {limit * 4 >> 20} MiB",
+        keyword="memory",
+        help="lower the counts of patterns and lengths, name fewer values or properties, or ask without a limit on "
+        "tokens",
+    )
 
 
 @kernel(nb.void(MEM, nb.int32[:, ::1]))
@@ -101,8 +112,8 @@ def grow(mem: Int32, region: int) -> Int32:
     limit = int(mem[L.H_LIMIT])
     if used(mem) + needed > min(len(mem), limit):
         if _copied_size(mem) + needed > limit:
-            return _filled_to_the_limit(mem, capacity)
-        mem = _copy(mem, needed)
+            return _with_larger(mem, capacity)
+        mem = _copy(mem, needed + _copied_size(mem))
     for r, count in capacity.items():
         _move(mem, r, count)
     return mem
@@ -113,36 +124,31 @@ def _copied_size(mem: Int32) -> int:
     return int(mem[L.H_FIRST]) + sum(int(mem[L.R + 3 * r + 1]) * L.WIDTH[r] for r in range(L.REGIONS))
 
 
-def _copy(mem: Int32, needed: int) -> Int32:
-    """The arena without what moved regions have left behind, and free space for ``needed`` and as much as it holds."""
-    capacity = [int(mem[L.R + 3 * r + 1]) for r in range(L.REGIONS)]
-    new = allocate(mem[: L.HEADER], constant_part(mem), capacity, needed + _copied_size(mem))
-    for r in range(L.REGIONS):
-        part, start = contents(mem, r), int(new[L.R + 3 * r])
-        new[start : start + len(part)] = part
-    return new
-
-
-def _filled_to_the_limit(mem: Int32, grown: dict[int, int]) -> Int32:
-    """The arena with regions of these capacities in the place of their smaller ones, and without free space.
-
-    Raises:
-        BudgetExceededError: it would be larger than its limit.
-    """
+def _copy(mem: Int32, free: int, grown: Mapping[int, int] = MappingProxyType({})) -> Int32:
+    """The arena without what moved regions have left behind, with ``free`` ints behind it, and with regions of the
+    capacities ``grown`` in the place of their smaller ones."""
     capacity = [grown.get(r, int(mem[L.R + 3 * r + 1])) for r in range(L.REGIONS)]
-    limit = int(mem[L.H_LIMIT])
-    if int(mem[L.H_FIRST]) + sum(map(mul, capacity, L.WIDTH)) > limit:
-        raise BudgetExceededError(
-            f"the automaton needs more than {limit * 4 >> 20} MiB", keyword="memory", help=LESS_MEMORY
-        )
-    new = allocate(mem[: L.HEADER], constant_part(mem), capacity)
-    for r in sorted(range(L.REGIONS), key=grown.__contains__):
+    new = allocate(mem[: L.HEADER], constant_part(mem), capacity, free)
+    for r in sorted(range(L.REGIONS), key=grown.__contains__):  # (tables are filled from the others)
         part, start = contents(mem, r), int(new[L.R + 3 * r])
         if r in grown:
             _fill(new, r, part)
         else:
             new[start : start + len(part)] = part
     return new
+
+
+def _with_larger(mem: Int32, grown: Mapping[int, int]) -> Int32:
+    """`_copy` without free space: at its limit an arena has no room for a region beside its smaller one.
+
+    Raises:
+        BudgetExceededError: it would be larger than its limit.
+    """  # noqa: DOC501 - a function makes the error
+    added = sum((count - int(mem[L.R + 3 * r + 1])) * L.WIDTH[r] for r, count in grown.items())
+    limit = int(mem[L.H_LIMIT])
+    if _copied_size(mem) + added > limit:
+        raise too_large(limit)
+    return _copy(mem, 0, grown)
 
 
 def _move(mem: Int32, region: int, capacity: int) -> None:
@@ -171,11 +177,11 @@ def recover(mem: Int32, code: int) -> Int32:
     Raises:
         BudgetExceededError: the arena is at its limit, or the fuel is gone.
         EngineFault: any other code.
-    """
+    """  # noqa: DOC501 - a function makes the error
     if code <= L.FULL:
         return grow(mem, L.FULL - code)
     if code == L.TOO_FAR:
-        raise BudgetExceededError(TOO_LONG, keyword="length")
+        raise too_long()
     if code == L.TOO_DEEP:
         message = f"a token may end more than {L.BASE_CELLS - 1} open rules at once"
         raise BudgetExceededError(message, keyword="nesting", code="too_deep")

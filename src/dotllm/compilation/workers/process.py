@@ -309,11 +309,13 @@ class ProcessCompiler:
         return self._start(cancelled) if idle is None else idle
 
     def _start(self, cancelled: threading.Event | None = None) -> _Worker:
-        """Start a process, and wait until it is ready to compile. After failures this is tried less and less often.
+        """Start a process, and wait until it is ready to compile. After failures this is tried less and less often
+        (`breaker`): a start costs a second of a core, and there may be many specifications.
 
         Raises:
             Cancelled: ``cancelled`` was set meanwhile.
             NoProcess: the process does not start, or the last one did not a short time ago.
+            CompilationError: it ended, or the compiler is closed.
         """
         if not self._starts.allow(time.monotonic()):
             raise NoProcess("the compile process does not start; it is tried again within a minute")
@@ -347,9 +349,7 @@ class ProcessCompiler:
             self._wait(worker, START_TIMEOUT_S, cancelled)
         except CompileTimeout:
             self._drop(worker)
-            raise NoProcess(
-                f"the compile process was not ready within {START_TIMEOUT_S:g} s; try again later"
-            ) from None
+            raise NoProcess(f"the compile process was not ready within {START_TIMEOUT_S:g} s; try later") from None
         except BaseException:
             self._drop(worker)
             raise
