@@ -291,27 +291,32 @@ def _compiled(function: Callable[..., Any], signature: tuple[Any, ...], **flags:
     with _setting, _alone(directory, is_compiled):
         if not is_compiled():
             shipped_kernels.adopt(Path(directory), _index_files(function))
-        declare = numba.njit(*signature, nogil=True, **flags)
         before = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
         numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = directory, f"{__name__}.BySourceHash"
         collecting = gc.isenabled()
         gc.disable()  # a compiler makes little garbage in cycles; looking for it takes a tenth of the time
         BaseFunction.get_call_type = _resolve_once
         try:
-            return declare(function)
-        except Exception as error:
-            damaged = list(Path(directory).glob(_index_files(function).removesuffix("nbi") + "*"))
-            if not damaged:
-                raise
-            _say(f"the machine code of {function.__qualname__} in {directory} is damaged, and made anew: {error!r}")
-            for file in damaged:
-                file.unlink(missing_ok=True)
-            return declare(function)
+            return _declared(directory, function, numba.njit(*signature, nogil=True, **flags))
         finally:
             BaseFunction.get_call_type = _resolve
             if collecting:
                 gc.enable()
             numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = before
+
+
+def _declared(directory: str, function: Callable[..., Any], declare: Callable[..., Any]) -> Any:
+    """``declare(function)``, once more without the cached machine code where that is damaged."""
+    try:
+        return declare(function)
+    except Exception as error:
+        damaged = list(Path(directory).glob(_index_files(function).removesuffix("nbi") + "*"))
+        if not damaged:
+            raise
+        _say(f"the machine code of {function.__qualname__} in {directory} is damaged, and made anew: {error!r}")
+    for file in damaged:
+        file.unlink(missing_ok=True)
+    return declare(function)
 
 
 _resolve = BaseFunction.get_call_type
