@@ -12,7 +12,10 @@ from anthropic import Anthropic
 
 SCHEMA = {
     "type": "object",
-    "properties": {"city": {"type": "string", "maxLength": 20}, "celsius": {"type": "integer", "maximum": 60}},
+    "properties": {
+        "city": {"type": "string", "maxLength": 20},
+        "celsius": {"type": "integer", "minimum": -60, "maximum": 60},
+    },
     "required": ["city", "celsius"],
     "additionalProperties": False,
 }

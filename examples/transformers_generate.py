@@ -18,7 +18,10 @@ from dotllm.transformers import StructuredLogitsProcessor
 
 SCHEMA = {
     "type": "object",
-    "properties": {"city": {"type": "string", "maxLength": 20}, "degrees": {"type": "integer", "maximum": 60}},
+    "properties": {
+        "city": {"type": "string", "maxLength": 8},
+        "degrees": {"type": "integer", "minimum": -60, "maximum": 60},  # without a minimum it may have endless digits
+    },
     "required": ["city", "degrees"],
     "additionalProperties": False,
 }
@@ -35,7 +38,7 @@ def main(name: str) -> list[str]:
     inputs = tokenizer(PROMPTS, padding=True, return_tensors="pt")
     out = model.generate(
         **inputs,
-        max_new_tokens=100,
+        max_new_tokens=150,  # no text of SCHEMA has as many bytes, so no document is cut
         do_sample=True,
         num_return_sequences=3,
         pad_token_id=tokenizer.pad_token_id,

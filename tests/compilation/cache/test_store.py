@@ -214,7 +214,7 @@ def test_trouble_delays_nobody(make_manager: Make, transport: FakeTransport, sto
     transport.error = ConnectionError("refused") if trouble == "error" else None
     transport.delay = 5.0 if trouble == "slow" else 0.0
     metrics = Metrics()
-    store = SharedStore(transport, timeout=0.2, metrics=metrics)
+    store = SharedStore(transport, timeout=1.5, metrics=metrics)  # far more than a busy machine takes
     manager = make_manager(store=store, store_write_interval=0.05)
     waits = []
     for number in range(40):
@@ -222,8 +222,8 @@ def test_trouble_delays_nobody(make_manager: Make, transport: FakeTransport, sto
         manager.submit(spec(id=number)).result(5)
         waits.append(time.monotonic() - start)
         time.sleep(0.02)
-    assert sorted(waits)[len(waits) // 2] < 0.02 and max(waits) < 0.15
-    assert store.breaker.is_open
+    assert sorted(waits)[len(waits) // 2] < 0.02 and max(waits) < 1
+    wait_for(lambda: store.breaker.is_open)
     assert metrics.value("dotllm_store_failures", "read") >= FAILURES
     assert metrics.value("dotllm_store_available", "") == 0
     reads = transport.reads

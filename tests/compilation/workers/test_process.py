@@ -522,9 +522,9 @@ def test_a_burst_waits_as_long_as_compiles_begin(make: Any) -> None:
     """Each caller's patience ended a fixed time after it had come, however fast the process worked."""
     compiler = make()
     compiler.compile(spec(id=0), NEVER)
-    specifications = [spec(id=number, sleep=0.3) for number in range(6)]
+    specifications = [spec(id=number, sleep=0.6) for number in range(6)]
     with ThreadPoolExecutor(6) as callers:
-        found = list(callers.map(lambda one: compiler.try_compile(one, NEVER, 1.2), specifications))
+        found = list(callers.map(lambda one: compiler.try_compile(one, NEVER, 3), specifications))
     assert [index and index.text for index in found] == [one.text for one in specifications]
 
 
