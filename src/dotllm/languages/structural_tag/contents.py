@@ -29,6 +29,9 @@ def _json_schema(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
     blanks = fields.count("max_whitespace_cnt", None)
     if blanks is not None:
         options = options._replace(whitespace_pattern=rf"[ \t\n\r]{{0,{blanks}}}")
+    written = fields.string("whitespace_pattern", "")
+    if written and options.any_whitespace:
+        options = options._replace(whitespace_pattern=written)
     options = options._replace(excludes=tuple(fields.strings("excludes")), finite_numbers=fields.flag("finite_numbers"))
     if style == "json":
         return compiler.schema(schema, fields.at("json_schema"), options)

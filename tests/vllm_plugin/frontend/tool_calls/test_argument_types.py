@@ -32,16 +32,38 @@ def test_types_of_alternatives_are_one_list() -> None:
     defs = {"p": {"type": "object", "properties": {"x": {"const": 1}}}, "q": {"enum": ["a", 2]}}
     one = {"anyOf": [{"$ref": "#/$defs/p"}, {"$ref": "#/$defs/q"}, {"type": "null"}]}
     found = read({"properties": {"one": one, "any": {}}, "$defs": defs})
-    assert found["one"]["type"] == ["integer", "null", "object", "string"]
-    assert found["one"]["properties"]["x"]["type"] == ["integer"]
-    assert found["any"]["type"] == ["string"]  # as vLLM has it
+    assert found["one"]["type"] == ["integer", "null", "number", "object", "string"]
+    assert found["one"]["properties"]["x"]["type"] == ["integer", "number"]  # 1.0 is 1
+    assert found["any"] is True
     two = {"anyOf": [{"$ref": "#/$defs/p"}, {"type": "object", "properties": {"y": {"type": "integer"}}}]}
     assert "properties" not in read({"properties": {"two": two}, "$defs": defs})["two"]
 
 
+@pytest.mark.parametrize(
+    ("schema", "types"),
+    [
+        ({"type": "string", "allOf": [{"pattern": "1"}, {"maxLength": 3}]}, ["string"]),
+        ({"allOf": [{"pattern": "1"}, {"type": ["integer", "null"]}, {"type": ["number", "string"]}]}, ["integer"]),
+        ({"anyOf": [{"minimum": 1}, {"type": "null"}], "type": ["null", "number"]}, ["null", "number"]),
+        ({"type": "integer", "enum": [1, "1"]}, ["integer"]),
+        ({"enum": [1, "1"], "const": "1"}, ["string"]),
+        ({"anyOf": [{"enum": ["a", 1.5]}, False, {"type": "null"}]}, ["null", "number", "string"]),
+        ({"type": "int", "enum": ["a"]}, ["int"]),  # a name of vLLM's
+    ],
+)
+def test_what_holds_together_has_the_types_of_all(schema: dict[str, Any], types: list[str]) -> None:
+    assert read({"properties": {"a": schema, "b": {"const": 1}}})["a"]["type"] == types
+
+
+@pytest.mark.parametrize("keyword", ["pattern", "minLength", "maxLength", "format", "not", "if", "oneOf"])
+def test_without_a_type_what_is_said_of_strings_holds_for_strings_alone(keyword: str) -> None:
+    """A number was read as a string, for which the keyword does not hold."""
+    assert len(read({"properties": {"a": {keyword: "x"}}})["a"]["type"]) == 7
+
+
 def test_what_is_not_named_has_a_schema() -> None:
     found = read({"properties": {"a": {}}, "additionalProperties": {"type": "integer"}, "patternProperties": {"x": {"type": "null"}}})  # fmt: skip
-    assert found.get("a")["type"] == ["string"] and found.get("b")["type"] == ["integer", "null"]
+    assert found.get("a") is True and found.get("b")["type"] == ["integer", "null"]
     only = read({"additionalProperties": {"type": "integer"}})
     assert only and only.get("n")["type"] == ["integer"]
     assert "arguments" in only and "input" in only, "no parser may take them for a wrapper of arguments"
@@ -51,7 +73,7 @@ def test_alternatives_name_a_property_differently() -> None:
     one, other = {"properties": {"a": {"type": "integer"}}}, {"properties": {"a": {"type": "null"}, "b": {"const": 1}}}
     for schema in ({"anyOf": [one, other]}, {"then": one, "else": other}, {"dependentSchemas": {"a": one, "b": other}}):
         found = read({"type": "object", **schema})
-        assert found["a"]["type"] == ["integer", "null"] and found["b"]["type"] == ["integer"]
+        assert found["a"]["type"] == ["integer", "null"] and found["b"]["type"] == ["integer", "number"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +96,7 @@ def test_schemas_that_are_left_as_they_are(parameters: dict[str, Any]) -> None:
 @pytest.mark.parametrize("reference", ["#/$defs/a", "#/nowhere/0", "other.json", "#anchor", 5, "#/$defs/b/anyOf/9"])
 def test_references_that_lead_nowhere(reference: Any) -> None:
     defs = {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}
-    assert read({"properties": {"x": {"$ref": reference}}, "$defs": defs})["x"]["type"] == "string"
+    assert read({"properties": {"x": {"$ref": reference}}, "$defs": defs})["x"] is True
 
 
 def test_a_function_is_read_once_and_forgotten_with_its_request() -> None:

@@ -7,9 +7,9 @@ model and enumeration.
 
 So we give the parsers properties without references (`languages.json_schema.flat_properties`).
 
-The parsers have a second fault. If a value may be a string, or an object or array, they read any JSON text as the
+The parsers have two more faults. If a value may be a string, or an object or array, they read any JSON text as the
 latter. Where a string or a list of strings was allowed, the string ``27`` came back as a number, and ``"a"`` lost its
-quotes. Now both are strings.
+quotes. Now both are strings. And of all values, ``null`` alone had no white space around it.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def _find_tool_properties(tools: Sequence[object] | None, tool_name: str, *, ori
 
 @HOOK.replaces(f"{_MODULE}:coerce_to_schema_type")
 def _coerce_to_schema_type(value: str, schema_type: str | list[str], *, original: Original) -> object:
+    if "null" in schema_type and engine_info.serves():
+        value = "null" if value.strip() == "null" else value
     found = original(value, schema_type)
     if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not engine_info.serves():
         return found

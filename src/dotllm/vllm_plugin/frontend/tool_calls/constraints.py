@@ -61,6 +61,7 @@ def complete(
         tag_rewrite.refuse_names(tag, tools, special_tokens)
         tag_rewrite.exclude_marks(tag)
         tag_rewrite.require_finite_numbers(tag)
+        tag_rewrite.keep_calls_on_one_line(tag)
     elif after.json is not None:
         form = {"type": "json_schema", "json_schema": after.json, "finite_numbers": True}
         tag = {"type": "structural_tag", "format": form}

@@ -19,6 +19,9 @@ JSON in such a tag, have only numbers that are read as finite (`languages.json_s
 arguments, so ``true`` is a call. The same holds for a strict tool whose schema has ``properties`` and no ``type``.
 OpenAI's clients get such a call, Anthropic's an error. So "any JSON" means "any object" here.
 
+*Lines.* The patterns of two parsers (deepseek_v3 and deepseek_v31) do not look past the end of a line, and a call whose
+arguments are JSON on several lines is lost. So that JSON has at most single spaces.
+
 *Names.* vLLM's notations write a tool's name as it is, in a mark or between quotes. No parser reads the ``{"name":
 "a"b", …`` that they make of ``a"b``. A name breaks some notation if it contains a quote, a backslash, a control
 character, the character that follows names, a mark, or a special token (which is no text of an answer). OpenAI allows
@@ -38,6 +41,8 @@ _MARK = re.compile(r"<[^<>\n]+>")
 _SAME_FOR_ALL = re.compile(r"<[^<>=]+=|<[^<>]+>")
 _WITHOUT_EXCLUDES = ("cohere_xml", "minimax_m3_xml")
 _HAVE_NAMES, _HAVE_NONE = ("begin", "value"), ("end", "separator", "triggers")  # fields with fixed text
+_ON_ONE_LINE = "<｜tool▁sep｜>"
+"""A mark of the notations whose calls vLLM reads on one line only."""
 _INFINITE = re.compile(r"\b(inf|nan)\b")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]*")
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
@@ -61,6 +66,13 @@ def require_finite_numbers(tag: object) -> None:
     """The tag's schemas have only numbers that are read as finite."""
     for schema in _schemas(tag):
         schema["finite_numbers"] = True
+
+
+def keep_calls_on_one_line(tag: object) -> None:
+    """No white space but spaces in the JSON of a tag whose parser needs that."""
+    if any(_ON_ONE_LINE in text for text in _fixed_texts(tag)):
+        for schema in _schemas(tag):
+            schema["whitespace_pattern"] = " ?"
 
 
 def require_objects(tag: object) -> bool:
