@@ -264,9 +264,12 @@ def _format(random: Random, depth: int) -> Any:
         lambda: {"type": random.choice(["sequence", "or"]), "elements": [_format(random, depth - 1) for _ in range(random.randint(0, 3))]},
         tag,
         lambda: {
-            "type": "triggered_tags", "triggers": random.choice([["<f="], ["<", "["], ["<f=1", "<"]]), "tags": [tag() for _ in range(random.randint(1, 2))],
+            "type": "triggered_tags", "triggers": random.choice([["<f="], ["<", "["], ["<f=1", "<"], ["<tool_call>", "["], ["<f=1", "<f=2", "["]]), "tags": [tag() for _ in range(random.randint(1, 2))],
             **random.choice([{}, {"at_least_one": True}, {"stop_after_first": True}, {"excludes": ["b"]}]),
         },
+        lambda: {"type": random.choice(["optional", "plus", "star"]), "content": _format(random, depth - 1)},
+        lambda: {"type": "repeat", "min": random.randint(0, 2), "max": random.choice([-1, 2, 3]), "content": _format(random, depth - 1)},
+        lambda: {"type": "dispatch", "rules": [[random.choice(["<f=", "a", "<tool_call>"]), _format(random, depth - 1)]], "loop": random.random() < 0.7},
         lambda: {"type": "tags_with_separator", "tags": [tag()], "separator": random.choice([";", "", "<tool_call>"]), "at_least_one": random.random() < 0.5},
     ]  # fmt: skip
     made: Any = random.choice(leaves if depth == 0 or random.random() < 0.3 else several)()

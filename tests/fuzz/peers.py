@@ -1,11 +1,12 @@
 """What llguidance and xgrammar say, where they are installed: beside a judge that is neither they nor we.
 
-Their mistakes are printed and no findings. They run in a fork, since some specifications make them crash or take
-minutes.
+Their mistakes are printed and no findings. Of grammars there is no such judge: it is a finding where all of them, and
+`lark`, say something else than we do. They run in a fork, since some specifications make them crash or take minutes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import sys
@@ -72,3 +73,26 @@ def compare(kind: str, specification: Any, judged: dict[str, bool]) -> None:
                 says = "allows" if verdict else "has not"
                 print(f"peer {name} {says} {text!r} of {json.dumps(specification)[:300]}", file=sys.stderr, flush=True)
                 break
+
+
+def outvoted(grammar: str, judged: dict[str, bool]) -> str | None:
+    """A text of which two peers or more that take the grammar all say something else than ``judged``."""
+    from tests.languages import grammar_peers
+    from tests.languages.grammar_cases import Case
+
+    grammar_peers.prepare()
+    case = Case("", "ebnf" if "::=" in grammar else "lark", grammar, (), ())
+
+    def ask() -> list[list[bool]]:
+        found = []
+        for peer in grammar_peers.PEERS.values():
+            with contextlib.suppress(grammar_peers.Refused):
+                verdict = peer(case)
+                found.append([verdict(text) for text in judged])
+        return found
+
+    found = forked(ask, CPU_S, 4 * CPU_S) or []
+    for number, (text, ours) in enumerate(judged.items()):
+        if len(found) >= 2 and all(verdicts[number] != ours for verdicts in found):
+            return text
+    return None

@@ -108,4 +108,14 @@ def lark(case: Case) -> Verdict:
     return verdict
 
 
+def prepare() -> None:
+    """Load them all, before a fork asks them."""
+    import xgrammar
+    from lark import Lark
+
+    assert Lark and xgrammar.GrammarMatcher
+    _llguidance_tokenizer()
+    _xgrammar_compiler()
+
+
 PEERS: dict[str, Callable[[Case], Verdict]] = {"llguidance": llguidance, "xgrammar": xgrammar, "lark": lark}
