@@ -5,6 +5,7 @@ Each is made so that about half of what comes out is valid, and the other half n
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from random import Random
@@ -85,6 +86,7 @@ BODY_WORDS = [
     "response_format", "structured_outputs", "tools", "tool_choice", "json", "regex", "choice", "grammar", "structural_tag", "json_object",
     "json_schema", "strict", "name", "parameters", "function", "type", "auto", "required", "none", "text", "whitespace_pattern",
     "disable_any_whitespace", "stop_token_ids", "n", "logprobs", "best_of", "min_tokens", "max_tokens", "schema", "description",
+    "text", "format", "output_config", "output_format", "input_schema", "stop", "bad_words", "vllm_xargs", "guided_json", "input", "prompt",
 ]  # fmt: skip
 
 
@@ -308,34 +310,53 @@ def tokens(random: Random) -> list[bytes | None]:
     return [*out, None]
 
 
-def body(random: Random) -> Any:
-    """Of a chat completion."""
+def body(random: Random) -> tuple[str, Any]:
+    """A class of `requests.CLASSES`, and a request of it."""
     from tests.languages.json_schema.random_schemas import random_schema
 
     schema = random_schema(random, random.choice([1, 2]))
-    tool = {
-        "type": "function",
-        "function": {"name": "f", "parameters": schema, "strict": random.choice([True, False, None])},
-    }
-    parts: list[dict[str, Any]] = [
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}},
-        {"response_format": {"type": "json_object"}},
-        {"response_format": structural_tag(random)},
+    strict = random.choice([True, False, None])
+    function = {"name": "f", "parameters": schema, "strict": strict}
+    tool = {"type": "function", "function": function}
+    choice = random.choice(["auto", "required", "none", {"type": "function", "function": {"name": "f"}}])
+    named = {"type": "json_schema", "name": "n", "schema": schema}
+    free: list[dict[str, Any]] = [
         {"structured_outputs": {"json": schema}},
         {"structured_outputs": {"regex": regex(random)}},
         {"structured_outputs": {"choice": ["a", "b"]}},
         {"structured_outputs": {"grammar": grammar(random)}},
-        {
-            "tools": [tool],
-            "tool_choice": random.choice(["auto", "required", "none", {"type": "function", "function": {"name": "f"}}]),
-        },
-        {"tools": [tool], "response_format": {"type": "json_object"}},
+        {"structured_outputs": {"structural_tag": json.dumps(structural_tag(random))}},
     ]
-    made = {"model": "m", "messages": [{"role": "user", "content": "?"}], **random.choice(parts)}
+    formats: list[dict[str, Any]] = [
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}},
+        {"response_format": {"type": "json_object"}},
+        {"response_format": structural_tag(random)},
+    ]
+    messages = {"messages": [{"role": "user", "content": "?"}]}
+    kinds: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+        "chat": (messages, [*free, *formats, {"tools": [tool], "tool_choice": choice}, {"tools": [tool], "response_format": {"type": "json_object"}}]),
+        "completion": ({"prompt": random.choice(["?", ["?", "!"], [1, 2]])}, [*free, *formats]),
+        "response": (
+            {"input": random.choice(["?", messages["messages"]])},
+            [*free, {"text": {"format": named}}, {"text": {"format": {"type": "json_object"}}}, {"tools": [{"type": "function", **function}], "tool_choice": choice}],
+        ),
+        "message": (
+            {**messages, "max_tokens": 8},
+            [
+                {"output_config": {"format": {"type": "json_schema", "schema": schema}}},
+                {"tools": [{"name": "f", "input_schema": schema, "strict": strict}], "tool_choice": {"type": random.choice(["auto", "any", "none"])}},
+                {"tools": [{"name": "f", "input_schema": schema}], "tool_choice": {"type": "tool", "name": "f"}},
+            ],
+        ),
+    }  # fmt: skip
+    kind = random.choice(["chat", *kinds])
+    subject, parts = kinds[kind]
+    part = random.choice(parts)
     if random.random() < 0.8:
-        changed = [key for key in made if key not in ("model", "messages")]
-        key = random.choice(changed)
-        made = {**made, key: spoilt(random, made[key], BODY_WORDS)}
+        key = random.choice(list(part))
+        part = {**part, key: spoilt(random, part[key], BODY_WORDS)}
     if random.random() < 0.3:
-        made[random.choice(BODY_WORDS)] = random.choice(ODD)
-    return made
+        part = {**part, random.choice(BODY_WORDS): random.choice(ODD)}
+    if random.random() < 0.1:
+        subject = {key: spoilt(random, value, BODY_WORDS) for key, value in subject.items()}
+    return kind, {"model": "m", **subject, **part}

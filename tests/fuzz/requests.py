@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from dotllm.errors import SpecError
 
@@ -16,11 +17,44 @@ def _hooks() -> None:
     registry.apply_required()
 
 
-def ask(body: Any, backend: str = "dotllm") -> BaseException | None:
-    """What becomes an HTTP 500, if anything does."""
+CLASSES = {
+    "chat": "vllm.entrypoints.openai.chat_completion.protocol:ChatCompletionRequest",
+    "completion": "vllm.entrypoints.openai.completion.protocol:CompletionRequest",
+    "response": "vllm.entrypoints.openai.responses.protocol:ResponsesRequest",
+    "message": "vllm.entrypoints.anthropic.protocol:AnthropicMessagesRequest",
+}
+
+
+_SPECIFICATIONS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+_FORMATS = ("json_schema", "json_object", "structural_tag")
+
+
+class Outcome(NamedTuple):
+    """What a front end makes of a request."""
+
+    error: BaseException | None = None
+    """what becomes an HTTP 500"""
+    is_free: bool = False
+    """accepted, and nothing constrains the answer"""
+
+
+def asks(kind: str, body: Any) -> bool:
+    """Whether a request demands a constraint, and so may not be free."""
+    structured = body.get("structured_outputs")
+    if kind != "message" and isinstance(structured, dict) and any(structured.get(name) for name in _SPECIFICATIONS):
+        return True
+    fields = {"response": ("text", "format"), "message": ("output_config", "format")}.get(kind, ("response_format",))
+    for field in fields:
+        body = body.get(field) if isinstance(body, dict) else None
+    return isinstance(body, dict) and body.get("type") in _FORMATS
+
+
+def ask(kind: str, body: Any, backend: str = "auto") -> Outcome:
+    """``kind``: one of `CLASSES`."""
     _hooks()
     from pydantic import ValidationError
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
+    from vllm.exceptions import VLLMValidationError
 
     from dotllm.vllm_plugin.frontend import engine_info, validation
 
@@ -28,19 +62,23 @@ def ask(body: Any, backend: str = "dotllm") -> BaseException | None:
         backend=backend, reasoning_parser="", disable_any_whitespace=False, disable_additional_properties=False
     )
     engine_info.remember(SimpleNamespace(structured_outputs_config=config, model_config=SimpleNamespace()))  # type: ignore[arg-type]
+    assert engine_info.serves() == (backend == "auto"), "otherwise none of our hooks would do anything"
     try:
-        parameters = ChatCompletionRequest.model_validate(body).to_sampling_params(8, {})
-        if backend == "dotllm" and parameters.structured_outputs is not None:
+        request = pkgutil.resolve_name(CLASSES[kind]).model_validate(body)
+        if kind == "message":
+            request = AnthropicServingMessages.to_chat_completion_request(request)
+        parameters = request.to_sampling_params(8, {})
+        if backend == "auto" and parameters.structured_outputs is not None:
             validation.specification_of(parameters, config)  # type: ignore[arg-type]
-    except (ValidationError, SpecError, ValueError):  # HTTP 400 (vLLM's own errors of requests are ValueErrors)
-        return None
+    except (ValidationError, VLLMValidationError, SpecError, ValueError):  # HTTP 400
+        return Outcome()
     except Exception as error:
-        return error
+        return Outcome(error)
     finally:
         engine_info.remember(None)
-    return None
+    return Outcome(is_free=parameters.structured_outputs is None)
 
 
-def ask_vllm(body: Any) -> BaseException | None:
+def ask_vllm(kind: str, body: Any) -> Outcome:
     """The same on one of vLLM's own backends."""
-    return ask(body, "guidance")
+    return ask(kind, body, "guidance")
