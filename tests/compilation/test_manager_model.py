@@ -1,8 +1,9 @@
 """CompilationManager beside a sequential model: what each ticket is answered with, whatever ends when.
 
 Compiles wait (on the manager's own threads) until the model lets them end: with an index, a refusal, an exceeded
-budget, a bug, a dead process, or too late. The shared store answers when the model says, or not at all. Small
-specifications compile in threads, large ones in "processes". The model is a dictionary of jobs and two of caches.
+budget, a bug, a dead process, or too late. The shared store answers when the model says, or not at all, or with what
+is no index. Small specifications compile in threads, large ones in "processes". The model is a dictionary of jobs and
+two of caches.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from dotllm import cancellation
 from dotllm.cancellation import Cancelled
 from dotllm.compilation import CompilationManager, CompilationOptions, Specification
 from dotllm.compilation.accounting.metrics import Metrics
+from dotllm.compilation.cache import disk as disk_cache
 from dotllm.compilation.cache import envelope
 from dotllm.compilation.errors import CompilationError, CompileMemory, CompileTimeout, ProcessDied
 from dotllm.compilation.jobs.job import Ticket
@@ -148,6 +150,7 @@ class Manager(RuleBasedStateMachine):
             store_write_interval=FOR_EVER,
         )  # fmt: skip
         self.with_disk, self.with_store = disk, store
+        disk_cache.logger.disabled = True  # pytest keeps its lines, an error in them its frames, and these a ticket
         self.on_disk: set[str] = set()
         self.tickets: list[weakref.ref[Ticket]] = []
         self.start()
@@ -275,16 +278,20 @@ class Manager(RuleBasedStateMachine):
         self.settle()
 
     @precondition(lambda self: self.unanswered)
-    @rule(data=st.data(), has_it=st.booleans())
-    def the_store_answers(self, data: Any, has_it: bool) -> None:
+    @rule(data=st.data(), has_it=st.booleans(), unreadable=st.sampled_from([False, False, True]))
+    def the_store_answers(self, data: Any, has_it: bool, unreadable: bool = False) -> None:
+        """``unreadable``: an entry that is whole, and no index of this engine. It counts as none."""
         at = data.draw(st.integers(0, len(self.unanswered) - 1), "look-up")
         name, job = self.unanswered.pop(at)
         specification = SPECIFICATIONS[name]
         key = self.manager.key(specification)
         earlier = [one for one, _ in self.unanswered[:at]].count(name)
         answer = self.store.asked[key].pop(earlier)
-        if has_it:
-            index = fake_engine.FakeIndex(specification.text, 100)
+        index = fake_engine.FakeIndex(specification.text, 100)
+        if has_it and unreadable:
+            has_it = False
+            answer(envelope.sealed(lambda path: path.write_bytes(b"no index") and None, key))
+        elif has_it:
             answer(envelope.sealed(index.save, key))
             self.on_disk |= {name} if self.with_disk else set()
         else:
@@ -319,6 +326,14 @@ class Manager(RuleBasedStateMachine):
         with self.manager._table.lock:
             self.manager._table.memory.evict(1.0)
         self.memory.clear()
+
+    @rule()
+    def failures_get_old(self) -> None:
+        table = self.manager._table
+        with table.lock:
+            for key, (_, failure) in table.failures._entries.items():
+                table.failures._entries[key] = (0.0, failure)
+        self.failures.clear()
 
     def write(self) -> None:
         self.manager.flush()
@@ -365,6 +380,7 @@ class Manager(RuleBasedStateMachine):
                 gc.collect()
                 assert not any(reference() is not None for reference in self.tickets), "a ticket is held"
         finally:
+            disk_cache.logger.disabled = False
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
