@@ -2,8 +2,8 @@
 
 A property has whatever type one of the schema's alternatives gives it, and so has what is not named: it may be what
 ``patternProperties`` and ``additionalProperties`` say. Each schema lists all its possible types in ``type``, and has
-``properties``, ``items`` and ``additionalProperties`` if only one of its alternatives has them. One that says nothing
-of types is True, not ``{}``: vLLM takes ``{}`` for a string, and makes one even of a number that was read as JSON. A
+``properties``, ``items`` and ``additionalProperties`` if only one of its alternatives has them. A schema that tells
+neither is True, not ``{}``: vLLM takes ``{}`` for a string, and makes one even of a number that it has read as JSON. A
 recursive schema becomes a cyclic object. Schemas that name all types themselves, and very large ones, are left as they
 are.
 """
@@ -19,8 +19,7 @@ from urllib.parse import unquote
 from dotllm.languages.json_schema.reading.document import below
 
 _ALL = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
-_NOT_OF_EVERY_STRING = {"pattern", "minLength", "maxLength", "format", "not", "if", "oneOf"}
-"""A schema that says nothing of types holds for every string if it has none of these."""
+_PARTS = ("properties", "items", "additionalProperties")
 _IN_PLACE = ("anyOf", "oneOf", "allOf")
 _CONDITIONAL = ("then", "else")
 # Of schemas visited: milliseconds. Servers do it in an event loop.
@@ -41,7 +40,8 @@ class Properties(dict[str, Any]):
 
 
 def properties(schema: dict[str, Any], types_of: Callable[[Any], list[str]]) -> dict[str, Any]:
-    """The ``properties`` of a schema, without references. ``types_of``: the types that ``type`` or ``enum`` name."""
+    """The ``properties`` of a schema, without references. ``types_of``: how the reader reads a schema's types
+    itself (``type``, ``enum``, and the alternatives in place)."""
     return _Reader(schema, types_of).properties()
 
 
@@ -56,7 +56,9 @@ class _Reader:
         """Whether there was something to follow."""
         self.nodes: dict[int, dict[str, Any]] = {}
         self.made: list[dict[str, Any]] = []
-        """Schemas that are not in ``root``; `nodes` has their identities."""
+        """Schemas that are not in ``root``; `nodes` and `types` have their identities."""
+        self.types: dict[int, frozenset[str] | None] = {}
+        """What `_types` has found."""
 
     def properties(self) -> dict[str, Any]:
         named: defaultdict[str, list[Any]] = defaultdict(list)
@@ -78,27 +80,27 @@ class _Reader:
         return found if self.follows else _object(self.root.get("properties"))
 
     def _any_of(self, schemas: list[Any]) -> Any:
-        """What stands for several schemas of one property: those of them that say something."""
         if len(schemas) == 1:
             return self._node(schemas[0])
         self.follows = True
-        self.made.append({"anyOf": [schema for schema in schemas if self._types(schema)] or schemas})
+        self.made.append({"anyOf": schemas})
         return self._node(self.made[-1])
 
     def _node(self, schema: Any) -> Any:
-        """What stands for ``schema``, which may be within it; True for one that says nothing of types."""
+        """What stands for ``schema``, which may be within it; True for one that says nothing."""
         if not isinstance(schema, dict):
             return schema
         if id(schema) in self.nodes:
             return self.nodes[id(schema)]
         types = self._types(schema)
         self.follows |= types != frozenset(self.types_of(schema))
-        if types is None:
-            return True
-        node = self.nodes[id(schema)] = {"type": sorted(types)}
         parts = list(self._parts(schema))
         self.follows |= any("$ref" in part for part in parts)
-        for keyword in ("properties", "items", "additionalProperties"):
+        if types is None and not any(part.keys() & {*_PARTS} for part in parts):
+            return True
+        node: dict[str, Any] = {} if types is None else {"type": sorted(types)}
+        self.nodes[id(schema)] = node
+        for keyword in _PARTS:
             having = [part[keyword] for part in parts if keyword in part]
             if len(having) != 1:
                 continue
@@ -108,32 +110,40 @@ class _Reader:
                 node[keyword] = {name: self._node(value) for name, value in having[0].items()}
         return node
 
-    def _types(self, schema: Any, within: tuple[int, ...] = ()) -> frozenset[str] | None:
-        """What type a value of ``schema`` can have; None: it says nothing of types, and holds for every string.
-
-        ``within``: the schemas that this one is a part of, in place.
-        """
-        if not isinstance(schema, dict) or id(schema) in within:
+    def _types(self, schema: Any) -> frozenset[str] | None:
+        """The types that a value of ``schema`` can have, as far as its keywords tell; None: they tell nothing."""
+        if not isinstance(schema, dict):
             return frozenset() if schema is False else None
-        self._step()
-        within = (*within, id(schema))
-        said = [frozenset(self.types_of({"type": schema["type"]}))] if "type" in schema else []
+        if id(schema) not in self.types:
+            self._step()
+            self.types[id(schema)] = None  # within itself it tells nothing
+            self.types[id(schema)] = self._types_of_parts(schema)
+        return self.types[id(schema)]
+
+    def _types_of_parts(self, schema: dict[str, Any]) -> frozenset[str] | None:
+        told = [frozenset(self.types_of({"type": schema["type"]}))] if "type" in schema else []
         for keyword, values in (("enum", schema.get("enum")), ("const", [schema.get("const")])):
             if keyword in schema:
                 of_values = frozenset(self.types_of({"enum": values}))
-                said.append(of_values | {"number"} if "integer" in of_values else of_values)  # 1.0 is 1
-        together = [part for part in schema.get("allOf", ()) if isinstance(schema["allOf"], list)]
+                told.append(of_values | {"number"} if "integer" in of_values else of_values)  # 1.0 is 1
+        if isinstance(schema.get("not"), dict) and schema["not"].keys() == {"type"}:
+            told.append(_ALL.difference(self.types_of(schema["not"])))
+        conjuncts = list(schema["allOf"]) if isinstance(schema.get("allOf"), list) else []
         if isinstance(schema.get("$ref"), str):
-            together.append(self._target(schema["$ref"]))
-        said += [types for part in together if (types := self._types(part, within)) is not None]
+            conjuncts.append(self._target(schema["$ref"]))
+        told += [types for part in conjuncts if (types := self._types(part)) is not None]
+        open_unions: list[frozenset[str]] = []
         for keyword in ("anyOf", "oneOf"):
             if isinstance(schema.get(keyword), list):
-                of_each = [self._types(part, within) for part in schema[keyword]]
-                if of_each and None not in of_each:
-                    said.append(frozenset().union(*filter(None, of_each)))
-        if not said:
-            return _ALL if schema.keys() & _NOT_OF_EVERY_STRING else None
-        return functools.reduce(_both, said) or said[0]
+                of_each = [self._types(part) for part in schema[keyword]]
+                if any(of_each):
+                    union = frozenset[str]().union(*filter(None, of_each))
+                    (open_unions if None in of_each else told).append(union)
+        if told:
+            return functools.reduce(_intersection, told) or frozenset().union(*told)
+        if open_unions:  # an alternative that tells nothing is read as a string
+            return frozenset({"string"}).union(*open_unions)
+        return None
 
     def _step(self) -> None:
         """Raises RecursionError after too many."""
@@ -173,7 +183,7 @@ class _Reader:
         return found
 
 
-def _both(types: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+def _intersection(types: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     """The types that both have; an integer is a number."""
     found = {one for one in types if one in others or (one == "integer" and "number" in others)}
     return frozenset(found | {one for one in others if one == "integer" and "number" in types})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dotllm.errors import SpecError, UnsupportedError
+from dotllm.errors import InvalidSpecError, SpecError, UnsupportedError
 from dotllm.grammar import Expression
 from dotllm.languages.cfg import grammar_to_grammar
 from dotllm.languages.json_schema import Options
@@ -29,9 +29,15 @@ def _json_schema(compiler: TagCompiler, fields: Fields, _: Ends) -> Expression:
     blanks = fields.count("max_whitespace_cnt", None)
     if blanks is not None:
         options = options._replace(whitespace_pattern=rf"[ \t\n\r]{{0,{blanks}}}")
-    written = fields.string("whitespace_pattern", "")
-    if written and options.any_whitespace:
-        options = options._replace(whitespace_pattern=written)
+    pattern = fields.string("whitespace_pattern", "")
+    if pattern and blanks is not None:
+        raise InvalidSpecError(
+            "'whitespace_pattern' together with 'max_whitespace_cnt'",
+            location=fields.at("whitespace_pattern"),
+            keyword="whitespace_pattern",
+        )
+    if pattern and options.any_whitespace:
+        options = options._replace(whitespace_pattern=pattern)
     options = options._replace(excludes=tuple(fields.strings("excludes")), finite_numbers=fields.flag("finite_numbers"))
     if style == "json":
         return compiler.schema(schema, fields.at("json_schema"), options)

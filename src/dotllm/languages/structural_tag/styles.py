@@ -35,8 +35,8 @@ from dotllm.languages.structural_tag.raw import raw_string
 class Style(NamedTuple):
     """``before`` + key + ``after`` + (of the value's kind: ``kinds[kind]``) + value + ``close``.
 
-    ``kinds``: for string, number, boolean, null, array, object. A raw string directly follows; JSON may have blanks
-    around it.
+    ``kinds``: for string, number, boolean, null, array, object; a style in which they are alike does not say what a
+    value is. A raw string directly follows; JSON may have blanks around it.
     """
 
     before: str
@@ -49,6 +49,7 @@ def _said(string: str, other: str) -> tuple[str, str, str, str, str, str]:
     return (string, other, other, other, other, other)
 
 
+_NULL = 3  # its place among the kinds
 _DSML = "｜DSML｜"
 STYLES = {
     "qwen_xml": Style("<parameter=", ">", "</parameter>"),
@@ -104,14 +105,20 @@ class _Writer(Emitter):
         form = self.algebra.form(node)
         grammar, blank = self.grammar, self.text.whitespace
         choices: list[Expression] = []
-        if form.string is not NO_STRING:
+        may_be_raw = form.string is not NO_STRING
+        if may_be_raw:
             raw = raw_string(form.string, grammar, (self.style.close, *self.options.excludes))
             choices.append(grammar.seq([self.write(self.style.kinds[0]), raw]))
-        for kind, part in enumerate((self.numbers, self._booleans, self._nulls, self.arrays, self.objects), 1):
-            written = part(form)
+        others = [part(form) for part in (self.numbers, self._booleans, self._nulls, self.arrays, self.objects)]
+        says_kind = self.style.kinds[0] != self.style.kinds[1]
+        if may_be_raw and all(others) and not says_kind:  # of any type: a reader takes it for a string
+            others = []
+        for kind, written in enumerate(others, 1):
             if written:
+                # a reader knows null among strings only if it stands alone
+                around = grammar.empty() if kind == _NULL and may_be_raw and not says_kind else blank
                 value = grammar.alt(written)
-                choices.append(grammar.seq([self.write(self.style.kinds[kind]), blank, value, blank]))
+                choices.append(grammar.seq([self.write(self.style.kinds[kind]), around, value, around]))
         return grammar.seq([grammar.alt(choices), self.write(self.style.close)])
 
     def _booleans(self, form: NormalForm) -> list[Expression]:

@@ -7,9 +7,12 @@ model and enumeration.
 
 So we give the parsers properties without references (`languages.json_schema.flat_properties`).
 
-The parsers have two more faults. If a value may be a string, or an object or array, they read any JSON text as the
+Where the notation says of each value what it is, the arguments of a strict tool are right as they are written, and
+nothing is converted: the string ``"27"`` stays one where a number is allowed, too.
+
+The parsers have a second fault. If a value may be a string, or an object or array, they read any JSON text as the
 latter. Where a string or a list of strings was allowed, the string ``27`` came back as a number, and ``"a"`` lost its
-quotes. Now both are strings. And of all values, ``null`` alone had no white space around it.
+quotes. Now both are strings.
 """
 
 from __future__ import annotations
@@ -54,6 +57,12 @@ def properties_of(function: Any) -> dict[str, Any]:
     return _known[key][1]
 
 
+def leave_as_written(function: Any) -> None:
+    """No argument of this function is converted, while it lives."""
+    key = id(function)
+    _known[key] = weakref.ref(function, lambda _: _known.pop(key, None)), {}
+
+
 @HOOK.replaces(f"{_MODULE}:find_tool_properties")
 def _find_tool_properties(tools: Sequence[object] | None, tool_name: str, *, original: Original) -> dict[str, Any]:
     for tool in (tools or ()) if engine_info.serves() else ():
@@ -66,8 +75,6 @@ def _find_tool_properties(tools: Sequence[object] | None, tool_name: str, *, ori
 
 @HOOK.replaces(f"{_MODULE}:coerce_to_schema_type")
 def _coerce_to_schema_type(value: str, schema_type: str | list[str], *, original: Original) -> object:
-    if "null" in schema_type and engine_info.serves():
-        value = "null" if value.strip() == "null" else value
     found = original(value, schema_type)
     if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not engine_info.serves():
         return found

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from dotllm.vllm_plugin.frontend import engine_info
-from dotllm.vllm_plugin.frontend.tool_calls import tag_rewrite
+from dotllm.vllm_plugin.frontend.tool_calls import argument_types, tag_rewrite
 from dotllm.vllm_plugin.frontend.validation import refuse
 from dotllm.vllm_plugin.hook import Hook, Original
 from dotllm.vllm_plugin.specification import OPTIONS
@@ -62,6 +62,10 @@ def complete(
         tag_rewrite.exclude_marks(tag)
         tag_rewrite.require_finite_numbers(tag)
         tag_rewrite.keep_calls_on_one_line(tag)
+        if tag_rewrite.says_kinds(tag):
+            for function in (getattr(tool, "function", tool) for tool in tools):
+                if getattr(function, "strict", False):
+                    argument_types.leave_as_written(function)
     elif after.json is not None:
         form = {"type": "json_schema", "json_schema": after.json, "finite_numbers": True}
         tag = {"type": "structural_tag", "format": form}

@@ -19,7 +19,7 @@ JSON in such a tag, have only numbers that are read as finite (`languages.json_s
 arguments, so ``true`` is a call. The same holds for a strict tool whose schema has ``properties`` and no ``type``.
 OpenAI's clients get such a call, Anthropic's an error. So "any JSON" means "any object" here.
 
-*Lines.* The patterns of two parsers (deepseek_v3 and deepseek_v31) do not look past the end of a line, and a call whose
+*Lines.* In the patterns of two parsers (deepseek_v3 and deepseek_v31) ``.`` matches no line break, and a call whose
 arguments are JSON on several lines is lost. So that JSON has at most single spaces.
 
 *Names.* vLLM's notations write a tool's name as it is, in a mark or between quotes. No parser reads the ``{"name":
@@ -41,8 +41,9 @@ _MARK = re.compile(r"<[^<>\n]+>")
 _SAME_FOR_ALL = re.compile(r"<[^<>=]+=|<[^<>]+>")
 _WITHOUT_EXCLUDES = ("cohere_xml", "minimax_m3_xml")
 _HAVE_NAMES, _HAVE_NONE = ("begin", "value"), ("end", "separator", "triggers")  # fields with fixed text
-_ON_ONE_LINE = "<｜tool▁sep｜>"
-"""A mark of the notations whose calls vLLM reads on one line only."""
+_MARK_OF_ONE_LINE = "<｜tool▁sep｜>"
+"""It stands in the notations whose calls vLLM reads on one line only."""
+_SAY_KINDS = ("json", "deepseek_xml", "deepseek_v4_1_xml")
 _INFINITE = re.compile(r"\b(inf|nan)\b")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]*")
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
@@ -68,9 +69,14 @@ def require_finite_numbers(tag: object) -> None:
         schema["finite_numbers"] = True
 
 
+def says_kinds(tag: object) -> bool:
+    """Whether all arguments in a tag's calls are written so that a reader knows their types."""
+    return all(schema.get("style", "json") in _SAY_KINDS for schema in _schemas(tag))
+
+
 def keep_calls_on_one_line(tag: object) -> None:
     """No white space but spaces in the JSON of a tag whose parser needs that."""
-    if any(_ON_ONE_LINE in text for text in _fixed_texts(tag)):
+    if any(_MARK_OF_ONE_LINE in text for text in _fixed_texts(tag)):
         for schema in _schemas(tag):
             schema["whitespace_pattern"] = " ?"
 
