@@ -250,6 +250,32 @@ def test_deep_nesting_is_a_named_error() -> None:
         structural_tag_to_grammar({"format": format_})
 
 
+@pytest.mark.parametrize(
+    ("style", "name"),
+    [("qwen_xml", " a"), ("qwen_xml", "a>b"), ("minimax_xml", 'a"b'), ("minimax_xml", ""), ("glm_xml", "a "), ("deepseek_xml", 'a"b')],
+)  # fmt: skip
+def test_names_that_no_reader_finds_are_refused(style: str, name: str, vocabulary: Vocabulary) -> None:
+    """What was written for them became another property's, or nobody's."""
+    schema = {"type": "object", "properties": {name: {"type": "integer"}, "a": {"type": "integer"}}}
+    with pytest.raises(UnsupportedError, match="no reader") as caught:
+        accepts({"type": "json_schema", "json_schema": schema, "style": style}, "", vocabulary)
+    assert "rename" in str(caught.value)
+
+
+def test_what_may_be_anything_is_a_string(vocabulary: Vocabulary) -> None:
+    """Where nothing says what a value is, a reader takes it for a string; so the pattern holds for all of it."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"pattern": "^0[0-9]+$"}, "b": {"type": ["null", "string"], "maxLength": 1}},
+    }
+    format_ = {"type": "json_schema", "json_schema": schema, "style": "qwen_xml"}
+    assert accepts(format_, "<parameter=a>0123</parameter><parameter=b>null</parameter>", vocabulary)
+    for text in ("<parameter=a>5</parameter>", "<parameter=a>[]</parameter>", "<parameter=b>\nnull</parameter>"):
+        assert not accepts(format_, text, vocabulary)
+    kinds = {**format_, "style": "deepseek_xml"}
+    assert accepts(kinds, '<｜DSML｜parameter name="a" string="false">5</｜DSML｜parameter>', vocabulary)
+
+
 def test_no_module_keeps_a_budget() -> None:
     """One for each specification: a module's own was used up by some 5,000 tools, and then refused all others."""
     for module in pkgutil.walk_packages(dotllm.languages.__path__, "dotllm.languages."):

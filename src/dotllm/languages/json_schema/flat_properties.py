@@ -1,16 +1,17 @@
 """Properties of a JSON Schema without references: for a reader of arguments that follows none.
 
-A property has whatever type one of the schema's alternatives gives it, and so has what is not named: it may be what
-``patternProperties`` and ``additionalProperties`` say. Each schema lists all its possible types in ``type``, and has
-``properties``, ``items`` and ``additionalProperties`` if only one of its alternatives has them. A schema that tells
-neither is True, not ``{}``: vLLM takes ``{}`` for a string, and makes one even of a number that it has read as JSON. A
-recursive schema becomes a cyclic object. Schemas that name all types themselves, and very large ones, are left as they
-are.
+A property has whatever type one of the schema's alternatives gives it, and so has what is not named: the first of the
+``patternProperties`` that fits its name says so, or ``additionalProperties``. Each schema lists all its possible types
+in ``type``, and has ``properties``, ``items`` and ``additionalProperties`` if only one of its alternatives has them. A
+schema that tells neither is True, not ``{}``: vLLM takes ``{}`` for a string, and makes one even of a number that it
+has read as JSON. A recursive schema becomes a cyclic object. Schemas that name all types themselves, and very large
+ones, are left as they are.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,21 +23,27 @@ _ALL = frozenset({"array", "boolean", "integer", "null", "number", "object", "st
 _PARTS = ("properties", "items", "additionalProperties")
 _IN_PLACE = ("anyOf", "oneOf", "allOf")
 _CONDITIONAL = ("then", "else")
-# Of schemas visited: milliseconds. Servers do it in an event loop.
+# Of schemas visited: tens of milliseconds. Servers do it in an event loop.
+_PLAIN = re.compile(r"\^?(?:[\w -]|\[[\w -]*\]|\.)*[*+]?\$?")
+"""Patterns that `re` reads as ECMA-262 does, and fast. The names that others match are not known here."""
 _MOST_STEPS = 20_000
 
 
 class Properties(dict[str, Any]):
     """Schemas of properties by name; `get` knows those that are not named, too."""
 
-    def __init__(self, named: dict[str, Any], others: Any) -> None:
+    def __init__(self, named: dict[str, Any], patterns: list[tuple[str, Any]], others: Any) -> None:
+        """``patterns``: plain ones of names, with a schema each; ``others``: of all other names, True for any value."""
         # Readers take an empty dict for no schema, and these two, if they are not named, for a wrapper of arguments.
-        super().__init__(named or dict.fromkeys(("arguments", "input"), others))
-        self.others = others
+        self.patterns, self.others = patterns, others
+        super().__init__(named or {name: self._unnamed(name) for name in ("arguments", "input")})
 
     def get(self, name: str, default: Any = None) -> Any:
         """The schema of a property."""
-        return super().get(name, self.others)
+        return super().get(name) if name in self else self._unnamed(name)
+
+    def _unnamed(self, name: str) -> Any:
+        return next((schema for pattern, schema in self.patterns if re.search(pattern, name)), self.others)
 
 
 def properties(schema: dict[str, Any], types_of: Callable[[Any], list[str]]) -> dict[str, Any]:
@@ -62,6 +69,7 @@ class _Reader:
 
     def properties(self) -> dict[str, Any]:
         named: defaultdict[str, list[Any]] = defaultdict(list)
+        by_pattern: defaultdict[str, list[Any]] = defaultdict(list)
         others: list[Any] = []
         try:
             parts = list(self._parts(self.root, conditional=True))
@@ -69,12 +77,18 @@ class _Reader:
             for part in parts:
                 for name, value in _object(part.get("properties")).items():
                     named[name].append(value)
-                others += _object(part.get("patternProperties")).values()
+                for value in [*_list(part.get("enum")), part.get("const")]:
+                    for name, one in _object(value).items():
+                        named[name].append({"const": one})
+                for pattern, value in _object(part.get("patternProperties")).items():
+                    (by_pattern[pattern] if _PLAIN.fullmatch(pattern) else others).append(value)
                 others += [part[name] for name in ("additionalProperties", "unevaluatedProperties") if name in part]
             others = [other for other in others if isinstance(other, dict)]
             found = {name: self._any_of(schemas) for name, schemas in named.items()}
-            if others:
-                return Properties(found, self._any_of(others))
+            if others or by_pattern:
+                self.follows = True
+                patterns = [(pattern, self._any_of(schemas)) for pattern, schemas in by_pattern.items()]
+                found = Properties(found, patterns, self._any_of(others) if others else True)
         except RecursionError:  # too large, or too deep
             self.follows = False
         return found if self.follows else _object(self.root.get("properties"))
@@ -125,10 +139,13 @@ class _Reader:
         for keyword, values in (("enum", schema.get("enum")), ("const", [schema.get("const")])):
             if keyword in schema:
                 of_values = frozenset(self.types_of({"enum": values}))
-                told.append(of_values | {"number"} if "integer" in of_values else of_values)  # 1.0 is 1
+                strings = [value for value in _list(values) if isinstance(value, str)]
+                written = any(value[:1] in "+-.0123456789" for value in strings)
+                # 1.0 is 1, unless it is one of the strings
+                told.append(of_values | {"number"} if "integer" in of_values and not written else of_values)
         if isinstance(schema.get("not"), dict) and schema["not"].keys() == {"type"}:
             told.append(_ALL.difference(self.types_of(schema["not"])))
-        conjuncts = list(schema["allOf"]) if isinstance(schema.get("allOf"), list) else []
+        conjuncts = [*_list(schema.get("allOf"))]
         if isinstance(schema.get("$ref"), str):
             conjuncts.append(self._target(schema["$ref"]))
         told += [types for part in conjuncts if (types := self._types(part)) is not None]
@@ -187,6 +204,10 @@ def _intersection(types: frozenset[str], others: frozenset[str]) -> frozenset[st
     """The types that both have; an integer is a number."""
     found = {one for one in types if one in others or (one == "integer" and "number" in others)}
     return frozenset(found | {one for one in others if one == "integer" and "number" in types})
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -158,6 +158,13 @@ class _Members:
     def named_member(self, name: str, value: Expression) -> Expression:
         if any(text in name for text in self.options.excludes):
             return self.grammar.never()
+        style = self.writer.style
+        if name != name.strip() or not name or style.after[0] in name or "<" in name:
+            raise UnsupportedError(
+                f"a property named {name!r}, which no reader of this notation finds",
+                keyword="properties",
+                help="rename it: use letters, digits, '_', '-' and '.'",
+            )
         return self._key(self.grammar.literal(name), value)
 
     def named_members(self, names: Sequence[str], values: Sequence[Expression]) -> Sequence[Expression]:

@@ -47,6 +47,7 @@ def test_types_of_alternatives_are_one_list() -> None:
         ({"anyOf": [{"minimum": 1}, {"type": "null"}], "type": ["null", "number"]}, ["null", "number"]),
         ({"type": "integer", "enum": [1, "1"]}, ["integer"]),
         ({"enum": [1, "1"], "const": "1"}, ["string"]),
+        ({"enum": [2, "1.0"]}, ["integer", "string"]),
         ({"anyOf": [{"enum": ["a", 1.5]}, False, {"type": "null"}]}, ["null", "number", "string"]),
         ({"type": "int", "enum": ["a"]}, ["int", "string"]),  # a name of vLLM's
         ({"anyOf": [{"type": "array"}, {"description": "anything"}]}, ["array", "string"]),
@@ -66,6 +67,22 @@ def test_what_is_no_schema_breaks_nothing(keyword: str, value: Any) -> None:
     assert {*read({"properties": {"a": {keyword: value}, "b": {"const": 1}}})} == {"a", "b"}
 
 
+def test_objects_that_are_listed_name_their_properties() -> None:
+    assert read({"type": "object", "enum": [{"a": 5}, {"a": None, "b": "x"}]})["a"]["type"] == [
+        "integer",
+        "null",
+        "number",
+    ]
+
+
+def test_tools_in_a_namespace() -> None:
+    """Of the Responses API: a call names both."""
+    inner = Function(name="f", parameters={"properties": {"a": {"const": 1}}})
+    space = SimpleNamespace(name="crm", tools=[inner])
+    found = argument_types._find_tool_properties([space], "crm__f", original=lambda *_: {})
+    assert found["a"]["type"] == ["integer", "number"]
+
+
 def test_a_definition_is_read_once() -> None:
     """Sixteen definitions, each twice in the one before: it gave up, and the types of all properties were lost."""
     defs: Any = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
@@ -80,8 +97,11 @@ def test_parts_of_what_names_no_type_are_kept() -> None:
 
 
 def test_what_is_not_named_has_a_schema() -> None:
-    found = read({"properties": {"a": {}}, "additionalProperties": {"type": "integer"}, "patternProperties": {"x": {"type": "null"}}})  # fmt: skip
-    assert found.get("a") is True and found.get("b")["type"] == ["integer", "null"]
+    patterns = {"^n_": {"type": "null"}, "(a+)+$": {"type": "boolean"}}  # one of them is not tried: it might take years
+    found = read({"properties": {"a": {}}, "additionalProperties": {"type": "integer"}, "patternProperties": patterns})
+    assert found.get("a") is True and found.get("n_b")["type"] == ["null"]
+    assert found.get("b")["type"] == ["boolean", "integer"]
+    assert read({"patternProperties": {"^n_": {"type": "null"}}}).get("b") is True
     only = read({"additionalProperties": {"type": "integer"}})
     assert only and only.get("n")["type"] == ["integer"]
     assert "arguments" in only and "input" in only, "no parser may take them for a wrapper of arguments"
@@ -135,6 +155,12 @@ def test_a_function_is_read_once_and_forgotten_with_its_request() -> None:
         ("null", ["array", "string"], "null"),
         ('["a"]', ["array", "string"], ["a"]),
         ("27", ["array", "integer", "string"], 27),
+        ("00501", ["integer", "string"], "00501"),
+        ("1_000", ["integer", "string"], "1_000"),
+        ("0", ["boolean", "string"], "0"),
+        ("NULL", ["null", "string"], "NULL"),
+        (" 5\n", ["integer", "string"], 5),
+        ("0", ["boolean"], False),
         ("null", ["array", "null", "string"], None),
         ("true", ["boolean", "object", "string"], True),
         ("1.5", ["array", "integer", "string"], "1.5"),

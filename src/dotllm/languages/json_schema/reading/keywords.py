@@ -24,7 +24,7 @@ from dotllm.languages.json_schema.algebra.normal_form import (
     NormalForm,
 )
 from dotllm.languages.json_schema.algebra.object_conditions import mentioning
-from dotllm.languages.json_schema.options import Options, Order
+from dotllm.languages.json_schema.options import Options, Order, Whitespace
 from dotllm.languages.json_schema.reading.applicators import with_applicators
 from dotllm.languages.json_schema.reading.array_keywords import array_constraint
 from dotllm.languages.json_schema.reading.dialect import ASSERTIONS, Dialect
@@ -56,6 +56,9 @@ class Keywords:
     def __init__(self, document: Document, algebra: Algebra, options: Options) -> None:
         if options.order not in get_args(Order):
             raise InvalidSpecError(f"order must be one of {get_args(Order)}, not {options.order!r}", keyword="order")
+        if options.whitespace not in get_args(Whitespace):
+            wrong = f"whitespace must be one of {get_args(Whitespace)}, not {options.whitespace!r}"
+            raise InvalidSpecError(wrong, keyword="whitespace")
         self._wrong: Any = None
         self.document = document
         self.algebra = algebra

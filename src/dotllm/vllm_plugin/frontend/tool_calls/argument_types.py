@@ -12,17 +12,19 @@ nothing is converted: the string ``"27"`` stays one where a number is allowed, t
 
 The parsers have a second fault. If a value may be a string, or an object or array, they read any JSON text as the
 latter. Where a string or a list of strings was allowed, the string ``27`` came back as a number, and ``"a"`` lost its
-quotes. Now both are strings.
+quotes. Now both are strings. So is what is no number, boolean or null of JSON, such as ``00501`` or ``0`` for false.
 """
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from dotllm.languages.json_schema import flat_properties
 from dotllm.vllm_plugin.frontend import engine_info
+from dotllm.vllm_plugin.frontend.tool_calls import tag_rewrite
 from dotllm.vllm_plugin.hook import Hook, Original, Target
 
 _MODULE = "vllm.tool_parsers.utils"
@@ -41,6 +43,10 @@ _TYPES: dict[type, frozenset[str]] = {
 }  # fmt: skip
 """What a value that was read may be by a schema; a string is what there was before."""
 _NAMES = frozenset({"string"}).union(*_TYPES.values())  # vLLM knows others, as "int"
+
+_NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+_AS_JSON = {type(None): "null", bool: "true|false", int: _NUMBER, float: _NUMBER}
+"""How JSON writes what was read."""
 
 _known: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
 """What `properties_of` found, by the identity of the tool's function, while that lives: parsers ask for every token."""
@@ -65,9 +71,8 @@ def leave_as_written(function: Any) -> None:
 
 @HOOK.replaces(f"{_MODULE}:find_tool_properties")
 def _find_tool_properties(tools: Sequence[object] | None, tool_name: str, *, original: Original) -> dict[str, Any]:
-    for tool in (tools or ()) if engine_info.serves() else ():
-        function = getattr(tool, "function", tool)  # the Responses API has no function in its tools
-        if getattr(function, "name", None) == tool_name and isinstance(getattr(function, "parameters", None), dict):
+    for _, name, function in tag_rewrite.functions(tools or ()) if engine_info.serves() else ():
+        if name == tool_name and isinstance(getattr(function, "parameters", None), dict):
             return properties_of(function)
     found: dict[str, Any] = original(tools, tool_name)
     return found
@@ -78,4 +83,7 @@ def _coerce_to_schema_type(value: str, schema_type: str | list[str], *, original
     found = original(value, schema_type)
     if "string" not in schema_type or not _NAMES.issuperset(schema_type) or not engine_info.serves():
         return found
+    written = _AS_JSON.get(type(found))
+    if written is not None and not re.fullmatch(written, value.strip()):
+        return value
     return found if _TYPES[type(found)].intersection(schema_type) else value

@@ -63,7 +63,7 @@ def complete(
         tag_rewrite.require_finite_numbers(tag)
         tag_rewrite.keep_calls_on_one_line(tag)
         if tag_rewrite.says_kinds(tag):
-            for function in (getattr(tool, "function", tool) for tool in tools):
+            for _, _, function in tag_rewrite.functions(tools):
                 if getattr(function, "strict", False):
                     argument_types.leave_as_written(function)
     elif after.json is not None:
@@ -104,10 +104,10 @@ def refuse_unenforced(request: Any, params: SamplingParams) -> None:
 
 
 def _refuse_strict(tools: Iterable[Any]) -> None:
-    for i, tool in enumerate(tools):
-        if getattr(getattr(tool, "function", tool), "strict", False):
+    for place, _, function in tag_rewrite.functions(tools):
+        if getattr(function, "strict", False):
             what = "the server's tool parser describes its notation without the schemas of arguments"
-            refuse(f"tools[{i}] is strict, and {what}: leave strict out, and check the arguments", "tools")
+            refuse(f"{place} is strict, and {what}: leave strict out, and check the arguments", "tools")
 
 
 @HOOK.replaces(

@@ -93,13 +93,21 @@ def require_objects(tag: object) -> bool:
     return found
 
 
+def functions(tools: Iterable[Any]) -> Iterator[tuple[str, str | None, Any]]:
+    """Place, name in calls, and function of each tool, those in a namespace of the Responses API included."""
+    for i, tool in enumerate(tools):
+        for j, one in enumerate(getattr(tool, "tools", None) or ()):
+            yield f"tools[{i}].tools[{j}]", f"{tool.name}__{getattr(one, 'name', '')}", one
+        function = getattr(tool, "function", tool)  # the Responses API has no function in its tools
+        yield f"tools[{i}]", getattr(function, "name", None), function
+
+
 def refuse_names(tag: object, tools: Iterable[object], special_tokens: Callable[[], Iterable[str]] = tuple) -> None:
     """Refuse a request's tools for names of which no call can be made, where the tag enforces calls of them. Raises as
     `refuse`. ``special_tokens``: names of the tokenizer's."""
-    for i, tool in enumerate(tools):
-        name: str | None = getattr(getattr(tool, "function", tool), "name", None)
+    for place, name, _ in functions(tools):
         if name == "":
-            refuse(f"tools[{i}] has an empty name, and a call of it would be lost: name it", "tools")
+            refuse(f"{place} has an empty name, and a call of it would be lost: name it", "tools")
         if name is None or _PLAIN_NAME.fullmatch(name):
             continue
         calls = [text for text in _fixed_texts(tag, _HAVE_NAMES) if name in text]
@@ -112,7 +120,7 @@ def refuse_names(tag: object, tools: Iterable[object], special_tokens: Callable[
         broken = next((part for part in breaking if part and part in name), None)
         if broken is not None:
             refuse(
-                f"tools[{i}] is named {name!r}, and no call can be made of a name with {broken!r} in it: "
+                f"{place} is named {name!r}, and no call can be made of a name with {broken!r} in it: "
                 "use letters, digits, '_', '-' and '.'",
                 "tools",
             )
@@ -121,14 +129,13 @@ def refuse_names(tag: object, tools: Iterable[object], special_tokens: Callable[
 def refuse_infinite_numbers(tools: Iterable[Any]) -> None:
     """Refuse a schema of a strict tool with a number such as 1e400, which is written as null on its way into the tag.
     Raises as `refuse`."""
-    for i, tool in enumerate(tools):
-        function = getattr(tool, "function", tool)
+    for place, name, function in functions(tools):
         if not getattr(function, "strict", False) or not _INFINITE.search(repr(function.parameters)):
             continue
         try:
             json.dumps(function.parameters, allow_nan=False)  # (it may have been a text)
         except ValueError:
-            refuse(f"tool {function.name!r}: the schema in tools[{i}] has a number like 1e400, too large", "tools")
+            refuse(f"tool {name!r}: the schema in {place} has a number like 1e400, too large", "tools")
 
 
 def _formats(tag: object) -> Iterator[dict[str, Any]]:
