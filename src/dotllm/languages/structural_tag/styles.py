@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from dotllm.errors import InvalidSpecError, Pointer, UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.json_schema.extension import (
+    ANY_STRING,
     FALSE_BIT,
     NO_STRING,
     NULL_BIT,
@@ -36,13 +37,15 @@ class Style(NamedTuple):
     """``before`` + key + ``after`` + (of the value's kind: ``kinds[kind]``) + value + ``close``.
 
     ``kinds``: for string, number, boolean, null, array, object; a style in which they are alike does not say what a
-    value is. A raw string directly follows; JSON may have blanks around it.
+    value is. A raw string directly follows; JSON may have blanks around it. ``is_trimmed``: a reader takes a line break
+    off each end of a value.
     """
 
     before: str
     after: str
     close: str
     kinds: tuple[str, str, str, str, str, str] = ("", "", "", "", "", "")
+    is_trimmed: bool = False
 
 
 def _said(string: str, other: str) -> tuple[str, str, str, str, str, str]:
@@ -53,6 +56,7 @@ _NULL = 3  # its place among the kinds
 _DSML = "｜DSML｜"
 STYLES = {
     "qwen_xml": Style("<parameter=", ">", "</parameter>"),
+    "qwen_trimmed_xml": Style("<parameter=", ">", "</parameter>", is_trimmed=True),
     "minimax_xml": Style('<parameter name="', '">', "</parameter>"),
     "glm_xml": Style("<arg_key>", "</arg_key>", "</arg_value>", ("<arg_value>",) * 6),
     "deepseek_xml": Style(
@@ -66,6 +70,8 @@ STYLES = {
         tuple(f'{kind}"<|sep|>' for kind in ("string", "number", "boolean", "null", "array", "object")),  # type: ignore[arg-type]
     ),
 }  # fmt: skip
+# Strings that a reader who trims them leaves as they are.
+_TRIMMED = StringLanguage.pattern(r"^([^\n]([\s\S]*[^\n])?)?$")
 _NAMES = StringLanguage.pattern(r"^[a-zA-Z_][a-zA-Z0-9_]*$")
 
 Text = Callable[[str], Expression]
@@ -106,9 +112,13 @@ class _Writer(Emitter):
         grammar, blank = self.grammar, self.text.whitespace
         choices: list[Expression] = []
         may_be_raw = form.string is not NO_STRING
+        line = grammar.empty()  # that may stand around a string
         if may_be_raw:
-            raw = raw_string(form.string, grammar, (self.style.close, *self.options.excludes))
-            choices.append(grammar.seq([self.write(self.style.kinds[0]), raw]))
+            string = form.string
+            if self.style.is_trimmed and string is not ANY_STRING:
+                string, line = string & _TRIMMED, grammar.optional(grammar.literal("\n"))
+            raw = raw_string(string, grammar, (self.style.close, *self.options.excludes))
+            choices.append(grammar.seq([self.write(self.style.kinds[0]), line, raw, line]))
         others = [part(form) for part in (self.numbers, self._booleans, self._nulls, self.arrays, self.objects)]
         says_kind = self.style.kinds[0] != self.style.kinds[1]
         if may_be_raw and all(others) and not says_kind:  # of any type: a reader takes it for a string
@@ -116,7 +126,7 @@ class _Writer(Emitter):
         for kind, written in enumerate(others, 1):
             if written:
                 # a reader knows null among strings only if it stands alone
-                around = grammar.empty() if kind == _NULL and may_be_raw and not says_kind else blank
+                around = line if kind == _NULL and may_be_raw and not says_kind else blank
                 value = grammar.alt(written)
                 choices.append(grammar.seq([self.write(self.style.kinds[kind]), around, value, around]))
         return grammar.seq([grammar.alt(choices), self.write(self.style.close)])

@@ -33,6 +33,8 @@ _SCHEMA_OF_CALLS = "tool_calling_response"
 """The name of the format that vLLM gives a Responses request, with parsers that ask for a JSON Schema."""
 _LOOSE = ("hy_v4", "kimi_k3")
 """Notations that vLLM describes without the schemas of arguments, or without all of them."""
+_TRIMMED = "qwen_3_coder"
+"""The notation whose parsers take line breaks off the ends of values."""
 
 HOOK = Hook(
     name="tool-constraints",
@@ -47,9 +49,10 @@ def complete(
     before: StructuredOutputsParams | None,
     tools: Sequence[Any],
     special_tokens: Callable[[], Iterable[str]] = tuple,
+    notation: str | None = None,
 ) -> None:
     """Complete what vLLM has made of ``tools`` and of ``before``, whose options about the writing of JSON go for it.
-    Raises as `tag_rewrite.refuse_names`."""
+    ``notation``: vLLM's name of it. Raises as `tag_rewrite.refuse_names`."""
     for option in OPTIONS:
         if getattr(before, option, None) and not getattr(after, option):
             setattr(after, option, getattr(before, option))
@@ -62,6 +65,8 @@ def complete(
         tag_rewrite.exclude_marks(tag)
         tag_rewrite.require_finite_numbers(tag)
         tag_rewrite.keep_calls_on_one_line(tag)
+        if notation == _TRIMMED:
+            tag_rewrite.let_strings_be_trimmed(tag)
         if tag_rewrite.says_kinds(tag):
             for _, _, function in tag_rewrite.functions(tools):
                 if getattr(function, "strict", False):
@@ -126,10 +131,12 @@ def _adjust_request(self: Any, request: Any, *, original: Original) -> Any:
         adjusted.text = None
     # 0.33's parsers of templates put theirs beside what a Responses request says itself
     after = getattr(adjusted, "_parser_structured_outputs", None) or adjusted.structured_outputs
-    if getattr(self._tool_parser, "structural_tag_model", None) in _LOOSE:
+    notation = getattr(self._tool_parser, "structural_tag_model", None)
+    if notation in _LOOSE:
         _refuse_strict(adjusted.tools or ())
     if after is not None and after is not before:
-        complete(after, before, adjusted.tools, partial(_special_tokens, getattr(self, "model_tokenizer", None)))
+        special_tokens = partial(_special_tokens, getattr(self, "model_tokenizer", None))
+        complete(after, before, adjusted.tools, special_tokens, notation)
     return adjusted
 
 

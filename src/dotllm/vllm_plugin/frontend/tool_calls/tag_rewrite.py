@@ -22,6 +22,9 @@ OpenAI's clients get such a call, Anthropic's an error. So "any JSON" means "any
 *Lines.* In the patterns of two parsers (deepseek_v3 and deepseek_v31) ``.`` matches no line break, and a call whose
 arguments are JSON on several lines is lost. So that JSON has at most single spaces.
 
+The parsers of Qwen 3's notation take a line break off each end of a value, because models are taught to write them.
+So a string of an enumeration or a pattern may have them around it, and begins and ends with none itself.
+
 *Names.* vLLM's notations write a tool's name as it is, in a mark or between quotes. No parser reads the ``{"name":
 "a"b", …`` that they make of ``a"b``. A name breaks some notation if it contains a quote, a backslash, a control
 character, the character that follows names, a mark, or a special token (which is no text of an answer). OpenAI allows
@@ -79,6 +82,13 @@ def keep_calls_on_one_line(tag: object) -> None:
     if any(_MARK_OF_ONE_LINE in text for text in _fixed_texts(tag)):
         for schema in _schemas(tag):
             schema["whitespace_pattern"] = " ?"
+
+
+def let_strings_be_trimmed(tag: object) -> None:
+    """Line breaks may stand around the strings of a tag whose parser takes them off."""
+    for schema in _schemas(tag):
+        if schema.get("style") == "qwen_xml":
+            schema["style"] = "qwen_trimmed_xml"
 
 
 def require_objects(tag: object) -> bool:
