@@ -26,7 +26,10 @@ def walk(index: Index, random: Random, marks: str) -> str | None:
     [end], special = of.eos_token_ids, of.special_tokens[NAME]
     parts: list[bytes] = []
     for step in range(70):
-        allowed = [token for token in guide.allowed_tokens() if token != end]
+        everything = list(guide.allowed_tokens())
+        assert everything, f"a dead end behind {parts}"
+        assert (end in everything) == guide.can_finish
+        allowed = [token for token in everything if token != end]
         if guide.can_finish and (not allowed or step > 25 or random.random() < 0.1):
             return b"".join(parts).decode()
         likely = [
@@ -42,7 +45,8 @@ def walk(index: Index, random: Random, marks: str) -> str | None:
 
 def spoilt(random: Random, text: str, marks: str) -> str:
     """``text`` with a piece of itself or of ``marks`` elsewhere, or without one."""
-    for _ in range(random.choice([1, 1, 2])):
+    before = text
+    while text == before:
         of = random.choice([text, text, marks, SPECIAL])
         start, at = random.randint(0, len(of)), random.randint(0, len(text))
         piece = random.choice([of[start : start + random.choice([1, 2, 5])], ""])
@@ -71,7 +75,7 @@ def judge(tag: Any, text: str) -> bool:
     Raises:
         Unknown: of something in the tag.
     """
-    if "structures" in tag:
+    if tag.get("structures") is not None:
         tags = [
             {**one, "content": {"type": "json_schema", "json_schema": one.get("schema", {})}}
             for one in tag["structures"]

@@ -1,7 +1,7 @@
 """What is fuzzed: by name a function of a random number generator, which raises where something is wrong.
 
-Judges are `re`, `jsonschema`, the recogniser of grammars (`dotllm.grammar.reference`), and brute force over a
-vocabulary; `peers` are compared with them, too. A specification may be refused, always with a `SpecError`; a file with a ValueError; an
+Judges are `re`, `jsonschema`, the recogniser of grammars (`dotllm.grammar.reference`), `tags.judge`, vLLM's parsers, and
+brute force over a vocabulary; `peers` are compared with them, too. A specification may be refused, always with a `SpecError`; a file with a ValueError; an
 argument with a TypeError, ValueError or IndexError. Nothing else may be raised.
 """
 
@@ -145,7 +145,7 @@ def documents(random: Random) -> None:
 
 @target
 def grammars(random: Random) -> None:
-    """Against the recogniser: verdicts on walks and on spoilt walks. It shares our reader, which peers outvote."""
+    """Against the recogniser, which shares our reader with us, and beside peers: verdicts on walks and spoilt walks."""
     from dotllm.grammar.reference import accepts
     from dotllm.languages.cfg import grammar_to_grammar
 
@@ -167,8 +167,7 @@ def grammars(random: Random) -> None:
                 if "Cn" not in map(unicodedata.category, one.decode()):  # \w of a later Unicode than theirs
                     judged[one.decode()] = expected
     if judged and random.random() < 0.2:
-        outvoted = peers.outvoted(text, judged)
-        assert outvoted is None, f"{text}\nand {outvoted!r}, which all peers judge differently"
+        peers.compare_grammars(text, judged)
 
 
 @target
@@ -417,7 +416,7 @@ def vocabularies(random: Random) -> None:
 
 @target
 def bodies(random: Random) -> None:
-    """As far as a front end goes before it asks the engine: no HTTP 500 that is not vLLM's, and no constraint dropped."""
+    """As far as a front end goes before it asks the engine: no HTTP 500 that is not vLLM's, no constraint dropped (but tools')."""
     from tests.fuzz import requests
 
     kind, body = makers.body(random)
@@ -442,12 +441,17 @@ def tool_calls(random: Random) -> None:
     if found is None:
         return
     name, text, whole, streamed = found
-    if re.search(r"\d{16}|\d[eE]", text):  # read as a double (docs/structural-tags.md)
+    written = tool_calls.written_as_json(name, text)
+    if written is not None:
+        assert json.loads(whole) == written, f"{name}: {json.dumps(schema)}\nand {text!r}\nread as {whole}"
+    if re.search(r"(?<![\w.])-?\d+(\d{15}|\.\d{15}|[\d.]*[eE])", text):  # a double (docs/structural-tags.md)
         return
     try:
         valid = validator(schema).is_valid(parse(whole))
     except (RecursionError, OverflowError):  # of the judge's
         return
+    if not valid and re.search(r'"(oneOf|not|if)"', json.dumps(schema)) and re.search(r': ?"', whole):
+        return  # these may exclude strings, which is not found out (docs/structural-tags.md)
     assert valid, f"{name}: {json.dumps(schema)}\nand {text!r}\nread as {whole}"
     assert json.loads(streamed) == json.loads(whole), (
         f"{name}: {json.dumps(schema)}\nand {text!r}\nstreamed as {streamed}"

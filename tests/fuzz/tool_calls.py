@@ -64,6 +64,17 @@ def call(random: Random, schema: dict[str, Any]) -> tuple[str, str, str, str] | 
     return name, text, calls[0].arguments, streamed
 
 
+def written_as_json(name: str, text: str) -> Any:
+    """The arguments that stand in ``text``, if the parser's notation is JSON."""
+    if name not in ("deepseek_v3", "deepseek_v31", "hermes", "kimi_k2", "llama3_json", "longcat", "plamo3"):
+        return None
+    found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
+    for field in ("arguments", "parameters"):
+        if found.get("name") == "f" and field in found and len(found) == 2:
+            return found[field]
+    return found
+
+
 def _walk(index: Index, random: Random) -> list[int] | None:
     guide, ends = index.guide(), {*index.vocabulary.eos_token_ids}
     tokens: list[int] = []

@@ -140,7 +140,7 @@ class _Reader:
             if keyword in schema:
                 of_values = frozenset(self.types_of({"enum": values}))
                 strings = [value for value in _list(values) if isinstance(value, str)]
-                written = any(value[:1] in "+-.0123456789" for value in strings)
+                written = any(value.startswith(tuple("+-.0123456789")) for value in strings)
                 # 1.0 is 1, unless it is one of the strings
                 told.append(of_values | {"number"} if "integer" in of_values and not written else of_values)
         if isinstance(schema.get("not"), dict) and schema["not"].keys() == {"type"}:

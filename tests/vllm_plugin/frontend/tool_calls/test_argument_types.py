@@ -48,6 +48,7 @@ def test_types_of_alternatives_are_one_list() -> None:
         ({"type": "integer", "enum": [1, "1"]}, ["integer"]),
         ({"enum": [1, "1"], "const": "1"}, ["string"]),
         ({"enum": [2, "1.0"]}, ["integer", "string"]),
+        ({"enum": [2, ""]}, ["integer", "number", "string"]),
         ({"anyOf": [{"enum": ["a", 1.5]}, False, {"type": "null"}]}, ["null", "number", "string"]),
         ({"type": "int", "enum": ["a"]}, ["int", "string"]),  # a name of vLLM's
         ({"anyOf": [{"type": "array"}, {"description": "anything"}]}, ["array", "string"]),

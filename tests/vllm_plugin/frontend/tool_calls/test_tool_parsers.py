@@ -439,6 +439,34 @@ def test_types_that_properties_do_not_name_come_back(
         assert json.loads(arguments) == json.loads(calls[0].arguments)
 
 
+CALLS = {
+    "hermes": '<tool_call>\n{"name": "f", "arguments": ARGUMENTS}\n</tool_call>',
+    "kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>ARGUMENTS<|tool_call_end|><|tool_calls_section_end|>",
+    "deepseek_v32": '\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="a" string="true">00501</｜DSML｜parameter><｜DSML｜parameter name="l" string="false">[5, "5"]</｜DSML｜parameter></｜DSML｜invoke>\n</｜DSML｜function_calls>',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_arguments_of_known_types_come_back_as_written(name: str, tokenizer: Any, vocabulary: Vocabulary) -> None:
+    """Quotes were lost where a number was allowed as well, and whatever stood in an array was one type."""
+    either = {"oneOf": [{"type": "string"}, {"type": "number"}]}
+    properties = {
+        "a": {"$ref": "#/$defs/E"},
+        "l": {"type": "array", "prefixItems": [INTEGER], "items": {"type": "string"}},
+    }
+    schema = {**CLOSED, "properties": properties, "required": ["a", "l"], "$defs": {"E": either}}
+    wanted = {"a": "00501", "l": [5, "5"]}
+    text = CALLS[name].replace("ARGUMENTS", json.dumps(wanted))
+    tokens = tokenizer.encode(text, add_special_tokens=False)
+    parser, request = with_strict_tool(name, schema, tokenizer)
+    guide = Index.from_structural_tag(request.structured_outputs.structural_tag, vocabulary).guide()
+    assert all(map(guide.advance, tokens)) and guide.can_finish
+    _, _, [call] = parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=tokens)
+    parser, request = with_strict_tool(name, schema, tokenizer)
+    (streamed,) = stream(parser, request, tokens, tokenizer)
+    assert json.loads(call.arguments) == json.loads(streamed) == wanted
+
+
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "g_1"}}], ids=["required", "named"]
 )
