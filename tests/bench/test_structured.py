@@ -172,7 +172,7 @@ def test_the_ratio_of_short_pairs_is_their_median(paired: tuple[list[dict[str, A
     (point,) = paired[0]
     assert (point["pairs"], point["requests"], point["twin"]["requests"], point["judged"]) == (4, 12, 12, 12)
     assert point["tpot_ratio_quartiles"][0] <= point["tpot_ratio"] <= point["tpot_ratio_quartiles"][1]
-    assert 0.5 < point["tpot_ratio"] < 2
+    assert 1 / 3 < point["tpot_ratio"] < 3  # other tests run at the same time
     bursts = [Pair(Burst([sample([0.0, seconds], 11)], 1), Burst([sample([0.0, 1.0], 11)], 1)) for seconds in (1, 1, 9)]
     assert figures(bursts)["tpot_ratio"] == 1
 

@@ -70,7 +70,7 @@ NAME = "<|im_end|>"
         (lambda e: triggered(f"<f{e}", tag(f"<f{e}>", Q, "</f>")), 'x<f{}>"q"</f>y'),
         (lambda e: {"type": "dispatch", "rules": [[e, text("b")]]}, "x{}b"),
         (lambda e: tag("<t>", triggered("<f", tag("<f>", Q, e)), "</t>"), '<t><f>"q"{}</t>'),
-        (lambda e: {"type": "json_schema", "style": "qwen_xml", "json_schema": {"type": "object", "properties": {e: {"const": 1}}, "required": [e]}}, "<parameter={}>1</parameter>"),
+        (lambda e: {"type": "json_schema", "style": "deepseek_xml", "json_schema": {"type": "object", "properties": {e: {"const": 1}}, "required": [e]}}, '<｜DSML｜parameter name="{}" string="false">1</｜DSML｜parameter>'),
     ],
 )  # fmt: skip
 def test_a_text_that_is_spelt_like_an_end_token_is_whole(

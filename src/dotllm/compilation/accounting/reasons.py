@@ -17,7 +17,7 @@ _JSON_SCHEMA = frozenset(
     | {"items", "additionalItems", "prefixItems", "contains", "minContains", "maxContains", "maxItems", "minItems"}
     | {"uniqueItems", "unevaluatedItems", "unevaluatedProperties", "properties", "patternProperties", "required"}
     | {"additionalProperties", "propertyNames", "maxProperties", "minProperties"}
-    | {"order", "whitespace_pattern", "number"}
+    | {"order", "whitespace", "whitespace_pattern", "number"}
 )
 _REGEX = frozenset(
     {"regex", "anchor", "atomic group", "back-reference", "backtracking verb", "branch reset", "character class"}

@@ -6,6 +6,7 @@ It reads the schema (`read_schema`), and extends the `Emitter` or brings its own
 from __future__ import annotations
 
 from dotllm.languages.json_schema.algebra.normal_form import (
+    ALL_CONSTANTS,
     ANY_OBJECT,
     ANY_STRING,
     FALSE_BIT,
@@ -31,6 +32,7 @@ from dotllm.languages.json_schema.strings.string_language import StringLanguage
 from dotllm.languages.json_schema.strings.string_network import strings_of_length
 
 __all__ = [
+    "ALL_CONSTANTS",
     "ANY_OBJECT",
     "ANY_STRING",
     "FALSE_BIT",

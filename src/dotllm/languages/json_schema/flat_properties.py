@@ -10,6 +10,7 @@ ones, are left as they are.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections import defaultdict
@@ -23,9 +24,8 @@ _ALL = frozenset({"array", "boolean", "integer", "null", "number", "object", "st
 _PARTS = ("properties", "items", "additionalProperties")
 _IN_PLACE = ("anyOf", "oneOf", "allOf")
 _CONDITIONAL = ("then", "else")
+_PLAIN = re.compile(r"\^?(?:[\w -]|\[[\w -]+\]|\.)*[*+]?\$?")
 # Of schemas visited: tens of milliseconds. Servers do it in an event loop.
-_PLAIN = re.compile(r"\^?(?:[\w -]|\[[\w -]*\]|\.)*[*+]?\$?")
-"""Patterns that `re` reads as ECMA-262 does, and fast. The names that others match are not known here."""
 _MOST_STEPS = 20_000
 
 
@@ -81,7 +81,7 @@ class _Reader:
                     for name, one in _object(value).items():
                         named[name].append({"const": one})
                 for pattern, value in _object(part.get("patternProperties")).items():
-                    (by_pattern[pattern] if _PLAIN.fullmatch(pattern) else others).append(value)
+                    (by_pattern[pattern] if _is_plain(pattern) else others).append(value)
                 others += [part[name] for name in ("additionalProperties", "unevaluatedProperties") if name in part]
             others = [other for other in others if isinstance(other, dict)]
             found = {name: self._any_of(schemas) for name, schemas in named.items()}
@@ -198,6 +198,13 @@ class _Reader:
                 return None
             (found,) = step
         return found
+
+
+def _is_plain(pattern: str) -> bool:
+    """Whether `re` reads a pattern as ECMA-262 does, and fast. The names that others match are not known here."""
+    with contextlib.suppress(re.error):
+        return _PLAIN.fullmatch(pattern) is not None and re.compile(pattern) is not None
+    return False
 
 
 def _intersection(types: frozenset[str], others: frozenset[str]) -> frozenset[str]:

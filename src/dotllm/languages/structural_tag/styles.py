@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 from dotllm.errors import InvalidSpecError, Pointer, UnsupportedError
 from dotllm.grammar import Expression, Grammar
 from dotllm.languages.json_schema.extension import (
+    ALL_CONSTANTS,
     ANY_STRING,
     FALSE_BIT,
+    NO_NUMBER,
     NO_STRING,
     NULL_BIT,
     TRUE_BIT,
@@ -46,6 +48,11 @@ class Style(NamedTuple):
     close: str
     kinds: tuple[str, str, str, str, str, str] = ("", "", "", "", "", "")
     is_trimmed: bool = False
+
+    @property
+    def says_kinds(self) -> bool:
+        """Whether a value stands behind its kind, or at least behind whether it is a string."""
+        return self.kinds[0] != self.kinds[1]
 
 
 def _said(string: str, other: str) -> tuple[str, str, str, str, str, str]:
@@ -84,6 +91,11 @@ def styled_expression(schema: Any, grammar: Grammar, options: Options, style: St
     return writer.top(root)
 
 
+def _may_be_anything(form: NormalForm) -> bool:
+    """Whether a form has values of every type."""
+    return form.constants == ALL_CONSTANTS and form.number is not NO_NUMBER and bool(form.arrays and form.objects)
+
+
 class _Writer(Emitter):
     """Values below the top level are JSON, as `Emitter` writes them."""
 
@@ -112,23 +124,22 @@ class _Writer(Emitter):
         grammar, blank = self.grammar, self.text.whitespace
         choices: list[Expression] = []
         may_be_raw = form.string is not NO_STRING
-        line = grammar.empty()  # that may stand around a string
+        line: list[Expression] = []  # that may stand around a string
         if may_be_raw:
             string = form.string
             if self.style.is_trimmed and string is not ANY_STRING:
-                string, line = string & _TRIMMED, grammar.optional(grammar.literal("\n"))
+                string, line = string & _TRIMMED, [grammar.optional(grammar.literal("\n"))]
             raw = raw_string(string, grammar, (self.style.close, *self.options.excludes))
-            choices.append(grammar.seq([self.write(self.style.kinds[0]), line, raw, line]))
-        others = [part(form) for part in (self.numbers, self._booleans, self._nulls, self.arrays, self.objects)]
-        says_kind = self.style.kinds[0] != self.style.kinds[1]
-        if may_be_raw and all(others) and not says_kind:  # of any type: a reader takes it for a string
-            others = []
-        for kind, written in enumerate(others, 1):
+            choices.append(grammar.seq([self.write(self.style.kinds[0]), *line, raw, *line]))
+        if may_be_raw and not self.style.says_kinds and _may_be_anything(form):  # a reader takes it for a string
+            return grammar.seq([grammar.alt(choices), self.write(self.style.close)])
+        for kind, part in enumerate((self.numbers, self._booleans, self._nulls, self.arrays, self.objects), 1):
+            written = part(form)
             if written:
                 # a reader knows null among strings only if it stands alone
-                around = line if kind == _NULL and may_be_raw and not says_kind else blank
+                around = line if kind == _NULL and may_be_raw and not self.style.says_kinds else [blank]
                 value = grammar.alt(written)
-                choices.append(grammar.seq([self.write(self.style.kinds[kind]), around, value, around]))
+                choices.append(grammar.seq([self.write(self.style.kinds[kind]), *around, value, *around]))
         return grammar.seq([grammar.alt(choices), self.write(self.style.close)])
 
     def _booleans(self, form: NormalForm) -> list[Expression]:
@@ -169,7 +180,7 @@ class _Members:
         if any(text in name for text in self.options.excludes):
             return self.grammar.never()
         style = self.writer.style
-        if name != name.strip() or not name or style.after[0] in name or "<" in name:
+        if not name or style.after[0] in name or (name != name.strip() and not style.says_kinds):
             raise UnsupportedError(
                 f"a property named {name!r}, which no reader of this notation finds",
                 keyword="properties",

@@ -102,6 +102,8 @@ def test_what_is_not_named_has_a_schema() -> None:
     found = read({"properties": {"a": {}}, "additionalProperties": {"type": "integer"}, "patternProperties": patterns})
     assert found.get("a") is True and found.get("n_b")["type"] == ["null"]
     assert found.get("b")["type"] == ["boolean", "integer"]
+    for pattern in ("[z-a]", "[]", "*", "(", "^+", "a**"):  # refused in strict tools alone
+        assert read({"patternProperties": {pattern: {"type": "null"}}}).get("b")["type"] == ["null"]
     assert read({"patternProperties": {"^n_": {"type": "null"}}}).get("b") is True
     only = read({"additionalProperties": {"type": "integer"}})
     assert only and only.get("n")["type"] == ["integer"]

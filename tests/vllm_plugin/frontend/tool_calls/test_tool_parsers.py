@@ -176,11 +176,11 @@ def test_line_breaks_around_a_string(name: str, tokenizer: Any, vocabulary: Voca
 
 @pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v31"])
 def test_vllm_still_reads_one_line_only(name: str, tokenizer: Any) -> None:
-    """If this fails, `tag_rewrite.keep_calls_on_one_line` can go."""
+    """vLLM 0.33 reads all lines: `tag_rewrite.keep_calls_on_one_line` goes with 0.32."""
     text = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\n}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
     if name == "deepseek_v3":
         text = text.replace(">f<｜tool▁sep｜>{\n}", ">function<｜tool▁sep｜>f\n```json\n{\n}\n```")
-    for arguments, found in (("{}", 1), ("{\n}", 0)):
+    for arguments, found in (("{}", 1), ("{\n}", 0 if before("0.33") else 1)):
         parser, request = with_strict_tool(name, {"type": "object"}, tokenizer)
         _, _, calls = parser.parse(text.replace("{\n}", arguments), request, enable_auto_tools=True)
         assert len(calls or ()) == found

@@ -19,8 +19,8 @@ JSON in such a tag, have only numbers that are read as finite (`languages.json_s
 arguments, so ``true`` is a call. The same holds for a strict tool whose schema has ``properties`` and no ``type``.
 OpenAI's clients get such a call, Anthropic's an error. So "any JSON" means "any object" here.
 
-*Lines.* In the patterns of two parsers (deepseek_v3 and deepseek_v31) ``.`` matches no line break, and a call whose
-arguments are JSON on several lines is lost. So that JSON has at most single spaces.
+*Lines.* In the patterns of two parsers of vLLM 0.32 (deepseek_v3 and deepseek_v31) ``.`` matches no line break, and a
+call whose arguments are JSON on several lines is lost. So that JSON has at most single spaces.
 
 The parsers of Qwen 3's notation take a line break off each end of a value, because models are taught to write them.
 So a string of an enumeration or a pattern may have them around it, and begins and ends with none itself.
