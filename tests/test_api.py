@@ -48,6 +48,8 @@ def test_options_are_written_out() -> None:
         Index.from_regex("a", byte_vocabulary(), serach=True)  # type: ignore[call-arg]
     with pytest.raises(InvalidSpecError, match="order"):
         Index.from_json_schema({}, byte_vocabulary(), property_order="random")  # type: ignore[arg-type]
+    with pytest.raises(InvalidSpecError, match="whitespace must be"):
+        Index.from_json_schema({}, byte_vocabulary(), whitespace="none")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["property_order", "order"])
