@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.walks import parse, validator
 from dotllm import Index
+from tests.fuzz import walks
 
 NAME, SPECIAL = "<tool_call>", "\ue000"
 GRAMMARS = {'root ::= "a" | "b" root': "b*a", 'start: "a"+': "a+"}
@@ -56,9 +57,8 @@ def spoilt(random: Random, text: str, marks: str) -> str:
 
 def reads(index: Index, text: str) -> bool:
     """Whether the index has ``text``, whose special tokens are characters."""
-    guide, special = index.guide(), index.vocabulary.special_tokens[NAME]
-    tokens = [token for part in text for token in ([special] if part == SPECIAL else part.encode())]
-    return all(map(guide.advance, tokens)) and guide.can_finish
+    special = index.vocabulary.special_tokens[NAME]
+    return walks.reads(index, (token for part in text for token in ([special] if part == SPECIAL else part.encode())))
 
 
 Behind = Callable[[set[int]], set[int]]

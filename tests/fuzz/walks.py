@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from random import Random
 
@@ -34,7 +35,7 @@ def walk(index: Index, random: Random, longest: int = 80) -> bytes | None:
     return None
 
 
-def reads(index: Index, text: bytes) -> bool:
-    """Whether the index has ``text``, byte by byte."""
+def reads(index: Index, tokens: Iterable[int]) -> bool:
+    """Whether the index has a text, by its tokens: those of single bytes are the bytes."""
     guide = index.guide()
-    return all(map(guide.advance, text)) and guide.can_finish
+    return all(map(guide.advance, tokens)) and guide.can_finish

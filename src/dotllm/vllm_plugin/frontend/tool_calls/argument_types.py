@@ -56,17 +56,19 @@ def properties_of(function: Any) -> dict[str, Any]:
     """The ``properties`` of a function's ``parameters``, without references."""
     from vllm.tool_parsers import utils
 
-    key = id(function)
-    if key not in _known:
-        read = flat_properties.properties(function.parameters, utils.extract_types_from_schema)
-        _known[key] = weakref.ref(function, lambda _: _known.pop(key, None)), read
-    return _known[key][1]
+    if id(function) not in _known:
+        _remember(function, flat_properties.properties(function.parameters, utils.extract_types_from_schema))
+    return _known[id(function)][1]
 
 
 def leave_as_written(function: Any) -> None:
     """No argument of this function is converted, while it lives."""
+    _remember(function, {})
+
+
+def _remember(function: Any, properties: dict[str, Any]) -> None:
     key = id(function)
-    _known[key] = weakref.ref(function, lambda _: _known.pop(key, None)), {}
+    _known[key] = weakref.ref(function, lambda _: _known.pop(key, None)), properties
 
 
 @HOOK.replaces(f"{_MODULE}:find_tool_properties")

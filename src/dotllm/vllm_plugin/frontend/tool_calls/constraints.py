@@ -109,10 +109,10 @@ def refuse_unenforced(request: Any, params: SamplingParams) -> None:
 
 
 def _refuse_strict(tools: Iterable[Any]) -> None:
-    for place, _, function in tag_rewrite.functions(tools):
+    for at, _, function in tag_rewrite.functions(tools):
         if getattr(function, "strict", False):
             what = "the server's tool parser describes its notation without the schemas of arguments"
-            refuse(f"{place} is strict, and {what}: leave strict out, and check the arguments", "tools")
+            refuse(f"{tag_rewrite.place(at)} is strict, and {what}: leave strict out, and check the arguments", "tools")
 
 
 @HOOK.replaces(

@@ -46,7 +46,6 @@ _WITHOUT_EXCLUDES = ("cohere_xml", "minimax_m3_xml")
 _HAVE_NAMES, _HAVE_NONE = ("begin", "value"), ("end", "separator", "triggers")  # fields with fixed text
 _MARK_OF_ONE_LINE = "<｜tool▁sep｜>"
 """It stands in the notations whose calls vLLM reads on one line only."""
-_SAY_KINDS = ("json", "deepseek_xml", "deepseek_v4_1_xml")
 _INFINITE = re.compile(r"\b(inf|nan)\b")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]*")
 _BREAKS_NAMES = re.compile(r'["\\\0-\x1f\x7f]')
@@ -74,7 +73,10 @@ def require_finite_numbers(tag: object) -> None:
 
 def says_kinds(tag: object) -> bool:
     """Whether all arguments in a tag's calls are written so that a reader knows their types."""
-    return all(schema.get("style", "json") in _SAY_KINDS for schema in _schemas(tag))
+    from dotllm.languages.structural_tag.styles import STYLES
+
+    styles = {schema.get("style", "json") for schema in _schemas(tag)} - {"json"}
+    return all(style in STYLES and STYLES[style].says_kinds for style in styles)
 
 
 def keep_calls_on_one_line(tag: object) -> None:
@@ -103,21 +105,26 @@ def require_objects(tag: object) -> bool:
     return found
 
 
-def functions(tools: Iterable[Any]) -> Iterator[tuple[str, str | None, Any]]:
-    """Place, name in calls, and function of each tool, those in a namespace of the Responses API included."""
+def functions(tools: Iterable[Any]) -> Iterator[tuple[tuple[int, ...], str | None, Any]]:
+    """Indices, name in calls, and function of each tool, those in a namespace of the Responses API included."""
     for i, tool in enumerate(tools):
         for j, one in enumerate(getattr(tool, "tools", None) or ()):
-            yield f"tools[{i}].tools[{j}]", f"{tool.name}__{getattr(one, 'name', '')}", one
+            yield (i, j), f"{getattr(tool, 'name', '')}__{getattr(one, 'name', '')}", one
         function = getattr(tool, "function", tool)  # the Responses API has no function in its tools
-        yield f"tools[{i}]", getattr(function, "name", None), function
+        yield (i,), getattr(function, "name", None), function
+
+
+def place(indices: tuple[int, ...]) -> str:
+    """Where in a request a function of `functions` stands."""
+    return ".".join(f"tools[{index}]" for index in indices)
 
 
 def refuse_names(tag: object, tools: Iterable[object], special_tokens: Callable[[], Iterable[str]] = tuple) -> None:
     """Refuse a request's tools for names of which no call can be made, where the tag enforces calls of them. Raises as
     `refuse`. ``special_tokens``: names of the tokenizer's."""
-    for place, name, _ in functions(tools):
+    for at, name, _ in functions(tools):
         if name == "":
-            refuse(f"{place} has an empty name, and a call of it would be lost: name it", "tools")
+            refuse(f"{place(at)} has an empty name, and a call of it would be lost: name it", "tools")
         if name is None or _PLAIN_NAME.fullmatch(name):
             continue
         calls = [text for text in _fixed_texts(tag, _HAVE_NAMES) if name in text]
@@ -130,7 +137,7 @@ def refuse_names(tag: object, tools: Iterable[object], special_tokens: Callable[
         broken = next((part for part in breaking if part and part in name), None)
         if broken is not None:
             refuse(
-                f"{place} is named {name!r}, and no call can be made of a name with {broken!r} in it: "
+                f"{place(at)} is named {name!r}, and no call can be made of a name with {broken!r} in it: "
                 "use letters, digits, '_', '-' and '.'",
                 "tools",
             )
@@ -139,13 +146,13 @@ def refuse_names(tag: object, tools: Iterable[object], special_tokens: Callable[
 def refuse_infinite_numbers(tools: Iterable[Any]) -> None:
     """Refuse a schema of a strict tool with a number such as 1e400, which is written as null on its way into the tag.
     Raises as `refuse`."""
-    for place, name, function in functions(tools):
+    for at, name, function in functions(tools):
         if not getattr(function, "strict", False) or not _INFINITE.search(repr(function.parameters)):
             continue
         try:
             json.dumps(function.parameters, allow_nan=False)  # (it may have been a text)
         except ValueError:
-            refuse(f"tool {name!r}: the schema in {place} has a number like 1e400, too large", "tools")
+            refuse(f"tool {name!r}: the schema in {place(at)} has a number like 1e400, too large", "tools")
 
 
 def _formats(tag: object) -> Iterator[dict[str, Any]]:
